@@ -1,4 +1,4 @@
-"""Whether an HTTP request can come from a web page of another site. Pure.
+"""Detection of HTTP requests that can come from a web page of another site. Pure.
 
 A program that listens on loopback without keys trusts its machine, but not the web pages that the
 machine's browsers show. A browser sends three things that a page cannot change: `Origin` (Fetch
@@ -49,7 +49,7 @@ def foreign_part(
     for header, value, url in (("Host", host, f"//{host}"), ("Origin", origin, origin)):
         name = _host_of(url) if value else "localhost"
         known = name == reached or _is_here(name) or _is_below(name, allowed)
-        if not (name and known):  # what holds no name at all (`null`) is foreign too
+        if not (name and known):  # a header without a name (`null`) is foreign too
             return Foreign(header=header, value=value[:80], host=name)
     site = headers.get("Sec-Fetch-Site", "")
     if site == "cross-site" and not origin and not _is_followed_link(method, headers):
@@ -58,7 +58,7 @@ def foreign_part(
 
 
 def _is_followed_link(method: str, headers: Mapping[str, str]) -> bool:
-    """The user went to our address, from a page that sees nothing of the answer."""
+    """True: the user followed a link to us, from a page that cannot read the answer."""
     return (
         method in ("GET", "HEAD")
         and headers.get("Sec-Fetch-Mode") == "navigate"

@@ -16,18 +16,18 @@ from corekit.errors import invalid
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """Every deadline, beat and back-off; all in seconds unless the name says otherwise."""
+    """Every deadline, heartbeat and back-off, in seconds unless the name has another unit."""
 
     # --- job queue (SQS)
-    visibility_s: float = 120.0  #: how long a received message stays hidden without a beat
+    visibility_s: float = 120.0  #: a received message stays hidden this long without a beat
     visibility_beat_s: float = 30.0  #: the owner extends it this often, from the moment of receipt
     receive_wait_s: float = 20.0  #: SQS long poll, the longest SQS allows
     job_receipt_s_max: float = 39600.0  #: 11 h since receipt: hand back before SQS's 12 h cap
     hand_back_after_s: float = 3600.0  #: a job that waited this long gives its message back
     # --- lease
-    reserved_ttl_s: float = 60.0  #: a lease nobody staged ends after this
+    reserved_ttl_s: float = 60.0  #: a lease that is not staged ends after this
     reserved_renew_s: float = 15.0  #: its owner renews it this often while it packs
-    accept_s: float = 5.0  #: a grant to a waiter that is not taken goes to the next one
+    accept_s: float = 5.0  #: a pushed grant that is not accepted goes to the next request
     cold_start_s: float = 90.0  #: a function may need this long from event to its first line
     event_age_s: float = 60.0  #: Lambda drops an asynchronous event older than this
     session_beat_s: float = 5.0  #: the runner's application-level beat on its session
@@ -35,36 +35,36 @@ class Budget:
     install_wait_s: float = 5.0  #: a session for a lease not yet installed waits this long
     # --- scheduler, its clients and hosts
     client_beat_s: float = 3.0  #: an orchestrator session beats this often
-    client_gone_s: float = 10.0  #: and is gone after this silence
+    client_gone_s: float = 10.0  #: and is considered gone after this silence
     host_report_s: float = 2.0  #: a monitor reports this often
-    host_stale_s: float = 6.0  #: no promises on a host this silent
+    host_stale_s: float = 6.0  #: no new leases on a host this silent
     host_lost_s: float = 20.0  #: its leases end as HOST_LOST after this
-    device_clean_s: float = 6.0  #: a device that was BAD must be found clean for so long
+    device_clean_s: float = 6.0  #: a device that was BAD must be found clean this long
     host_reconcile_s: float = 10.0  #: full state exchange with each host
     record_forget_s: float = 3600.0  #: a finished job record is kept this long
-    room_poll_s: float = 1.0  #: who waits learns this late that the journal's disk is full
-    keys_poll_s: float = 2.0  #: changed keys and certificates are looked for this often
+    room_poll_s: float = 1.0  #: waiting clients learn this late that the journal's disk is full
+    keys_poll_s: float = 2.0  #: files of keys and certificates are checked this often
     spawner_restart_s: float = 1.0  #: between starts of a spawner of workers that died
-    # --- what a machine itself needs: limits that only a fault reaches; see `_REAL_WORK`
-    handshake_s: float = 5.0  #: a peer of a gateway has this long for each word: a slow link
-    probe_answer_s: float = 5.0  #: drivers answer in milliseconds; a hung one is known by this
+    # --- real work of the machine: limits that only a fault reaches; see `_REAL_WORK`
+    handshake_s: float = 5.0  #: a peer of a gateway has this long for each message: a slow link
+    probe_answer_s: float = 5.0  #: drivers answer in milliseconds; a hung one is detected by this
     worker_ready_s: float = 120.0  #: libraries and resident models load from a cold disk
     worker_fork_s: float = 10.0  #: a fork takes 3 ms; a machine under load, a second
     worker_take_s: float = 10.0  #: a worker takes a lane in 0.1 ms
-    worker_cut_s: float = 10.0  #: a killed worker lives on for so long: its device is SUSPECT, and
-    #: a session waits so long for the share
-    worker_slack_s: float = 1.0  #: a worker ends itself so long after gpud should have ended it
+    #: A killed worker that lives on this long makes its device SUSPECT; a session waits as long.
+    worker_cut_s: float = 10.0
+    worker_slack_s: float = 1.0  #: a worker ends itself this long after gpud should have ended it
     program_ready_s: float = 60.0  #: a cold start on a slow disk compiles every module once
-    program_stop_s: float = 2.0  #: a stopped program ends so long after its drain at the latest
+    program_stop_s: float = 2.0  #: a stopped program ends this long after its drain at the latest
     system_stop_s: float = 60.0  #: six programs, most of them one after the other
     restart_base_s: float = 0.5  #: before a dead program is started again, doubling up to the next
     restart_s_max: float = 30.0
-    restart_window_s: float = 600.0  #: `restarts_max` in this time: it is given up
+    restart_window_s: float = 600.0  #: a program with `restarts_max` in this time is given up
     demo_jobs_s: float = 180.0  #: of a demo: two cores need a few seconds
     queues_empty_s: float = 20.0  #: after the last job its completion events are consumed
     # --- orchestrator
-    adopt_every_s: float = 5.0  #: records without a live owner are looked for this often
-    registry_poll_s: float = 2.0  #: newly deployed functions are looked for this often
+    adopt_every_s: float = 5.0  #: scans for records without a live owner
+    registry_poll_s: float = 2.0  #: scans for newly deployed functions
     result_check_s: float = 5.0  #: backup check for a result, doubling up to result_check_s_max
     result_check_s_max: float = 60.0
     failure_grace_s: float = 2.0  #: wait for Lambda's own failure record after a lost session
@@ -75,15 +75,13 @@ class Budget:
     reconnect_s_max: float = 5.0
     # --- function
     function_timeout_s_max: float = 900.0  #: Lambda's own limit
-    gateway_dial_s: float = 5.0  #: a host that takes no connection by then is gone
-    gateway_answer_s: float = (
-        20.0  #: a gateway answers by then: an install and a cut were waited for
-    )
+    gateway_dial_s: float = 5.0  #: a host without a connection by then is gone
+    gateway_answer_s: float = 20.0  #: a gateway answers by then, after an install and a revocation
     gateway_door_s: float = 130.0  #: a host starts the server of another middleware within this
     # --- counts
     restarts_max: int = 10  #: ten pauses last 150 s: enough for a machine that was overloaded
-    strikes_max: int = 3  #: orchestrators that died while packing one job before it is POISON
-    max_receive_count: int = 1000  #: SQS's own backstop; the job record is the judge
+    strikes_max: int = 3  #: deaths of orchestrators while packing a job before it is POISON
+    max_receive_count: int = 1000  #: SQS's own limit, as a backstop; the job record decides
     inline_input_bytes_max: int = 8 * 2**20  #: a larger input travels by reference
 
     @property
@@ -104,7 +102,7 @@ class Budget:
         """Return self, or raise INVALID naming every inequality that does not hold."""
         broken = [text for text, holds in self._inequalities() if not holds]
         if broken:
-            raise invalid("the timing budget contradicts itself: " + "; ".join(broken))
+            raise invalid("the timing budget breaks its inequalities: " + "; ".join(broken))
         return self
 
     def _inequalities(self) -> tuple[tuple[str, bool], ...]:

@@ -1,7 +1,7 @@
 """One type per kind of id, and the seeded source that makes the random ones.
 
-A core never draws randomness itself: it is given an `IdSource`, one independent stream per kind, so
-that adding an id of one kind never changes the ids of another (a replay stays a replay).
+A core has no randomness of its own: it uses an `IdSource`, one independent stream per kind, so that
+an additional id of one kind never changes the ids of another, and a replay gives the same ids.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from typing import NewType, TypeAlias
 
-#: What `IdSource.stream` gives: cores name this type and never import `random` themselves.
+#: The type of `IdSource.stream`: cores name it and never import `random`.
 RandomStream: TypeAlias = random.Random
 
 HostId = NewType("HostId", str)
@@ -20,7 +20,7 @@ JobId = NewType("JobId", str)
 AttemptId = NewType("AttemptId", str)  #: "<job id>:<number of the attempt, from 1>"
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford base 32: no i, l, o, u
-#: Two characters for every 10 bits: an id is made of a few look-ups and one draw.
+#: Two characters for every 10 bits: an id is one draw and a few look-ups.
 _PAIRS = tuple(left + right for left in _ALPHABET for right in _ALPHABET)
 
 _USUAL = 12  #: characters of an id: 60 bits
@@ -54,9 +54,9 @@ class IdSource:
         return self._streams[kind]
 
     def new(self, kind: str, length: int = _USUAL) -> str:
-        """A new id like `lease-3v7k…`: 5 bits per character after the prefix; an even `length`."""
+        """Make an id like `lease-3v7k…`: 5 bits per character of an even `length`."""
         pair, bits = _PAIRS, self.stream(kind).getrandbits(5 * length)
-        if length == _USUAL:  # one text at once
+        if length == _USUAL:  # one string at once
             return (
                 f"{kind}-{pair[bits & 1023]}{pair[bits >> 10 & 1023]}{pair[bits >> 20 & 1023]}"
                 f"{pair[bits >> 30 & 1023]}{pair[bits >> 40 & 1023]}{pair[bits >> 50]}"

@@ -7,7 +7,7 @@ is data. The one driver (`corekit.aio.driver`) and the simulator call `handle` a
     event → handle → append *changes* to the journal, one sync per group → run the *actions*,
     each of which ends in the next event.
 
-Recovery applies the journalled changes with `apply` and never asks a policy again.
+Recovery applies the journalled changes with `apply` and never consults a policy.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ ActionT = TypeVar("ActionT")
 
 
 class Decision(NamedTuple, Generic[ChangeT, ActionT]):
-    """What one event led to."""
+    """The outcome of one event."""
 
     changes: tuple[ChangeT, ...] = ()  #: must be durable before any action runs
-    actions: tuple[ActionT, ...] = ()  #: what to do in the world, in this order
+    actions: tuple[ActionT, ...] = ()  #: the effects, in this order
 
 
 class Machine(Protocol[EventT, ChangeT, ActionT]):
@@ -34,5 +34,5 @@ class Machine(Protocol[EventT, ChangeT, ActionT]):
         ...
 
     def apply(self, change: ChangeT) -> None:
-        """Replay one journalled change during recovery, without deciding anything."""
+        """Replay one journalled change during recovery, without a decision."""
         ...

@@ -1,4 +1,4 @@
-"""What a job costs: the function's memory for its time, and its part of a device for as long.
+"""The cost of a job: the function's memory for its time, and its part of a device for as long.
 
     cpu = memory_gb · lambda_price · cpu_s
     gpu = (memory_gb · lambda_price + device_price / sharers) · gpu_s
@@ -22,7 +22,7 @@ class Prices:
 
     lambda_usd_per_gb_s: float = 0.0000166667
     device_usd_per_hour: float = 0.90  #: EC2 p2.xlarge: one K80 with its host
-    as_of: str = "2021"  #: "given": by whoever asks
+    as_of: str = "2021"  #: "given": by the caller
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,12 +55,12 @@ class Comparison:
         return (self.function_usd_per_s + self.device_usd_per_s / sharers) * self.gpu_s
 
     def break_even_speed_up(self, sharers: float = 1) -> float:
-        """So much faster the device must be to cost the same."""
+        """The speed-up at which a job with a device costs the same."""
         return 1 + self.device_usd_per_s / sharers / self.function_usd_per_s
 
     @property
     def break_even_sharers(self) -> float | None:
-        """So many must share the device to cost the same; None: it is not faster, so never."""
+        """The number of sharers at which the cost is the same; None: the device is not faster."""
         if self.speed_up <= 1:
             return None
         return self.device_usd_per_s / (self.function_usd_per_s * (self.speed_up - 1))

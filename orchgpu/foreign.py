@@ -1,8 +1,8 @@
 """The object that ends a job of a foreign function: its etag before, and whether it has changed.
 
-The etag is kept in `attempts/<job_id>/<n>/before.json`, written before the envelope, so whoever
-adopts the job compares with the same. An object that is changed becomes the job's one result,
-written by us on the condition that there is none.
+The etag is kept in `attempts/<job_id>/<n>/before.json`, written before the envelope, so every
+replica that adopts the job compares with the same. A changed object becomes the job's one result,
+which the orchestrator writes on the condition that there is none.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ BEFORE_BYTES_MAX = 64 * 1024
 ABSENT = ""  #: the etag of an object that is not there
 
 
-async def note(store: ObjectStore, action: do.StageEnvelope) -> None:
-    """Keep what the target is like before the function may start. Repeating it changes nothing."""
+async def note_etag(store: ObjectStore, action: do.StageEnvelope) -> None:
+    """Keep the etag of the target before the function may start. Idempotent."""
     assert action.target is not None, "only a foreign function's job has a target"
     found = await _head(store, action.target)
     body = json.dumps({"etag": ABSENT if found is None else found.etag}).encode()
@@ -32,7 +32,7 @@ async def note(store: ObjectStore, action: do.StageEnvelope) -> None:
 
 
 async def committed(store: ObjectStore, action: do.ReadResult, wall_s: float) -> Result | None:
-    """The result of a job whose target has changed; None while it has not."""
+    """The result of a job whose target has changed; None before that."""
     assert action.target is not None, "only a foreign function's job has a target"
     key = before_key(action.job, action.attempt)
     try:

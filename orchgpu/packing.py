@@ -8,13 +8,12 @@ import json
 import tarfile
 import zipfile
 from collections.abc import Mapping
-from typing import Any
 
 from contract import envelope
 from orchgpu.core import actions as do
 from orchgpu.ports import StoredObject
 
-#: A fixed time keeps the same attempt's envelope byte for byte the same, whoever packs it.
+#: A fixed time makes the envelope of an attempt byte for byte the same on every replica.
 _ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 NAME_BYTES_MAX = 200  #: of a local file name; file systems stop at 255
 
@@ -22,7 +21,7 @@ NAME_BYTES_MAX = 200  #: of a local file name; file systems stop at 255
 def pack(
     action: do.StageEnvelope,
     stored: StoredObject,
-    environment: Mapping[str, Any],
+    environment: Mapping[str, object],
     *,
     staged_at_s: float,
     connect_by_s: float,
@@ -35,7 +34,7 @@ def pack(
     }
     if stored.body is not None:
         entries[envelope.INPUT_FOLDER + local_name(action.input.key)] = stored.body
-    return _FORMS[action.function.envelope_form](entries)
+    return _FORMATS[action.function.envelope_form](entries)
 
 
 def _zip(entries: Mapping[str, bytes]) -> bytes:
@@ -53,13 +52,13 @@ def _tar_gz(entries: Mapping[str, bytes]) -> bytes:
         tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
     ):
         for name, data in entries.items():
-            info = tarfile.TarInfo(name)  # of 1970, owned by nobody in particular
+            info = tarfile.TarInfo(name)  # of 1970, without an owner
             info.size = len(data)
             archive.addfile(info, io.BytesIO(data))
     return buffer.getvalue()
 
 
-_FORMS = {"zip": _zip, "tar.gz": _tar_gz}
+_FORMATS = {"zip": _zip, "tar.gz": _tar_gz}
 
 
 def _job(

@@ -24,19 +24,19 @@ from orchgpu.timers import Timers
 
 logger = logging.getLogger(__name__)
 
-#: Inputs read early are kept for packing up to this much in total; beyond, they are read again.
+#: Inputs read early are kept for packing up to this size in total; others are read again.
 KEPT_BYTES_MAX = 64 * 2**20
-NO_BODY = -1  #: even an empty input is read where it is
+NO_BODY = -1  #: not even an empty input
 PACK_INLINE_BYTES = 256 * 1024  #: a larger envelope is packed in a thread, off the event loop
 
-#: Values that a library cannot take. One job pays for them, not all jobs of the process.
+#: Errors of libraries by values that they cannot take: one job fails, not the process.
 FAULTS = (ValueError, TypeError, LookupError, ArithmeticError, RuntimeError, OSError, EOFError)
 
-Render = Callable[[str, GrantedLease], Mapping[str, Any]]
+Render = Callable[[str, GrantedLease], Mapping[str, object]]
 
 
 class Performer:
-    """Stateless but for the inputs it keeps between reading and packing."""
+    """Stateless, except for the inputs that it keeps between reading and packing."""
 
     def __init__(
         self,
@@ -60,9 +60,9 @@ class Performer:
         self._kept_bytes = 0
 
     def perform(self, action: do.Action) -> Awaitable[on.Event | None] | None:
-        """Start the action. None: it was done at once and leads to no event by itself.
+        """Start the action. None: it is done, and no event follows from it directly.
 
-        Awaited, an expected failure is an event like any other outcome.
+        An expected failure is an event like any other outcome.
         """
         work = self._begin(action)
         return None if work is None else self._outcome(action, work)
@@ -70,7 +70,7 @@ class Performer:
     def _begin(  # noqa: C901 - one flat table
         self, action: do.Action
     ) -> Awaitable[on.Event | None] | None:
-        """The one place where an action meets its method."""
+        """Call the method of an action; every action of the machine has its case here."""
         match action:
             case do.ArmTimer():
                 self._arm(action)
@@ -320,7 +320,7 @@ class Performer:
         return on.StagedRecorded(**self._about(action), attempt=action.attempt)
 
     async def _release(self, action: do.ReleaseLease) -> None:
-        await self._scheduler.release(action.lease, "RELEASED", "given back by the orchestrator")
+        await self._scheduler.release(action.lease, "RELEASED", "released by the orchestrator")
 
     async def _record_attempt_failure(self, action: do.RecordAttemptFailure) -> on.Event:
         try:
@@ -363,7 +363,7 @@ class Performer:
             except AppError as error:
                 return self._input_lost(action, error)
         if action.target is not None:
-            await foreign.note(self._store, action)
+            await foreign.note_etag(self._store, action)
         body = await self._pack(action, stored)
         function, fence = action.function, action.granted.lease.fence
         key = staging_key(function.name, action.job, action.attempt, fence, function.envelope_form)
@@ -406,12 +406,12 @@ class Performer:
         key = report_key(action.job, action.attempt)
         # the runner's own report stays
         await put_once(self._store, action.function.intermediate_bucket, key, report.to_json())
-        if _never_opened(await self._scheduler.record(action.job), action):
+        if _is_unopened(await self._scheduler.record(action.job), action):
             # Lambda may deliver an event twice: another delivery may just have opened the session,
-            # and its host's word of that is on its way. Its lease must not end for this one.
+            # and its host's report is on its way. This delivery must not end that lease.
             await asyncio.sleep(self._budget.failure_grace_s)
             record = await self._scheduler.record(action.job)
-            if record is not None and record.lease is not None and _never_opened(record, action):
+            if record is not None and record.lease is not None and _is_unopened(record, action):
                 await self._scheduler.release(record.lease, "NOT_STARTED", action.detail)
         return on.FunctionFailureRecorded(**self._about(action), attempt=action.attempt)
 
@@ -444,7 +444,7 @@ class Performer:
             if record is None or record.owner != self._scheduler.session:
                 return on.HandedBack(**self._about(action))
             if record.step not in (Step.WAITING, Step.RECEIVED):
-                return None  # a grant came first
+                return None  # a grant was faster
             await self._scheduler.hand_back(action.job, record.revision)
         await self._queue.set_visibility(
             action.queue_url, [h for h in action.receipt_handles if h], 0
@@ -460,12 +460,12 @@ class Performer:
         await self._queue.delete(action.queue_url, [action.receipt_handle])
 
 
-def _never_opened(record: Record | None, action: do.RecordFunctionFailure) -> bool:
+def _is_unopened(record: Record | None, action: do.RecordFunctionFailure) -> bool:
     if record is None or record.lease is None:
         return False
     return record.step is Step.STAGED and record.attempt == action.attempt
 
 
 def _staged_for(function: str, job: str) -> str:
-    """Prefix of all envelopes of a job."""
+    """The prefix of all envelopes of a job."""
     return staging_key(function, job, 0, 0).rpartition("/")[0] + "/"

@@ -1,7 +1,7 @@
-"""What the orchestrator needs of the world. Adapters give it; one contract suite holds them to it.
+"""The ports of the orchestrator. Adapters implement them; one contract suite tests every adapter.
 
-Every method raises only `AppError`. Its code says what may be done: UNAVAILABLE, TIMEOUT and
-EXHAUSTED may be repeated (every call here is safe to repeat), the others not.
+Every method raises only `AppError`. A call that fails as UNAVAILABLE, TIMEOUT or EXHAUSTED may be
+repeated (every call here is safe to repeat), others not.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredObject:
-    """An object as one GET saw it. `body` is None when it is larger than was asked for."""
+    """An object as of one GET. `body` is None when it is larger than the caller's limit."""
 
     body: bytes | None
     etag: str  #: without quotes
@@ -48,21 +48,21 @@ class JobQueue(Protocol):
     async def receive(
         self, queue_url: str, *, count_max: int, wait_s: float, visibility_s: float
     ) -> Sequence[Message]:
-        """Long poll; at most 10 messages, hidden for `visibility_s`. May deliver one twice."""
+        """Long poll for at most 10 messages, hidden for `visibility_s`. May deliver one twice."""
         ...
 
     async def delete(self, queue_url: str, receipt_handles: Sequence[str]) -> None:
-        """Idempotent; a stale handle is no error."""
+        """Delete messages. Idempotent; a stale handle is ignored."""
         ...
 
     async def set_visibility(
         self, queue_url: str, receipt_handles: Sequence[str], visibility_s: float
     ) -> None:
-        """From now; 0 gives the messages back. Handles of messages that are gone are skipped."""
+        """Hide messages from now on; 0 gives them back. Handles of deleted messages are skipped."""
         ...
 
     async def send(self, queue_url: str, bodies: Sequence[str]) -> None:
-        """All, or AppError; repeating after an error may send some twice."""
+        """Send all, or raise AppError; a repetition after an error may send some twice."""
         ...
 
 
@@ -78,7 +78,7 @@ class ObjectStore(Protocol):
         if_match: str | None = None,
         bytes_max: int,
     ) -> StoredObject:
-        """One GET; the body only when it has at most `bytes_max` bytes.
+        """Read an object by one GET; the body only when it has at most `bytes_max` bytes.
 
         Raises NOT_FOUND (no such object, version or bucket) and CONFLICT (`if_match` fails).
         """
@@ -93,21 +93,21 @@ class ObjectStore(Protocol):
         if_absent: bool = False,
         if_match: str | None = None,
     ) -> None:
-        """Atomic. Raises CONFLICT when the condition does not hold."""
+        """Write an object, atomically. Raises CONFLICT when the condition does not hold."""
         ...
 
     async def delete(self, bucket: str, key: str) -> None:
-        """Its newest version is gone for readers; an object that is not there is no error. In a
-        versioned bucket what it was stays as a hidden version until the bucket's rules remove it.
+        """Hide the newest version of an object from readers; an absent object is ignored. In a
+        versioned bucket the content stays as a hidden version until the bucket's rules remove it.
         """
         ...
 
     async def head(self, bucket: str, key: str) -> StoredObject:
-        """Of the newest version, without its body. Raises NOT_FOUND."""
+        """Read the properties of the newest version, without its body. Raises NOT_FOUND."""
         ...
 
     async def etags(self, bucket: str, prefix: str) -> Mapping[str, str]:
-        """All keys below a prefix, and which write is newest; for the small registry only."""
+        """List the keys below a prefix with their etags; for the small registry only."""
         ...
 
 
@@ -122,7 +122,7 @@ class CloudPorts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptOutcome:
-    """How the scheduler answered an attempt: exactly one of `granted` and `explanation`."""
+    """The answer of the scheduler to an attempt: exactly one of `granted` and `explanation`."""
 
     outcome: str  #: granted, waiting, busy or impossible
     granted: GrantedLease | None
@@ -132,14 +132,14 @@ class AttemptOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Push:
-    """Something the scheduler says unasked, about one job of ours."""
+    """A message of the scheduler about one job of this session."""
 
     holder: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrantPush(Push):
-    """A waiting attempt got its lease: renew it within `accept_s`, or the next one gets it."""
+    """A waiting attempt has a lease: renew it within `accept_s`, or the next request gets it."""
 
     attempt: int
     granted: GrantedLease
@@ -166,7 +166,7 @@ class LeasePush(Push):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandlePush(Push):
-    """Somebody received the job's message again."""
+    """Another replica received the job's message again."""
 
     handle: str
 
@@ -178,7 +178,7 @@ class DisownedPush(Push):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Returned(Push):
-    """The connection is back (holder is empty): pushes may have been lost meanwhile."""
+    """The connection is back (holder is empty): pushes may have been lost."""
 
 
 class Scheduler(Protocol):
@@ -189,7 +189,7 @@ class Scheduler(Protocol):
 
     @property
     def session(self) -> str:
-        """Our name as owner of records."""
+        """The name of this session as owner of records."""
         ...
 
     async def attempt(
@@ -244,17 +244,17 @@ class Scheduler(Protocol):
     async def reopen(self, holder: str, revision: int, handle: str) -> Record: ...
 
     async def device_count(self, request: Request) -> int:
-        """Devices whose kind could serve the request: what bounds receiving."""
+        """The number of devices of a kind that can serve the request; it limits receiving."""
         ...
 
     def pushes(self) -> AsyncIterator[Push]:
-        """Every push in order, for ever."""
+        """Every push in order, without end."""
         ...
 
 
 class Registry(Protocol):
-    """What is deployed."""
+    """The deployed functions."""
 
     async def functions(self) -> Mapping[str, Function]:
-        """Every deployed function by name. A record that cannot be read is left out and logged."""
+        """Read every deployed function by name; an unreadable record is skipped and logged."""
         ...

@@ -13,7 +13,7 @@ class OrchestratorSettings:
     """Everything `orchgpu.app.run` needs. Endpoints of the cloud come from the environment."""
 
     cloud: str = "aws"  #: a package of `orchgpu.adapters`
-    scheduler: str  #: "address:port" of ssgmd's socket door
+    scheduler: str  #: "address:port" of ssgmd's socket endpoint
     access: Access = field(default_factory=Access)  #: to it: the key, and the CA of its TLS
     ready_file: Path | None = None  #: written once it serves: {"pid", "replica"}
     functions: tuple[str, ...] = ()  #: serve only these; empty = every deployed function

@@ -1,9 +1,9 @@
-"""One replica: loops that bring events in, the driver that decides, timers, and the drain.
+"""One replica: the loops that bring events in, the driver of the job machine, and the drain.
 
 receivers (one per function)      ─▶ MessageReceived
 completion receivers              ─▶ ResultNoticed, ObjectNoticed, FunctionFailureRecorded
 scheduler pushes                  ─▶ AttemptGranted, LeaseChanged, ReceiptHandleRenewed, …
-look for orphans                  ─▶ Orphaned
+scan for orphaned records         ─▶ Orphaned
 timers                            ─▶ TimerFired
 """
 
@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
 from corekit.aio.clock import Clock
 from corekit.aio.driver import Driver, NoJournal
@@ -34,17 +34,19 @@ from orchgpu.timers import Timers
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 #: Jobs received beyond those running: enough that a freed device never waits for a receive.
 WINDOW_PER_DEVICE = 2
 WINDOW_MIN = 2
 WINDOW_MAX = 1000
-ORPHANS_PER_LOOK = 100
+ORPHANS_PER_SCAN = 100
 #: After events were handed in, before the next poll: preparing one is milliseconds of processor
 #: time, and the calls that a job waits for come first. Up to 10 messages come with each poll.
 AFTER_EVENTS_S = 0.02
-#: Notices are deleted this much later, many at once; what they told comes first.
+#: Notices are deleted this much later, many in one call: their events come first.
 FORGET_NOTICES_S = 0.1
-#: Phases that a drain waits for: they end by themselves, in moments.
+#: Phases that a drain waits for: they end by themselves within moments.
 _SOON_OVER = frozenset(
     {
         Phase.ACCEPTING,
@@ -62,7 +64,7 @@ _SOON_OVER = frozenset(
 
 
 class Replica:
-    """Everything one orchestrator process does. `run` returns after `drain` is done."""
+    """One orchestrator process: every loop, from `start` to `drain`."""
 
     def __init__(
         self,
@@ -96,17 +98,17 @@ class Replica:
             budget=budget,
         )
         self._functions: dict[str, Function] = {}
-        self._loops: dict[str, list[asyncio.Task[Any]]] = {}
+        self._loops: dict[str, list[asyncio.Task[None]]] = {}
         self._windows: dict[str, Window] = {}
-        self._progress = asyncio.Event()  #: set whenever a job may have made room
-        self._spent: dict[
+        self._progress = asyncio.Event()  #: set whenever there may be room for a job
+        self._read_notices: dict[
             str, list[str]
         ] = {}  #: function → receipt handles of notices that were read
 
     # ------------------------------------------------------------------ life
 
     async def start(self) -> None:
-        """Load what is deployed and start every loop."""
+        """Load the deployed functions and start every loop."""
         await self._load_functions()
         self._nursery.start_eternal(self._driver.run(), "driver")
         self._nursery.start_eternal(self._pushes(), "pushes")
@@ -140,12 +142,7 @@ class Replica:
 
     async def _every(self, pause_s: float, work: Callable[[], Awaitable[None]]) -> None:
         while True:
-            try:
-                await work()
-            except AppError as error:
-                logger.warning("%s", error, extra={"event": "call_failed"})
-            except FAULTS:
-                logger.exception("a regular look", extra={"event": "fault"})
+            await tolerated(work())
             await asyncio.sleep(pause_s)
 
     # ------------------------------------------------------------------ what is deployed
@@ -154,7 +151,7 @@ class Replica:
         found = dict(await self._registry.functions())
         for name, known in self._functions.items():
             if found.get(name) == known:
-                found[name] = known  # its loops go on
+                found[name] = known  # its loops continue
             else:
                 self._loops.pop(name, None)  # they end by themselves: see `_serves`
         self._functions = found
@@ -166,7 +163,7 @@ class Replica:
             self._windows.setdefault(name, Window(full)).resize(full)
             if name not in self._loops:
                 logger.info(
-                    "serving %s%s", name, _note(function), extra={"event": "function_loaded"}
+                    "serving %s%s", name, _remark(function), extra={"event": "function_loaded"}
                 )
                 self._loops[name] = [
                     self._nursery.start(self._receive(function), f"receive/{name}"),
@@ -175,7 +172,7 @@ class Replica:
 
     def _serves(self, function: Function) -> bool:
         """False once it was changed or undeployed. Its loops finish their receive and end then: one
-        cancelled in flight may have taken messages along, which nobody sees for `visibility_s`."""
+        that is cancelled in flight may have received messages, hidden for `visibility_s`."""
         return self._functions.get(function.name) is function
 
     # ------------------------------------------------------------------ events in
@@ -196,37 +193,30 @@ class Replica:
             await asyncio.sleep(AFTER_EVENTS_S)
 
     def _room(self, function: Function) -> int:
-        """How many jobs may be received now."""
+        """The number of jobs that may be received now."""
         room = self._windows[function.name].size - self._machine.waiting_count(function.name)
         if function.concurrency_max is None:
             return room
         return min(room, function.concurrency_max - self._machine.count(function.name))
 
-    async def _return(self, function: Function, messages: tuple[Message, ...]) -> None:
-        """Whoever serves the function as it is now gets them, at once."""
-        try:
-            receipt_handles = [message.receipt_handle for message in messages]
-            await self._queue.set_visibility(function.queue_url, receipt_handles, 0)
-        # the queue went with the function, or they come back later
-        except (AppError, *FAULTS) as error:
-            logger.warning("%s", error, extra={"event": "call_failed"})
+    async def _return(self, function: Function, messages: Sequence[Message]) -> None:
+        """Give the messages back at once: the function is served as it is now."""
+        receipt_handles = [message.receipt_handle for message in messages]
+        # the queue may be gone; else they reappear by themselves
+        await tolerated(self._queue.set_visibility(function.queue_url, receipt_handles, 0))
 
-    async def _poll(self, queue_url: str, count_max: int) -> tuple[Message, ...]:
-        try:
-            return tuple(
-                await self._queue.receive(
-                    queue_url,
-                    count_max=count_max,
-                    wait_s=self._budget.receive_wait_s,
-                    visibility_s=self._budget.visibility_s,
-                )
-            )
-        except AppError as error:
-            logger.warning("%s", error, extra={"event": "receive_failed"})
-        except FAULTS:  # an answer that no library can read ends one poll, not the replica
-            logger.exception("receive", extra={"event": "fault"})
-        await asyncio.sleep(self._budget.reconnect_s_max / 5)
-        return ()
+    async def _poll(self, queue_url: str, count_max: int) -> Sequence[Message]:
+        receiving = self._queue.receive(
+            queue_url,
+            count_max=count_max,
+            wait_s=self._budget.receive_wait_s,
+            visibility_s=self._budget.visibility_s,
+        )
+        messages = await tolerated(receiving, "receive_failed")
+        if messages is None:
+            await asyncio.sleep(self._budget.reconnect_s_max / 5)
+            return ()
+        return messages
 
     def _submit_message(self, function: Function, message: Message) -> None:
         self._driver.submit(
@@ -269,7 +259,7 @@ class Replica:
     async def _record_failures(
         self, function: Function, failures: list[InvocationFailed], receipt_handle: str
     ) -> None:
-        """Lambda tells of a failure once: the message goes only when the report is stored.
+        """Lambda reports a failure once: delete the message only when the report is stored.
 
         Any replica does this for any job; the job's owner finds the report.
         """
@@ -290,19 +280,17 @@ class Replica:
         self._forget_soon(function, [receipt_handle])
 
     def _forget_soon(self, function: Function, receipt_handles: list[str]) -> None:
-        spent = self._spent.get(function.name)
+        spent = self._read_notices.get(function.name)
         if spent is None:
-            spent = self._spent[function.name] = []
+            spent = self._read_notices[function.name] = []
             self._nursery.start(self._forget_notices(function), f"forget/{function.name}")
         spent.extend(receipt_handles)
 
     async def _forget_notices(self, function: Function) -> None:
         await asyncio.sleep(FORGET_NOTICES_S)
-        receipt_handles = self._spent.pop(function.name)
-        try:
-            await self._queue.delete(function.completion_url, receipt_handles)
-        except (AppError, *FAULTS) as error:  # they come again and say nothing new
-            logger.warning("%s", error, extra={"event": "call_failed"})
+        receipt_handles = self._read_notices.pop(function.name)
+        # those that stay come again, with nothing new
+        await tolerated(self._queue.delete(function.completion_url, receipt_handles))
 
     async def _pushes(self) -> None:
         async for push in self._scheduler.pushes():
@@ -311,7 +299,7 @@ class Replica:
             self._driver.submit(event)
 
     async def _adopt(self) -> None:
-        for record in await self._scheduler.orphans(ORPHANS_PER_LOOK):
+        for record in await self._scheduler.orphans(ORPHANS_PER_SCAN):
             name = record.block.get("function")
             if isinstance(name, str) and name in self._functions:
                 self._driver.submit(
@@ -343,7 +331,7 @@ class Replica:
         return event
 
     def _note_attempt(self, job: str, event: on.Event | None) -> None:
-        """Back-pressure: less is received while the scheduler is at a limit."""
+        """Back-pressure: receive less while the scheduler is at a limit."""
         known = self._machine.jobs.get(job)
         window = None if known is None else self._windows.get(known.function.name)
         if window is None:
@@ -354,8 +342,21 @@ class Replica:
             window.refused()
 
 
-def _note(function: Function) -> str:
-    """What people should know of a function whose image a local cloud cannot run."""
+async def tolerated(work: Awaitable[T], event: str = "call_failed") -> T | None:
+    """The value of a call; None after a failure, which is logged and ends nothing else."""
+    try:
+        return await work
+    except AppError as error:
+        logger.warning("%s", error, extra={"event": event})
+    except FAULTS:
+        logger.exception("a call failed", extra={"event": "fault"})
+    return None
+
+
+def _remark(function: Function) -> str:
+    """A remark on a function whose image a local cloud cannot run."""
     if function.image is None:
         return ""
-    return f" (image {function.image}: on a local cloud its script runs on this machine's files)"
+    return (
+        f" (image {function.image}: a local cloud runs its script with the files of this machine)"
+    )

@@ -1,7 +1,6 @@
-"""What a start needs of other programs is waited for: they may start later, or be away for a while.
+"""Retries at start-up: the cloud and the scheduler may start later, or be away for a while.
 
-An orchestrator that ended because the cloud was away would have to be started again by somebody;
-meanwhile every job would wait silently.
+An orchestrator that ended instead would need an operator, and every job would wait until then.
 """
 
 from __future__ import annotations
@@ -20,20 +19,20 @@ _T = TypeVar("_T")
 
 
 class Stopped(Exception):
-    """The signal to stop came before the start was over."""
+    """The process was stopped before its start was complete."""
 
 
 class StartupRetry:
-    """Repeats what failed for now, with pauses from `reconnect_base_s` up to `reconnect_s_max`."""
+    """Repeats a failed call, with pauses from `reconnect_base_s` up to `reconnect_s_max`."""
 
     def __init__(self, stop: asyncio.Event, budget: Budget) -> None:
         self._stop = stop
         self._budget = budget
 
     async def until_done(self, what: str, call: Callable[[], Awaitable[_T]]) -> _T:
-        """The value of `call`, tried again after every failure that may pass; each is logged.
+        """The value of `call`, repeated after every retryable failure; each failure is logged.
 
-        Raises what can not pass by itself (no credentials, access denied) at once, and Stopped.
+        Raises other failures (no credentials, access denied) at once, and Stopped.
         """
         pause_s = self._budget.reconnect_base_s
         while True:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
+from gpu_scheduler.core.durable import changes as to
 from gpu_scheduler.core.invariants import check
 from gpu_scheduler.core.machine import SchedulerMachine
 from simulator.record_checker import RecordChecker
@@ -26,7 +26,7 @@ class Checker:
     violation: Violation | None = None  #: the first, wherever it was raised
     fence: int = 0
     decisions: int = 0
-    _trace: Any = field(default_factory=hashlib.sha256)
+    _trace: hashlib._Hash = field(default_factory=hashlib.sha256)
 
     def note(self, *words: object) -> None:
         """One line of the trace; its hash tells whether two runs were the same."""
@@ -37,7 +37,7 @@ class Checker:
         return str(self._trace.hexdigest()[:16])
 
     def scheduler_decided(
-        self, machine: SchedulerMachine, event: object, entries: Sequence[Any]
+        self, machine: SchedulerMachine, event: object, entries: Sequence[to.Entry]
     ) -> None:
         """Invariants of the core, and fences that only rise, over every restart.
 
@@ -49,7 +49,7 @@ class Checker:
             self.violation = self.violation or violation
             raise
 
-    def _judge(self, machine: SchedulerMachine, event: object, entries: Sequence[Any]) -> None:
+    def _judge(self, machine: SchedulerMachine, event: object, entries: Sequence[to.Entry]) -> None:
         self.decisions += 1
         broken = check(machine.state)
         if broken:

@@ -9,7 +9,6 @@ import random
 import zipfile
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 from urllib.parse import unquote_plus
 
 from contract.envelope import ENV_NAME, JOB_NAME, Job
@@ -19,7 +18,7 @@ from corekit.aio.clock import Clock
 from corekit.aio.supervise import Nursery
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import LeaseId
-from gpu_scheduler.model import EndReason
+from gpu_scheduler.model import EndReason, GrantedLease
 from local_cloud.model.cloud import Cloud
 from local_cloud.model.functions.function import Invocation, Outcome
 from local_cloud.model.functions.functions import LambdaFunction
@@ -217,7 +216,7 @@ class SimLambda:
         self._checker.note("commit", job.job_id, job.attempt)
 
 
-def render(_middleware: str, granted: Any) -> dict[str, Any]:
+def render(_middleware: str, granted: GrantedLease) -> dict[str, object]:
     """The environment of an envelope, as far as the model needs it."""
     hosts = [{"host": host} for host in sorted(granted.gateways)]
     return {"connection": {"lease": granted.lease.id, "hosts": hosts}, "variables": {}}

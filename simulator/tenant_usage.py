@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from gpu_scheduler.core.durable import changes as to
 from gpu_scheduler.model import LeaseState, Share
@@ -41,7 +40,7 @@ class TenantUsage:
 
     def _broken(self, tenant: str) -> Iterable[str]:
         shares = [share for whose, all_ in self._held.values() if whose == tenant for share in all_]
-        quota: Any = self._parameters.quota(tenant)
+        quota = self._parameters.quota(tenant)
         held = {
             "devices": len(shares),
             "memory_mib": sum(share.memory_mib for share in shares),

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
 
 from contract.keys import job_id, result_key
 from contract.result import Result
@@ -279,7 +278,7 @@ class World:
                 )
                 self._later(lasts_s, _call(lambda: host.recover(device)))
 
-    def _later(self, pause_s: float, work: Coroutine[Any, Any, None]) -> None:
+    def _later(self, pause_s: float, work: Coroutine[object, None, None]) -> None:
         async def wait() -> None:
             await asyncio.sleep(pause_s)
             await work
@@ -302,7 +301,7 @@ class World:
     def _quiet(self) -> bool:
         return self.scheduler.up and len(self.uploads) == self.scenario.jobs and not self._left()
 
-    def _left(self) -> dict[str, Any]:
+    def _left(self) -> dict[str, int]:
         """What is not over yet."""
         now_s = self.clock.wall_s()
         counts = self.cloud.queues.get(f"{NAME}-jobs").counts(now_s)
@@ -348,7 +347,7 @@ class OneFunction:
         return {self._function.name: self._function}
 
 
-async def _call(work: Any) -> None:
+async def _call(work: Callable[[], object]) -> None:
     work()
 
 

@@ -2,12 +2,11 @@
 
     events (bounded queue) → handle → journal.append(changes), one sync per group → actions
 
-Every action is run by `perform`. What can be done at once it does and returns None; for the rest
-it returns an awaitable of the event it led to, run as a supervised task, so a slow call never
-blocks a decision. While one group of decisions is synced, the next one is decided: its changes are
-one sync too, and its actions wait for that. So no action runs before its change and all earlier
-ones are durable, and all are performed (or started) in their order. A sync that fails ends the
-driver: nothing that it held is ever answered.
+Every action is run by `perform`. An action that is done at once returns None; any other returns an
+awaitable of its event, run as a supervised task, so a slow call never blocks a decision. While one
+group of decisions is synced, the next one is decided: its changes are one sync too, and its actions
+wait for that. So no action runs before its change and all earlier ones are durable, and all are
+performed (or started) in their order. A sync that fails ends the driver, without any answer.
 """
 
 from __future__ import annotations
@@ -27,19 +26,19 @@ _ChangeIn = TypeVar("_ChangeIn", contravariant=True)
 
 
 class _Durable:
-    """Awaited, it returns at once."""
+    """An awaitable that returns at once."""
 
     def __await__(self) -> Generator[None, None, None]:
         return
         yield
 
 
-#: What `Journal.append` returns when it had no need to wait.
+#: The value of `Journal.append` when there is nothing to wait for.
 DURABLE: Final = _Durable()
 
 
 class Journal(Protocol[_ChangeIn]):
-    """Where changes become durable."""
+    """The store of durable changes."""
 
     def append(self, changes: Sequence[_ChangeIn]) -> Awaitable[None]:
         """Durable once awaited, and at once when it is `DURABLE`; called for one group at a time.
@@ -81,24 +80,24 @@ class Driver(Generic[EventT, ChangeT, ActionT]):
         self._syncing = False
         self._loop: asyncio.AbstractEventLoop | None = None  # while it runs
         self._failure: asyncio.Future[None] | None = None
-        self._due = False  # a turn is on its way: all events of one turn of the loop are one group
+        self._due = False  # `_run_group` is scheduled: events of one loop iteration are one group
         self._idle = asyncio.Event()
         self._idle.set()
         self._running = 0
 
     def submit(self, event: EventT) -> None:
-        """Hand an event in; raises asyncio.QueueFull when the daemon is hopelessly behind."""
+        """Queue an event; raises asyncio.QueueFull when too many wait."""
         if len(self._queue) >= self._queue_max:
             raise asyncio.QueueFull
         self._idle.clear()
         self._queue.append(event)
-        self._go_on()
+        self._schedule()
 
     async def run(self) -> None:
-        """Take events for ever. Raises what the core or the journal raises."""
+        """Process events until cancelled. Raises what the core or the journal raises."""
         self._loop = asyncio.get_running_loop()
         self._failure = self._loop.create_future()
-        self._go_on()
+        self._schedule()
         try:
             await self._failure
         finally:
@@ -108,14 +107,14 @@ class Driver(Generic[EventT, ChangeT, ActionT]):
         """Wait until no event is queued and no action runs."""
         await self._idle.wait()
 
-    def _go_on(self) -> None:
-        """Decide at the loop's next turn, if there is anything to decide."""
+    def _schedule(self) -> None:
+        """Decide at the next iteration of the loop, if events wait."""
         if self._queue and not self._due and self._loop is not None:
             self._due = True
-            self._loop.call_soon(self._turn)
+            self._loop.call_soon(self._run_group)
 
-    def _turn(self) -> None:
-        """One group; others may have the loop before the next one."""
+    def _run_group(self) -> None:
+        """Decide one group; other tasks run before the next one."""
         self._due = False
         if self._loop is None or self._failure is None or self._failure.done():
             return
@@ -127,14 +126,14 @@ class Driver(Generic[EventT, ChangeT, ActionT]):
             self._failure.set_exception(error)
             return
         if len(self._decided) < self._group_max:
-            self._go_on()
+            self._schedule()
 
     def _decide(self) -> None:
         while self._queue and len(self._decided) < self._group_max:
             self._decided.append(self._machine.handle(self._queue.popleft()))
 
     def _commit(self) -> None:
-        """Give what is decided to the journal as one group; act as soon as it is durable."""
+        """Append the decided changes as one group; act as soon as they are durable."""
         group, self._decided = self._decided, []
         changes = [change for decision in group for change in decision.changes]
         durable = self._journal.append(changes) if changes else DURABLE
@@ -148,11 +147,11 @@ class Driver(Generic[EventT, ChangeT, ActionT]):
         self, durable: Awaitable[None], group: Sequence[Decision[ChangeT, ActionT]]
     ) -> None:
         await durable
-        self._syncing = False  # after a failure it stays: nothing is given to the journal again
+        self._syncing = False  # after a failure it stays set: the journal is not used again
         self._act(group)
         if self._decided:
             self._commit()
-        self._go_on()
+        self._schedule()
 
     def _act(self, group: Sequence[Decision[ChangeT, ActionT]]) -> None:
         for decision in group:

@@ -1,6 +1,6 @@
-"""The orchestrator's ports over the cloud model in memory, with faults to order.
+"""The orchestrator's ports over the cloud model in memory, with faults on request.
 
-For tests of the shell on virtual time, for the simulator, and for anybody who embeds an
+For tests of the shell on virtual time, for the simulator, and for programs that embed an
 orchestrator. Same model as the embedded cloud's server, so the same contract suite holds.
 """
 
@@ -37,7 +37,7 @@ _CODES = {
 
 @dataclass(slots=True, kw_only=True)
 class Faults:
-    """How often a call fails, and how: drawn from a seeded stream, so that a run replays."""
+    """The rate and the kind of failing calls, drawn from a seeded stream: a run can be replayed."""
 
     rate: float = 0.0  #: of calls that end in UNAVAILABLE
     after_rate: float = 0.5  #: of those, how many did their work first (the answer is lost)
@@ -45,7 +45,7 @@ class Faults:
     stream: random.Random = field(default_factory=lambda: random.Random(0))
 
     async def around(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Run `call`, perhaps late, perhaps in vain, perhaps without telling."""
+        """Run `call`: perhaps late, perhaps failing, perhaps losing its answer."""
         if self.delay_s_max:
             await asyncio.sleep(self.stream.uniform(0.0, self.delay_s_max))
         if self.stream.random() >= self.rate:
@@ -56,7 +56,7 @@ class Faults:
 
 
 class Arrivals:
-    """Wakes long polls when their queue has something."""
+    """Wakes long polls when their queue has a message."""
 
     def __init__(self, cloud: Cloud) -> None:
         self._events: dict[str, asyncio.Event] = {}
@@ -66,7 +66,7 @@ class Arrivals:
         self._event(queue.name).set()
 
     async def wait(self, queue: Queue, now_s: float, wait_s: float) -> None:
-        """Until something may be there, or `wait_s` is over."""
+        """Wait until there may be a message, or `wait_s` is over."""
         event = self._event(queue.name)
         event.clear()
         next_s = queue.next_visible_at_s()
@@ -126,7 +126,7 @@ class MemoryQueue:
                 try:
                     queue.change_visibility(self._clock.wall_s(), receipt_handle, visibility_s)
                 except CloudError:
-                    continue  # too old: the message is gone, or somebody else's
+                    continue  # too old: the message is deleted, or received elsewhere
             self._arrivals.arrived(queue)
 
         await self._faults.around(call)

@@ -20,14 +20,14 @@ RECORD_BYTES_MAX = 256 * 1024
 class StoreRegistry:
     """`functions/<name>.json` in the state bucket. A missing bucket means: nothing deployed yet.
 
-    It is asked every few seconds: only what was written since is read again.
+    It is read every few seconds: only records with a new etag are read again.
     """
 
     def __init__(self, store: ObjectStore, bucket: str, *, only: Sequence[str] = ()) -> None:
         self._store = store
         self._bucket = bucket
         self._only = only  #: serve just these functions; empty = all
-        self._known: dict[str, tuple[str, Function | None]] = {}  #: by key: etag, what it says
+        self._known: dict[str, tuple[str, Function | None]] = {}  #: by key: etag, function
 
     async def functions(self) -> Mapping[str, Function]:
         try:

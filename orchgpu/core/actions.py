@@ -1,11 +1,10 @@
-"""What to do: imperatives, carried out by the shell; each ends in an event of `events.py`."""
+"""The actions of the job machine: imperatives; most of them end in an event of `events.py`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from contract.result import Result
 from contract.states import Reason
@@ -17,7 +16,7 @@ from orchgpu.core.target import Target
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
-    job: str  #: job id, or a message's own token while the job is not known
+    job: str  #: job id, or the message id while the job is not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +27,7 @@ class ReadInput(Action):
     """
 
     input: InputEvent
-    inline: bool = True  #: False: its body is never wanted here
+    inline: bool = True  #: False: its body is not needed here
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,9 +35,9 @@ class ReadResult(Action):
     """→ ResultRead. With a `target` an object that changed becomes the result first."""
 
     bucket: str
-    attempt: int = 0  #: whose note of the target counts
+    attempt: int = 0  #: the attempt whose note of the target counts
     target: Target | None = None
-    replace_etag: str | None = None  #: of the failed result that counts as none
+    replace_etag: str | None = None  #: of the failed result that a redrive replaces
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +58,7 @@ class OpenAttempt(Action):
     attempt: int
     revision: int
     receipt_handle: str
-    payload: Mapping[str, Any]
+    payload: Mapping[str, object]
     request: Request
     hold: LeaseLifetime
     received_at_s: float  #: monotonic
@@ -67,7 +66,7 @@ class OpenAttempt(Action):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadRecord(Action):
-    """→ RecordConflict (what stands, or None)"""
+    """→ RecordConflict (with the record, or None)"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +75,7 @@ class AdoptRecord(Action):
 
     revision: int
     receipt_handle: str | None
-    suspect: bool = False  #: its owner ended while packing it, or others beside it
+    suspect: bool = False  #: its owner ended while packing it, or another job at the same time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,14 +88,14 @@ class ReopenRecord(Action):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreReceiptHandle(Action):
-    """Tell the record's owner of a newer receipt handle. → nothing"""
+    """Pass a newer receipt handle to the record's owner. → nothing"""
 
     receipt_handle: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenewLease(Action):
-    """Keeps a RESERVED lease; the first one takes a pushed grant. → LeaseRenewed | LeaseGone"""
+    """Keep a RESERVED lease; the first one accepts a pushed grant. → LeaseRenewed | LeaseGone"""
 
     attempt: int
     lease: str
@@ -111,21 +110,20 @@ class StageEnvelope(Action):
     input: InputEvent
     granted: GrantedLease
     replace_etag: str | None
-    target: Target | None = None  #: noted as it is, before the envelope is stored
+    target: Target | None = None  #: its etag is noted before the envelope is stored
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveEnvelope(Action):
-    """Of an attempt that is over. Its expiry does the same a day later, so nothing is repeated.
+    """Delete the envelope of a finished attempt. Expiry does the same a day later: no repetition.
 
     → nothing
     """
 
     attempt: int
     function: Function
-    fence: (
-        int | None
-    )  #: None: another replica had the lease; all envelopes of the job are looked for
+    #: None: another replica had the lease, and every envelope of the job is deleted.
+    fence: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +165,7 @@ class RecordAttemptFailure(Action):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteResult(Action):
-    """Commit a terminal result unless there is one. → ResultWritten (what stands)"""
+    """Commit a terminal result unless there is one. → ResultWritten (the one that stands)"""
 
     bucket: str
     result: Result
@@ -184,12 +182,12 @@ class SendDeadLetter(Action):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishJob(Action):
-    """Terminal in the record and all leases ended, in one entry. → Finished"""
+    """End the record and all its leases, in one journal entry. → Finished"""
 
     outcome: str
     reason: str
     detail: str
-    payload: Mapping[str, Any] | None  #: of a job that never had a record: it gets a terminal one
+    payload: Mapping[str, object] | None  #: of a job without a record: it gets a terminal one
     received_at_s: float  #: monotonic
     committed_at_s: float  #: monotonic: the result was seen
 
@@ -204,7 +202,7 @@ class DeleteMessages(Action):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtendVisibility(Action):
-    """A beat for the messages we hold; a receipt handle that is too old is no error. → nothing"""
+    """Extend the visibility of the messages in hand; an old receipt handle is ignored. → nothing"""
 
     queue_url: str
     receipt_handles: tuple[str, ...]
@@ -212,7 +210,7 @@ class ExtendVisibility(Action):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandBack(Action):
-    """Give job and messages to whoever comes next (the record keeps its place).
+    """Return job and messages to any replica (the record keeps its place in the queue).
 
     → HandedBack, or nothing when a grant came first
     """
@@ -233,7 +231,7 @@ class SplitMessage(Action):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuarantineMessage(Action):
-    """A message that is no event of ours: copy to the dead-letter queue, then delete. → nothing"""
+    """Move a message that is not a valid event to the dead-letter queue. → nothing"""
 
     queue_url: str
     dead_letter_url: str

@@ -14,7 +14,7 @@ from orchgpu.core.job import Job, Phase
 
 
 def remember(job: Job, record: Record) -> None:
-    """Take over what the record knows."""
+    """Copy the record's state into the job."""
     job.revision = record.revision
     job.attempt = record.attempt
     first = record.block.get("first_attempt", 1)
@@ -81,8 +81,8 @@ def granted(job: Job, event: on.AttemptGranted, budget: Budget) -> Iterable[do.A
 
 
 def renewed(job: Job, event: on.LeaseRenewed, budget: Budget) -> Iterable[do.Action]:
-    """The first renewal takes a pushed grant. No envelope before it: while it is not taken, the
-    next one may get it, and an envelope without a lease would start the function in vain."""
+    """The first renewal accepts a pushed grant. There is no envelope before it: until then the
+    grant may pass to the next request, and the function would start without a lease."""
     if job.phase is not Phase.ACCEPTING or event.attempt != job.attempt:
         return ()
     return stage(job, budget)
@@ -123,7 +123,7 @@ def recorded(job: Job, event: on.StagedRecorded, budget: Budget) -> Iterable[do.
 
 
 def watch(job: Job, budget: Budget, *, running: bool) -> Iterable[do.Action]:
-    """From here the scheduler's pushes lead; the check is only the backup."""
+    """From here on the scheduler's pushes decide; the check is only a backup."""
     job.phase = Phase.RUNNING
     job.state = JobState.RUNNING if running else JobState.STAGED
     return [_check_timer(job, budget)]
@@ -157,12 +157,14 @@ def read_result(job: Job) -> list[do.Action]:
 
 
 def recheck(job: Job) -> Iterable[do.Action]:
-    """The last look before attempt n+1: an earlier one may have committed after all."""
+    """The last look before attempt n+1: an earlier attempt may have committed after all."""
     job.phase = Phase.RECHECKING
     return read_result(job)
 
 
-def go_on(job: Job, record: Record, wall_s: float, budget: Budget) -> Iterable[do.Action]:
+def resume_between_attempts(
+    job: Job, record: Record, wall_s: float, budget: Budget
+) -> Iterable[do.Action]:
     """Adopted between two attempts: the pause that the last owner drew still holds."""
     pause_s = min(record.times.get(RETRY_AT, wall_s) - wall_s, budget.retry_s_max)
     if pause_s <= 0.0:
@@ -186,26 +188,26 @@ def timer(job: Job, event: on.TimerFired, budget: Budget) -> Iterable[do.Action]
             job.checks += 1
             return [*look_for_result(job), _check_timer(job, budget)]
         case do.Timer.NEXT_ATTEMPT, Phase.BACKOFF:
-            return _hand_back(job) if _too_old(job, event.at_s, budget) else recheck(job)
+            return hand_back(job) if _too_old(job, event.at_s, budget) else recheck(job)
         case do.Timer.GRACE, Phase.GRACE:
             job.phase = Phase.EXPLAINING
             bucket = job.function.intermediate_bucket
             return [do.ReadReport(job=job.id, bucket=bucket, attempt=job.attempt)]
         case do.Timer.HAND_BACK, Phase.WAITING:
-            return _hand_back(job)
+            return hand_back(job)
     return ()
 
 
 def _too_old(job: Job, at_s: float, budget: Budget) -> bool:
-    """SQS hides a message for 12 h at most: what could pass that starts with a new receipt."""
+    """SQS hides a message for 12 h at most: an attempt that may last longer needs a new receipt."""
     longest_s = budget.connect_by_s + job.function.timeout_s + CAP_SLACK_S
     return at_s + longest_s - job.received_at_s > budget.job_receipt_s_max
 
 
-def _hand_back(job: Job) -> Iterable[do.Action]:
-    """After an hour of waiting the message starts a new 12 h; the job keeps its place.
+def hand_back(job: Job) -> list[do.Action]:
+    """Free job and message: after an hour of waiting, so that a new 12 h start, or for a drain.
 
-    The record stays ours until the scheduler has taken it back; redelivery then adopts it.
+    This replica owns the record until the scheduler has taken it back; redelivery then adopts it.
     """
     return [
         do.HandBack(

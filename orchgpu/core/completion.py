@@ -1,11 +1,10 @@
-"""What a message of a completion queue says: an object was written, or Lambda gave an event up."""
+"""The messages of a completion queue: an object was written, or Lambda gave an event up."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import unquote_plus
 
 from contract.keys import parse_result_key, parse_staging_key
@@ -31,7 +30,7 @@ class InvocationFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectWasWritten:
-    """Some other object: it may be the one that a foreign function's job ends with."""
+    """Another object than a result: it may be the one that ends a foreign function's job."""
 
     bucket: str
     key: str
@@ -41,7 +40,7 @@ Notice = ResultWasWritten | ObjectWasWritten | InvocationFailed
 
 
 def read_completion(body: str) -> list[Notice]:
-    """Every notice in a message; an unknown message is an empty list. Raises nothing."""
+    """Read every notice in a message; an unknown message has none. Raises nothing."""
     try:
         value = json.loads(body)
     except (ValueError, RecursionError):
@@ -60,7 +59,7 @@ def _written(bucket: str, key: str) -> list[Notice]:
     return [ObjectWasWritten(bucket=bucket, key=key)] if bucket else []
 
 
-def _failures(value: Mapping[str, Any]) -> list[Notice]:
+def _failures(value: Mapping[str, object]) -> list[Notice]:
     reason, detail = _why(value)
     staged = [parse_staging_key(key) for _, key in _objects(value["requestPayload"])]
     return [
@@ -70,7 +69,7 @@ def _failures(value: Mapping[str, Any]) -> list[Notice]:
     ]
 
 
-def _why(value: Mapping[str, Any]) -> tuple[Reason, str]:
+def _why(value: Mapping[str, object]) -> tuple[Reason, str]:
     context = value.get("requestContext")
     condition = context.get("condition") if isinstance(context, Mapping) else None
     if condition == "EventAgeExceeded":
@@ -88,8 +87,8 @@ def _why(value: Mapping[str, Any]) -> tuple[Reason, str]:
     return Reason.FUNCTION_ERROR, detail or "Lambda reports a failure without a reason"
 
 
-def _objects(value: Any) -> list[tuple[str, str]]:
-    """Bucket ("" where it is not said) and key of every record."""
+def _objects(value: object) -> list[tuple[str, str]]:
+    """Bucket ("" where it is missing) and key of every record."""
     records = value.get("Records") if isinstance(value, Mapping) else None
     if not isinstance(records, list):
         return []

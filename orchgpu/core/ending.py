@@ -1,10 +1,9 @@
-"""How an attempt ends and how a job ends: result, report, failure, dead letter, finish, delete."""
+"""The end of an attempt and of a job: result, report, failure, dead letter, finish, delete."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from contract.result import Report, Result
 from contract.states import JobState, Reason
@@ -16,7 +15,7 @@ from orchgpu.core import attempt
 from orchgpu.core import events as on
 from orchgpu.core.job import Failure, Job, Phase
 
-#: Why a lease ended, as the reason of the attempt that held it.
+#: End of a lease → reason of the attempt that held it.
 _REASON_OF_END = {
     EndReason.NOT_STARTED: Reason.NOT_STARTED,
     EndReason.EXPIRED: Reason.RESERVATION_EXPIRED,
@@ -27,18 +26,18 @@ _REASON_OF_END = {
     EndReason.HOST_RESTARTED: Reason.HOST_LOST,
     EndReason.DEVICE_BAD: Reason.DEVICE_BAD,
 }
-#: Ends after which Lambda's own failure record may still explain more than we know.
+#: Ends after which Lambda's own failure record may still explain more.
 _WORTH_WAITING = (EndReason.SESSION_LOST, EndReason.CAP, EndReason.DONE, EndReason.RELEASED, None)
 #: Outcomes that an operator may want to run again: they leave a dead-letter copy.
 _DEAD_LETTERED = ("FAILED", "REJECTED")
 DETAIL_CHARS_MAX = 1000
-#: A queue's MaximumMessageSize unless somebody raised it (SQS quota); `json.dumps` writes ASCII.
+#: SQS's default MaximumMessageSize of a queue; `json.dumps` writes ASCII.
 LETTER_BYTES_MAX = 256 * 1024
-#: Of a message that is no event, or too large a one: as JSON at most twelve times as many bytes.
+#: Of a message that is not a valid event, or too large: as JSON at most twelve times as many bytes.
 QUOTED_CHARS_MAX = 20_000
 
 _DECIDED = (Phase.DEAD_LETTERING, Phase.FINISHING, Phase.DELETING)
-#: In these a lease is ours, or may be.
+#: Phases in which this job has a lease, or may have one.
 _HOLDING = (Phase.ACCEPTING, Phase.STAGING, Phase.RECORDING, Phase.RUNNING, Phase.ADOPTING)
 
 
@@ -48,7 +47,7 @@ _HOLDING = (Phase.ACCEPTING, Phase.STAGING, Phase.RECORDING, Phase.RUNNING, Phas
 def lease_ended(
     job: Job, attempt_n: int, reason: EndReason | None, detail: str
 ) -> Iterable[do.Action]:
-    """The device is free again. Whether the job succeeded, only its result can say."""
+    """The device is free again. Only the result shows whether the job succeeded."""
     if attempt_n != job.attempt or job.phase not in _HOLDING:
         return ()
     job.end_reason, job.end_detail = reason, detail
@@ -89,7 +88,7 @@ def report_read(
 
 
 def function_failure_recorded(job: Job, event: on.FunctionFailureRecorded) -> Iterable[do.Action]:
-    """No need to wait longer: the report is there now."""
+    """End the wait: the report is there now."""
     if job.phase is not Phase.GRACE or event.attempt != job.attempt:
         return ()
     job.phase = Phase.EXPLAINING
@@ -153,8 +152,8 @@ def failure_recorded(job: Job, event: on.AttemptFailureRecorded) -> Iterable[do.
 
 
 def _envelope_removed(job: Job) -> list[do.Action]:
-    """It holds a secret and perhaps the input: nobody needs it once its lease has ended. Whoever
-    never had the lease removes what is left of the whole job, once that has a result."""
+    """Remove the envelope, which holds a secret, once its lease has ended. A replica that never had
+    the lease removes all envelopes of the job, once the job has a result."""
     fence = None if job.granted is None else job.granted.lease.fence
     n = job.attempt if fence is not None or job.result is None else job.result.attempt
     if not n or (fence is None and job.result is None):
@@ -163,7 +162,7 @@ def _envelope_removed(job: Job) -> list[do.Action]:
 
 
 def staging_failed(job: Job, event: on.CallFailed) -> Iterable[do.Action]:
-    """The envelope cannot be stored, for good: give the device back; the end goes its usual way."""
+    """The envelope cannot be stored: release the lease; its end fails the attempt."""
     if job.phase is not Phase.STAGING or job.granted is None:
         return ()
     job.staging_error, job.graced = event.message, True
@@ -171,7 +170,7 @@ def staging_failed(job: Job, event: on.CallFailed) -> Iterable[do.Action]:
 
 
 def refused(job: Job, event: on.CallFailed) -> Iterable[do.Action]:
-    """Refused again and again, not for want of an answer: nothing will change by itself."""
+    """A read or a request that is refused repeatedly, which no repetition changes: end the job."""
     reasons = {do.ReadInput: Reason.INPUT_ERROR, do.OpenAttempt: Reason.REQUEST_REFUSED}
     reason = reasons.get(type(event.action))
     if reason is None or job.phase not in (Phase.READING, Phase.OPENING):
@@ -184,7 +183,7 @@ def refused(job: Job, event: on.CallFailed) -> Iterable[do.Action]:
 
 
 def conclude(job: Job, state: JobState, failure: Failure, wall_s: float) -> Iterable[do.Action]:
-    """Commit a terminal result of ours, unless somebody committed first."""
+    """Commit a terminal result, unless there is one already."""
     job.phase = Phase.CONCLUDING
     result = Result(
         job_id=job.id,
@@ -204,7 +203,7 @@ def conclude(job: Job, state: JobState, failure: Failure, wall_s: float) -> Iter
     return [do.WriteResult(job=job.id, bucket=bucket, result=result, replace_etag=job.replace_etag)]
 
 
-def _device(job: Job) -> dict[str, Any]:
+def _device(job: Job) -> dict[str, object]:
     if job.granted is None or not job.granted.lease.shares:
         return {}
     share = job.granted.lease.shares[0]
@@ -212,7 +211,7 @@ def _device(job: Job) -> dict[str, Any]:
 
 
 def input_lost(job: Job, event: on.JobEvent) -> Iterable[do.Action]:
-    """The input is not what the event spoke of any more."""
+    """The input is no longer the version that the event named."""
     if isinstance(event, on.InputMissing):
         failure = Failure(reason=Reason.INPUT_DELETED, detail="the input was deleted before use")
         state = JobState.INPUT_GONE
@@ -229,7 +228,7 @@ def input_lost(job: Job, event: on.JobEvent) -> Iterable[do.Action]:
 def impossible(
     job: Job, event: on.AttemptImpossible, budget: Budget, jitter: RandomStream
 ) -> Iterable[do.Action]:
-    """No device: the end of the job, unless its function wants another way to be tried."""
+    """There is no device: end the job, unless its function has a fallback."""
     if job.phase not in (Phase.OPENING, Phase.WAITING):
         return ()
     if event.attempt is not None and event.attempt != job.attempt:
@@ -248,9 +247,9 @@ def impossible(
 
 
 def _ask_again(job: Job, event: on.AttemptImpossible, *, pause_s: float) -> list[do.Action]:
-    """An attempt that never had a device is over and does not count; the job keeps its place."""
+    """End an attempt that never had a device; it does not count, and the job keeps its place."""
     if job.phase is Phase.OPENING:
-        job.attempt += 1  # the answer to what was just asked
+        job.attempt += 1  # the answer to OpenAttempt
     job.first_attempt += 1
     job.phase, job.state, job.reason = Phase.FAILING, JobState.RECEIVED, Reason.BUSY
     return [
@@ -276,7 +275,7 @@ def result_written(job: Job, event: on.ResultWritten) -> Iterable[do.Action]:
 
 
 def finish_as(job: Job, result: Result, at_s: float) -> Iterable[do.Action]:
-    """A result exists: that decides. Failures leave a dead-letter copy first."""
+    """A result exists and decides. A failure is copied to the dead-letter queue first."""
     job.result, job.committed_at_s, job.state = result, at_s, JobState.COMMITTED
     if result.state in _DEAD_LETTERED:
         job.phase = Phase.DEAD_LETTERING
@@ -286,7 +285,7 @@ def finish_as(job: Job, result: Result, at_s: float) -> Iterable[do.Action]:
     return _finish(job)
 
 
-def buried(job: Job) -> Iterable[do.Action]:
+def dead_letter_sent(job: Job) -> Iterable[do.Action]:
     return _finish(job) if job.phase is Phase.DEAD_LETTERING else ()
 
 
@@ -299,7 +298,7 @@ def _finish(job: Job) -> list[do.Action]:
             outcome=job.result.state,
             reason=job.result.reason,
             detail=job.result.detail[:DETAIL_CHARS_MAX],
-            payload=None if job.result.attempt else job.payload(),  # it may never have had a record
+            payload=None if job.result.attempt else job.payload(),  # it may be without a record
             received_at_s=job.received_at_s,
             committed_at_s=job.committed_at_s,
         )
@@ -316,8 +315,8 @@ def finished(job: Job) -> Iterable[do.Action]:
 def already_decided(job: Job, result: Result, at_s: float) -> Iterable[do.Action]:
     """A message about a job whose result exists: usually a duplicate of its event.
 
-    A failure leaves its dead-letter copy once, so what the record says decides: a record still
-    open is adopted and buried, a closed or forgotten one was buried before.
+    A failure is dead-lettered once, so the record decides: an open one is adopted, and its dead
+    letter sent; for a closed or forgotten one that was done before.
     """
     job.result, job.committed_at_s = result, at_s
     if result.state not in _DEAD_LETTERED:

@@ -1,4 +1,4 @@
-"""What happened: one class per outcome. `at_s` is monotonic, `wall_s` for records people read."""
+"""The events of the job machine: one class per outcome."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageReceived(Event):
-    """A message of a function's job queue is in our hands; its visibility runs."""
+    """A message of a function's job queue was received; its visibility timeout runs."""
 
     function: str
     message_id: str
@@ -27,7 +27,7 @@ class MessageReceived(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEvent(Event):
-    """About one job; ignored when this replica does not (or no longer) act for it."""
+    """An event about one job; ignored when this replica does not act for the job."""
 
     job: str
 
@@ -42,12 +42,12 @@ class InputRead(JobEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputMissing(JobEvent):
-    """404: deleted before we read it."""
+    """404: the input was deleted before it was read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputChanged(JobEvent):
-    """Another etag than the event's: overwritten before we read it."""
+    """The input has another etag than in the event: it was overwritten before it was read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class ReportRead(JobEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptGranted(JobEvent):
-    """At once, or as a push after waiting (then it must be taken within `accept_s`)."""
+    """A lease, at once or as a push after waiting (then it must be accepted within `accept_s`)."""
 
     attempt: int
     granted: GrantedLease
@@ -80,16 +80,16 @@ class AttemptWaiting(JobEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptImpossible(JobEvent):
-    """No known device could ever hold it, or it waited for `max_wait_s` (then `busy`)."""
+    """The request is permanently infeasible, or it waited for `max_wait_s` (then `busy`)."""
 
     explanation: Explanation
     busy: bool = False
-    attempt: int | None = None  #: of a push; None = the answer to what was just asked
+    attempt: int | None = None  #: of a push; None = the answer to OpenAttempt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordConflict(JobEvent):
-    """Our compare-and-set lost; this is what stands (None: it was forgotten)."""
+    """A compare-and-set failed; `record` is the current one (None: it was forgotten)."""
 
     record: Record | None
 
@@ -107,7 +107,7 @@ class Reopened(JobEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orphaned(JobEvent):
-    """A record without a live owner, found by the regular look."""
+    """A record without a live owner, found by the regular scan."""
 
     function: str
     record: Record
@@ -120,21 +120,21 @@ class EnvelopeStaged(JobEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedRecorded(JobEvent):
-    """The scheduler knows; `connect_by` runs."""
+    """The scheduler knows that the envelope is stored; `connect_by` runs."""
 
     attempt: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseRenewed(JobEvent):
-    """The lease is ours for another while; a pushed grant is taken."""
+    """The lease is renewed; a pushed grant is accepted."""
 
     attempt: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseGone(JobEvent):
-    """The scheduler answers that the lease we act on has ended."""
+    """The scheduler answers that the lease has ended."""
 
     attempt: int
 
@@ -151,12 +151,12 @@ class LeaseChanged(JobEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultNoticed(JobEvent):
-    """The completion queue says that a result was written."""
+    """The completion queue reports that a result was written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectNoticed(Event):
-    """The completion queue says that an object was written that is no result of ours."""
+    """The completion queue reports an object that is not a result."""
 
     bucket: str
     key: str
@@ -172,7 +172,7 @@ class FunctionFailureRecorded(JobEvent):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptFailureRecorded(JobEvent):
     record: Record
-    pause_s: float  #: until the next attempt, as the action had it
+    pause_s: float  #: until the next attempt, as in the action
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,7 +204,7 @@ class Disowned(JobEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandedBack(JobEvent):
-    """Job and messages are anybody's."""
+    """Job and messages are free for any replica."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,12 +216,12 @@ class ReceiptHandleRenewed(JobEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallFailed(JobEvent):
-    """An action could not be done. Retryable failures are repeated with a back-off, for ever."""
+    """An action failed. It is repeated with a back-off until it succeeds, if it can."""
 
     action: Action
     retryable: bool
     message: str
-    exhausted: bool = False  #: the other side is at a limit: wait, and take less on
+    exhausted: bool = False  #: the other side is at a limit: wait, and receive less
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,7 +238,7 @@ class RepeatDue(JobEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainRequested(Event):
-    """SIGTERM: hand back what has not started, leave what runs to its records."""
+    """SIGTERM: hand back jobs that have not started; running ones are adopted by their records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

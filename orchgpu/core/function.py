@@ -13,7 +13,7 @@ from gpu_scheduler.model import LeaseLifetime, Request
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
-    """Where files that match go; empty filters match all (SCAR: OR inside a list, AND between)."""
+    """A destination of output files; empty filters match all (SCAR: OR in a list, AND between)."""
 
     bucket: str
     prefix: str = ""  #: without a trailing slash
@@ -23,7 +23,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Function:
-    """What the orchestrator must know to serve one function."""
+    """The settings by which the orchestrator serves one function."""
 
     name: str
     revision: str  #: hash of the plan that made it; a change makes orchestrators reload it
@@ -39,7 +39,7 @@ class Function:
     middleware: str = "builtin"
     timeout_s: float = 300.0  #: the Lambda function's own timeout
     attempts_max: int = 3
-    #: When no device comes: `fail`, `cpu` (ask once more, for any cpu), `requeue` (wait again).
+    #: Without a device: `fail`, `cpu` (request again, for any cpu), `requeue` (wait again).
     on_unavailable: str = "fail"
     #: `zip` and `tar.gz`: a small input travels inside; `reference`: a zip that never holds one.
     envelope: str = "zip"
@@ -47,7 +47,7 @@ class Function:
     #: "" = our runner commits results.
     object_bucket: str = ""
     object_key: str = ""
-    concurrency_max: int | None = None  #: jobs in the hands of one orchestrator; None = no limit
+    concurrency_max: int | None = None  #: jobs in hand in one orchestrator; None = no limit
     variables: Mapping[str, str] = field(default_factory=dict)  #: the user's, for the script
     image: str | None = None  #: container image, for people; None = zip function
 
@@ -57,8 +57,8 @@ class Function:
         return LeaseLifetime.DEADLINE if self.object_bucket else LeaseLifetime.SESSION
 
     @property
-    def places(self) -> tuple[str, ...]:
-        """Where the messages and records of its jobs lie: a job stays with them to its end."""
+    def endpoints(self) -> tuple[str, ...]:
+        """The queues and buckets of its jobs: a job keeps them to its end."""
         return (
             self.queue_url,
             self.dead_letter_url,
@@ -71,10 +71,10 @@ class Function:
 
     @property
     def inline(self) -> bool:
-        """Whether a small input travels inside the envelope."""
+        """True: a small input travels inside the envelope."""
         return self.envelope != "reference"
 
     @property
     def envelope_form(self) -> str:
-        """`zip` or `tar.gz`: what envelopes are, and what their keys end with."""
+        """The format of envelopes, and the suffix of their keys: `zip` or `tar.gz`."""
         return "tar.gz" if self.envelope == "tar.gz" else "zip"

@@ -1,10 +1,10 @@
-"""Suspects are packed alone: an orchestrator that dies of one job must not strike its neighbours.
+"""Isolation of suspects: a job that kills orchestrators must not add strikes to other jobs.
 
 A replica packs many jobs at once, and when it dies all of them look alike: reserved, not staged,
-without an owner. Adopting one counts a strike. So one is adopted at a time, when nothing else is
-being packed here, and nothing else is begun until its envelope is stored: if this replica dies
-too, that job alone is struck again. The others wait without an owner, which strikes nobody; a grant
-that is pushed meanwhile is not taken, which costs no attempt.
+without an owner. Adopting a job counts a strike. So suspects are adopted one at a time, while
+nothing else is packed here, and nothing else begins until the envelope is stored: if this replica
+dies too, only that job gets another strike. The others wait without an owner, which adds no strike;
+a grant that is pushed meanwhile is not accepted, which costs no attempt.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from collections.abc import Iterable, Mapping
 from orchgpu.core import actions as do
 from orchgpu.core.job import Job, Phase
 
-#: Between the request for a share and the scheduler's knowledge that the envelope is stored: who
-#: dies in one of them has packed the job, as far as its record tells.
+#: From the request for a share until the scheduler knows that the envelope is stored: by its
+#: record, the job was being packed if the orchestrator dies in one of them.
 _PACKING = frozenset({Phase.OPENING, Phase.ACCEPTING, Phase.STAGING, Phase.RECORDING})
-#: What a suspect is in from its adoption to the end of its packing.
+#: Phases of a suspect from its adoption to the end of its packing.
 _ALONE = frozenset({Phase.ADOPTING, Phase.STAGING, Phase.RECORDING})
 
 
 class Isolation:
-    """What is held back while a suspect is in hand, and which one that is."""
+    """The suspect that is packed alone, and the actions that wait for it."""
 
     def __init__(self) -> None:
         self._alone: str | None = None  #: the suspect that is adopted or packed now
@@ -31,16 +31,16 @@ class Isolation:
         self._held: deque[do.Action] = deque()
 
     def survived(self, job: str) -> None:
-        """A call for it failed and this replica still lives: it is no danger to its neighbours."""
+        """A call for the job failed and this replica still lives: the job need not be alone."""
         if self._alone == job:
             self._alone = None
 
     def admitted(self, actions: Iterable[do.Action], jobs: Mapping[str, Job]) -> list[do.Action]:
-        """What of the actions may be done now, with what was held back and may be done now."""
+        """The actions that may be performed now, together with those that waited until now."""
         if self._alone is not None and not _is_in(jobs.get(self._alone), _ALONE):
             self._alone = None
-        self._forget_strangers(jobs)
-        allowed = [action for action in actions if not self._keeps(action, jobs)]
+        self._drop_unknown_jobs(jobs)
+        allowed = [action for action in actions if not self._holds_back(action, jobs)]
         if self._alone is None and self._suspects and not self._packing(jobs):
             suspect = self._suspects.popleft()
             self._alone = suspect.job
@@ -50,7 +50,7 @@ class Isolation:
             self._held.clear()
         return allowed
 
-    def _keeps(self, action: do.Action, jobs: Mapping[str, Job]) -> bool:
+    def _holds_back(self, action: do.Action, jobs: Mapping[str, Job]) -> bool:
         if isinstance(action, do.AdoptRecord) and action.suspect:
             if all(known.job != action.job for known in self._suspects):
                 self._suspects.append(action)
@@ -66,13 +66,13 @@ class Isolation:
         held = {action.job for action in self._held}
         return any(job.phase in _PACKING and name not in held for name, job in jobs.items())
 
-    def _forget_strangers(self, jobs: Mapping[str, Job]) -> None:
+    def _drop_unknown_jobs(self, jobs: Mapping[str, Job]) -> None:
         self._suspects = deque(action for action in self._suspects if action.job in jobs)
         self._held = deque(action for action in self._held if action.job in jobs)
 
 
 def _begins(action: do.Action, jobs: Mapping[str, Job]) -> bool:
-    """With these the packing of a job begins: a request, or the first renewal of its lease."""
+    """True for an action that begins packing: a request, or the first renewal of its lease."""
     if isinstance(action, do.RenewLease):
         return _is_in(jobs.get(action.job), {Phase.ACCEPTING})
     return isinstance(action, do.OpenAttempt)

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
 
 from contract.result import Result
 from contract.states import JobState, Reason
@@ -16,34 +15,34 @@ from orchgpu.core.function import Function
 from orchgpu.core.routing import InputEvent
 from orchgpu.core.target import Target, target_key
 
-#: Handles of one job are at most the duplicates of its event plus redeliveries; the newest count.
+#: Receipt handles of one job: duplicates of its event plus redeliveries; the newest are kept.
 RECEIPT_HANDLES_MAX = 8
 
 
 class Phase(StrEnum):
-    """What this replica is doing for the job; finer than the public state."""
+    """The current work of this replica for the job; finer than the public state."""
 
     READING = "reading"  #: input and result
     OPENING = "opening"  #: an attempt, the answer is due
     ADOPTING = "adopting"
     WAITING = "waiting"  #: for a grant
-    ACCEPTING = "accepting"  #: a grant was pushed: it is ours once the scheduler has our answer
+    ACCEPTING = "accepting"  #: a grant was pushed, and is being accepted
     STAGING = "staging"
-    RECORDING = "recording"  #: the envelope is there, the scheduler is told
-    RUNNING = "running"  #: the function's turn, watched
+    RECORDING = "recording"  #: the envelope is stored, the scheduler is informed
+    RUNNING = "running"  #: the function runs, or is about to
     CHECKING = "checking"  #: the lease ended: is there a result?
     EXPLAINING = "explaining"  #: there is none: is there a report?
     GRACE = "grace"  #: neither: Lambda's own record may still come
     FAILING = "failing"  #: the attempt's failure is being recorded
     BACKOFF = "backoff"  #: before the next attempt
     RECHECKING = "rechecking"  #: the last look for a result before the next attempt
-    CONCLUDING = "concluding"  #: a terminal result of ours is being written
+    CONCLUDING = "concluding"  #: this replica writes a terminal result
     DEAD_LETTERING = "dead_lettering"  #: the dead-letter copy is being sent
     FINISHING = "finishing"
     DELETING = "deleting"
 
 
-#: Phases in which nothing of the current attempt runs yet: a drain hands these back.
+#: Phases before an attempt runs: a drain hands these jobs back.
 NOT_STARTED = frozenset(
     {
         Phase.READING,
@@ -58,7 +57,7 @@ NOT_STARTED = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """Why an attempt failed."""
+    """The reason of a failed attempt."""
 
     reason: Reason
     detail: str = ""
@@ -82,16 +81,15 @@ class Job:
     revision: int = 0  #: newest known of the record; 0 = no record known
     attempt: int = 0
     first_attempt: int = 1  #: of the current budget; a redrive starts a new one
-    fell_back: bool = False  #: no device came: from now on any cpu will do
+    fell_back: bool = False  #: there was no device: from now on any cpu will do
     granted: GrantedLease | None = None
     input_known: bool = False
     result_known: bool = False
     result: Result | None = None
     committed_at_s: float = 0.0  #: monotonic: `result` was seen
     looking: bool = False  #: a read of the result is under way
-    look_again: bool = (
-        False  #: something happened since it began: its "absent" is not the last word
-    )
+    #: Something happened since that read began: its "absent" does not count.
+    look_again: bool = False
     replace_etag: str | None = None  #: of the failed result that a redriven job may replace
     end_reason: EndReason | None = None  #: of the current attempt's lease
     end_detail: str = ""
@@ -118,7 +116,7 @@ class Job:
 
     @property
     def request(self) -> Request:
-        """What the next attempt asks for."""
+        """The request of the next attempt."""
         asked = self.function.request
         if not self.fell_back:
             return asked
@@ -144,8 +142,8 @@ class Job:
         while len(self.receipt_handles) > RECEIPT_HANDLES_MAX:
             del self.receipt_handles[next(iter(self.receipt_handles))]
 
-    def payload(self) -> dict[str, Any]:
-        """What any other replica needs to go on with this job; ≤ 4 KiB by S3's key limit."""
+    def payload(self) -> dict[str, object]:
+        """The data by which any other replica resumes this job; ≤ 4 KiB by S3's key limit."""
         return {
             "function": self.function.name,
             "first_attempt": self.first_attempt,
@@ -155,7 +153,7 @@ class Job:
         }
 
 
-def input_from_payload(payload: Mapping[str, Any]) -> InputEvent | None:
+def input_from_payload(payload: Mapping[str, object]) -> InputEvent | None:
     """The inverse of `Job.payload`'s input; None when an older or foreign version wrote it."""
     value = payload.get("input")
     if not isinstance(value, Mapping):

@@ -3,8 +3,8 @@
 Theory of operation
 -------------------
 Durable truth lives outside: the message in SQS, the record and the leases in the scheduler's
-journal, the result in the intermediate bucket. This machine holds only what one replica needs to act
-next, so its death loses nothing: any replica adopts the record and goes on at the step it names.
+journal, the result in the intermediate bucket. This machine holds only what one replica needs for
+its next action, so its death loses nothing: any replica adopts the record and resumes at its step.
 
     READING ─▶ OPENING ─▶ (WAITING ─▶ ACCEPTING) ─▶ STAGING ─▶ RECORDING ─▶ RUNNING ─▶ CHECKING ─┬─▶ FINISHING ─▶ DELETING
        │          ▲                                                                              │
@@ -12,11 +12,11 @@ next, so its death loses nothing: any replica adopts the record and goes on at t
        │                                                         ▲ GRACE ◀───────────────────────┘
        └─ gone, overwritten, impossible, attempts used up ─▶ CONCLUDING ─▶ (DEAD_LETTERING) ─▶ FINISHING
 
-Rules that never bend:
-1. A message is deleted only after `FinishJob` was answered, and that only after a result exists.
+Invariants:
+1. A message is deleted only after `FinishJob` was answered, and a job is finished only with a result.
 2. Attempt n+1 is opened only after attempt n's leases ended and the result was just read and absent.
-3. A failed call is an event; retryable ones are repeated with a back-off, nothing is given up.
-4. Whoever is not the owner keeps quiet: it passes on the receipt handle and forgets the job.
+3. A failed call is an event; it is repeated with a back-off and never dropped.
+4. A replica that is not the owner passes the receipt handle on and forgets the job.
 """  # noqa: E501 - a diagram
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ from orchgpu.core.job import NOT_STARTED, Job, Phase, input_from_payload
 from orchgpu.core.routing import Ignored, InputEvent, Rejected, Several, classify
 from orchgpu.core.target import Target
 
-NON_RETRYABLE_TRIES_MAX = 5  #: so often refused, a read of the input or a request ends the job
+NON_RETRYABLE_TRIES_MAX = 5  #: so many refusals of a read or a request end the job
 RETRY_S_MAX = 10.0  #: a failed call is repeated at least this often (scaled with the budget)
 
-#: Phases of a lease that ends without a session when nobody renews it.
+#: Phases in which the lease expires unless this replica renews it.
 _MAY_EXPIRE = (Phase.ACCEPTING, Phase.STAGING, Phase.RECORDING)
 
-#: No attempt is open: the next one is of what is deployed by then.
+#: No attempt is open: the next one uses what is deployed by then.
 _BETWEEN_ATTEMPTS = (Phase.READING, Phase.BACKOFF, Phase.RECHECKING)
 
 
 class OrchestratorMachine:
-    """Events in, actions out, for every job one replica acts for."""
+    """The decisions of one replica: events in, actions out, for every job in hand."""
 
     def __init__(self, *, budget: Budget, session: str, ids: IdSource) -> None:
         self._budget = budget
-        self._session = session  #: our name as owner of records
+        self._session = session  #: the name of this replica as owner of records
         self._jitter: RandomStream = ids.stream("jitter")
         self._functions: dict[str, Function] = {}
         self._draining = False
@@ -62,21 +62,21 @@ class OrchestratorMachine:
         self.jobs: dict[str, Job] = {}
 
     def set_functions(self, functions: Mapping[str, Function]) -> None:
-        """What is deployed now. An attempt that was opened keeps what it was opened with."""
+        """Replace the deployed functions. An attempt keeps those it was opened with."""
         self._functions = dict(functions)
 
     def waiting_count(self, function: str) -> int:
-        """Jobs of a function in hand that hold no device yet: what bounds receiving."""
+        """The number of jobs of a function that wait for a device; it limits receiving."""
         return sum(
             j.function.name == function and j.phase in NOT_STARTED for j in self.jobs.values()
         )
 
     def count(self, function: str) -> int:
-        """Jobs of a function in hand, waiting or running."""
+        """The number of jobs of a function in hand, waiting or running."""
         return sum(j.function.name == function for j in self.jobs.values())
 
     def apply(self, change: None) -> None:
-        """There are no changes to replay."""
+        """Nothing: this machine has no changes."""
 
     def handle(self, event: on.Event) -> Decision[None, do.Action]:
         actions = tuple(self._route(event))
@@ -106,11 +106,11 @@ class OrchestratorMachine:
             job.failures.clear()
         if job.phase in _BETWEEN_ATTEMPTS:
             now = self._functions.get(job.function.name)
-            if now is not None and now.places == job.function.places:
-                job.function = now  # its code is deployed already: variables and limits go with it
-        return self._lead_on(job, event)
+            if now is not None and now.endpoints == job.function.endpoints:
+                job.function = now  # its code is deployed already: so are variables and limits
+        return self._dispatch(job, event)
 
-    def _lead_on(  # noqa: C901 - one flat table
+    def _dispatch(  # noqa: C901 - one flat table
         self, job: Job, event: on.JobEvent
     ) -> Iterable[do.Action]:
         budget, jitter = self._budget, self._jitter
@@ -158,7 +158,7 @@ class OrchestratorMachine:
             case on.ResultWritten():
                 return ending.result_written(job, event)
             case on.DeadLetterSent():
-                return ending.buried(job)
+                return ending.dead_letter_sent(job)
             case on.Finished():
                 return ending.finished(job)
             case on.ReceiptHandleRenewed():
@@ -261,7 +261,7 @@ class OrchestratorMachine:
     def _identify(
         self, job: Job, event: on.InputRead | on.InputMissing | on.InputChanged
     ) -> Iterable[do.Action]:
-        """An event without a version: one read knows it, or else etag and LastModified do."""
+        """Name a job whose event has no version, by the version, or etag and date, of one read."""
         version = f"{job.input.etag}@{job.input.event_time}"
         if isinstance(event, on.InputRead):
             version = event.version_id or f"{event.etag}@{event.last_modified}"
@@ -324,11 +324,11 @@ class OrchestratorMachine:
         ]
 
     def _no_record(self, job: Job) -> Iterable[do.Action]:
-        """Never written, or forgotten long after its end."""
+        """The record was never written, or was forgotten long after its end."""
         if job.result is not None and job.result.attempt == 0:
-            # whether it was buried before its replica died, nothing says: twice beats never
+            # its dead letter may have been sent: twice is better than not at all
             return ending.finish_as(job, job.result, job.committed_at_s)
-        if job.result is not None:  # decided, buried and finished: only the message is left
+        if job.result is not None:  # decided and finished: only the message is left
             return ending.delete(job)
         job.revision = 0
         return attempt.open_next(job) if job.phase is Phase.OPENING else self._forget(job)
@@ -344,7 +344,7 @@ class OrchestratorMachine:
         return ending.delete(job)
 
     def _object(self, event: on.ObjectNoticed) -> list[do.Action]:
-        """Whose it is, its key says; of a job in other hands its owner's own checks tell."""
+        """Find the job by the object's key; the owner of another job finds it by its own checks."""
         target = Target(bucket=event.bucket, key=event.key)
         waiting = [j for j in self.jobs.values() if j.phase is Phase.RUNNING]
         return [a for j in waiting if j.target == target for a in attempt.look_for_result(j)]
@@ -370,7 +370,7 @@ class OrchestratorMachine:
                 receipt_handle=None,
                 suspect=_is_suspect(event.record),
             ),
-            # at once: the last owner may have died just before its beat
+            # now: the last owner may have died just before its beat
             do.ExtendVisibility(
                 job=job.id,
                 queue_url=function.queue_url,
@@ -382,7 +382,7 @@ class OrchestratorMachine:
     def _adopted(self, job: Job, event: on.Adopted) -> Iterable[do.Action]:
         record = event.record
         if job.phase is not Phase.ADOPTING:
-            return ()  # its lease ended meanwhile: that leads on
+            return ()  # its lease ended meanwhile, which is handled
         attempt.remember(job, record)
         job.granted = event.granted
         if job.result is not None:
@@ -399,25 +399,30 @@ class OrchestratorMachine:
             case Step.STAGED | Step.RUNNING | Step.COMMITTED if event.granted is not None:
                 return attempt.watch(job, self._budget, running=record.step is not Step.STAGED)
             case Step.RECEIVED:
-                return attempt.go_on(job, record, event.wall_s, self._budget)
-        return ending.lease_ended(job, job.attempt, _end_reason(record), "it ended unwatched")
+                return attempt.resume_between_attempts(job, record, event.wall_s, self._budget)
+        return ending.lease_ended(
+            job,
+            job.attempt,
+            _end_reason(record),
+            "the lease ended while no orchestrator watched it",
+        )
 
     def _lease(self, job: Job, event: on.LeaseChanged) -> Iterable[do.Action]:
         if event.attempt != job.attempt:
             return ()
         if event.reason is EndReason.NOT_ACCEPTED:
-            return ()  # nothing was tried: the request is back at its place, a new grant comes
+            return ()  # nothing was tried: the request keeps its place, a new grant comes
         if event.state is LeaseState.ENDED:
             return ending.lease_ended(job, event.attempt, event.reason, event.detail)
         return attempt.lease_moved(job, event)
 
     def _resynchronise(self) -> list[do.Action]:
-        """Pushes may be lost while the scheduler is away: ask what stands for all that waits."""
+        """Read the records of all waiting jobs: pushes may be lost while the scheduler is away."""
         waiting = (Phase.WAITING, Phase.RUNNING)
         return [do.ReadRecord(job=j.id) for j in self.jobs.values() if j.phase in waiting]
 
     def _lease_gone(self, job: Job, event: on.LeaseGone) -> Iterable[do.Action]:
-        """The scheduler ended it before we heard; its record says why."""
+        """The lease ended before its push came; the record has the reason."""
         if event.attempt != job.attempt or job.phase not in _MAY_EXPIRE:
             return ()
         return [do.ReadRecord(job=job.id)]
@@ -454,18 +459,8 @@ class OrchestratorMachine:
 
     def _drain(self) -> Iterable[do.Action]:
         self._draining = True
-        actions: list[do.Action] = []
-        for job in [j for j in self.jobs.values() if j.phase in NOT_STARTED]:
-            actions.append(
-                do.HandBack(
-                    job=job.id,
-                    queue_url=job.function.queue_url,
-                    revision=job.revision,
-                    receipt_handles=tuple(job.receipt_handles.values()),
-                )
-            )
-            actions.extend(self._forget(job))
-        return actions
+        unstarted = [job for job in self.jobs.values() if job.phase in NOT_STARTED]
+        return [a for job in unstarted for a in (*attempt.hand_back(job), *self._forget(job))]
 
     def _forget(self, job: Job) -> Iterable[do.Action]:
         self.jobs.pop(job.id, None)
@@ -473,12 +468,12 @@ class OrchestratorMachine:
 
 
 def _is_suspect(record: Record) -> bool:
-    """Its owner ended while it packed this job, or another one beside it."""
+    """Its owner ended while it packed this job, or another one at the same time."""
     return record.owner is None and record.step is Step.RESERVED
 
 
 def _may_replace(job: Job, event: on.ResultRead) -> bool:
-    """A redriven copy may replace the failure it was buried with, and nothing newer."""
+    """A redriven copy may replace the failure that it was sent for, and nothing newer."""
     dead_at_s, result = job.input.dead_at_s, event.result
     return (
         dead_at_s is not None
@@ -489,7 +484,7 @@ def _may_replace(job: Job, event: on.ResultRead) -> bool:
 
 
 def _end_reason(record: Record) -> EndReason | None:
-    """Why the lease of a record's newest attempt ended, as the scheduler noted it."""
+    """The reason in the record for the end of its newest lease; None when there is none."""
     try:
         return EndReason(record.reason or "")
     except ValueError:

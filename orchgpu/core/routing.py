@@ -1,8 +1,8 @@
-"""From the body of a queue message to what it asks for. Classifies everything, raises nothing.
+"""The verdict on a queue message: an input event, or why it is not one. Raises nothing.
 
 S3 sends its events at least once, with keys `unquote_plus`-encoded, sometimes several records in a
 message, and an `s3:TestEvent` when a trigger is configured (AWS: "Event message structure").
-Messages forwarded by SNS or EventBridge are unwrapped; what we cannot act on is quarantined.
+Messages forwarded by SNS or EventBridge are unwrapped; invalid ones are quarantined.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import quote, unquote_plus
 
 import msgspec
@@ -18,20 +17,20 @@ import msgspec
 from contract.states import Reason
 from orchgpu.core.function import Function
 
-#: A body larger than SQS itself allows is no message of SQS.
+#: SQS's own limit of a message.
 BODY_BYTES_MAX = 1024 * 1024
 KEY_BYTES_MAX = 1024  #: S3's limit of a key, in UTF-8
 VERSION_CHARS_MAX = 1024  #: S3's limit of a version id
 OBJECT_BYTES_MAX = 2**53  #: above what S3 stores (50 TiB), below what every JSON reader keeps exact
-#: S3 puts one record into an event; what gathers events before us (SNS, a script) a few. A message
-#: of thousands would hold up every other job while it is split.
+#: S3 puts one record into an event; SNS or a script may gather a few. A message of thousands would
+#: delay every other job while it is split.
 RECORDS_MAX = 100
 _WALL_S_MAX = 1e11  #: the year 5138
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputEvent:
-    """One object version that an event speaks of."""
+    """One object version, as an event names it."""
 
     bucket: str
     key: str  #: decoded exactly once
@@ -41,11 +40,11 @@ class InputEvent:
     event_name: str
     event_time: str
     sequencer: str = ""
-    dead_at_s: float | None = None  #: of a redriven dead-letter copy: when it was buried
+    dead_at_s: float | None = None  #: of a redriven dead-letter copy: when that was sent
 
-    def as_s3_event(self) -> dict[str, Any]:
+    def as_s3_event(self) -> dict[str, object]:
         """The event with this one record, as the user's script finds it in EVENT."""
-        entry: dict[str, Any] = {
+        entry: dict[str, object] = {
             "key": quote(self.key, safe="/!-_.*'()"),
             "size": self.size,
             "eTag": self.etag,
@@ -76,7 +75,7 @@ class Ignored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejected:
-    """Not an event we can act on: quarantine the message with this reason."""
+    """An invalid event: quarantine the message with this reason."""
 
     reason: Reason
     detail: str
@@ -107,7 +106,7 @@ def classify(body: str, function: Function) -> Classified:
     return _classify_value(value, function)
 
 
-def _unwrap(value: Any) -> Any:
+def _unwrap(value: object) -> object:
     """Take an S3 event out of an SNS notification or an EventBridge event, once."""
     if not isinstance(value, Mapping):
         return value
@@ -118,9 +117,9 @@ def _unwrap(value: Any) -> Any:
     return value
 
 
-def _from_event_bridge(value: Mapping[str, Any]) -> dict[str, Any]:
-    detail = value["detail"]
-    entry = dict(detail["object"]) if isinstance(detail.get("object"), Mapping) else {}
+def _from_event_bridge(value: Mapping[str, object]) -> dict[str, object]:
+    detail = _mapping(value.get("detail"))
+    entry = _mapping(detail.get("object"))
     created = value.get("detail-type") == "Object Created"
     return {
         "eventSource": "aws:s3",
@@ -129,7 +128,7 @@ def _from_event_bridge(value: Mapping[str, Any]) -> dict[str, Any]:
         "s3": {
             "bucket": detail.get("bucket"),
             "object": {
-                "key": quote(str(entry.get("key", ""))),  # EventBridge keys come undecorated
+                "key": quote(str(entry.get("key", ""))),  # EventBridge does not encode keys
                 "size": entry.get("size"),
                 "eTag": entry.get("etag"),
                 "versionId": entry.get("version-id"),
@@ -139,7 +138,7 @@ def _from_event_bridge(value: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _classify_value(value: Any, function: Function) -> Classified:
+def _classify_value(value: object, function: Function) -> Classified:
     if not isinstance(value, Mapping):
         return Rejected(reason=Reason.BAD_EVENT, detail="the message is not a JSON object")
     if value.get("Event") == "s3:TestEvent":
@@ -161,16 +160,15 @@ def _classify_value(value: Any, function: Function) -> Classified:
     return _classify_record(records[0], _dead_at_s(value), function)
 
 
-def _dead_at_s(value: Mapping[str, Any]) -> float | None:
-    """When a dead-letter copy of ours was buried; None for a fresh event."""
-    ours = value.get("orchgpu")
-    dead_at = ours.get("dead_at") if isinstance(ours, Mapping) else None
+def _dead_at_s(value: Mapping[str, object]) -> float | None:
+    """The time at which a dead-letter copy was sent; None for a fresh event."""
+    dead_at = _mapping(value.get("orchgpu")).get("dead_at")
     if isinstance(dead_at, bool) or not isinstance(dead_at, (int, float)):
         return None
     return float(dead_at) if 0 <= dead_at < _WALL_S_MAX else None
 
 
-def _classify_record(record: Any, dead_at_s: float | None, function: Function) -> Classified:
+def _classify_record(record: object, dead_at_s: float | None, function: Function) -> Classified:
     if not isinstance(record, Mapping) or not isinstance(record.get("s3"), Mapping):
         return Rejected(reason=Reason.BAD_EVENT, detail="the record is not an S3 event record")
     name = record.get("eventName")
@@ -188,8 +186,8 @@ def _classify_record(record: Any, dead_at_s: float | None, function: Function) -
 
 
 def _classify_object(
-    entry: Mapping[str, Any],
-    record: Mapping[str, Any],
+    entry: Mapping[str, object],
+    record: Mapping[str, object],
     name: str,
     dead_at_s: float | None,
     function: Function,
@@ -199,7 +197,7 @@ def _classify_object(
         return Rejected(reason=Reason.BAD_KEY, detail="the record has no object key")
     key = unquote_plus(raw, errors="surrogateescape")
     if "\0" in key or len(key.encode("utf-8", "surrogateescape")) > KEY_BYTES_MAX:
-        return Rejected(reason=Reason.BAD_KEY, detail="the object key is no key S3 could hold")
+        return Rejected(reason=Reason.BAD_KEY, detail="the object key is not a valid S3 key")
     if any(0xD800 <= ord(c) <= 0xDFFF for c in key):
         return Rejected(reason=Reason.BAD_KEY, detail="the object key is not UTF-8")
     if key.endswith("/"):
@@ -220,6 +218,10 @@ def _classify_object(
     )
 
 
-def _text(value: Any) -> str:
+def _mapping(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _text(value: object) -> str:
     """A string field of an event, bounded: events come from outside."""
     return value[:128] if isinstance(value, str) else ""

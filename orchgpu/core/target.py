@@ -1,17 +1,17 @@
-"""`completion: object`: the one key whose change says that a job of a foreign function is over.
+"""`completion: object`: the one key whose change ends a job of a foreign function.
 
-Such a function runs code that commits no result (a plain SCAR supervisor, anybody's handler), so
-the orchestrator looks at one exact key instead: its etag is noted before the envelope is staged,
+Such a function runs code that commits no result (a plain SCAR supervisor, a handler of the user),
+so the orchestrator reads one exact key instead: its etag is noted before the envelope is staged,
 and another etag means that the function has written it. That is weaker than a result: a failure is
-seen only by Lambda's record or by the end of the lease, nobody knows what else was written, and
-two jobs that share a key cannot be told apart (write `{job}` into it, then none do).
+known only by Lambda's record or by the end of the lease, other outputs are unknown, and two jobs
+with the same key cannot be distinguished (write `{job}` into the key).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: What may stand in a key; the same words as in `fdl.keys.jobs`.
+#: The placeholders of a key; the same as in `fdl.keys.jobs`.
 WORDS = ("{job}", "{key}", "{name}", "{stem}")
 
 
@@ -35,7 +35,7 @@ def target_key(template: str, *, job: str, key: str, prefix: str) -> str:
     for word, value in zip(WORDS, (job, below, name, stem), strict=True):
         before, found, after = template.partition(word)
         if found:
-            # split first: what is filled in may look like a word itself
+            # split first: a value may look like a placeholder itself
             parts = {"job": job, "key": key, "prefix": prefix}
             return target_key(before, **parts) + value + target_key(after, **parts)
     return template

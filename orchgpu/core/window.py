@@ -1,21 +1,20 @@
-"""How many jobs of a function one replica takes in advance of devices: its receive window.
+"""The receive window: the number of jobs of a function that one replica takes before devices.
 
-As wide as the devices want (`full`), halved whenever the scheduler refuses an attempt for a limit
-(EXHAUSTED: so many wait already), one wider with each attempt that it takes and with each look at
-the devices since which it refused none: messages that cannot get on stay in SQS, where they cost
-nobody anything.
+It is `full` by the number of devices, is halved whenever the scheduler refuses an attempt at a
+limit (EXHAUSTED), and grows by one with each accepted attempt and with each count of the devices
+since the last refusal: jobs that would only wait stay in SQS, where they cost nothing.
 """
 
 from __future__ import annotations
 
 
 class Window:
-    """Never below 1: something must find out that the scheduler takes attempts again."""
+    """At least 1 job: one attempt must find out that the scheduler accepts again."""
 
     def __init__(self, full: int) -> None:
         self._full = max(1, full)
         self._open = self._full
-        self._was_refused = False  # since the last look
+        self._was_refused = False  # since the last count
 
     @property
     def size(self) -> int:
@@ -23,7 +22,7 @@ class Window:
         return self._open
 
     def resize(self, full: int) -> None:
-        """A look at the devices: there may be more or fewer."""
+        """The devices were counted: there may be more or fewer."""
         narrowed, self._full = self._open < self._full, max(1, full)
         if narrowed and self._was_refused:
             self._open = min(self._open, self._full)
@@ -32,10 +31,10 @@ class Window:
         self._was_refused = False
 
     def refused(self) -> None:
-        """The scheduler is at a limit."""
+        """The scheduler refused an attempt at a limit."""
         self._open = max(1, self._open // 2)
         self._was_refused = True
 
     def admitted(self) -> None:
-        """The scheduler took an attempt, whatever it answered."""
+        """The scheduler accepted an attempt, whatever its outcome."""
         self._open = min(self._full, self._open + 1)

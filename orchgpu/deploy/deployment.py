@@ -1,4 +1,4 @@
-"""A file and a cloud → a plan → a deployed function; and the way back."""
+"""Deploys, rollbacks and removals of functions: a plan is prepared, then executed."""
 
 from __future__ import annotations
 
@@ -22,36 +22,36 @@ from orchgpu.deploy.package import build
 from orchgpu.deploy.ports import Cloud
 from orchgpu.deploy.revisions import chosen, digest_of, package_of, revision_of
 
-#: Told before each step: its number from 1, how many there are, the step.
+#: Called before each step: its number from 1, the number of steps, the step.
 Progress = Callable[[int, int, Step], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drift:
-    """What a function's newest revision and the cloud disagree about."""
+    """The difference between a function's newest revision and the cloud."""
 
     name: str  #: the function's
     revision: int
-    steps: tuple[Step, ...]  #: what would put it back
+    steps: tuple[Step, ...]  #: would restore the revision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """A plan with what its steps need."""
+    """A plan with the packages that its steps need."""
 
     plan: Plan
     names: tuple[str, ...]  #: of the functions
     packages: Mapping[str, bytes]  #: sha256 → zip
     notes: tuple[Diagnostic, ...] = ()
-    rewritten: bool = False  #: parts of the file are read as something else
-    preheated: tuple[str, ...] = ()  #: functions to call once when their code or setting changes
-    wanted: tuple[DesiredFunction, ...] = ()  #: what the plan makes; empty for a removal
-    note: str = ""  #: of the revisions that it leads to
-    drift: tuple[Drift, ...] = ()  #: what was changed outside since the last deploy, when asked
+    rewritten: bool = False  #: parts of the file are read as newer keys
+    preheated: tuple[str, ...] = ()  #: functions to call once after a change
+    wanted: tuple[DesiredFunction, ...] = ()  #: the desired state; empty for a removal
+    note: str = ""  #: of the revisions that the plan makes
+    drift: tuple[Drift, ...] = ()  #: changes outside of deploys, where requested
 
 
 def validate(path: Path) -> tuple[Document, tuple[Diagnostic, ...]]:
-    """Parse and lint without any cloud. Raises INVALID or NOT_FOUND."""
+    """Parse and lint a file without any cloud. Raises INVALID or NOT_FOUND."""
     document = read_document(path)
     return document, lint(
         document, files=facts_of(document, path.parent), middlewares=known_middlewares()
@@ -61,7 +61,7 @@ def validate(path: Path) -> tuple[Document, tuple[Diagnostic, ...]]:
 def prepare(path: Path, cloud: Cloud, budget: Budget, document: Document | None = None) -> Prepared:
     """Plan a deploy of a file; changes nothing. Raises INVALID with every error found.
 
-    `document` is what the file says, where it was read before: standard input can be read once.
+    `document`: the parsed file, where it was read before (standard input can be read once).
     """
     document = document or read_document(path)
     notes = lint(
@@ -93,9 +93,9 @@ def prepare(path: Path, cloud: Cloud, budget: Budget, document: Document | None 
 
 
 def prepare_rollback(name: str, number: int | None, cloud: Cloud) -> Prepared:
-    """Plan to put a revision back: `number`, or the one before the newest. Changes nothing.
+    """Plan a rollback to revision `number`, or to the one before the newest. Changes nothing.
 
-    Raises NOT_FOUND for a function, or a revision of it, that is not known.
+    Raises NOT_FOUND for an unknown function or revision.
     """
     revision = chosen(name, cloud.revisions(name), number)
     wanted = revision.wanted()
@@ -111,7 +111,7 @@ def prepare_rollback(name: str, number: int | None, cloud: Cloud) -> Prepared:
 
 
 def drifts(names: Sequence[str], cloud: Cloud) -> tuple[Drift, ...]:
-    """What was changed outside since each function's newest revision; changes nothing."""
+    """Find changes made outside since each function's newest revision; changes nothing."""
     found = []
     for name in names:
         kept = cloud.revisions(name)
@@ -133,7 +133,7 @@ def prepare_removal(names: Sequence[str], cloud: Cloud, *, force: bool = False) 
 
 
 def names_of(target: str) -> tuple[str, ...]:
-    """The functions a FILE declares, or the NAME itself."""
+    """The names of the functions that a FILE declares, or the NAME itself."""
     path = Path(target)
     if path.is_file() or target.endswith((".yaml", ".yml")):
         return tuple(function.name for function in deployed(read_document(path)))
@@ -141,7 +141,7 @@ def names_of(target: str) -> tuple[str, ...]:
 
 
 def warm_up(prepared: Prepared, cloud: Cloud) -> tuple[str, ...]:
-    """Call every function once that wants it and was changed; notices about those that failed."""
+    """Call every changed function with `preheat` once; a notice for each failure."""
     changed = [
         step.resource.name
         for step in prepared.plan.steps
@@ -158,10 +158,10 @@ def warm_up(prepared: Prepared, cloud: Cloud) -> tuple[str, ...]:
 
 
 def execute(prepared: Prepared, cloud: Cloud, progress: Progress) -> None:
-    """Do every step in order, then keep what stands as a revision; the first failure stops it and
-    says where.
+    """Do every step in order, then keep the state as a revision. The first failure ends it, with
+    the step in its message.
 
-    A second run plans again from what exists and goes on from there.
+    A second run plans again from what exists.
     """
     _execute(prepared, cloud, progress)
     for wanted in prepared.wanted:
@@ -171,7 +171,7 @@ def execute(prepared: Prepared, cloud: Cloud, progress: Progress) -> None:
 
 
 def _keep(wanted: DesiredFunction, prepared: Prepared, cloud: Cloud) -> None:
-    """A new revision, unless the newest one says the same."""
+    """Keep a new revision, unless the newest one is equal."""
     kept = cloud.revisions(wanted.name)
     if kept and kept[-1].digest == digest_of(wanted):
         return
@@ -195,5 +195,5 @@ def _execute(prepared: Prepared, cloud: Cloud, progress: Progress) -> None:
             cloud.apply(step, prepared.packages)
         except AppError as error:
             done = f"step {number} of {len(steps)} ({step.sentence()}) failed: {error.message}"
-            hint = "; what was done stays and is taken up by the next run"
+            hint = "; completed steps stay: run the command again to continue"
             raise AppError(error.code, done + hint, **error.details) from error

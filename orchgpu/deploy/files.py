@@ -16,9 +16,9 @@ from fdl.parse import parse
 from fdl.text.compose import BYTES_MAX, Composed, compose
 from remote_gpu.middleware.registry import known
 
-#: A script is looked at for line ends this far; larger ones are programs.
+#: The start of a script that is searched for line ends; larger files are programs.
 _LOOK_BYTES_MAX = 1 << 20
-#: What is opened only by whoever means to wait for it.
+#: Opening one of these may block.
 _KINDS = (
     (stat.S_ISDIR, FileKind.FOLDER),
     (stat.S_ISFIFO, FileKind.PIPE),
@@ -26,7 +26,7 @@ _KINDS = (
     (stat.S_ISCHR, FileKind.DEVICE),
     (stat.S_ISBLK, FileKind.DEVICE),
 )
-#: The FILE that stands for standard input, and what messages call it.
+#: The FILE for standard input, and its name in messages.
 STANDARD_INPUT, STANDARD_INPUT_NAME = Path("-"), "<stdin>"
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
@@ -42,7 +42,7 @@ def read_composed(path: Path) -> Composed:
 
 
 def name_of(path: Path) -> str:
-    """What messages call a file."""
+    """The name of a file in messages."""
     return STANDARD_INPUT_NAME if path == STANDARD_INPUT else str(path)
 
 
@@ -67,7 +67,7 @@ def known_middlewares() -> Mapping[str, MiddlewareFacts]:
 
 
 def facts_of(document: Document, folder: Path) -> Mapping[str, FileFacts]:
-    """Facts about every script and folder the document names, below `folder`."""
+    """Facts about every script and folder that the document names, below `folder`."""
     functions = document.functions.aws
     names = [name for f in functions for name in (f.runs, f.function.extra_payload) if name]
     return {name: _facts(folder / name) for name in names}
@@ -95,7 +95,7 @@ def _facts(path: Path) -> FileFacts:
 
 
 def _defined(text: bytes) -> tuple[str, ...] | None:
-    """Names that a module binds anywhere: one that is not among them is surely missing."""
+    """The names that a module binds anywhere: any other name is surely missing."""
     try:
         nodes = list(ast.walk(ast.parse(text)))
     except (SyntaxError, ValueError):

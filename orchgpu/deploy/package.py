@@ -1,7 +1,7 @@
 """The function's zip: the runner, what it imports, the user's programs and files.
 
-Reproducible: sorted names, one fixed date, fixed modes; the same input gives the same bytes, so an
-unchanged function is not deployed again.
+It is reproducible (sorted names, one fixed date, fixed modes): the same input gives the same
+bytes, so an unchanged function is not deployed again.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from fdl.plan.groups import STEPS_FILE, steps_json
 from remote_gpu.middleware.registry import rules_table
 from remote_gpu.wire.variables import TABLE
 
-#: Folders of ours that travel, below the folder of their top-level package. All of them import the
-#: standard library only (and boto3, which the runtime brings).
-TRAVELLERS = (
+#: Our packages in the zip, below the folder of their top-level package. All of them import the
+#: standard library only (and boto3, which the runtime has).
+RUNTIME_PACKAGES = (
     "contract",
     "lambda_functions/work.py",
     "lambda_functions/gpu_runner",
@@ -58,7 +58,7 @@ class _Member:
     name: str  #: in the zip
     path: Path
     mode: int
-    data: bytes | None = None  #: instead of what the path holds
+    data: bytes | None = None  #: instead of the content of the path
 
     def content(self) -> bytes:
         """Raises INVALID."""
@@ -73,12 +73,12 @@ class _Member:
 def build(function: Function, folder: Path) -> Built:
     """The package of `function`, whose paths start at `folder`.
 
-    Raises INVALID when a file is missing, takes the place of one of ours, or all is too large.
+    Raises INVALID when a file is missing, has the name of one of ours, or the zip is too large.
     """
     members = {member.name: member for member in _ours()}
     for member in _users(function, folder):
         if member.name.split("/")[0] in _taken():
-            raise invalid(f"extra_payload: {member.name!r} is the name of a part of the runner")
+            raise invalid(f"extra_payload: {member.name!r} belongs to the runner; rename it")
         members[member.name] = member
     for member in _programs(function, folder):
         members[member.name] = member
@@ -87,17 +87,17 @@ def build(function: Function, folder: Path) -> Built:
 
 
 def _taken() -> tuple[str, ...]:
-    return (*dict.fromkeys(name.split("/")[0] for name in TRAVELLERS), SCRIPT_FOLDER)
+    return (*dict.fromkeys(name.split("/")[0] for name in RUNTIME_PACKAGES), SCRIPT_FOLDER)
 
 
 def _ours() -> Iterator[_Member]:
-    for traveller in TRAVELLERS:
-        top, _, inner = traveller.partition("/")
+    for package in RUNTIME_PACKAGES:
+        top, _, inner = package.partition("/")
         home = _home(top)
         if inner:
             yield _Member(f"{top}/__init__.py", home / "__init__.py", _FILE)
         if inner.endswith(".py"):
-            yield _Member(traveller, home / inner, _FILE)
+            yield _Member(package, home / inner, _FILE)
         for path in sorted((home / inner).rglob("*.py")):
             yield _Member(f"{top}/{path.relative_to(home).as_posix()}", path, _FILE)
     # those of other packages that are installed here too
@@ -105,7 +105,7 @@ def _ours() -> Iterator[_Member]:
 
 
 def _home(package: str) -> Path:
-    """Where a top-level package of ours lies, without importing it."""
+    """The folder of a top-level package of ours, which is not imported."""
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
         raise invalid(f"this installation lacks the package {package!r}; install it again")
@@ -137,7 +137,7 @@ def _programs(function: Function, folder: Path) -> Iterator[_Member]:
 
 
 def _program(function: Function, folder: Path, into: str) -> Iterator[_Member]:
-    """The script by its name alone; a handler's module where its dots say."""
+    """The script, by its name alone; a handler's module, by its dotted path."""
     if function.runs is None:
         return
     path = _found(function, folder)
@@ -163,7 +163,7 @@ def _zip(members: list[_Member]) -> bytes:
             total += len(content)
             if total > UNZIPPED_BYTES_MAX:
                 limit = format_bytes(UNZIPPED_BYTES_MAX)
-                raise invalid(f"the package is larger than {limit} unzipped; AWS takes no more")
+                raise invalid(f"the package is larger than {limit} unzipped, AWS's maximum")
             info = zipfile.ZipInfo(member.name, _DATE)
             info.create_system = 3  # Unix: the modes below mean something
             info.external_attr = (0o100000 | member.mode) << 16

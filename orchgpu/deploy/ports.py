@@ -1,4 +1,4 @@
-"""What a deploy needs of a cloud."""
+"""The port of a deploy to its cloud."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ class Cloud(Protocol):
 
     @property
     def place(self) -> DeployTarget:
-        """Account, region and partition; asks the cloud once."""
+        """Account, region and partition; read from the cloud once."""
         ...
 
     def observe(
         self, names: Sequence[str], wanted: Sequence[Resource], *, count: bool = False
     ) -> Observed:
-        """What exists of `wanted` and of all that was ever created for the functions `names`.
+        """Observe `wanted` and everything that deploys created for the functions `names`.
 
-        `count` also counts the messages of the queues, which looks into nearly empty ones.
+        `count` also counts the messages of the queues, and receives from nearly empty ones.
         """
         ...
 
     def warm(self, name: str) -> None:
-        """Call a function once, with an event that means nothing to it. Raises what that raises."""
+        """Call a function once, with an event that it ignores. Raises INVALID when it fails."""
         ...
 
     def revisions(self, name: str) -> tuple[Revision, ...]:
-        """What is kept of a function's deploys, oldest first; () before the first one."""
+        """The revisions of a function, oldest first; () before the first deploy."""
         ...
 
     def kept_package(self, revision: Revision) -> bytes:
@@ -40,13 +40,13 @@ class Cloud(Protocol):
         ...
 
     def keep(self, revision: Revision, data: bytes | None) -> Revision:
-        """Keep one; it gets the next number when its own is taken. The oldest ones go."""
+        """Store a revision, under the next number when its own is taken; delete the oldest ones."""
         ...
 
     def forget_revisions(self, name: str) -> None:
-        """Delete all of a function that is gone."""
+        """Delete all revisions of a removed function."""
         ...
 
     def apply(self, step: Step, packages: Mapping[str, bytes]) -> None:
-        """Do one step. Idempotent: what is already so is no error. `packages`: sha256 → zip."""
+        """Do one step. Idempotent: a step that is done is done. `packages`: sha256 → zip."""
         ...

@@ -1,7 +1,7 @@
-"""What was deployed when: the revisions of a function, kept so that one can be put back.
+"""The revisions of a function: its deploys, kept for a rollback.
 
 A revision is the whole desired state of one function, as data, with its package: nothing has to be
-built or parsed again. They lie in the state bucket and are no part of what runs:
+built or parsed again. Revisions are in the state bucket; the running system does not read them:
 
     revisions/<function>/<number>.json        numbers rise and are never used twice
     revisions/<function>/<sha256>.zip         the packages that they name
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 from corekit.decode import decode, encode
 from corekit.errors import AppError, ErrorCode, invalid
@@ -34,7 +34,7 @@ from fdl.plan.resources import (
     digest,
 )
 
-#: Older ones go; a rollback is wanted minutes or days after a deploy.
+#: Older ones are deleted; a rollback comes minutes or days after a deploy.
 REVISIONS_KEPT = 20
 #: Lines of what a deploy changed; a first deploy creates about twenty things.
 SUMMARY_LINES_MAX = 40
@@ -66,18 +66,18 @@ class Revision:
     deployed_at_s: float  #: wall clock
     digest: str  #: of the resources: equal ones are one revision
     note: str  #: for people: "rollback to 3"
-    summary: tuple[str, ...]  #: what the deploy changed, in the words of its plan
+    summary: tuple[str, ...]  #: the changes, as sentences of the plan
     package: str  #: hex sha256 of the kept zip; "" = none
-    resources: tuple[Mapping[str, Any], ...]  #: each with its `kind`
+    resources: tuple[Mapping[str, object], ...]  #: each with its `kind`
 
     def wanted(self) -> DesiredFunction:
-        """The state as a plan can make it again. Raises INVALID when another version wrote it."""
+        """The desired state, for a plan. Raises INVALID when another version wrote it."""
         return DesiredFunction(
             name=self.name, resources=tuple(_resource(self, value) for value in self.resources)
         )
 
 
-def _resource(revision: Revision, value: Mapping[str, Any]) -> Resource:
+def _resource(revision: Revision, value: Mapping[str, object]) -> Resource:
     kind = _KINDS.get(str(value.get("kind")))
     if kind is None:
         raise invalid(f"revision {revision.number} of {revision.name}: unknown {value.get('kind')}")
@@ -89,10 +89,12 @@ def _resource(revision: Revision, value: Mapping[str, Any]) -> Resource:
 def revision_of(
     wanted: DesiredFunction, *, number: int, at_s: float, note: str, plan: Plan, package: str
 ) -> Revision:
-    """What `plan` made of one function."""
+    """The revision that `plan` makes of one function."""
     resources = tuple(_plain(resource) for resource in wanted.resources)
     names = [resource.name for resource in wanted.resources]
-    lines = [step.sentence() for step in plan.steps if _tells(step) and step.resource.name in names]
+    lines = [
+        step.sentence() for step in plan.steps if _is_reported(step) and step.resource.name in names
+    ]
     return Revision(
         name=wanted.name,
         number=number,
@@ -105,12 +107,12 @@ def revision_of(
     )
 
 
-def _tells(step: Step) -> bool:
+def _is_reported(step: Step) -> bool:
     return not isinstance(step.resource, Ledger | Record) and step.action is not Action.DELETE
 
 
-def _plain(resource: Resource) -> dict[str, Any]:
-    return {"kind": resource.kind, **cast("dict[str, Any]", encode(resource))}
+def _plain(resource: Resource) -> dict[str, object]:
+    return {"kind": resource.kind, **cast("dict[str, object]", encode(resource))}
 
 
 def digest_of(wanted: DesiredFunction) -> str:
@@ -132,8 +134,8 @@ def chosen(name: str, revisions: tuple[Revision, ...], number: int | None) -> Re
     """The revision to go back to: the one before the newest, or `number`. Raises NOT_FOUND."""
     if number is None:
         if len(revisions) < 2:
-            known = "there is only one" if revisions else "it is not deployed here"
-            raise AppError(ErrorCode.NOT_FOUND, f"{name} has no revision to go back to: {known}")
+            known = "it has only one" if revisions else "it is not deployed here"
+            raise AppError(ErrorCode.NOT_FOUND, f"{name} has no earlier revision: {known}")
         return revisions[-2]
     for revision in revisions:
         if revision.number == number:

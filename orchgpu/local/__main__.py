@@ -1,8 +1,8 @@
 """`python -m orchgpu.local`: the supervisor process of one local system.
 
-It tells its progress as JSON lines on standard output and ends, with everything it started, on
+It reports its progress as JSON lines on standard output and ends, with everything it started, on
 SIGTERM or, with --lifeline, when its standard input closes: so nothing is left even when the
-command that started it is killed. Not for people; `orchgpu up` and `orchgpu demo` start it.
+command that started it is killed. `orchgpu up` and `orchgpu demo` start it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import shutil
 import signal
 import sys
 from pathlib import Path
-from typing import Any
 
 import orchgpu
 from corekit.aio.environment import budget_from_environment
@@ -25,16 +24,16 @@ from corekit.aio.process import log_as_json
 from corekit.errors import EXIT_STATUS, AppError
 from orchgpu.local.home import Home
 from orchgpu.local.programs import CLOUDS, LocalSettings, Programs, base_environment
-from orchgpu.local.supervisor import Supervisor
+from orchgpu.local.supervisor import Event, Supervisor
 
 logger = logging.getLogger(__name__)
 
-#: What each host may promise: a quarter of the memory, at most this, so that a demo fits anywhere.
+#: Maximum memory of each host, which is otherwise a quarter of the machine's: a demo fits anywhere.
 HOST_MEMORY_MIB_MAX = 4096
 
 
 def main() -> None:
-    """Run one system until it is told to stop. Exit status as in `corekit.errors`."""
+    """Run one system until it is stopped. Exit status as in `corekit.errors`."""
     arguments = _parser().parse_args()
     log_as_json()
     home = Home(arguments.home)
@@ -44,11 +43,11 @@ def main() -> None:
         with home.lock():
             asyncio.run(_supervise(home, arguments))
     except AppError as error:
-        tell({"event": "failed", **error.as_json()})
+        report({"event": "failed", **error.as_json()})
         status = EXIT_STATUS[error.code]
     if arguments.remove_home:
         shutil.rmtree(home.path, ignore_errors=True)
-    tell({"event": "down"})
+    report({"event": "down"})
     sys.exit(status)
 
 
@@ -66,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 async def _supervise(home: Home, arguments: argparse.Namespace) -> None:
-    """Start, watch, stop. Returns when it stopped as told; raises what failed, after stopping."""
+    """Start, watch, stop. Returns after a requested stop; raises a failure after stopping."""
     loop, life, look = asyncio.get_running_loop(), _Life(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, life.end)
@@ -76,14 +75,14 @@ async def _supervise(home: Home, arguments: argparse.Namespace) -> None:
     settings = _settings(arguments)
     environment = base_environment(os.environ, home, Path(orchgpu.__file__).parents[1])
     supervisor = Supervisor(
-        Programs(settings, home, environment), home, tell, budget_from_environment()
+        Programs(settings, home, environment), home, report, budget_from_environment()
     )
     try:
         await supervisor.start()
         record = supervisor.record(settings.cloud, os.getpid())
         home.write_system(record)
         home.keep_addresses(supervisor.addresses())
-        tell({"event": "up", "system": record.as_json()})
+        report({"event": "up", "system": record.as_json()})
         await supervisor.watch(look, lambda: _rewrite(home, supervisor, settings.cloud))
     except asyncio.CancelledError:
         if not life.ended:
@@ -94,7 +93,7 @@ async def _supervise(home: Home, arguments: argparse.Namespace) -> None:
 
 
 class _Life:
-    """Ends the running start or watch once, and never the stop that follows."""
+    """Cancels the running start or watch once, and never the stop that follows."""
 
     def __init__(self) -> None:
         self.ended = False
@@ -107,12 +106,12 @@ class _Life:
             self._task = None
 
     def forget(self) -> None:
-        """From here on nothing is cancelled any more."""
+        """Cancel nothing from here on."""
         self._task = None
 
 
 def _rewrite(home: Home, supervisor: Supervisor, cloud: str) -> None:
-    """What changed is shown to commands; a full disk must not end what still runs."""
+    """Show a change to commands; a full disk must not end the running programs."""
     try:
         home.write_system(supervisor.record(cloud, os.getpid()))
     except OSError as error:
@@ -142,15 +141,15 @@ def _named(pairs: list[str]) -> dict[str, Path]:
     return {name: Path(path) for name, _, path in (pair.partition("=") for pair in pairs)}
 
 
-#: What our own log keeps too: of a detached system nobody reads the lines below.
+#: Events that the log keeps too: nothing reads the output of a detached system.
 _LOGGED = ("died", "restarting", "given_up")
 
 
-def tell(event: dict[str, Any]) -> None:
-    """One JSON line to whoever started us; nobody may be there any more."""
+def report(event: Event) -> None:
+    """Write one JSON line for the command that started us, if it still runs."""
     if event["event"] in _LOGGED:
-        words = " ".join(str(event[key]) for key in ("program", "message") if key in event)
-        logger.warning("%s: %s", event["event"], words, extra={"event": event["event"]})
+        text = " ".join(str(event[key]) for key in ("program", "message") if key in event)
+        logger.warning("%s: %s", event["event"], text, extra={"event": event["event"]})
     with contextlib.suppress(OSError):
         os.write(sys.stdout.fileno(), (json.dumps(event) + "\n").encode())
 

@@ -11,46 +11,47 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from corekit.errors import AppError, ErrorCode
 from orchgpu.local import guard
 
-#: How often the ready file and the end of a program are looked for; a look costs microseconds.
+#: Period of the checks for the ready file and the end of a program; each costs microseconds.
 LOOK_EVERY_S = 0.02
-#: So many lines of a dead program's log are shown; a Python traceback of ours fits.
+#: Lines of a dead program's log that are shown: enough for a Python traceback.
 LOG_TAIL_LINES = 15
 _LOG_TAIL_BYTES = 16_384
+
+Ready = Mapping[str, object]  #: the content of a ready file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """What to start."""
+    """A program to start."""
 
     name: str
     command: tuple[str, ...]
     ready_file: Path
     log: Path
     environment: Mapping[str, str]
-    address_key: str | None = None  #: key of the ready file with the address that must accept
+    address_key: str | None = None  #: key of its address in the ready file
 
-    def address_in(self, ready: Mapping[str, Any]) -> str | None:
-        """`address:port` of a ready file; None for a program that listens nowhere."""
+    def address_in(self, ready: Ready) -> str | None:
+        """`address:port` of a ready file; None for a program that does not listen."""
         if self.address_key is None:
             return None
         return str(ready[self.address_key]).removeprefix("http://").rstrip("/")
 
 
 class Died(AppError):
-    """A program ended that should run; `details` name it and carry the tail of its log."""
+    """A program ended that should run; `details` have its name and the tail of its log."""
 
 
 class Child:
-    """A started program in a process group of its own, bound to the life of this process."""
+    """A started program in a process group of its own, which ends with this process."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self.ready: Mapping[str, Any] = {}
+        self.ready: Ready = {}
         program.ready_file.unlink(missing_ok=True)
         self._log_start = program.log.stat().st_size if program.log.exists() else 0
         with program.log.open("ab") as log:
@@ -67,14 +68,14 @@ class Child:
 
     @property
     def address(self) -> str | None:
-        """Where it listens, once it is ready."""
+        """The address at which it listens, once it is ready."""
         return self.program.address_in(self.ready)
 
     def exit_status(self) -> int | None:
         """None while it runs; negative = the signal that killed it."""
         return self._process.poll()
 
-    async def wait_ready(self, limit_s: float) -> Mapping[str, Any]:
+    async def wait_ready(self, limit_s: float) -> Ready:
         """Its ready file's content. Raises Died or TIMEOUT."""
         for _ in range(max(1, round(limit_s / LOOK_EVERY_S))):
             if self.exit_status() is not None:
@@ -89,19 +90,19 @@ class Child:
             log_tail=self.log_tail(),
         )
 
-    def _read_ready(self) -> Mapping[str, Any]:
+    def _read_ready(self) -> Ready:
         try:
             value = json.loads(self.program.ready_file.read_text())
             if self.program.address_key is not None:
                 value[self.program.address_key]
         except (ValueError, KeyError, TypeError) as error:
             raise AppError(
-                ErrorCode.INTERNAL, f"{self.program.name}: its ready file is wrong: {error!r}"
+                ErrorCode.INTERNAL, f"{self.program.name}: its ready file is not valid: {error!r}"
             ) from error
         return dict(value)
 
     def death(self) -> Died:
-        """The error that tells of its end."""
+        """The error that reports its end."""
         status = self.exit_status()
         assert status is not None, f"{self.program.name} still runs"
         how = f"by signal {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
@@ -127,7 +128,7 @@ class Child:
         """SIGTERM, then SIGKILL to its whole group after the limit. True = it ended in time."""
         self._signal(signal.SIGTERM, group=False)
         in_time = await self._ended_within(limit_s)
-        self._signal(signal.SIGKILL, group=True)  # what it left in its group, if anything
+        self._signal(signal.SIGKILL, group=True)  # the rest of its group
         await self._ended_within(limit_s)
         self.program.ready_file.unlink(missing_ok=True)
         return in_time
@@ -139,7 +140,7 @@ class Child:
             elif self.exit_status() is None:
                 os.kill(self.pid, number)
         except (ProcessLookupError, PermissionError):
-            return  # nothing of it is left
+            return  # it is gone, with its group
 
     async def _ended_within(self, limit_s: float) -> bool:
         for _ in range(max(1, round(limit_s / LOOK_EVERY_S))):
@@ -150,15 +151,15 @@ class Child:
 
 
 def guarded(command: tuple[str, ...]) -> list[str]:
-    """The command, ended by the kernel when this process dies."""
+    """The command, which the kernel ends when this process dies."""
     return [sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), *command]
 
 
 def birth_of(pid: int) -> str:
-    """Start time of a process in clock ticks since boot; "" when there is none (or a zombie)."""
+    """The start time of a process in clock ticks since boot; "" for a dead process or a zombie."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return ""
-    fields = text.rpartition(")")[2].split()  # the name before it may hold anything
+    fields = text.rpartition(")")[2].split()  # the name before it may hold any character
     return "" if fields[0] in "ZX" else fields[19]

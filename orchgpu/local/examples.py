@@ -8,7 +8,7 @@ from pathlib import Path
 
 from corekit.errors import AppError, ErrorCode
 
-#: What the demo runs, in this order; `hello-device` is for first steps of one's own.
+#: The examples of the demo, in this order; `hello-device` is for a user's first steps.
 DEMO_EXAMPLES = ("sequence-search", "text-recognition")
 
 
@@ -32,11 +32,11 @@ def example(name: str) -> Example:
 
 
 def resident_data() -> dict[str, Path]:
-    """What `gpud --data NAME=PATH` needs for the examples: every file in a `database` folder."""
+    """The data sets of the examples, for `gpud --data NAME=PATH`: every `database` folder."""
     files = sorted(_examples().glob("*/database/*.fasta"))
     return {file.stem: file for file in files}
 
 
 def _examples() -> Path:
-    """As files: functions are packaged and data is read by other processes."""
+    """The folder as files: functions are packaged, and other processes read the data."""
     return Path(str(importlib.resources.files("fdl"))) / "examples"

@@ -1,8 +1,8 @@
 """Run as a script: `guard.py PARENT_PID COMMAND…` becomes COMMAND, bound to the life of its parent.
 
 The kernel sends SIGTERM to the program when the process that started it dies, even by SIGKILL;
-that survives `exec`, so the program itself needs to know nothing about it. Standard library only
-and no import of ours: it is started with `python -I -S` to cost a few milliseconds.
+that survives `exec`, so the program itself needs no code for it. It imports the standard library
+only, and is started with `python -I -S`, which takes a few milliseconds.
 """
 
 import ctypes

@@ -1,7 +1,7 @@
-"""The folder of one local system: what lies where in it, and whether its supervisor lives.
+"""The folder of one local system: its files, and the lock of its supervisor.
 
-The lock is held by the supervisor as long as it runs, so a folder left by a killed one is known
-as such; `system.json` is written by the supervisor alone.
+The supervisor holds the lock as long as it runs, so the folder of a killed one can be recognised;
+only the supervisor writes `system.json`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ProcessRecord:
     birth: str  #: start time from /proc: a recycled pid is another process
     address: str | None  #: "host:port" that accepts connections while it is healthy
     log: str  #: path of its log file
-    restarts: int = 0  #: how often it died and was started again
+    restarts: int = 0  #: restarts after its death
     state: str = ProgramState.RUNNING  #: a ProgramState, or a state of another version
 
 
@@ -51,8 +51,8 @@ class SystemRecord:
     supervisor_pid: int
     cloud: str  #: "embedded" or "moto"
     endpoint: str  #: URL of S3, SQS and Lambda
-    scheduler: str  #: "address:port" of ssgmd's socket door
-    scheduler_http: str  #: "address:port" of ssgmd's HTTP door
+    scheduler: str  #: "address:port" of ssgmd's socket endpoint
+    scheduler_http: str  #: "address:port" of ssgmd's HTTP endpoint
     processes: tuple[ProcessRecord, ...]
     version: int = 1
     access_key: str = ""  #: of a cloud that verifies signatures; empty = it does not
@@ -86,11 +86,11 @@ class Home:
             raise self._unusable(error) from error
 
     def state(self, program: str) -> Path:
-        """Where one program keeps what must survive `down` and `up`."""
+        """The folder of one program's state, which survives `down` and `up`."""
         return self.path / "state" / program
 
     def lock(self) -> IO[str]:
-        """Become the one supervisor of this folder; the lock ends with the process.
+        """Become the only supervisor of this folder; the lock ends with the process.
 
         Raises CONFLICT when another one runs.
         """
@@ -130,11 +130,11 @@ class Home:
         replace_json(self.system_file, system.as_json(), private=True)
 
     def keep_addresses(self, addresses: Mapping[str, Mapping[str, str]]) -> None:
-        """What each program listens on, so that the next `up` can give it the same ports."""
+        """Keep the addresses of each program, so that the next `up` can use the same ports."""
         replace_json(self.addresses_file, addresses)
 
     def last_addresses(self) -> dict[str, dict[str, str]]:
-        """Of the last system that was up here, by program; empty when that is not known."""
+        """The addresses of the last system here, by program; empty when they are unknown."""
         try:
             value = json.loads(self.addresses_file.read_text())
             return {name: dict(found) for name, found in value.items()}
@@ -142,7 +142,7 @@ class Home:
             return {}
 
     def read_system(self) -> SystemRecord | None:
-        """The running system; None when none runs, whatever file a killed one left."""
+        """The running system; None when none runs, even if a killed one left its file."""
         if not self.supervised():
             return None
         try:
@@ -153,7 +153,7 @@ class Home:
             raise invalid(f"{self.system_file} cannot be read: {error}") from error
 
     def forget_system(self) -> None:
-        """Remove what describes a system that no longer runs; state and logs stay."""
+        """Remove the files of a stopped system that describe it; state and logs stay."""
         self.system_file.unlink(missing_ok=True)
         for file in sorted(self.ready.glob("*.json")):
             file.unlink(missing_ok=True)

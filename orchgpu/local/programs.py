@@ -1,7 +1,7 @@
-"""Which programs a local system is, in which order they start, and with which command.
+"""The programs of a local system, with their commands, and the order of their start.
 
-Pure: from settings and the ready files of what already runs to `Program`s. The order of the stages
-is the order of the addresses; stopping goes backwards.
+Pure: from settings and the ready files of running programs to `Program`s. A stage uses the
+addresses of the stages before; programs stop in reverse order.
 """
 
 from __future__ import annotations
@@ -10,30 +10,29 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from orchgpu.local.child import Program
+from orchgpu.local.child import Program, Ready
 from orchgpu.local.home import Home
 
 CLOUDS = ("embedded", "moto")
 HOSTS = ("gpu-a", "gpu-b")
 LOOPBACK = "127.0.0.1:0"  #: an ephemeral port that only this machine reaches
 
-Ready = Mapping[str, Mapping[str, Any]]  #: program name → its ready file
+ReadyFiles = Mapping[str, Ready]  #: by the program's name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalSettings:
-    """What a local system is made of."""
+    """The settings of a local system."""
 
     cloud: str = "embedded"  #: one of CLOUDS
-    cores: tuple[int, ...]  #: this machine's cores that we may use; each host owns its part
-    host_memory_mib: int  #: what each host may promise
+    cores: tuple[int, ...]  #: usable cores of this machine; each host owns a part
+    host_memory_mib: int  #: of each host
     data: Mapping[str, Path]  #: data sets resident on every host: name → file
-    #: What every host offers besides the built-in plane: name → its server's program.
+    #: Middlewares of every host besides the built-in one: name → its server's program.
     middlewares: Mapping[str, Path] = field(default_factory=dict)
     verify_signatures: bool = False  #: the embedded cloud serves the holder of its key alone
-    #: Host names beside localhost by which clients and pages may reach the cloud.
+    #: Additional host names by which clients and pages may reach the cloud.
     allowed_hosts: tuple[str, ...] = ()
 
 
@@ -52,10 +51,10 @@ class Programs:
         )
         return (("cloud", "scheduler"), *bridge, HOSTS, ("orchestrator",))
 
-    def program(self, name: str, ready: Ready) -> Program:
+    def program(self, name: str, ready: ReadyFiles) -> Program:
         """The program of that name, given the ready files of the stages before.
 
-        What `ready` knows of the program itself are its last addresses: it listens there again.
+        The entry of the program itself has its last addresses: it listens there again.
         """
         if name in HOSTS:
             return self._host(name, ready)
@@ -69,7 +68,7 @@ class Programs:
             case _:
                 return self._orchestrator(ready)
 
-    def _cloud(self, ready: Ready) -> Program:
+    def _cloud(self, ready: ReadyFiles) -> Program:
         module = "orchgpu.local.moto" if self._settings.cloud == "moto" else "local_cloud.server"
         hosts = [part for name in self._settings.allowed_hosts for part in ("--allow-host", name)]
         command = [module, "--listen", last_address(ready, "cloud", "endpoint"), *hosts]
@@ -78,7 +77,7 @@ class Programs:
             command += ["--verify-signatures"] if self._settings.verify_signatures else []
         return self._built("cloud", tuple(command), "endpoint", {})
 
-    def _bridge(self, ready: Ready) -> Program:
+    def _bridge(self, ready: ReadyFiles) -> Program:
         endpoint = str(ready["cloud"]["endpoint"])
         command = ("local_cloud.bridge", "--endpoint", endpoint)
         return self._built(
@@ -88,7 +87,7 @@ class Programs:
             cloud_environment(endpoint, key_pair(ready)),
         )
 
-    def _scheduler(self, ready: Ready) -> Program:
+    def _scheduler(self, ready: ReadyFiles) -> Program:
         doors = (
             *("--listen", last_address(ready, "scheduler", "socket")),
             *("--http", last_address(ready, "scheduler", "http")),
@@ -96,7 +95,7 @@ class Programs:
         command = ("gpu_scheduler.daemon", "--state", str(self._home.state("scheduler")), *doors)
         return self._built("scheduler", command, "socket", {})
 
-    def _host(self, name: str, ready: Ready) -> Program:
+    def _host(self, name: str, ready: ReadyFiles) -> Program:
         cores = cores_of(HOSTS.index(name), len(HOSTS), self._settings.cores)
         command = (
             "remote_gpu.host",
@@ -113,12 +112,12 @@ class Programs:
         return self._built(name, command, "gateway", {})
 
     def _sharers(self, name: str) -> tuple[str, ...]:
-        """With too few cores for a part each, every host says with whom it shares them."""
+        """The options of a host that shares its cores, when there are too few for a part each."""
         if len(self._settings.cores) >= len(HOSTS):
             return ()
         return tuple(a for host in HOSTS if host != name for a in ("--cpus-shared-with", host))
 
-    def _orchestrator(self, ready: Ready) -> Program:
+    def _orchestrator(self, ready: ReadyFiles) -> Program:
         scheduler = str(ready["scheduler"]["socket"])
         return self._built(
             "orchestrator",
@@ -145,8 +144,8 @@ class Programs:
         )
 
 
-def last_address(ready: Ready, name: str, key: str) -> str:
-    """`address:port` where the program listened last, else any port of this machine alone."""
+def last_address(ready: ReadyFiles, name: str, key: str) -> str:
+    """The last `address:port` of the program, else any port of this machine alone."""
     return str(ready.get(name, {}).get(key, LOOPBACK)).removeprefix("http://").rstrip("/")
 
 
@@ -156,7 +155,7 @@ def _each(option: str, named: Mapping[str, Path]) -> Iterator[str]:
 
 
 def cores_of(index: int, parts: int, cores: tuple[int, ...]) -> tuple[int, ...]:
-    """The cores of one part; with fewer cores than parts all parts share all of them."""
+    """The cores of one part; with fewer cores than parts, all parts share all cores."""
     if len(cores) < parts:
         return cores
     size, rest = divmod(len(cores), parts)
@@ -164,14 +163,16 @@ def cores_of(index: int, parts: int, cores: tuple[int, ...]) -> tuple[int, ...]:
     return cores[start : start + size + (1 if index < rest else 0)]
 
 
-def key_pair(ready: Ready) -> tuple[str, str]:
+def key_pair(ready: ReadyFiles) -> tuple[str, str]:
     """Access key and secret of a cloud that verifies signatures; empty where it does not."""
-    found = ready["cloud"].get("credentials", {})
+    found = ready["cloud"].get("credentials")
+    if not isinstance(found, Mapping):
+        return "", ""
     return str(found.get("access_key", "")), str(found.get("secret_key", ""))
 
 
 def cloud_environment(endpoint: str, keys: tuple[str, str] = ("", "")) -> dict[str, str]:
-    """What points any AWS client of a process at the local cloud, and at nothing else."""
+    """The variables by which any AWS client of a process uses the local cloud only."""
     return {
         "AWS_ENDPOINT_URL": endpoint,
         "AWS_ACCESS_KEY_ID": keys[0] or "local",
@@ -184,7 +185,7 @@ def cloud_environment(endpoint: str, keys: tuple[str, str] = ("", "")) -> dict[s
 
 
 def base_environment(outer: Mapping[str, str], home: Home, import_root: Path) -> dict[str, str]:
-    """This process's environment without anybody's AWS account, proxies or LocalStack.
+    """This process's environment without AWS accounts, proxies and LocalStack.
 
     Temporary files go below the home, so that they end with it. Outside of an installation the
     programs find our packages by `import_root`.

@@ -1,7 +1,7 @@
-"""When a dead program is started again, and when it is given up. Pure.
+"""The restarts of dead programs, and their limit. Pure.
 
-The pause doubles with every restart that is not long ago, so that a program which dies at once
-does not keep the machine busy; too many in one window mean that starting it does not help.
+The pause doubles with every recent restart, so that a program which dies at once does not keep the
+machine busy; a program with too many of them in one window is given up.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Restarts:
         self._counts: dict[str, int] = {}
 
     def after_death(self, program: str, now_s: float) -> float | None:
-        """Seconds until it is to be started again, counted as a restart; None: it is given up."""
+        """Count a restart. Seconds until it, or None: the program is given up."""
         since_s = now_s - self._budget.restart_window_s
         recent = [at_s for at_s in self._recent.get(program, ()) if at_s > since_s]
         if len(recent) >= self._budget.restarts_max:
@@ -28,5 +28,5 @@ class Restarts:
         return min(self._budget.restart_base_s * 2.0 ** len(recent), self._budget.restart_s_max)
 
     def count(self, program: str) -> int:
-        """How often it was started again since the system is up."""
+        """The number of restarts since the system is up."""
         return self._counts.get(program, 0)

@@ -5,51 +5,52 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Protocol
 
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
-from orchgpu.local.child import Child, Program, birth_of
+from orchgpu.local.child import Child, Program, Ready, birth_of
 from orchgpu.local.home import Home, ProcessRecord, ProgramState, SystemRecord
-from orchgpu.local.programs import Ready, key_pair
+from orchgpu.local.programs import ReadyFiles, key_pair
 from orchgpu.local.restarts import Restarts
 
 #: Progress as data: {"event": "starting" | "ready" | "died" | "restarting" | "given_up" |
 #: "stopped", "program": …, …}
-Tell = Callable[[dict[str, Any]], None]
-#: Words of ready files for an address.
+Event = dict[str, object]
+Report = Callable[[Event], None]
+#: Keys of ready files with an address.
 _ADDRESSES = ("endpoint", "socket", "http", "gateway")
 
 
 class Plan(Protocol):
-    """What a system is made of; `Programs` is ours."""
+    """The programs of a system; `Programs` implements it."""
 
     def stages(self) -> tuple[tuple[str, ...], ...]:
         """Names; programs of one stage start together, after all of the stage before."""
         ...
 
-    def program(self, name: str, ready: Ready) -> Program:
+    def program(self, name: str, ready: ReadyFiles) -> Program:
         """The program of that name, given the ready files of the stages before, and its own last
-        one: it listens where it listened then."""
+        one: it listens there again."""
         ...
 
 
 class Supervisor:
     """The processes of one system. `stop` must be awaited whatever `start` and `watch` did."""
 
-    def __init__(self, programs: Plan, home: Home, tell: Tell, budget: Budget) -> None:
+    def __init__(self, programs: Plan, home: Home, report: Report, budget: Budget) -> None:
         self._programs = programs
         self._budget = budget
         self._home = home
-        self._tell = tell
+        self._report = report
         self._children: list[Child] = []  # in order of start; a restarted one keeps its place
-        self._ready: dict[str, Mapping[str, Any]] = {}  # by name: its last ready file
-        self._states: dict[str, str] = {}  # of those that do not just run
+        self._ready: dict[str, Ready] = {}  # by name: its last ready file
+        self._states: dict[str, str] = {}  # by name; RUNNING is left out
         self._restarts = Restarts(budget)
 
     async def start(self) -> None:
-        """Start every stage. Raises Died or TIMEOUT; what runs then is still ours to stop."""
+        """Start every stage. Raises Died or TIMEOUT; `stop` ends what runs then."""
         last = _free(self._home.last_addresses())
         for stage in self._programs.stages():
             ready = {**last, **self._ready}
@@ -64,12 +65,12 @@ class Supervisor:
             raise failures.exceptions[0] from None
 
     async def _launch(self, program: Program) -> None:
-        self._tell({"event": "starting", "program": program.name})
+        self._report({"event": "starting", "program": program.name})
         begun_s = time.monotonic()
         child = Child(program)
         self._put(child)
         self._ready[program.name] = await child.wait_ready(self._budget.program_ready_s)
-        self._tell(
+        self._report(
             {
                 "event": "ready",
                 "program": program.name,
@@ -112,20 +113,20 @@ class Supervisor:
         )
 
     def addresses(self) -> dict[str, dict[str, str]]:
-        """Where each program listens, by the words of its ready file."""
+        """The addresses of each program, by the keys of its ready file."""
         return {
             name: {key: str(value) for key, value in ready.items() if key in _ADDRESSES}
             for name, ready in self._ready.items()
         }
 
     async def watch(self, look: asyncio.Event, changed: Callable[[], None]) -> None:
-        """Start again whatever dies, until cancelled. `look` is set when a child may have ended;
-        `changed` is called when `record` has news."""
+        """Restart dead programs until cancelled. `look` is set when a child may have ended;
+        `changed` is called when `record` has changed."""
         async with asyncio.TaskGroup() as group:
             while True:
                 look.clear()
                 for child in self._newly_dead():
-                    self._tell({"event": "died", **child.death().as_json()})
+                    self._report({"event": "died", **child.death().as_json()})
                     group.create_task(self._revive(child.program.name, changed))
                 await look.wait()
 
@@ -141,7 +142,7 @@ class Supervisor:
     async def _revive(self, name: str, changed: Callable[[], None]) -> None:
         """Start a dead program at its address until it is ready or died too often."""
         while (pause_s := self._restarts.after_death(name, time.monotonic())) is not None:
-            self._tell({"event": "restarting", "program": name, "in_s": pause_s})
+            self._report({"event": "restarting", "program": name, "in_s": pause_s})
             changed()
             await asyncio.sleep(pause_s)
             if await self._revived(name):
@@ -150,7 +151,7 @@ class Supervisor:
                 return
         self._states[name] = ProgramState.GIVEN_UP
         log = str(self._home.logs / f"{name}.log")
-        self._tell(
+        self._report(
             {
                 "event": "given_up",
                 "program": name,
@@ -164,14 +165,16 @@ class Supervisor:
         try:
             await self._launch(self._programs.program(name, self._ready))
         except AppError as error:
-            self._tell({"event": "died", **error.as_json()})
-        except OSError as error:  # no process is to be had
+            self._report({"event": "died", **error.as_json()})
+        except OSError as error:  # no process can be started
             text = f"{name} cannot be started: {error}"
-            self._tell({"event": "died", **AppError(ErrorCode.UNAVAILABLE, text).as_json()})
+            self._report({"event": "died", **AppError(ErrorCode.UNAVAILABLE, text).as_json()})
         else:
             return True
         child = next(child for child in self._children if child.program.name == name)
-        await child.stop(self._budget.program_stop_s)  # one that was not ready in time still runs
+        await child.stop(
+            self._budget.program_stop_s
+        )  # a program that was not ready in time still runs
         return False
 
     async def stop(self) -> None:
@@ -185,14 +188,14 @@ class Supervisor:
         self._home.forget_system()
 
     def _last_stage(self) -> tuple[str, ...]:
-        """Hosts stop side by side; all others one after the other: the cloud goes last."""
+        """Hosts stop together; all others one after the other, the cloud last."""
         last = self._children[-1].program.name
         stage = next(s for s in self._programs.stages() if last in s)
         return (last,) if "cloud" in stage else stage
 
     async def _stop(self, child: Child) -> None:
         in_time = await child.stop(self._budget.drain_s + self._budget.program_stop_s)
-        self._tell(
+        self._report(
             {
                 "event": "stopped",
                 "program": child.program.name,
@@ -203,7 +206,7 @@ class Supervisor:
 
 
 def _free(addresses: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
-    """Those of the addresses that nobody listens on now."""
+    """The addresses that are free now."""
     return {
         name: {key: address for key, address in found.items() if _is_free(address)}
         for name, found in addresses.items()

@@ -1,4 +1,4 @@
-"""What commands do with a local system: launch it, find it, look at its health, stop it."""
+"""A local system as commands use it: launch it, find it, check its health, stop it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PROBE_WITHIN_S = 1.0
 
 
 class Launch:
-    """A supervisor process that this process started, and what it tells."""
+    """A supervisor process that this process started, and its events."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Launch:
         remove_home: bool = False,
     ) -> None:
         """Start it. With `lifeline` it ends when this process does, however that happens."""
-        self.left = False  #: True: it lives on by itself
+        self.left = False  #: True: it runs on by itself
         home.create()
         command = [sys.executable, "-m", "orchgpu.local", "--home", str(home.path)]
         command += ["--cloud", cloud]
@@ -76,7 +76,7 @@ class Launch:
             yield event
 
     def fresh_events(self) -> list[dict[str, Any]]:
-        """The events told since the last look; never waits. Raises UNAVAILABLE when it is gone."""
+        """The events since the last call; never waits. Raises UNAVAILABLE when it is gone."""
         found = []
         while not self._events.empty():
             event = self._events.get()
@@ -87,7 +87,7 @@ class Launch:
         return found
 
     def ask_to_stop(self) -> None:
-        """Let it stop everything in order; follow `events` to see it happen. Safe to repeat."""
+        """Request an orderly stop, which `events` report. Safe to repeat."""
         if self._process.stdin is not None and not self._process.stdin.closed:
             self._process.stdin.close()
         if self._process.poll() is None:
@@ -106,13 +106,13 @@ class Launch:
         return status
 
     def leave_running(self) -> None:
-        """Let go of a system started without a lifeline: it lives on by itself."""
+        """Detach from a system started without a lifeline: it runs on by itself."""
         self.left = True
-        self._process.returncode = 0  # it is not ours to wait for any more
+        self._process.returncode = 0  # no one waits for it any more
 
 
 def stop_system(home: Home) -> bool:
-    """Stop the system of that folder and wait for it. False = none was running.
+    """Stop the system of that folder and wait for its end. False: none was running.
 
     Raises TIMEOUT when the supervisor had to be killed; the kernel then ends its programs.
     """
@@ -135,7 +135,7 @@ def stop_system(home: Home) -> bool:
 
 
 def running_system(home: Home) -> SystemRecord:
-    """The running system. Raises UNAVAILABLE with what to do when there is none."""
+    """The running system. Raises UNAVAILABLE, with the command to start one."""
     system = home.read_system()
     if system is None:
         raise AppError(
@@ -146,7 +146,7 @@ def running_system(home: Home) -> SystemRecord:
 
 
 def healthy(process: ProcessRecord) -> bool:
-    """The same process still lives, and its address accepts a connection."""
+    """True: the same process still runs, and its address accepts a connection."""
     if birth_of(process.pid) != process.birth:
         return False
     if process.address is None:
@@ -160,22 +160,22 @@ def healthy(process: ProcessRecord) -> bool:
 
 
 def ailing(system: SystemRecord) -> list[ProcessRecord]:
-    """Its programs that died or do not answer; their neighbours go on."""
+    """The programs of a system that died or do not answer."""
     return [process for process in system.processes if not healthy(process)]
 
 
 def survivors(system: SystemRecord) -> list[str]:
-    """Names of its programs that still live; empty after a clean stop."""
+    """The names of its programs that still run; empty after a clean stop."""
     return [p.name for p in system.processes if p.birth and birth_of(p.pid) == p.birth]
 
 
 def environment_of(system: SystemRecord) -> dict[str, str]:
-    """What points this process's own clients at that system."""
+    """The variables by which clients of this process use that system."""
     keys = (system.access_key, system.secret_key)
     return {**cloud_environment(system.endpoint, keys), SCHEDULER_VARIABLE: system.scheduler}
 
 
-#: "address:port" of ssgmd's socket door, for every command that asks the scheduler.
+#: "address:port" of ssgmd's socket endpoint, for every command that asks the scheduler.
 SCHEDULER_VARIABLE = "ORCHGPU_SCHEDULER"
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
 
 import aioboto3
 from aiobotocore.session import AioSession
 
 from fdl.plan.resources import DeployTarget
+from orchgpu.adapters.aws.api import Client
 from orchgpu.adapters.aws.endpoints import ClientSettings, resolve
 from orchgpu.adapters.aws.errors import translated
 from orchgpu.adapters.aws.queue import SqsQueue
@@ -25,7 +25,7 @@ async def open_cloud() -> AsyncIterator[CloudPorts]:
     """S3 and SQS, where `endpoints` finds them. Raises AppError when AWS refuses us."""
     async with AsyncExitStack() as stack:
 
-        async def client(service: str) -> Any:
+        async def client(service: str) -> Client:
             return await stack.enter_async_context(_client(resolve(service)))
 
         sts, s3, sqs = await client("sts"), await client("s3"), await client("sqs")
@@ -35,7 +35,7 @@ async def open_cloud() -> AsyncIterator[CloudPorts]:
         yield CloudPorts(queue=SqsQueue(sqs), store=S3Store(s3), state_bucket=place.state_bucket)
 
 
-def _client(settings: ClientSettings) -> Any:
+def _client(settings: ClientSettings) -> Client:
     inner = AioSession(settings.session_variables)
     session = aioboto3.Session(botocore_session=inner, profile_name=settings.profile)
     arguments = settings.client_arguments(

@@ -1,4 +1,4 @@
-"""The one function that decides where S3, SQS, Lambda, STS and IAM are, and with which keys.
+"""The endpoints of S3, SQS, Lambda, STS and IAM, and their keys: decided in one function.
 
 Precedence, first match wins:
 
@@ -9,10 +9,10 @@ Precedence, first match wins:
 4. the local system that runs in `$ORCHGPU_HOME` or `./.orchgpu`;
 5. real AWS.
 
-Whatever is not AWS itself gets path-style addresses, and the keys test/test when the caller has
+Every cloud other than AWS gets path-style addresses, and the keys test/test when the caller has
 none; a profile in the environment counts there only when it exists. A local system that verifies
-signatures gets the keys that it was started with, whatever the caller has. Real AWS never gets
-fake keys, and nothing is created there without being told so.
+signatures gets its own keys, whatever the caller has. Real AWS never gets fake keys, and nothing is
+created there without the caller's consent.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 from urllib.parse import urlsplit
 
 from corekit.errors import AppError, ErrorCode, invalid
+from orchgpu.adapters.aws.api import Client, Shape
 from orchgpu.local.home import Home, default_home
 
-#: What every emulator accepts, and what must never reach AWS.
+#: The key that every emulator accepts, and that must never reach AWS.
 FAKE_KEY = "test"
 _FAKE_KEYS = frozenset({"test", "testing", "fake", "dummy", "mock", "local", "foo", "x"})
 LOCAL_REGION = "us-east-1"
-#: Says for a whole shell session what `--yes-real-aws` says for one command.
+#: Consent for a whole shell session, as `--yes-real-aws` for one command.
 REAL_AWS_VARIABLE = "ORCHGPU_YES_REAL_AWS"
 
 
@@ -42,7 +43,7 @@ WITHOUT_PROFILE = {"profile": (None, None, None, None)}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
-    """How to make a client; the same for boto3 and aioboto3. None is left to botocore."""
+    """The settings of a client, for boto3 and aioboto3. None leaves a choice to botocore."""
 
     service: str
     endpoint_url: str | None = None
@@ -55,13 +56,13 @@ class ClientSettings:
     source: str = "AWS"  #: which rule decided, for people
 
     @property
-    def session_variables(self) -> dict[str, Any] | None:
+    def session_variables(self) -> Shape | None:
         """For botocore's session: off AWS only `profile` counts, never the environment's."""
         return WITHOUT_PROFILE if self.local and self.profile is None else None
 
-    def client_arguments(self, **config: Any) -> dict[str, Any]:
+    def client_arguments(self, **config: object) -> Shape:
         """Keyword arguments of `session.client(service, …)`; `config` goes into botocore's."""
-        from botocore.config import Config  # heavy: only where a client is really made
+        from botocore.config import Config  # heavy: imported where a client is made
 
         settings = Config(s3={"addressing_style": self.s3_addressing}, **config)
         return {
@@ -82,7 +83,7 @@ def resolve(
     environ: Mapping[str, str] | None = None,
     home: Home | None = None,
 ) -> ClientSettings:
-    """Where `service` is. Raises INVALID for an endpoint that is none and for fake keys on AWS."""
+    """The settings for `service`. Raises INVALID for a bad endpoint and for fake keys on AWS."""
     environ = os.environ if environ is None else environ
     url, source, own_keys = _endpoint(service, endpoint_url, environ, home)
     if url is None or _is_aws(url):
@@ -107,7 +108,7 @@ def resolve(
 
 
 def _known_profile(environ: Mapping[str, str]) -> str | None:
-    """The profile that the environment names, if there is such a one."""
+    """The profile that the environment names, if it exists."""
     named = environ.get("AWS_DEFAULT_PROFILE") or environ.get("AWS_PROFILE")
     if not named:
         return None
@@ -116,7 +117,7 @@ def _known_profile(environ: Mapping[str, str]) -> str | None:
     return named if named in botocore.session.Session(WITHOUT_PROFILE).available_profiles else None
 
 
-def boto3_session(settings: ClientSettings) -> Any:
+def boto3_session(settings: ClientSettings) -> Client:
     """A boto3 session; its clients share what is slow to load. INVALID for an unknown profile."""
     import boto3
     import botocore.session
@@ -131,7 +132,7 @@ def boto3_session(settings: ClientSettings) -> Any:
 
 
 @functools.cache
-def _service_descriptions() -> Any:
+def _service_descriptions() -> object:
     """botocore's data files, parsed once per process: most of the time a client takes."""
     from botocore.loaders import create_loader
 
@@ -139,8 +140,8 @@ def _service_descriptions() -> Any:
 
 
 def boto3_client(
-    service: str, settings: ClientSettings, *, session: Any = None, **config: Any
-) -> Any:
+    service: str, settings: ClientSettings, *, session: Client = None, **config: object
+) -> Client:
     """A synchronous boto3 client, of `session` when one is given; close it after use.
 
     Raises UNAVAILABLE where no cloud is known at all, INVALID for settings that cannot be used.
@@ -157,10 +158,10 @@ def boto3_client(
         raise invalid(f"cannot make a client for {service}: {error}") from error
 
 
-def require_cloud(settings: ClientSettings, session: Any = None) -> None:
-    """Raise UNAVAILABLE when nothing runs here and AWS is not configured either.
+def require_cloud(settings: ClientSettings, session: Client = None) -> None:
+    """Raise UNAVAILABLE when no local system runs and AWS is not configured either.
 
-    Without keys every call would fail, each with a sentence of its own about keys.
+    Without keys every call would fail, each with another message about keys.
     """
     from botocore.exceptions import BotoCoreError
 
@@ -186,11 +187,11 @@ def _no_cloud(missing: str) -> AppError:
 
 
 def guard_real_aws(settings: ClientSettings, *, allowed: bool) -> None:
-    """Raise DENIED when resources would be made on real AWS without being told so."""
+    """Raise DENIED when resources would be created on real AWS without consent."""
     if settings.local or allowed or os.environ.get(REAL_AWS_VARIABLE) == "1":
         return
     message = (
-        "this would create resources on real AWS, which may cost money; say --yes-real-aws (or"
+        "this would create resources on real AWS, which may cost money; add --yes-real-aws (or"
         f" {REAL_AWS_VARIABLE}=1), start a local system with `orchgpu up`, or give --endpoint-url"
     )
     raise AppError(ErrorCode.DENIED, message)
@@ -199,7 +200,7 @@ def guard_real_aws(settings: ClientSettings, *, allowed: bool) -> None:
 def _endpoint(
     service: str, explicit: str | None, environ: Mapping[str, str], home: Home | None
 ) -> tuple[str | None, str, tuple[str, str]]:
-    """The address, which rule gave it, and the key pair that a local system wants."""
+    """The address, the rule that decided, and the key pair of a local system."""
     none = ("", "")
     if explicit:
         return _checked(explicit, "--endpoint-url"), "--endpoint-url", none
@@ -239,7 +240,7 @@ def _checked(url: str, source: str) -> str:
     except ValueError:
         good = False
     if not good:
-        raise invalid(f"{source}: {url!r} is no endpoint; write http://host:port")
+        raise invalid(f"{source}: {url!r} is not a valid endpoint; write http://host:port")
     return url
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from corekit.errors import AppError, ErrorCode
+from orchgpu.adapters.aws.api import Client, Shape
 from orchgpu.adapters.aws.errors import translated
 from orchgpu.ports import Message
 
@@ -17,7 +17,7 @@ RECEIVE_WAIT_S_MAX = 20  #: SQS's longest long poll
 class SqsQueue:
     """Uses one shared client; whole seconds only, as SQS does."""
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Client) -> None:
         self._client = client
 
     async def receive(
@@ -37,10 +37,7 @@ class SqsQueue:
 
     async def delete(self, queue_url: str, receipt_handles: Sequence[str]) -> None:
         if len(receipt_handles) == 1:
-            with _stale_is_gone(), translated("sqs:DeleteMessage"):
-                await self._client.delete_message(
-                    QueueUrl=queue_url, ReceiptHandle=receipt_handles[0]
-                )
+            await self._delete_one(queue_url, receipt_handles[0])
             return
         for some in _batches(receipt_handles):
             entries = [{"Id": str(i), "ReceiptHandle": h} for i, h in enumerate(some)]
@@ -49,6 +46,14 @@ class SqsQueue:
                     QueueUrl=queue_url, Entries=entries
                 )
             _raise_server_faults("sqs:DeleteMessageBatch", answer)
+
+    async def _delete_one(self, queue_url: str, receipt_handle: str) -> None:
+        try:
+            with translated("sqs:DeleteMessage"):
+                await self._client.delete_message(QueueUrl=queue_url, ReceiptHandle=receipt_handle)
+        except AppError as error:  # a stale handle: AWS answers success, some emulators an error
+            if error.code not in (ErrorCode.INVALID, ErrorCode.NOT_FOUND):
+                raise
 
     async def set_visibility(
         self, queue_url: str, receipt_handles: Sequence[str], visibility_s: float
@@ -78,20 +83,8 @@ def _batches(items: Sequence[str]) -> list[Sequence[str]]:
     return [items[i : i + BATCH_MAX] for i in range(0, len(items), BATCH_MAX)]
 
 
-def _raise_server_faults(call: str, answer: Any) -> None:
-    """A receipt handle that is too old is no error (the message is gone or somebody else's)."""
+def _raise_server_faults(call: str, answer: Shape) -> None:
+    """A receipt handle that is too old is ignored: the message is deleted or received again."""
     for failure in answer.get("Failed", ()):
         if not failure.get("SenderFault", True):
             raise AppError(ErrorCode.UNAVAILABLE, f"{call}: {failure.get('Message')}")
-
-
-class _stale_is_gone:  # noqa: N801 - reads as a phrase in a with statement
-    """A single delete by a stale receipt handle: AWS answers success, some emulators an error."""
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
-        return isinstance(error, AppError) and error.code in (
-            ErrorCode.INVALID,
-            ErrorCode.NOT_FOUND,
-        )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
+from orchgpu.adapters.aws.api import Client, Shape
 from orchgpu.adapters.aws.errors import translated
 from orchgpu.ports import StoredObject
 
@@ -12,7 +12,7 @@ from orchgpu.ports import StoredObject
 class S3Store:
     """Uses one shared client. Nothing larger than the caller's limit is ever read into memory."""
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Client) -> None:
         self._client = client
 
     async def get(
@@ -73,7 +73,7 @@ class S3Store:
         return found
 
 
-def _stored(answer: Mapping[str, Any], body: bytes | None) -> StoredObject:
+def _stored(answer: Shape, body: bytes | None) -> StoredObject:
     version = answer.get("VersionId")
     return StoredObject(
         body=body,

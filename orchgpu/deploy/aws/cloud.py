@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, assert_never
+from typing import assert_never
 
 from corekit.errors import AppError, ErrorCode
 from fdl.plan.plan import Action, Observed, Step
@@ -26,6 +26,7 @@ from fdl.plan.resources import (
     Role,
     key_of,
 )
+from orchgpu.adapters.aws.api import Client, Shape
 from orchgpu.adapters.aws.endpoints import ClientSettings, boto3_client, boto3_session
 from orchgpu.adapters.aws.errors import translated
 from orchgpu.deploy.aws.expiry import Expiries
@@ -39,8 +40,8 @@ from orchgpu.deploy.revisions import Revision
 
 #: The account of clouds that have no STS (LocalStack's and the embedded cloud's default).
 LOCAL_ACCOUNT = "000000000000"
-#: A person waits for the command: a dead endpoint is reported within seconds.
-_PATIENCE: Mapping[str, Any] = {
+#: An interactive command: a dead endpoint is reported within seconds.
+_PATIENCE: Shape = {
     "retries": {"mode": "standard", "total_max_attempts": 3},
     "connect_timeout": 5,
     "read_timeout": 60,
@@ -69,7 +70,7 @@ class AwsCloud:
 
     def __init__(self, settings: Callable[[str], ClientSettings]) -> None:
         self._settings = settings
-        self._clients: dict[str, Any] = {}
+        self._clients: Shape = {}
 
     @cached_property
     def place(self) -> DeployTarget:
@@ -120,7 +121,7 @@ class AwsCloud:
         for client in self._clients.values():
             client.close()
 
-    def _client(self, service: str) -> Any:
+    def _client(self, service: str) -> Client:
         if service not in self._clients:
             self._clients[service] = boto3_client(
                 service, self._settings(service), session=self._session, **_PATIENCE
@@ -128,7 +129,7 @@ class AwsCloud:
         return self._clients[service]
 
     @cached_property
-    def _session(self) -> Any:
+    def _session(self) -> Client:
         return boto3_session(self._settings("s3"))
 
     def _account(self, local: bool) -> str:
@@ -226,7 +227,7 @@ def _put_part(
     | LogRetention
     | Role,
 ) -> None:
-    """Those that need nothing but themselves."""
+    """Create or update a resource that depends on no other."""
     match resource:
         case QueueResource():
             parts.queues.put(resource)
@@ -246,7 +247,7 @@ def _put_part(
             assert_never(resource)
 
 
-def _is_reference(value: Any) -> bool:
+def _is_reference(value: object) -> bool:
     return isinstance(value, Mapping) and "$queue_url" in value
 
 

@@ -1,25 +1,22 @@
-"""Rules that delete what was staged, by boto3; foreign rules of a bucket's lifecycle survive."""
+"""Lifecycle rules that delete staged envelopes, by boto3; foreign rules of a bucket survive."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from corekit.errors import AppError, ErrorCode
 from fdl.plan.resources import Expiry
+from orchgpu.adapters.aws.api import Client, Shape, found
 from orchgpu.adapters.aws.errors import translated
 from orchgpu.deploy.aws.storage import Held
 
-#: In a versioned bucket expiry only hides: the hidden versions go after this.
+#: In a versioned bucket expiry only hides: hidden versions are deleted after this.
 _HIDDEN_DAYS = 1
-#: S3 takes no rule that both expires objects and clears the markers which that leaves.
+#: S3 refuses a rule that both expires objects and deletes the markers which that leaves.
 _MARKERS = "-markers"
 
 
 class Expiries:
-    """Rules of buckets' lifecycles, changed by get, merge, put while their lock is held."""
+    """Lifecycle rules of buckets, changed by get, merge, put while their lock is held."""
 
-    def __init__(self, s3: Any, held: Held) -> None:
+    def __init__(self, s3: Client, held: Held) -> None:
         self._s3 = s3
         self._held = held
 
@@ -43,21 +40,18 @@ class Expiries:
         with self._held(expiry.bucket):
             self._put(expiry.bucket, self._foreign(expiry))
 
-    def _foreign(self, expiry: Expiry) -> list[Mapping[str, Any]]:
-        ours = (expiry.id, expiry.id + _MARKERS)
-        return [rule for rule in self._get(expiry.bucket) if rule.get("ID") not in ours]
+    def _foreign(self, expiry: Expiry) -> list[Shape]:
+        own = (expiry.id, expiry.id + _MARKERS)
+        return [rule for rule in self._get(expiry.bucket) if rule.get("ID") not in own]
 
-    def _get(self, bucket: str) -> list[Mapping[str, Any]]:
-        try:
-            with translated(f"GetBucketLifecycleConfiguration {bucket}"):
-                answer = self._s3.get_bucket_lifecycle_configuration(Bucket=bucket)
-        except AppError as error:
-            if error.code is ErrorCode.NOT_FOUND:  # no bucket, or no rules
-                return []
-            raise
-        return list(answer.get("Rules", ()))
+    def _get(self, bucket: str) -> list[Shape]:
+        answer = found(
+            f"GetBucketLifecycleConfiguration {bucket}",
+            lambda: self._s3.get_bucket_lifecycle_configuration(Bucket=bucket),
+        )
+        return [] if answer is None else list(answer.get("Rules", ()))  # no bucket, or no rules
 
-    def _put(self, bucket: str, rules: list[Mapping[str, Any]]) -> None:
+    def _put(self, bucket: str, rules: list[Shape]) -> None:
         with translated(f"PutBucketLifecycleConfiguration {bucket}"):
             if rules:
                 self._s3.put_bucket_lifecycle_configuration(
@@ -67,7 +61,7 @@ class Expiries:
                 self._s3.delete_bucket_lifecycle(Bucket=bucket)
 
 
-def _rules(expiry: Expiry) -> list[Mapping[str, Any]]:
+def _rules(expiry: Expiry) -> list[Shape]:
     common = {"Filter": {"Prefix": expiry.prefix}, "Status": "Enabled"}
     return [
         {

@@ -1,4 +1,4 @@
-"""Lambda functions, their policies and what becomes of failed events, by boto3."""
+"""Lambda functions, their policies and the destinations of failed events, by boto3."""
 
 from __future__ import annotations
 
@@ -6,46 +6,44 @@ import base64
 import json
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from botocore.exceptions import ClientError
 
 from corekit.errors import AppError, ErrorCode
 from fdl.plan.desired import DEPLOYED_TAG, PACKAGE_TAG
 from fdl.plan.resources import DeployTarget, FunctionResource, InvokeConfig, Permission
+from orchgpu.adapters.aws.api import Client, Shape, found
 from orchgpu.adapters.aws.errors import translated
 from orchgpu.deploy.aws.roles import TRUST
 
 #: A function in a VPC needs a minute or two to become Active.
 _SETTLE_S_MAX = 300.0
 _SETTLE_POLL_S = 0.5
-#: A fresh role reaches Lambda within seconds; after this something is wrong with it.
+#: A new role reaches Lambda within seconds; after this it is reported as wrong.
 _ROLE_SPREAD_S_MAX = 60.0
 _ROLE_SPREAD_POLL_S = 2.0
-#: What S3 sends to try a target out: every runner ignores it.
+#: The event by which S3 tests a target: every runner ignores it.
 _TEST_EVENT = b'{"Service": "Amazon S3", "Event": "s3:TestEvent"}'
-_SAID_BYTES_MAX = 500  #: of a failed call's answer
-#: Tags of ours; AWS and others may add their own.
+_ERROR_BYTES_MAX = 500  #: of a failed call's answer
+#: The tags of deploys; AWS and others may add their own.
 _TAGS = ("createdby", PACKAGE_TAG, DEPLOYED_TAG)
 
 
 class Functions:
     """Functions of one account and region."""
 
-    def __init__(self, lambda_: Any, iam: Callable[[], Any], place: DeployTarget) -> None:
+    def __init__(self, lambda_: Client, iam: Callable[[], Client], place: DeployTarget) -> None:
         self._lambda = lambda_
         self._iam = iam
         self._place = place
 
     def observe(self, name: str) -> FunctionResource | None:
-        answer = _absent_is_none(
-            f"GetFunction {name}", self._lambda.get_function, FunctionName=name
-        )
+        answer = found(f"GetFunction {name}", lambda: self._lambda.get_function(FunctionName=name))
         return None if answer is None else _resource(answer)
 
     def create(self, function: FunctionResource, data: bytes | None) -> None:
         if self.observe(function.name) is not None:
-            self.update(function, None, data)  # a deploy that was cut off made it
+            self.update(function, None, data)  # an interrupted deploy made it
             return
         arguments = {
             "FunctionName": function.name,
@@ -84,7 +82,7 @@ class Functions:
             self._retag(function, None)
 
     def delete(self, name: str) -> None:
-        _absent_is_none(f"DeleteFunction {name}", self._lambda.delete_function, FunctionName=name)
+        found(f"DeleteFunction {name}", lambda: self._lambda.delete_function(FunctionName=name))
 
     def warm(self, name: str) -> None:
         """One synchronous call with S3's test event. Raises INVALID when the function fails."""
@@ -93,10 +91,10 @@ class Functions:
                 FunctionName=name, InvocationType="RequestResponse", Payload=_TEST_EVENT
             )
         if answer.get("FunctionError"):
-            said = answer["Payload"].read(_SAID_BYTES_MAX).decode("utf-8", "replace")
-            raise AppError(ErrorCode.INVALID, f"{name} failed: {said}")
+            error = answer["Payload"].read(_ERROR_BYTES_MAX).decode("utf-8", "replace")
+            raise AppError(ErrorCode.INVALID, f"{name} failed: {error}")
 
-    def _create(self, arguments: Mapping[str, Any]) -> None:
+    def _create(self, arguments: Shape) -> None:
         ends_s = time.monotonic() + _ROLE_SPREAD_S_MAX
         while True:
             try:
@@ -113,14 +111,14 @@ class Functions:
 
     def _is_new_role(self, error: ClientError) -> bool:
         """A role is known to IAM some seconds before Lambda can take it."""
-        said = str(error)
-        return "role" in said.lower() if self._place.local else "cannot be assumed" in said
+        text = str(error)
+        return "role" in text.lower() if self._place.local else "cannot be assumed" in text
 
     def _make_local_role(self, arn: str) -> None:
         with translated(f"CreateRole {arn}"):
             self._iam().create_role(RoleName=arn.rsplit("/", 1)[-1], AssumeRolePolicyDocument=TRUST)
 
-    def _code(self, function: FunctionResource, data: bytes | None) -> dict[str, Any]:
+    def _code(self, function: FunctionResource, data: bytes | None) -> Shape:
         if function.image:
             return {"ImageUri": function.image}
         if function.code_at:
@@ -159,14 +157,14 @@ class Functions:
 
 
 class InvokeConfigs:
-    """What becomes of asynchronous events that fail."""
+    """The destinations of asynchronous events that fail."""
 
-    def __init__(self, lambda_: Any) -> None:
+    def __init__(self, lambda_: Client) -> None:
         self._lambda = lambda_
 
     def observe(self, name: str) -> InvokeConfig | None:
         call = self._lambda.get_function_event_invoke_config
-        answer = _absent_is_none(f"GetFunctionEventInvokeConfig {name}", call, FunctionName=name)
+        answer = found(f"GetFunctionEventInvokeConfig {name}", lambda: call(FunctionName=name))
         if answer is None:
             return None
         destination = answer.get("DestinationConfig", {}).get("OnFailure", {})
@@ -188,18 +186,18 @@ class InvokeConfigs:
 
     def delete(self, name: str) -> None:
         call = self._lambda.delete_function_event_invoke_config
-        _absent_is_none(f"DeleteFunctionEventInvokeConfig {name}", call, FunctionName=name)
+        found(f"DeleteFunctionEventInvokeConfig {name}", lambda: call(FunctionName=name))
 
 
 class Permissions:
     """Statements of functions' policies."""
 
-    def __init__(self, lambda_: Any) -> None:
+    def __init__(self, lambda_: Client) -> None:
         self._lambda = lambda_
 
     def observe(self, function: str, statement: str) -> Permission | None:
         call = self._lambda.get_policy
-        answer = _absent_is_none(f"GetPolicy {function}", call, FunctionName=function)
+        answer = found(f"GetPolicy {function}", lambda: call(FunctionName=function))
         policy = json.loads(answer["Policy"]) if answer is not None else {}
         for item in policy.get("Statement", ()):
             if item.get("Sid") == statement:
@@ -220,15 +218,14 @@ class Permissions:
 
     def delete(self, permission: Permission) -> None:
         if self.observe(permission.function, permission.statement) is not None:
-            _absent_is_none(
+            names = {"FunctionName": permission.function, "StatementId": permission.statement}
+            found(
                 f"RemovePermission {permission.name}",
-                self._lambda.remove_permission,
-                FunctionName=permission.function,
-                StatementId=permission.statement,
+                lambda: self._lambda.remove_permission(**names),
             )
 
 
-def _permission(function: str, statement: str, condition: Mapping[str, Any]) -> Permission:
+def _permission(function: str, statement: str, condition: Shape) -> Permission:
     values = {
         key.lower(): str(value)
         for test in condition.values()
@@ -243,19 +240,9 @@ def _permission(function: str, statement: str, condition: Mapping[str, Any]) -> 
     )
 
 
-def _absent_is_none(call: str, method: Any, **arguments: Any) -> Any:
-    try:
-        with translated(call):
-            return method(**arguments)
-    except AppError as error:
-        if error.code is ErrorCode.NOT_FOUND:
-            return None
-        raise
-
-
-def _configuration(function: FunctionResource) -> dict[str, Any]:
-    """What CreateFunction and UpdateFunctionConfiguration share."""
-    configuration: dict[str, Any] = {
+def _configuration(function: FunctionResource) -> Shape:
+    """The arguments that CreateFunction and UpdateFunctionConfiguration share."""
+    configuration: Shape = {
         "Role": function.role,
         "MemorySize": function.memory_mib,
         "Timeout": function.timeout_s,
@@ -283,9 +270,9 @@ def _code_of(function: FunctionResource) -> tuple[str, ...]:
     return function.package, function.image, function.tags.get(DEPLOYED_TAG, "")
 
 
-def _emptied(old: FunctionResource | None) -> dict[str, Any]:
-    """What must be said to take a network or a file system away again."""
-    emptied: dict[str, Any] = {}
+def _emptied(old: FunctionResource | None) -> Shape:
+    """The arguments that remove a network or a file system again."""
+    emptied: Shape = {}
     if old is not None and old.subnet_ids:
         emptied["VpcConfig"] = {"SubnetIds": [], "SecurityGroupIds": []}
     if old is not None and old.file_systems:
@@ -293,34 +280,35 @@ def _emptied(old: FunctionResource | None) -> dict[str, Any]:
     return emptied
 
 
-def _command(found: Mapping[str, Any]) -> str:
-    config = found.get("ImageConfigResponse", {}).get("ImageConfig", {})
+def _command(function: Shape) -> str:
+    config = function.get("ImageConfigResponse", {}).get("ImageConfig", {})
     return " ".join(config.get("Command", ()))
 
 
-def _resource(answer: Mapping[str, Any]) -> FunctionResource:
-    found = answer["Configuration"]
+def _resource(answer: Shape) -> FunctionResource:
+    settings = answer["Configuration"]
     image = str(answer.get("Code", {}).get("ImageUri", ""))
-    digest = base64.b64decode(found.get("CodeSha256") or "").hex() if not image else ""
-    vpc = found.get("VpcConfig", {})
+    digest = base64.b64decode(settings.get("CodeSha256") or "").hex() if not image else ""
+    vpc = settings.get("VpcConfig", {})
     tags = answer.get("Tags") or {}
     return FunctionResource(
-        name=str(found["FunctionName"]),
-        role=str(found.get("Role", "")),
-        memory_mib=int(found.get("MemorySize", 0)),
-        timeout_s=int(found.get("Timeout", 0)),
-        runtime="" if image else str(found.get("Runtime", "")),
-        handler=_command(found) if image else str(found.get("Handler", "")),
+        name=str(settings["FunctionName"]),
+        role=str(settings.get("Role", "")),
+        memory_mib=int(settings.get("MemorySize", 0)),
+        timeout_s=int(settings.get("Timeout", 0)),
+        runtime="" if image else str(settings.get("Runtime", "")),
+        handler=_command(settings) if image else str(settings.get("Handler", "")),
         package=digest,
         image=image,
-        architectures=tuple(found.get("Architectures") or ("x86_64",)),
-        description=str(found.get("Description", "")),
-        layers=tuple(str(layer["Arn"]) for layer in found.get("Layers", ())),
-        variables=dict(found.get("Environment", {}).get("Variables", {})),
+        architectures=tuple(settings.get("Architectures") or ("x86_64",)),
+        description=str(settings.get("Description", "")),
+        layers=tuple(str(layer["Arn"]) for layer in settings.get("Layers", ())),
+        variables=dict(settings.get("Environment", {}).get("Variables", {})),
         subnet_ids=tuple(vpc.get("SubnetIds", ())),
         security_group_ids=tuple(vpc.get("SecurityGroupIds", ())),
         file_systems=tuple(
-            (str(fs["Arn"]), str(fs["LocalMountPath"])) for fs in found.get("FileSystemConfigs", ())
+            (str(fs["Arn"]), str(fs["LocalMountPath"]))
+            for fs in settings.get("FileSystemConfigs", ())
         ),
         tags={key: tags[key] for key in _TAGS if key in tags},
     )

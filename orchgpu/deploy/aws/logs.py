@@ -1,23 +1,23 @@
-"""How long CloudWatch keeps a function's logs, by boto3: set, and never taken away."""
+"""The retention of a function's logs in CloudWatch, by boto3: set, and never removed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 
 from fdl.plan.resources import LogRetention
+from orchgpu.adapters.aws.api import Client
 from orchgpu.adapters.aws.errors import translated
 
 
 class LogRetentions:
     """Retention of functions' log groups."""
 
-    def __init__(self, logs: Callable[[], Any]) -> None:
+    def __init__(self, logs: Callable[[], Client]) -> None:
         self._client = logs  #: made when it is needed: few files name a retention
 
     def observe(self, function: str) -> LogRetention | None:
-        """None where nobody set one: CloudWatch keeps those logs for ever."""
+        """The retention; None where it is not set and CloudWatch deletes no logs."""
         wanted = LogRetention(name=function, days=0)
         with translated(f"DescribeLogGroups {wanted.group}"):
             answer = self._client().describe_log_groups(logGroupNamePrefix=wanted.group)
@@ -27,7 +27,7 @@ class LogRetentions:
         return None
 
     def put(self, retention: LogRetention) -> None:
-        """Lambda makes the group with its first log line; here it may come before that."""
+        """Set the retention; the group is created where Lambda has not written to it yet."""
         logs = self._client()
         with translated(f"PutRetentionPolicy {retention.group}"):
             with suppress(logs.exceptions.ResourceAlreadyExistsException):

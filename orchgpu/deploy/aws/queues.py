@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
 
-from corekit.errors import AppError, ErrorCode
 from fdl.plan.resources import QueueResource
+from orchgpu.adapters.aws.api import Client, found
 from orchgpu.adapters.aws.errors import translated
 
 _TAGS = {"createdby": "orchgpu"}
@@ -16,25 +15,20 @@ _COUNTS = (
     "ApproximateNumberOfMessagesNotVisible",
     "ApproximateNumberOfMessagesDelayed",
 )
-#: SQS gives at most this many at once; a queue with more surely holds more than test events.
+#: SQS returns at most this many at once; a queue with more holds more than test events.
 _LOOK_MESSAGES_MAX = 10
 
 
 class Queues:
     """Queues of one account and region."""
 
-    def __init__(self, sqs: Any) -> None:
+    def __init__(self, sqs: Client) -> None:
         self._sqs = sqs
 
     def url(self, name: str) -> str | None:
         """The url of a queue, or None."""
-        try:
-            with translated(f"GetQueueUrl {name}"):
-                return str(self._sqs.get_queue_url(QueueName=name)["QueueUrl"])
-        except AppError as error:
-            if error.code is ErrorCode.NOT_FOUND:
-                return None
-            raise
+        answer = found(f"GetQueueUrl {name}", lambda: self._sqs.get_queue_url(QueueName=name))
+        return None if answer is None else str(answer["QueueUrl"])
 
     def observe(self, name: str) -> tuple[QueueResource, str] | None:
         """The queue and its url."""
@@ -54,7 +48,7 @@ class Queues:
         return queue, url
 
     def messages(self, name: str) -> int:
-        """About how many messages it holds, hidden ones too; S3's test events do not count."""
+        """The approximate number of messages, hidden ones too, without S3's test events."""
         url = self.url(name)
         if url is None:
             return 0
@@ -69,7 +63,7 @@ class Queues:
         return attributes
 
     def _test_events(self, name: str, url: str) -> int:
-        """S3 sends one to every queue it is told to notify; nobody may have taken it yet."""
+        """S3 sends one to every queue that it notifies; it may still be there."""
         with translated(f"ReceiveMessage {name}"):
             answer = self._sqs.receive_message(
                 QueueUrl=url, MaxNumberOfMessages=_LOOK_MESSAGES_MAX, VisibilityTimeout=0
@@ -79,7 +73,7 @@ class Queues:
 
     def put(self, queue: QueueResource) -> None:
         with translated(f"CreateQueue {queue.name}"):
-            url = self.url(queue.name)  # a deploy that was cut off may have made it
+            url = self.url(queue.name)  # an interrupted deploy may have made it
             if url is None:
                 attributes = {k: v for k, v in _attributes(queue).items() if v}
                 self._sqs.create_queue(QueueName=queue.name, Attributes=attributes, tags=_TAGS)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 from urllib.parse import unquote
 
-from corekit.errors import AppError, ErrorCode
 from fdl.plan.resources import Role
+from orchgpu.adapters.aws.api import Client, Shape, found
 from orchgpu.adapters.aws.errors import translated
 
 _POLICY = "orchgpu"
@@ -32,26 +31,16 @@ TRUST = json.dumps(
 class Roles:
     """Roles of functions with `iam: {create: true}`."""
 
-    def __init__(self, iam: Callable[[], Any]) -> None:
+    def __init__(self, iam: Callable[[], Client]) -> None:
         self._client = iam  #: made when it is needed: local clouds have none
 
     def observe(self, name: str) -> Role | None:
         iam = self._client()
-        try:
-            with translated(f"GetRole {name}"):
-                iam.get_role(RoleName=name)
-        except AppError as error:
-            if error.code is ErrorCode.NOT_FOUND:
-                return None
-            raise
-        try:
-            with translated(f"GetRolePolicy {name}"):
-                answer = iam.get_role_policy(RoleName=name, PolicyName=_POLICY)
-        except AppError as error:
-            if error.code is not ErrorCode.NOT_FOUND:
-                raise
-            return Role(name=name, policy={})
-        return Role(name=name, policy=_document(answer["PolicyDocument"]))
+        if found(f"GetRole {name}", lambda: iam.get_role(RoleName=name)) is None:
+            return None
+        names = {"RoleName": name, "PolicyName": _POLICY}
+        answer = found(f"GetRolePolicy {name}", lambda: iam.get_role_policy(**names))
+        return Role(name=name, policy={} if answer is None else _document(answer["PolicyDocument"]))
 
     def put(self, role: Role) -> None:
         iam = self._client()
@@ -76,7 +65,9 @@ class Roles:
             iam.delete_role(RoleName=name)
 
 
-def _document(policy: Any) -> Mapping[str, Any]:
-    """botocore decodes it; other clients and some clouds leave it as text."""
-    document: Mapping[str, Any] = json.loads(unquote(policy)) if isinstance(policy, str) else policy
+def _document(policy: Shape | str) -> Shape:
+    """The policy as data: botocore decodes it, some clouds leave it as text."""
+    if not isinstance(policy, str):
+        return policy
+    document: Shape = json.loads(unquote(policy))
     return document

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from botocore.exceptions import ClientError
 
 from corekit.decode import decode, encode
-from corekit.errors import AppError, ErrorCode
+from corekit.errors import AppError, ErrorCode, invalid
 from fdl.plan.resources import Bucket, DeployTarget, Ledger, Notification, Package, Record
+from orchgpu.adapters.aws.api import Client, Shape, all_keys, found
 from orchgpu.adapters.aws.errors import translated
 from orchgpu.core.function import Function
 
@@ -22,10 +23,10 @@ _TARGETS = {
     "LambdaFunctionConfigurations": "LambdaFunctionArn",
     "TopicConfigurations": "TopicArn",
 }
-#: A fresh queue policy or permission reaches S3 within seconds; after this something is wrong.
+#: A new queue policy or permission reaches S3 within seconds; after this it is reported as wrong.
 _VALIDATION_TRIES = 8
 _VALIDATION_PAUSE_S = 2.0
-#: Somebody else may write the same configuration between our read and our write.
+#: Other programs may write the same configuration between our read and our write.
 _MERGE_TRIES = 4
 #: Holds the lock of a bucket's rules for a block.
 Held = Callable[[str], AbstractContextManager[None]]
@@ -34,9 +35,9 @@ _MIRROR_ID_PREFIX = "local-cloud-bridge-"
 
 
 class Buckets:
-    """Buckets. Never deletes one that holds anything."""
+    """Buckets. Only empty ones are deleted."""
 
-    def __init__(self, s3: Any, region: str) -> None:
+    def __init__(self, s3: Client, region: str) -> None:
         self._s3 = s3
         self._region = region
 
@@ -48,7 +49,7 @@ class Buckets:
             if status == 404:
                 return None
             if status in (301, 403):
-                message = f"bucket {name!r} exists and is not yours to use; choose another name"
+                message = f"bucket {name!r} belongs to another account; choose another name"
                 raise AppError(ErrorCode.DENIED, message) from error
         with translated(f"HeadBucket {name}"):
             self._s3.head_bucket(Bucket=name)
@@ -60,7 +61,7 @@ class Buckets:
             if not exists:
                 place = {"CreateBucketConfiguration": {"LocationConstraint": self._region}}
                 arguments = {} if self._region == "us-east-1" else place
-                # a deploy that was cut off may have made it
+                # an interrupted deploy may have made it
                 with suppress(self._s3.exceptions.BucketAlreadyOwnedByYou):
                     self._s3.create_bucket(Bucket=bucket.name, **arguments)
             if bucket.versioned:
@@ -76,7 +77,7 @@ class Buckets:
             if code == "NoSuchBucket":
                 return
             if code == "BucketNotEmpty":
-                message = f"bucket {name!r} holds data now; run the command again to keep it"
+                message = f"bucket {name!r} is not empty any more; run the command again to keep it"
                 raise AppError(ErrorCode.CONFLICT, message) from error
             with translated(f"DeleteBucket {name}"):
                 raise
@@ -91,17 +92,17 @@ class Buckets:
 class Notifications:
     """Rules of buckets, changed by get, merge, put, verify: foreign rules survive.
 
-    S3 replaces all rules of a bucket at once and on no condition, so two deploys that merge at the
-    same time would lose one's rule: `held` lets one at a time do it.
+    S3 replaces all rules of a bucket at once and without a condition, so two deploys that merge at
+    the same time would lose a rule: `held` serialises them.
     """
 
-    def __init__(self, s3: Any, held: Held | None = None) -> None:
-        """Without `held` they can only be read."""
+    def __init__(self, s3: Client, held: Held | None = None) -> None:
+        """Without `held` the rules are read-only."""
         self._s3 = s3
         self._held = held or _only_read
 
     def observe(self, bucket: str) -> tuple[Notification, ...]:
-        """Every rule of a bucket that is somebody's wish: a bridge's mirrors repeat what stands."""
+        """Every rule of a bucket, without the mirrors that the moto bridge adds."""
         configuration = self._get(bucket)
         return tuple(
             _rule(bucket, item, item[arn])
@@ -115,10 +116,10 @@ class Notifications:
             self._merge(rule.bucket, (rule.id,), rule)
 
     def delete(self, rule: Notification, *along: Notification) -> None:
-        """Take rules of one bucket out, in one write; none when none of them is there.
+        """Remove rules of one bucket in one write; no write when none of them is there.
 
-        S3 would check the destinations of the rules that stay, which are not ours to judge: one
-        whose function was deleted elsewhere would keep ours in the bucket for good.
+        The destinations of the rules that stay are not checked: one whose function was deleted
+        elsewhere would prevent the removal.
         """
         with self._held(rule.bucket):
             self._merge(rule.bucket, (rule.id, *(other.id for other in along)), None)
@@ -136,15 +137,15 @@ class Notifications:
             after = self._get(bucket)
             if _ids(after) == _ids(merged):
                 return
-        message = f"bucket {bucket}: somebody keeps changing its notifications; try again later"
+        message = f"bucket {bucket}: its notifications are being changed by others; try again later"
         raise AppError(ErrorCode.CONFLICT, message)
 
-    def _get(self, bucket: str) -> dict[str, Any]:
+    def _get(self, bucket: str) -> Shape:
         with translated(f"GetBucketNotificationConfiguration {bucket}"):
             answer = self._s3.get_bucket_notification_configuration(Bucket=bucket)
         return {key: value for key, value in answer.items() if key != "ResponseMetadata"}
 
-    def _put(self, bucket: str, configuration: Mapping[str, Any], *, unchecked: bool) -> None:
+    def _put(self, bucket: str, configuration: Shape, *, unchecked: bool) -> None:
         for left in reversed(range(_VALIDATION_TRIES)):
             try:
                 self._s3.put_bucket_notification_configuration(
@@ -162,10 +163,10 @@ class Notifications:
 
 
 def _only_read(bucket: str) -> NoReturn:
-    raise AppError(ErrorCode.INTERNAL, f"the rules of {bucket} are only read here")
+    raise AppError(ErrorCode.INTERNAL, f"the rules of {bucket} are read-only here")
 
 
-def _rule(bucket: str, item: Mapping[str, Any], arn: str) -> Notification:
+def _rule(bucket: str, item: Shape, arn: str) -> Notification:
     rules = item.get("Filter", {}).get("Key", {}).get("FilterRules", ())
     filters = {str(rule["Name"]).lower(): str(rule["Value"]) for rule in rules}
     return Notification(
@@ -178,11 +179,11 @@ def _rule(bucket: str, item: Mapping[str, Any], arn: str) -> Notification:
     )
 
 
-def _item(rule: Notification) -> tuple[str, dict[str, Any]]:
+def _item(rule: Notification) -> tuple[str, Shape]:
     target = "QueueConfigurations" if ":sqs:" in rule.target_arn else "LambdaFunctionConfigurations"
     filters = [("prefix", rule.prefix), ("suffix", rule.suffix)]
     rules = [{"Name": name, "Value": value} for name, value in filters if value]
-    item: dict[str, Any] = {
+    item: Shape = {
         "Id": rule.id,
         _TARGETS[target]: rule.target_arn,
         "Events": list(rule.events),
@@ -192,7 +193,7 @@ def _item(rule: Notification) -> tuple[str, dict[str, Any]]:
     return target, item
 
 
-def _without(configuration: Mapping[str, Any], ids: Sequence[str]) -> dict[str, Any]:
+def _without(configuration: Shape, ids: Sequence[str]) -> Shape:
     merged = dict(configuration)
     for target in _TARGETS:
         kept = [item for item in merged.pop(target, ()) if item.get("Id") not in ids]
@@ -201,7 +202,7 @@ def _without(configuration: Mapping[str, Any], ids: Sequence[str]) -> dict[str, 
     return merged
 
 
-def _ids(configuration: Mapping[str, Any]) -> list[str]:
+def _ids(configuration: Shape) -> list[str]:
     items = [item for target in _TARGETS for item in configuration.get(target, ())]
     return sorted(str(item.get("Id", "")) for item in items)
 
@@ -209,20 +210,15 @@ def _ids(configuration: Mapping[str, Any]) -> list[str]:
 class StateObjects:
     """Packages, and records and ledgers in the state bucket."""
 
-    def __init__(self, s3: Any, place: DeployTarget) -> None:
+    def __init__(self, s3: Client, place: DeployTarget) -> None:
         self._s3 = s3
         self._place = place
 
     def package(self, bucket: str, sha256: str) -> Package | None:
         package = Package(bucket=bucket, sha256=sha256)
-        try:
-            with translated(f"HeadObject {package.object_key}"):
-                self._s3.head_object(Bucket=package.bucket, Key=package.object_key)
-        except AppError as error:
-            if error.code is ErrorCode.NOT_FOUND:
-                return None
-            raise
-        return package
+        key = package.object_key
+        head = found(f"HeadObject {key}", lambda: self._s3.head_object(Bucket=bucket, Key=key))
+        return None if head is None else package
 
     def record(self, name: str) -> Record | None:
         record = Record(name=name, bucket=self._place.state_bucket, body={})
@@ -232,14 +228,14 @@ class StateObjects:
         return Record(name=name, bucket=record.bucket, body=body)
 
     def ledgers(self) -> dict[str, Ledger]:
-        """All of them; an unreadable one is INVALID, because ignoring it could delete too much."""
-        found = {}
-        for key in self._keys("deployments/"):
+        """Every ledger; an unreadable one is INVALID, because ignoring it could delete too much."""
+        ledgers = {}
+        for key in all_keys(self._s3, self._place.state_bucket, "deployments/"):
             body = self._read(key)
             if body is not None:
                 ledger = decode(Ledger, body, key)
-                found[ledger.name] = ledger
-        return found
+                ledgers[ledger.name] = ledger
+        return ledgers
 
     def write_package(self, package: Package, data: bytes) -> None:
         self._write(package.object_key, data, "application/zip", bucket=package.bucket)
@@ -255,30 +251,16 @@ class StateObjects:
         with translated(f"DeleteObject {item.object_key}"):
             self._s3.delete_object(Bucket=item.bucket, Key=item.object_key)
 
-    def _keys(self, prefix: str) -> list[str]:
-        keys: list[str] = []
-        try:
-            with translated(f"ListObjectsV2 {self._place.state_bucket}"):
-                pages = self._s3.get_paginator("list_objects_v2")
-                for page in pages.paginate(Bucket=self._place.state_bucket, Prefix=prefix):
-                    keys += [str(item["Key"]) for item in page.get("Contents", ())]
-        except AppError as error:
-            if error.code is not ErrorCode.NOT_FOUND:
-                raise
-        return keys
-
-    def _read(self, key: str) -> Any:
+    def _read(self, key: str) -> object:
+        bucket = self._place.state_bucket
+        answer = found(f"GetObject {key}", lambda: self._s3.get_object(Bucket=bucket, Key=key))
+        if answer is None:
+            return None
         try:
             with translated(f"GetObject {key}"):
-                answer = self._s3.get_object(Bucket=self._place.state_bucket, Key=key)
                 return json.loads(answer["Body"].read())
-        except AppError as error:
-            if error.code is ErrorCode.NOT_FOUND:
-                return None
-            raise
         except ValueError as error:
-            message = f"s3://{self._place.state_bucket}/{key} is not JSON: {error}"
-            raise AppError(ErrorCode.INVALID, message) from error
+            raise invalid(f"s3://{bucket}/{key} is not JSON: {error}") from error
 
     def _write(self, key: str, data: bytes, content_type: str, *, bucket: str = "") -> None:
         with translated(f"PutObject {key}"):
@@ -290,5 +272,5 @@ class StateObjects:
             )
 
 
-def _json(value: Any) -> bytes:
+def _json(value: object) -> bytes:
     return (json.dumps(value, indent=2, sort_keys=True) + "\n").encode()

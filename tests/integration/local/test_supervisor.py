@@ -287,7 +287,7 @@ async def test_a_wrong_ready_file_is_an_error_not_a_crash(tmp_path: Path, conten
         'json.dumps({"pid": os.getpid(), "endpoint": "http://127.0.0.1:9"})', repr(content)
     )
     system = System(tmp_path, {"cloud": source})
-    with pytest.raises(AppError, match="ready file is wrong"):
+    with pytest.raises(AppError, match="ready file is not valid"):
         await system.supervisor.start()
     await system.supervisor.stop()
 

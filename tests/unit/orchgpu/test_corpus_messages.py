@@ -85,9 +85,9 @@ EVENTS: dict[str, tuple[str, str]] = {
     "no key": (of(key=None), "BAD_KEY: the record has no object key"),
     "an empty key": (of(key=""), "BAD_KEY: the record has no object key"),
     "a key that is a number": (of(key=5), "BAD_KEY: the record has no object key"),
-    "a key with NUL": (of(key="a%00b"), "BAD_KEY: the object key is no key S3 could hold"),
+    "a key with NUL": (of(key="a%00b"), "BAD_KEY: the object key is not a valid S3 key"),
     "a key that is no UTF-8": (of(key="%FF"), "BAD_KEY: the object key is not UTF-8"),
-    "a key of 1,025 bytes": (of(key="x" * 1025), "BAD_KEY: the object key is no key S3 could hold"),
+    "a key of 1,025 bytes": (of(key="x" * 1025), "BAD_KEY: the object key is not a valid S3 key"),
     "a folder marker": (of(key="in/"), "ignored: a folder marker"),
     "an object removed": (
         one(eventName="ObjectRemoved:Delete"),

@@ -90,7 +90,7 @@ def test_missing_files_are_named(folder: Path) -> None:
 def test_the_users_files_may_not_replace_the_runner(folder: Path) -> None:
     (folder / "extra/contract").mkdir()
     (folder / "extra/contract/keys.py").write_text("")
-    with pytest.raises(AppError, match=r"'contract/keys\.py' is the name of a part of the runner"):
+    with pytest.raises(AppError, match=r"'contract/keys\.py' belongs to the runner; rename it"):
         build(function(), folder)
 
 

@@ -77,7 +77,7 @@ def test_precedence(tmp_path: Path) -> None:
             "http://127.0.0.1:1111",
             "the local system",
         )
-    assert found(tmp_path, {}).source == "AWS", "a system that no longer runs is no endpoint"
+    assert found(tmp_path, {}).source == "AWS", "a stopped system has no endpoint"
 
 
 def test_a_local_cloud_gets_fake_keys_and_path_style(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_an_endpoint_of_aws_is_real_aws(tmp_path: Path) -> None:
     "url", ["localhost:4566", "ftp://h", "http://", "http://h:0", "http://[", "http://h:x"]
 )
 def test_what_is_no_endpoint_is_refused(tmp_path: Path, url: str) -> None:
-    with pytest.raises(AppError, match="is no endpoint; write http://host:port"):
+    with pytest.raises(AppError, match="is not a valid endpoint; write http://host:port"):
         found(tmp_path, {}, endpoint_url=url)
     with pytest.raises(AppError, match="AWS_ENDPOINT_URL: "):
         found(tmp_path, {"AWS_ENDPOINT_URL": url})
