@@ -1,4 +1,4 @@
-"""All devices of a lease, as a sequence that is its first device where it is used like one."""
+"""All devices of a lease: a sequence that also acts as its first device."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from remote_gpu.wire.frames import BufferLike
 
 
 class Devices(Sequence[Lane]):
-    """`devices[1]` is the lease's second device; `devices.op(…)` asks the first. Thread-safe.
+    """`devices[1]` is the lease's second device; `devices.op(…)` calls the first. Thread-safe.
 
-    Each device is a lane of its own, opened when it is first used: what runs on one does not wait
-    for another.
+    Each device has its own lane, opened on first use: their calls do not wait for each other.
     """
 
     def __init__(self, access: Access, on_close: Callable[[], None] | None = None) -> None:
@@ -38,7 +37,7 @@ class Devices(Sequence[Lane]):
     def __getitem__(self, index: slice) -> Sequence[Lane]: ...
 
     def __getitem__(self, index: int | slice) -> Lane | Sequence[Lane]:
-        """Raises IndexError, and Refused when its lane cannot be opened."""
+        """One device or several. Raises IndexError, and Refused when a lane cannot be opened."""
         if isinstance(index, slice):
             return [self[number] for number in range(len(self))[index]]
         number = range(len(self))[index]
@@ -49,7 +48,7 @@ class Devices(Sequence[Lane]):
 
     @property
     def infos(self) -> tuple[DeviceInfo, ...]:
-        """What was lent, without opening anything."""
+        """The devices of the lease, without opening lanes."""
         return tuple(info for _, info in self._access.devices)
 
     def op(

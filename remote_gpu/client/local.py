@@ -1,7 +1,7 @@
-"""`Local()`: the same operations in this very process, for a function without a lease.
+"""`Local()`: the same operations in this process, for a function without a lease.
 
-The implementations live in `remote_gpu.worker` with its libraries, which function packages leave
-out. They are looked up when a `Local` is made, so the client itself stays standard library only.
+The implementations in `remote_gpu.worker` are imported when a `Local` is made: function packages
+do not have them, and the client itself needs the standard library only.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
 
 class Local(Sequence["Local"]):
-    """A device that is this process's own CPU; no quota, no isolation. See `Device`.
+    """The CPU of this process as a device, without quota and isolation. See `Device`.
 
-    A sequence of one, as `Devices` are one of many; calls from several threads take turns.
+    A sequence of one device, like `Devices`. Thread-safe; calls are serialised.
     """
 
     def __init__(self, data: Mapping[str, Path | str] | None = None) -> None:
-        """`data`: what `gpud --data NAME=PATH` would name. Raises Refused(NOT_INSTALLED) where
-        the operations' package is not present."""
+        """`data`: as of `gpud --data NAME=PATH`. Raises Refused(NOT_INSTALLED) without the package
+        of the operations."""
         end_in_own_line()
         try:
             module = importlib.import_module("remote_gpu.worker.lane")
         except ImportError as error:
-            message = f"no operations in this installation: {error}"
+            message = f"this installation has no operations: {error}"
             raise Refused(Refusal.NOT_INSTALLED, message) from None
         self._runner = module.local_runner(data or {})
         self._lock = threading.Lock()
@@ -55,7 +55,7 @@ class Local(Sequence["Local"]):
     def __getitem__(self, index: slice) -> Sequence[Local]: ...
 
     def __getitem__(self, index: int | slice) -> Local | Sequence[Local]:
-        """Itself. Raises IndexError for any other device."""
+        """This device. Raises IndexError for any other index."""
         return (self,)[index]
 
     @property
@@ -130,12 +130,12 @@ class Local(Sequence["Local"]):
         sizes = [view.nbytes for view in results]
         views = new_views(sizes) if out is None else fitting(out, sizes)
         for target, view in zip(views, results, strict=True):
-            target[:] = view  # inputs may be among them
+            target[:] = view  # copied: a result may be an input
         return OpResult(_as_sent(values), views, implementation)
 
 
 def _as_sent(values: Meta) -> Meta:
-    """As the other side of a wire would see them. Raises as sending does."""
+    """The values after encoding and decoding. Raises as sending does."""
     return parse_meta(pack(values)[HEADER_BYTES:]) if values else {}
 
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from corekit.budget import Budget
 from remote_gpu.client import Lane, Refusal, Refused, Session, connect
+from remote_gpu.client.reply import connection_of
 from remote_gpu.client.transport import timing
 from remote_gpu.wire.connection import CONNECTION_VARIABLE, SESSION_VARIABLE, parse_access
 from remote_gpu.wire.errors import WireError
@@ -128,7 +129,7 @@ def test_a_broken_environment_names_its_variable() -> None:
 
 
 def test_a_device_the_lease_does_not_have() -> None:
-    with pytest.raises(Refused, match="no number 3"):
+    with pytest.raises(Refused, match="no device 3"):
         Lane.open(parse_access(GOOD), 3)
 
 
@@ -227,6 +228,30 @@ def test_a_clients_patience_is_the_budgets() -> None:
         budget.gateway_dial_s,
         budget.gateway_answer_s,
         budget.gateway_door_s,
-    ) == (timing.DIAL_S, timing.ANSWER_S, timing.DOOR_S)
+    ) == (timing.DIAL_S, timing.ANSWER_S, timing.RELAY_S)
     host_s = budget.install_wait_s + budget.worker_cut_s + budget.handshake_s
     assert host_s <= timing.ANSWER_S < budget.session_silence_s
+
+
+GRANTED = "SSGM_ERROR=0;JOB=lease-1;RCUDA_DEVICE_COUNT=1;RCUDA_DEVICE_0=127.0.0.1@4711:0"
+
+
+def test_a_classic_reply_becomes_a_connection() -> None:
+    access = parse_access(connection_of(GRANTED))
+    assert (access.lease, access.hosts[0].gateway) == ("lease-1", "127.0.0.1:4711")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "code"),
+    [
+        ("COUNT=1", "COUNT=two", "PROTOCOL"),
+        ("COUNT=1", "COUNT=-1", "PROTOCOL"),
+        ("COUNT=1", "COUNT=2", "PROTOCOL"),
+        ("@4711:0", "", "PROTOCOL"),
+        ("ERROR=0", "ERROR=1", "NOT_INSTALLED"),
+        ("COUNT=1", "COUNT=0", "NOT_INSTALLED"),
+    ],
+)
+def test_a_malformed_classic_reply_is_refused(old: str, new: str, code: str) -> None:
+    with pytest.raises(Refused, match=code):
+        connection_of(GRANTED.replace(old, new))

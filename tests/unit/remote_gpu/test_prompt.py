@@ -33,7 +33,7 @@ def test_late_answers_are_waited_for(
     ends: tuple[PromptSocket, socket.socket], asking_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each is sent when its reader begins; with no time to ask, its reader sleeps."""
-    monkeypatch.setattr("remote_gpu.client.transport.prompt._ASKING_S", asking_s)
+    monkeypatch.setattr("remote_gpu.client.transport.prompt._POLL_S", asking_s)
     prompt, far = ends
     reading = threading.Semaphore(0)
 

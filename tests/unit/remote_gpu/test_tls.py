@@ -161,9 +161,9 @@ def test_what_a_host_serves_tls_with(pair, tmp_path: Path) -> None:
     assert refused.value.code == ErrorCode.DENIED
 
 
-def test_an_authority_that_is_no_certificate() -> None:
+def test_an_authority_that_is_not_a_certificate() -> None:
     for text in ("x", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"):
-        with pytest.raises(WireError, match="no certificate"):
+        with pytest.raises(WireError, match="not a valid certificate"):
             client_context(text)
 
 
