@@ -227,7 +227,9 @@ def test_a_model_that_states_too_much_is_refused_when_it_is_registered(what: str
     sessions = Sessions(Resources(), contents, quota)
     session = sessions.new({})[0]["session"]
     args = {"session": session, "type": "model", "content": content}
-    with pytest.raises(OpFailed, match=r"ENOMEM: the model states a tensor .* the lease has 4294"):
+    with pytest.raises(
+        OpFailed, match=r"ENOMEM: the model declares a tensor .* the lease has 4294"
+    ):
         sessions.register(args)
     assert sessions.register({**args, "type": "data"})[0] == {"missing": False}
     sessions.close()

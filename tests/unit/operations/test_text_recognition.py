@@ -91,10 +91,10 @@ def test_the_quota_is_asked_before_the_work_and_given_back(context: Context) -> 
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "not an image in one of the formats PNG, JPEG"),
+        (b"", "not an image in a supported format (PNG, JPEG)"),
         (b"GIF89a", "not an image"),
         ((IMAGES / "sign.png").read_bytes()[:600], "the image is damaged"),
-        (png(Image.new("1", (4001, 4000))), "4001 x 4000 pixels, at most 16000000"),
+        (png(Image.new("1", (4001, 4000))), "4001 × 4000 pixels, more than 16000000"),
         (png(Image.new("1", (30000, 30000))), ""),  # a bomb: under 1 MB, 900 million pixels
     ],
 )

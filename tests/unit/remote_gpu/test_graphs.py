@@ -74,7 +74,7 @@ def test_results_must_fit_their_buffers(local) -> None:
     graph = Graph()
     a = graph.input("a", 16)
     graph.op("sgemm", a, a, out=[graph.output("c", 12)], m=2, n=2, k=2)
-    with pytest.raises(OpFailed, match="step 1: sgemm gave results"):
+    with pytest.raises(OpFailed, match="step 1: sgemm returned results"):
         local.run(graph, a=bytes(16))
 
 
@@ -225,7 +225,7 @@ def test_the_graph_that_ran_longest_ago_gives_way(monkeypatch: pytest.MonkeyPatc
         quota.limit_bytes = None
         assert run(third, 302) == 1
         assert [run(first, 300), run(second, 301)] == [0, 1]
-        with pytest.raises(OpFailed, match="this graph takes inputs of bytes"):
+        with pytest.raises(OpFailed, match="this graph takes inputs of these bytes"):
             device.op("graph.run", b"x", graph=first.spec.id)
 
 

@@ -59,7 +59,7 @@ def kernel(body: str, parameters: str = "__global float *x") -> str:
         (kernel("") + kernel(""), "line 4: kernel 'f' is defined twice"),
         ("float min(float a) { return a; }\n" + kernel(""), "'min' is a function of OpenCL C"),
         (kernel("x[0] = (1;"), "line 2: expected ')'"),
-        (kernel("/* never"), "line 2: a comment has no end"),
+        (kernel("/* never"), "line 2: a comment is not closed"),
         (kernel("x[0] = 1 @ 2;"), "line 2: unexpected '@'"),
         (kernel("x[0] = π;"), "line 2: unexpected 'π'"),
     ],
@@ -174,7 +174,7 @@ def test_arguments_that_do_not_fit(arguments, words) -> None:
     source = read_source(kernel("", "__global float *y, __global const float *x, float k"))
     with pytest.raises(OpFailed, match=words):
         source.check_call("f", arguments)
-    with pytest.raises(OpFailed, match="no kernel 'g' in the source; it has f"):
+    with pytest.raises(OpFailed, match="the source has no kernel 'g'; it has f"):
         source.check_call("g", arguments)
 
 
@@ -239,17 +239,17 @@ POINTERS = "__global float *x, __global int *y, ulong n"
         ("__global double *p = (__global double *)x;", "cannot be cast to one to double"),
         ("__global ulong *p = x;", "declare both alike"),
         ("__local float *p = x;", "declare both alike"),
-        ("__local float *p = (__local float *)x;", "a pointer to __global stays one"),
-        ("float *p = (float *)x;", "a pointer to __global stays one"),
+        ("__local float *p = (__local float *)x;", "cannot change the address space"),
+        ("float *p = (float *)x;", "cannot change the address space"),
         ("__global void *p = x;", "a pointer to void is not in the subset"),
         ("__global bool *p = (__global bool *)x;", "a pointer to bool"),
-        ("__global float *p;", "the pointer 'p' must begin with a value"),
+        ("__global float *p;", "the pointer 'p' must be initialised"),
         ("__global float *p = 0;", "a number is not a pointer"),
         ("__global float *p = n;", "a number is not a pointer"),
         ("__global float **p = &x;", "a pointer to pointers is not in the subset"),
         ("__global float *p[2];", "an array of pointers is not in the subset"),
-        ("n = (ulong)(&x);", "this cannot be assigned, and it has no address"),
-        ("__global float *p = n ? x : x + 1;", "cannot be chosen by \\?:"),
+        ("n = (ulong)(&x);", "this is not an lvalue"),
+        ("__global float *p = n ? x : x + 1;", "cannot select pointers"),
         ("__global float *p = x; n = (p = x) == x;", "in a statement of its own"),
         ("union { ulong a; } u;", "a union is not in the subset"),
         ("struct { __global float *p; } s;", "outside of functions|no pointers"),
@@ -287,7 +287,7 @@ POINTERS = "__global float *x, __global int *y, ulong n"
         ("int a[-1];", "an array has 1"),
         ("int a[1 << 23];", "at most 65536 bytes of variables"),
         ("int a[20000];", "at most 65536 bytes of variables"),
-        ("float a[2] = x;", "the values of an array stand in braces"),
+        ("float a[2] = x;", "initialise an array with values in braces"),
         ("__private float *p = (float[]){1};", "pointers to functions and arrays"),
         ("auto p = x;", "'auto' is not declared|not a type"),
         ("__auto_type p = x;", "'__auto_type'"),

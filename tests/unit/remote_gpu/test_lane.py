@@ -423,7 +423,7 @@ def test_what_is_only_kept_to_save_time_is_given_up() -> None:
     first, second = Area(quota), Area(quota)
     for area in (first, second):
         assert area.take(400_000).nbytes == 400_000
-    with pytest.raises(OpFailed, match="400000 bytes more than the 800000 in use"):
+    with pytest.raises(OpFailed, match="400000 bytes beside the 800000 in use"):
         quota.reserve(400_000)  # both are in use
     first.done()
     assert quota.used_bytes == 800_000
