@@ -100,7 +100,7 @@ def test_it_ends_with_its_worker(tmp_path) -> None:
         "from remote_gpu.worker.memory.quota import Quota\n"
         f"run_program({script(text)!r}, memoryview(b''), 600.0, Quota())\n"
     )
-    root = Path(__file__).resolve().parents[3]
+    root = Path(__file__).resolve().parents[4]
     worker = subprocess.Popen([sys.executable, "-c", code], cwd=root)
     with open(os.open(note, os.O_RDWR), "rb", 0) as pids:
         assert select.select([pids], [], [], 60)[0]

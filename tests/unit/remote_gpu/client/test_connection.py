@@ -175,7 +175,7 @@ def test_the_client_loads_the_standard_library_only_and_little_of_it() -> None:
         "import sys; before = set(sys.modules); import remote_gpu.client;"
         "print(*set(sys.modules) - before)"
     )
-    root = Path(__file__).resolve().parents[3]
+    root = Path(__file__).resolve().parents[4]
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True
     )

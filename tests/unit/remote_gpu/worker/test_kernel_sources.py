@@ -17,7 +17,7 @@ from remote_gpu.worker.kernels.lexer.tokens import SOURCE_CHARS_MAX
 from remote_gpu.worker.kernels.lexer.words import BUILTINS
 from remote_gpu.worker.kernels.source import read_source
 
-FOLDER = Path(__file__).parents[2] / "contract"
+FOLDER = Path(__file__).parents[3] / "contract"
 ALL = "".join(
     (FOLDER / name).read_text(encoding="utf-8") for name in ("kernels.cl", "functions.cl")
 )
