@@ -25,7 +25,8 @@ _polling = threading.Lock()
 class PromptSocket:
     """The part of a blocking TCP socket that a channel uses."""
 
-    def __init__(self, stream: socket.socket) -> None:
+    def __init__(self, stream: socket.socket, poll_s: float = _POLL_S) -> None:
+        self._poll_s = poll_s
         self._stream = stream
         self.send, self.sendmsg = stream.send, stream.sendmsg
         self._sleeping = 0  # next reads without polling
@@ -39,7 +40,7 @@ class PromptSocket:
         count = self._poll(buffer, nbytes, 0.0)
         if count is None and _polling.acquire(blocking=False):
             try:
-                count = self._poll(buffer, nbytes, _POLL_S)
+                count = self._poll(buffer, nbytes, self._poll_s)
             finally:
                 _polling.release()
             if count is None:

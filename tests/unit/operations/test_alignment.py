@@ -1,4 +1,4 @@
-"""Scores and positions of protein alignments, against parasail and a plain programme of ours."""
+"""Scores and positions of protein alignments, compared with parasail and a plain program."""
 
 from __future__ import annotations
 
@@ -128,14 +128,14 @@ def test_positions_on_the_example_data_equal_the_plain_programme() -> None:
             assert as_found(hit.placement) == plain
 
 
-def test_hits_come_by_score_then_by_place_in_the_database_and_without_misses() -> None:
+def test_hits_are_sorted_by_score_then_by_position_without_misses() -> None:
     database = database_of("AAAA", "WWWW", "PPPP", "WWWW", "WWW")
     hits = [(hit.subject, hit.placement.score) for hit in database.search(b"WWWW", top=4)]
     assert hits == [("s1", 44), ("s3", 44), ("s4", 33)]
     assert [hit.subject for hit in database.search(b"WWWW", top=1)] == ["s1"]
 
 
-def test_fasta_takes_what_people_write() -> None:
+def test_fasta_variants_are_accepted() -> None:
     text = b"\r\n>one first protein\r\nmkv l\r\n".replace(b" l", b"L") + b"\n>two\nA*\n\nuoj\n"
     assert parse_fasta(text, file="f") == (
         Protein(name="one", residues=b"MKVL"),
@@ -169,7 +169,7 @@ def test_bad_fasta_names_file_and_line(text: bytes, message: str) -> None:
 
 
 @given(st.binary(max_size=200))
-def test_fasta_never_fails_otherwise(data: bytes) -> None:
+def test_fasta_raises_fasta_errors_only(data: bytes) -> None:
     with contextlib.suppress(FastaError):
         assert all(p.residues and p.name for p in parse_fasta(data, file="f"))
 

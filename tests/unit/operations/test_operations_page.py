@@ -1,4 +1,4 @@
-"""The page of operations says what the operations declare."""
+"""The page of operations matches their declarations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from remote_gpu.worker.arguments import Flag, Integer, Number, Signature, Struct
 from tools.operations_table import PAGE, renewed
 
 
-def test_the_page_is_what_the_operations_declare() -> None:
+def test_the_page_matches_the_declarations() -> None:
     """Renew it with `python -m tools.operations_table`."""
     page = PAGE.read_text(encoding="utf-8")
     assert page == renewed(page)
@@ -48,7 +48,7 @@ def test_arguments_get_their_defaults() -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_named(args, said) -> None:
+def test_an_invalid_argument_is_named(args, said) -> None:
     with pytest.raises(OpFailed, match="EINVAL") as failed:
         SIGNATURE.read(args)
     assert said in failed.value.message

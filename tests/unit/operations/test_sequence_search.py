@@ -49,7 +49,7 @@ def test_the_kernel_gives_the_same_tables(context: Context, query: Path) -> None
     assert bytes(table).decode() == (GOLDEN / f"{query.stem}.tsv").read_text()
 
 
-def test_values_say_what_was_searched(context: Context) -> None:
+def test_values_describe_the_search(context: Context) -> None:
     values, table = search(context, b">q\nMKVLW\n", top=3)
     assert table.startswith(HEADER)
     assert values["queries"] == 1
@@ -58,7 +58,7 @@ def test_values_say_what_was_searched(context: Context) -> None:
     assert SequenceSearch.implementation.startswith("pyopal ")
 
 
-def test_queries_stay_in_order_and_each_has_its_top(context: Context) -> None:
+def test_queries_keep_their_order_and_each_has_its_top(context: Context) -> None:
     _, table = search(context, b">z\nMKVLWAALLV\n>a\nMSTNPKPQRK\n", top=2)
     assert [line.split("\t")[0] for line in table.splitlines()[1:]] == ["z", "z", "a", "a"]
 
@@ -88,7 +88,7 @@ def test_a_query_without_any_hit_gives_a_header_alone(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_bad_calls_say_what_to_mend(
+def test_invalid_calls_are_named(
     context: Context, fasta: bytes, args: dict[str, Any], code: OpCode, message: str
 ) -> None:
     with pytest.raises(OpFailed) as caught:
@@ -97,7 +97,7 @@ def test_bad_calls_say_what_to_mend(
     assert message in caught.value.message
 
 
-def test_a_broken_database_is_the_hosts_fault_and_disturbs_no_other(tmp_path: Path) -> None:
+def test_a_malformed_database_is_eio_and_affects_no_other(tmp_path: Path) -> None:
     broken = tmp_path / "broken.fasta"
     broken.write_bytes(b">p\nMK7\n")
     context = Context(
@@ -116,7 +116,7 @@ def test_a_broken_database_is_the_hosts_fault_and_disturbs_no_other(tmp_path: Pa
     assert search(context, b">q\nMKVLW\n", top=1)[0]["hits"] == 1
 
 
-def test_the_quota_is_asked_before_the_work_and_given_back(context: Context) -> None:
+def test_memory_is_reserved_before_the_work_and_freed(context: Context) -> None:
     small = Context(data=context.data, warm=context.warm, quota=Quota(1000))
     with pytest.raises(OpFailed) as caught:
         search(small, b">q\nMKVLW\n")

@@ -1,4 +1,4 @@
-"""Shared memory between two ends: every byte arrives, whatever the sizes and whoever misbehaves."""
+"""Shared memory between two ends: any sizes, and misbehaving ends."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_shared_payload_without_shared_memory_is_a_wire_error() -> None:
             Channel(right, Limits()).receive()
 
 
-def test_an_end_that_goes_away_wakes_the_other_and_lies_reach_no_foreign_byte() -> None:
+def test_a_closed_end_wakes_the_other_and_false_sizes_reach_no_other_memory() -> None:
     memory, (one, two) = bytearray(SEGMENT_BYTES), socket.socketpair()
     with two:
         with one:

@@ -1,4 +1,4 @@
-"""The OpenCL C subset of graphs: what is refused, and what the translation to CUDA makes of it."""
+"""The OpenCL C subset of graphs: refused sources, and the conversion to CUDA."""
 
 from __future__ import annotations
 
@@ -111,12 +111,12 @@ INCLUDE = '#include "/etc/passwd"\n'
         "#define P (0)\n#define S(f) f P\nint g(void) { return S(system); }\n",
     ],
 )
-def test_nothing_is_hidden_from_the_check(source: str) -> None:
+def test_text_that_compilers_may_read_differently_is_refused(source: str) -> None:
     with pytest.raises(OpFailed, match="EINVAL"):
         read_source(source + kernel("x[0] = 1;"))
 
 
-def test_what_looks_alike_is_in_the_subset() -> None:
+def test_similar_text_in_the_subset_is_accepted() -> None:
     source = (
         "// don't: what? a \\ b\r\n/* a * b \\\n / */\n"
         "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\r\n"
@@ -129,17 +129,17 @@ def test_what_looks_alike_is_in_the_subset() -> None:
     assert "\r" not in read.text
 
 
-def test_words_in_comments_and_texts_are_free() -> None:
+def test_comments_and_strings_are_not_checked() -> None:
     source = "// float4 printf\n/* system(0)\n @ */" + kernel("x[0] = 1; // image2d_t")
     assert list(read_source(source).kernels) == ["f"]
 
 
-def test_a_source_has_a_length() -> None:
+def test_the_length_of_a_source_is_limited() -> None:
     with pytest.raises(OpFailed, match="E2BIG"):
         read_source(" " * (SOURCE_CHARS_MAX + 1))
 
 
-def test_kernels_are_read_with_what_they_take() -> None:
+def test_kernels_are_read_with_their_parameters() -> None:
     kernels = read_source(ALL).kernels
     assert [p.takes for p in kernels["spaces"].parameters] == [
         "buffer",
@@ -170,7 +170,7 @@ def test_kernels_are_read_with_what_they_take() -> None:
         (("x", Shared(4), Scalar("float", 1.0)), "argument 1 of kernel 'f' is shared"),
     ],
 )
-def test_arguments_that_do_not_fit(arguments, words) -> None:
+def test_wrong_arguments_are_refused(arguments, words) -> None:
     source = read_source(kernel("", "__global float *y, __global const float *x, float k"))
     with pytest.raises(OpFailed, match=words):
         source.check_call("f", arguments)
@@ -178,7 +178,7 @@ def test_arguments_that_do_not_fit(arguments, words) -> None:
         source.check_call("g", arguments)
 
 
-def test_the_translation_keeps_lines_and_finds_memory() -> None:
+def test_the_conversion_to_cuda_keeps_lines_and_places_shared_memory() -> None:
     cuda = to_cuda(read_source(ALL).text)
     assert cuda.startswith(prelude())
     body = cuda.split("#line 1\n")[1]
@@ -189,7 +189,7 @@ def test_the_translation_keeps_lines_and_finds_memory() -> None:
     assert not re.search(r"__(kernel|global|local|constant)\b", body.replace("__global__", ""))
 
 
-def test_memories_of_a_group_do_not_touch() -> None:
+def test_memories_of_a_group_do_not_overlap() -> None:
     assert shared_offsets([4, 16, 17]) == ([0, 16, 32], 64)
     assert shared_offsets([]) == ([], 0)
 
@@ -200,7 +200,7 @@ def test_every_function_of_the_subset_is_in_the_contract_source() -> None:
 
 @given(st.text(alphabet='(){};,*# \n/"_abf0.\\', max_size=60) | st.text(max_size=30))
 @settings(max_examples=150)
-def test_any_text_is_a_source_or_refused(text: str) -> None:
+def test_any_text_is_a_source_or_is_refused(text: str) -> None:
     for source in (text, kernel(text), kernel("", text)):
         try:
             read = read_source(source)
@@ -210,7 +210,7 @@ def test_any_text_is_a_source_or_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("piece", ["f(", "/*", "__local ", "#define a a\n", '"', "__kernel "])
-def test_long_nonsense_costs_no_more_than_its_length(piece: str) -> None:
+def test_reading_a_source_is_linear_in_its_length(piece: str) -> None:
     with contextlib.suppress(OpFailed):  # quadratic work would run into the test's time limit
         to_cuda(read_source(kernel(piece * 10_000)).text)
 
@@ -299,7 +299,7 @@ POINTERS = "__global float *x, __global int *y, ulong n"
         ("for (int i = 0; i < 4; i++) { put(&(i)); }", "cannot be assigned"),
     ],
 )
-def test_no_pointer_is_made_or_taken_apart(body: str, words: str) -> None:
+def test_pointers_cannot_be_converted(body: str, words: str) -> None:
     before = (
         "static int g(__global int *p) { return p[0]; }\nstatic void put(int *p) { p[0] = 9; }\n"
     )
@@ -346,19 +346,19 @@ def test_no_pointer_is_made_or_taken_apart(body: str, words: str) -> None:
         "#define A(x) x\n__constant int a = " + "A(" * 100 + "1" + ")" * 100 + ";\n",
     ],
 )
-def test_what_a_parser_could_stumble_over_is_refused(source: str) -> None:
+def test_deep_and_recursive_sources_are_refused(source: str) -> None:
     with pytest.raises(OpFailed, match=r"(EINVAL|E2BIG): the source does not build: line \d+: "):
         read_source(source + kernel("x[0] = 1;"))
 
 
-def test_a_group_has_no_more_variables_than_a_stack() -> None:
+def test_the_variables_of_a_group_are_limited() -> None:
     source = read_source(kernel("float mine[1024]; mine[0] = x[0];"))
     source.check_call("f", ["x"], (8, 8))
     with pytest.raises(OpFailed, match="1024 work items of a group with 4120 bytes of variables"):
         source.check_call("f", ["x"], (1024,))
 
 
-def test_loops_that_stay_inside_are_not_checked() -> None:
+def test_a_proved_loop_counter_has_no_check() -> None:
     """A loop that C counts for us is proved; what could leave it is not."""
     inside = "float a[4]; for (int i = 0; i < 4; i++) { a[i] = x[0]; }"
     assert "a_[i_]" in read_source(kernel(inside)).text
@@ -453,7 +453,7 @@ WORDS = st.sampled_from(
 
 @given(st.lists(WORDS, max_size=25))
 @settings(max_examples=500, deadline=None)
-def test_no_text_makes_a_pointer_of_a_number(words: list[str]) -> None:
+def test_no_text_gives_an_unchecked_access(words: list[str]) -> None:
     """Whatever is accepted accesses memory through checks alone."""
     try:
         text = read_source(kernel(" ".join(words) + ";", POINTERS)).text
