@@ -30,7 +30,7 @@ from remote_gpu.client.graph import Graph, GraphResult
 from remote_gpu.client.local import Local as BlockingLocal
 from remote_gpu.wire.connection import DeviceInfo
 from remote_gpu.wire.errors import Refusal, Refused
-from remote_gpu.wire.frames import BufferLike
+from remote_gpu.wire.frames import BufferLike, Out
 
 T = TypeVar("T")
 
@@ -56,12 +56,7 @@ class Device:
         return await asyncio.get_running_loop().run_in_executor(self._thread, run)
 
     async def op(
-        self,
-        name: str,
-        /,
-        *buffers: BufferLike,
-        out: Sequence[BufferLike] | None = None,
-        **args: object,
+        self, name: str, /, *buffers: BufferLike, out: Out = None, **args: object
     ) -> blocking.OpResult:
         """See `remote_gpu.client.Device.op`."""
         given, targets = _blocking(buffers), None if out is None else _blocking(out)

@@ -6,7 +6,7 @@ import contextlib
 import socket
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 from remote_gpu.client.graph import Graph, GraphResult, run_graph
 from remote_gpu.client.resources import Resource
@@ -23,6 +23,7 @@ from remote_gpu.wire.frames import (
     Header,
     Limits,
     Meta,
+    Out,
     flat_views,
     numbered,
     pack,
@@ -83,18 +84,11 @@ class DeviceBuffer:
 
 
 class Device(Protocol):
-    """The interface of the devices of `connect()` and `Local()`."""
+    """The interface of the devices of `connect()` and `Local()`, with its calls by `op`."""
 
     info: DeviceInfo
 
-    def op(
-        self,
-        name: str,
-        /,
-        *buffers: BufferLike,
-        out: Sequence[BufferLike] | None = None,
-        **args: object,
-    ) -> OpResult:
+    def op(self, name: str, /, *buffers: BufferLike, out: Out = None, **args: object) -> OpResult:
         """Run a named operation and wait for its result.
 
         `buffers`: anything contiguous with the buffer protocol, a `DeviceBuffer`, or a registered
@@ -122,22 +116,28 @@ class Device(Protocol):
 
     def sync(self) -> None:
         """Wait for all posted operations; raises their first error, and clears it."""
-        ...
+        self.op("sync")
 
     def buffer(self, size: int) -> DeviceBuffer:
         """Allocate `size` bytes on the device. Raises OpFailed(ENOMEM) over the quota."""
-        ...
+        return DeviceBuffer(self, self.op("buffer.new", size=size).values["buffer"], size)
 
     def operations(self) -> tuple[str, ...]:
         """The names of this device's operations."""
-        ...
+        return tuple(self.op("operations").values["operations"])
 
     def close(self) -> None:
         """End the lane and free its buffers. Safe to repeat."""
         ...
 
+    def __enter__(self) -> Self:
+        return self
 
-class Lane:
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Lane(Device):
     """A device over one connection. Thread-safe; calls are serialised."""
 
     def __init__(
@@ -180,14 +180,7 @@ class Lane:
         channel.limits = Limits()
         return cls(stream, channel, info)
 
-    def op(
-        self,
-        name: str,
-        /,
-        *buffers: BufferLike,
-        out: Sequence[BufferLike] | None = None,
-        **args: object,
-    ) -> OpResult:
+    def op(self, name: str, /, *buffers: BufferLike, out: Out = None, **args: object) -> OpResult:
         """See `Device.op`."""
         with self._lock:
             if self._gone is not None:
@@ -221,18 +214,6 @@ class Lane:
             except (OSError, WireError) as error:
                 raise self._lose(error) from None
 
-    def sync(self) -> None:
-        """See `Device.sync`."""
-        self.op("sync")
-
-    def buffer(self, size: int) -> DeviceBuffer:
-        """See `Device.buffer`."""
-        return DeviceBuffer(self, self.op("buffer.new", size=size).values["buffer"], size)
-
-    def operations(self) -> tuple[str, ...]:
-        """See `Device.operations`."""
-        return tuple(self.op("operations").values["operations"])
-
     def close(self) -> None:
         """See `Device.close`."""
         self._gone = self._gone or Refused(Refusal.ENDED, "the device was closed")
@@ -241,12 +222,6 @@ class Lane:
         self._stream.close()
         if self._memory is not None:
             self._memory.close()
-
-    def __enter__(self) -> Lane:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _send(
         self,
@@ -296,7 +271,7 @@ class Lane:
             self._memory = SharedMemory(self._stream, self._call)
             self._channel.segment = self._memory.segment
 
-    def _result(self, header: Header, meta: Meta, out: Sequence[BufferLike] | None) -> OpResult:
+    def _result(self, header: Header, meta: Meta, out: Out) -> OpResult:
         if len(meta) == 1 and "ran" in meta and out is None and not header.payload_bytes:
             return OpResult({}, [], str(meta["ran"]))
         if isinstance(error := meta.get("error"), dict):
@@ -307,9 +282,7 @@ class Lane:
         values = meta.get("ok")
         return OpResult(values if isinstance(values, dict) else {}, views, str(meta.get("ran", "")))
 
-    def _receive_results(
-        self, header: Header, meta: Meta, out: Sequence[BufferLike] | None
-    ) -> list[memoryview]:
+    def _receive_results(self, header: Header, meta: Meta, out: Out) -> list[memoryview]:
         sizes = parse_sizes(meta, "out", header.payload_bytes, self._channel.limits)
         try:
             views = new_views(sizes) if out is None else fitting(out, sizes)
@@ -337,7 +310,7 @@ class Lane:
         return ""
 
 
-def kept_in(out: Sequence[BufferLike] | None) -> list[int]:
+def kept_in(out: Out) -> list[int]:
     """The handles of device buffers for the results; empty if the results are returned."""
     kept = [target.handle for target in out or () if isinstance(target, DeviceBuffer)]
     if kept and len(kept) != len(out or ()):

@@ -6,13 +6,13 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import overload
 
-from remote_gpu.client.device import DeviceBuffer, Lane, OpResult
+from remote_gpu.client.device import Device, DeviceBuffer, Lane, OpResult
 from remote_gpu.client.graph import Graph, GraphResult
 from remote_gpu.wire.connection import Access, DeviceInfo
-from remote_gpu.wire.frames import BufferLike
+from remote_gpu.wire.frames import BufferLike, Out
 
 
-class Devices(Sequence[Lane]):
+class Devices(Sequence[Lane], Device):
     """`devices[1]` is the lease's second device; `devices.op(…)` calls the first. Thread-safe.
 
     Each device has its own lane, opened on first use: their calls do not wait for each other.
@@ -51,14 +51,7 @@ class Devices(Sequence[Lane]):
         """The devices of the lease, without opening lanes."""
         return tuple(info for _, info in self._access.devices)
 
-    def op(
-        self,
-        name: str,
-        /,
-        *buffers: BufferLike,
-        out: Sequence[BufferLike] | None = None,
-        **args: object,
-    ) -> OpResult:
+    def op(self, name: str, /, *buffers: BufferLike, out: Out = None, **args: object) -> OpResult:
         """See `Device.op`."""
         return self._first.op(name, *buffers, out=out, **args)
 
@@ -72,18 +65,6 @@ class Devices(Sequence[Lane]):
         """See `Device.post`."""
         self._first.post(name, *buffers, out=out, **args)
 
-    def sync(self) -> None:
-        """See `Device.sync`."""
-        self._first.sync()
-
-    def buffer(self, size: int) -> DeviceBuffer:
-        """See `Device.buffer`."""
-        return self._first.buffer(size)
-
-    def operations(self) -> tuple[str, ...]:
-        """See `Device.operations`."""
-        return self._first.operations()
-
     def close(self) -> None:
         """End all lanes, and the session if `connect` opened it. Safe to repeat."""
         with self._lock:
@@ -93,9 +74,3 @@ class Devices(Sequence[Lane]):
         if self._on_close is not None:
             on_close, self._on_close = self._on_close, None
             on_close()
-
-    def __enter__(self) -> Devices:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from remote_gpu.wire.errors import OpCode, OpFailed
-from remote_gpu.wire.frames import BufferLike, Meta, flat_views
+from remote_gpu.wire.frames import BufferLike, Meta, Out, flat_views
 from remote_gpu.wire.graphs import (
     Argument,
     Buffer,
@@ -147,16 +147,9 @@ class GraphResult(NamedTuple):
 
 
 class Operating(Protocol):
-    """The part of a device that a run needs."""
+    """The part of a device that graphs and sessions of operations need."""
 
-    def op(
-        self,
-        name: str,
-        /,
-        *buffers: BufferLike,
-        out: Sequence[BufferLike] | None = None,
-        **args: object,
-    ) -> Any: ...
+    def op(self, name: str, /, *buffers: BufferLike, out: Out = None, **args: object) -> Any: ...
 
 
 def run_graph(

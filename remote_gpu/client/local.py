@@ -11,19 +11,19 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
-from remote_gpu.client.device import DeviceBuffer, OpResult, fitting, kept_in, new_views
+from remote_gpu.client.device import Device, DeviceBuffer, OpResult, fitting, kept_in, new_views
 from remote_gpu.client.graph import Graph, GraphResult, run_graph
 from remote_gpu.client.resources import Resource
 from remote_gpu.client.uncaught import end_in_own_line
 from remote_gpu.wire.connection import DeviceInfo
 from remote_gpu.wire.errors import OpFailed, Refusal, Refused
-from remote_gpu.wire.frames import HEADER_BYTES, BufferLike, Meta, flat_views, pack, parse_meta
+from remote_gpu.wire.frames import HEADER_BYTES, BufferLike, Meta, Out, flat_views, pack, parse_meta
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-class Local(Sequence["Local"]):
+class Local(Sequence["Local"], Device):
     """The CPU of this process as a device, without quota and isolation. See `Device`.
 
     A sequence of one device, like `Devices`. Thread-safe; calls are serialised.
@@ -63,14 +63,7 @@ class Local(Sequence["Local"]):
         """See `Devices.infos`."""
         return (self.info,)
 
-    def op(
-        self,
-        name: str,
-        /,
-        *buffers: BufferLike,
-        out: Sequence[BufferLike] | None = None,
-        **args: object,
-    ) -> OpResult:
+    def op(self, name: str, /, *buffers: BufferLike, out: Out = None, **args: object) -> OpResult:
         """See `Device.op`."""
         with self._lock:
             if self._closed:
@@ -90,33 +83,13 @@ class Local(Sequence["Local"]):
         except OpFailed as error:
             self._sticky = self._sticky or error
 
-    def sync(self) -> None:
-        """See `Device.sync`."""
-        self.op("sync")
-
-    def buffer(self, size: int) -> DeviceBuffer:
-        """See `Device.buffer`."""
-        return DeviceBuffer(self, self.op("buffer.new", size=size).values["buffer"], size)
-
-    def operations(self) -> tuple[str, ...]:
-        """See `Device.operations`."""
-        return tuple(self.op("operations").values["operations"])
-
     def close(self) -> None:
         """See `Device.close`."""
         with self._lock:
             self._closed = True
             self._runner.close()
 
-    def __enter__(self) -> Local:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _op(
-        self, name: str, buffers: Sequence[BufferLike], out: Sequence[BufferLike] | None, args: Meta
-    ) -> OpResult:
+    def _op(self, name: str, buffers: Sequence[BufferLike], out: Out, args: Meta) -> OpResult:
         kept, inputs, args = kept_in(out), [_input(buffer) for buffer in buffers], _as_sent(args)
         sticky = self._sticky
         if name == "sync":

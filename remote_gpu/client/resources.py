@@ -16,10 +16,11 @@ import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
+from remote_gpu.client.graph import Operating
 from remote_gpu.wire.errors import OpCode, OpFailed, Refused
-from remote_gpu.wire.frames import BufferLike, Meta, flat_views
+from remote_gpu.wire.frames import BufferLike, Meta, Out, flat_views
 from remote_gpu.wire.graphs import content_id
 
 #: The source of a resource: bytes, a path, `https://…`, or `s3://bucket/key`.
@@ -67,25 +68,10 @@ class OperationInfo:
         return self.implementation.partition(" ")[0]
 
 
-class Runs(Protocol):
-    """The part of a device that a session needs."""
-
-    def op(
-        self,
-        name: str,
-        /,
-        *buffers: BufferLike,
-        out: Sequence[BufferLike] | None = None,
-        **args: object,
-    ) -> Any:
-        """See `Device.op`."""
-        ...
-
-
 class Operations:
     """A session of operations on one device. A lane may have several. Not thread-safe."""
 
-    def __init__(self, device: Runs, *, hints: Sequence[str] = ()) -> None:
+    def __init__(self, device: Operating, *, hints: Sequence[str] = ()) -> None:
         """`hints`: implementations to prefer over the device's own order, best first, by their
         names (`opencl-blocked`) or the beginning of them (`opencl`). A hint that the device lacks
         is skipped; a call's own `implementation=` is mandatory.
@@ -110,14 +96,7 @@ class Operations:
             self._known = tuple(_info(meta) for meta in described)
         return self._known
 
-    def run(
-        self,
-        name: str,
-        /,
-        *buffers: BufferLike,
-        out: Sequence[BufferLike] | None = None,
-        **args: object,
-    ) -> Any:
+    def run(self, name: str, /, *buffers: BufferLike, out: Out = None, **args: object) -> Any:
         """Run an operation and wait: `Device.op` with resources and hints. Raises as that does."""
         self.id  # noqa: B018 - a closed session runs nothing
         if self._hints and "implementation" not in args:

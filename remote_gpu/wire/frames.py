@@ -21,6 +21,8 @@ Meta: TypeAlias = dict[str, Any]
 #: Anything contiguous with the buffer protocol: bytes, memoryview, numpy.ndarray. Its static type
 #: (`collections.abc.Buffer`) needs Python 3.12.
 BufferLike: TypeAlias = Any
+#: Targets for the results of a call, if not new memory.
+Out: TypeAlias = "Sequence[BufferLike] | None"
 
 HEADER = struct.Struct("!HBBIIQ")
 HEADER_BYTES = HEADER.size  #: 20
