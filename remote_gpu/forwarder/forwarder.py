@@ -13,7 +13,6 @@ import socket
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from remote_gpu.client.transport.handshake import Carrier, open_connection, tune
@@ -72,12 +71,7 @@ class Forwarder:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._wake.send(_CLOSE)
         self._thread.join(_END_S)
         with self._lock:

@@ -18,7 +18,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from types import TracebackType
 
 from remote_gpu.worker.arguments import Arguments
 
@@ -228,10 +227,5 @@ class Turn:
     def __enter__(self) -> None:
         self._ticket = self._gate.enter()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._gate.leave(self._ticket)

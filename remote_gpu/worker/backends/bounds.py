@@ -29,11 +29,15 @@ class Bounds:
     def kernel(self, program: Program, signature: Signature, arguments: Sequence[Bound]) -> Kernel:
         """A kernel of a translated source with all its arguments. Raises OpFailed(EINVAL)."""
         name = signature.name
-        for parameter, one in zip(signature.parameters, arguments, strict=True):
-            if not isinstance(one, Scalar) and one.size < parameter.bytes_min:
-                message = f"the memory has {one.size} bytes, one element {parameter.bytes_min}"
+        for parameter, argument in zip(signature.parameters, arguments, strict=True):
+            if not isinstance(argument, Scalar) and argument.size < parameter.bytes_min:
+                message = f"the memory has {argument.size} bytes, one element {parameter.bytes_min}"
                 raise OpFailed(OpCode.EINVAL, f"kernel {name!r}: {parameter.name!r}: {message}")
-        sizes = [Scalar("ulong", one.size) for one in arguments if not isinstance(one, Scalar)]
+        sizes = [
+            Scalar("ulong", argument.size)
+            for argument in arguments
+            if not isinstance(argument, Scalar)
+        ]
         return program.kernel(name, [*arguments, self._memory, Scalar("ulong", 0), *sizes])
 
     def check(self, source: Source) -> None:

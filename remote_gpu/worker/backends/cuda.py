@@ -75,8 +75,8 @@ class CudaBackend:
         name = self.call(driver.cuDeviceGetName, 128, device).rstrip(b"\0").decode()
         attribute = driver.CUdevice_attribute
         major, minor = (
-            self.call(driver.cuDeviceGetAttribute, one, device)
-            for one in (
+            self.call(driver.cuDeviceGetAttribute, item, device)
+            for item in (
                 attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
                 attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
             )
@@ -259,7 +259,7 @@ def open_cuda(
         raise OpFailed(OpCode.ENODEV, f"no NVIDIA driver on this host: {error}") from None
     if result != driver.CUresult.CUDA_SUCCESS:
         raise OpFailed(OpCode.ENODEV, f"the NVIDIA driver has no devices: {result.name}")
-    visible = [one.strip() for one in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")]
+    visible = [item.strip() for item in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")]
     number = visible.index(device) if device in visible else 0
     if device and device not in visible and any(visible):
         raise OpFailed(OpCode.ENODEV, f"{device} is not among the devices of this process")

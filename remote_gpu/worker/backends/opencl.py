@@ -74,7 +74,7 @@ class _Program:
         if kernel.num_args != len(arguments):
             message = f"kernel {name!r} takes {kernel.num_args} arguments, not {len(arguments)}"
             raise OpFailed(OpCode.EINVAL, message)
-        shared = sum(one.size for one in arguments if isinstance(one, Shared))
+        shared = sum(argument.size for argument in arguments if isinstance(argument, Shared))
         if shared > self._shared_bytes_max:  # PoCL ends the process
             message = f"{shared} bytes shared by a group; this device has {self._shared_bytes_max}"
             raise OpFailed(OpCode.EINVAL, f"kernel {name!r}: {message}")

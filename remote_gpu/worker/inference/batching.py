@@ -142,7 +142,9 @@ class Batcher:
         names = batch[0].feeds
         try:
             with held(size):
-                feeds = {one: np.concatenate([call.feeds[one] for call in batch]) for one in names}
+                feeds = {
+                    name: np.concatenate([call.feeds[name] for call in batch]) for name in names
+                }
                 results = self._run(feeds, outputs)
         except Exception:  # of one call: each one is run alone
             return False

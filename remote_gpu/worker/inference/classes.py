@@ -80,11 +80,11 @@ class Classifier:
         best = np.argsort(-flat, kind="stable")[:count]
         return [
             {
-                "class": int(one),
-                "label": self.labels[one] if self.labels else str(int(one)),
-                "probability": round(float(flat[one]), 6),
+                "class": int(number),
+                "label": self.labels[number] if self.labels else str(int(number)),
+                "probability": round(float(flat[number]), 6),
             }
-            for one in best
+            for number in best
         ]
 
 
@@ -147,6 +147,6 @@ def _three(value: object, name: str, least: float = -1e6) -> tuple[float, ...]:
 def _labels(value: object) -> tuple[str, ...]:
     if value is None:
         return ()
-    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+    if not isinstance(value, list) or not all(isinstance(number, str) for number in value):
         raise OpFailed(OpCode.EINVAL, "'labels' must be a list of strings")
     return tuple(value)

@@ -77,8 +77,8 @@ class Model:
             )
         except Exception as error:  # of a dozen classes of the library
             raise _failed("not a valid model", error) from None
-        self.inputs = {one.name: _declared(one) for one in self._session.get_inputs()}
-        self.outputs = {one.name: _declared(one) for one in self._session.get_outputs()}
+        self.inputs = {tensor.name: _declared(tensor) for tensor in self._session.get_inputs()}
+        self.outputs = {tensor.name: _declared(tensor) for tensor in self._session.get_outputs()}
         # not `self.run`: a reference cycle would delay freeing the memory
         self.batcher = Batcher(partial(_computed, self._session))
 
@@ -86,7 +86,7 @@ class Model:
     def joinable(self) -> bool:
         """Whether every input and output has a free first dimension."""
         tensors = [*self.inputs.values(), *self.outputs.values()]
-        return all(one.shape and one.shape[0] is None for one in tensors)
+        return all(tensor.shape and tensor.shape[0] is None for tensor in tensors)
 
     def run(self, feeds: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
         """Compute contiguous results. Raises OpFailed: ENOMEM, EINVAL for inputs that the model
@@ -105,10 +105,7 @@ class Model:
                 raise OpFailed(OpCode.EINVAL, f"the model has no input {name!r}; it has {known}")
             wanted = self.inputs[name]
             if wanted.dtype not in _DTYPES.values():
-                raise OpFailed(
-                    OpCode.ENOTSUP,
-                    f"input {name!r} is {wanted.dtype}; only tensors of numbers are supported",
-                )
+                raise _unsupported(f"input {name!r}", wanted.dtype)
             feeds[name] = array_of(view, wanted.dtype, item.get("shape"), f"input {name!r}: ")
         return feeds
 
@@ -118,12 +115,9 @@ class Model:
         names = list(self.outputs) if wanted is None else wanted
         if not isinstance(names, list) or not names or not all(map(self._gives, names)):
             raise OpFailed(OpCode.EINVAL, f"'outputs' must name some of {', '.join(self.outputs)}")
-        for one in (self.outputs[name] for name in names):
-            if one.dtype not in _DTYPES.values():
-                message = (
-                    f"output {one.name!r} is {one.dtype}; only tensors of numbers are supported"
-                )
-                raise OpFailed(OpCode.ENOTSUP, message)
+        for tensor in (self.outputs[name] for name in names):
+            if tensor.dtype not in _DTYPES.values():
+                raise _unsupported(f"output {tensor.name!r}", tensor.dtype)
         return list(names)
 
     def _gives(self, name: object) -> bool:
@@ -152,7 +146,7 @@ def _computed(session: Any, feeds: Mapping[str, Array], outputs: Sequence[str]) 
         results = session.run(list(outputs), dict(feeds))
     except Exception as error:  # as above
         raise _failed("the model rejects these inputs", error) from None
-    return [np.ascontiguousarray(one) for one in results]
+    return [np.ascontiguousarray(tensor) for tensor in results]
 
 
 def _failed(what: str, error: Exception) -> OpFailed:
@@ -164,9 +158,13 @@ def _failed(what: str, error: Exception) -> OpFailed:
     return OpFailed(OpCode.EINVAL, f"{what}: {text[:300]}")
 
 
-def _declared(one: Any) -> Tensor:
-    sizes = tuple(size if type(size) is int else None for size in one.shape)
-    return Tensor(one.name, _DTYPES.get(one.type, one.type), sizes)
+def _unsupported(tensor: str, dtype: str) -> OpFailed:
+    return OpFailed(OpCode.ENOTSUP, f"{tensor} is {dtype}; only tensors of numbers are supported")
+
+
+def _declared(tensor: Any) -> Tensor:
+    sizes = tuple(size if type(size) is int else None for size in tensor.shape)
+    return Tensor(tensor.name, _DTYPES.get(tensor.type, tensor.type), sizes)
 
 
 def _path(context: Context, name: str) -> Path:

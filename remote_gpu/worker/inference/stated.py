@@ -135,11 +135,11 @@ class _Walk:
             elif number == 4:
                 operator = _text(value)
             elif number == 5:
-                for inner, one in self.fields(value):
-                    if inner == 5 and isinstance(one, memoryview):
-                        item = self._tensor(one)
-                    elif inner == 6 and isinstance(one, memoryview):
-                        yield from self.graph(one, depth + 1)
+                for inner, part in self.fields(value):
+                    if inner == 5 and isinstance(part, memoryview):
+                        item = self._tensor(part)
+                    elif inner == 6 and isinstance(part, memoryview):
+                        yield from self.graph(part, depth + 1)
         name = outputs[0] if outputs else operator
         if operator == "Constant":
             known[name] = item.values
@@ -186,9 +186,9 @@ class _Walk:
             if number == 1:
                 name = _text(value)
             elif number == 2:
-                for inner, one in self.fields(value):
-                    if inner == 1 and isinstance(one, memoryview):
-                        kind, sides = self._typed(one)
+                for inner, part in self.fields(value):
+                    if inner == 1 and isinstance(part, memoryview):
+                        kind, sides = self._typed(part)
         return name, 0 if sides is None else _bytes(sides, kind)
 
     def _typed(self, data: memoryview) -> tuple[int, list[int] | None]:
@@ -203,7 +203,7 @@ class _Walk:
     def _side(self, data: int | memoryview) -> int:
         """One side of a shape; 0 for a free one."""
         inner = () if isinstance(data, int) else self.fields(data)
-        return next((one for at, one in inner if at == 1 and isinstance(one, int)), 0)
+        return next((part for at, part in inner if at == 1 and isinstance(part, int)), 0)
 
 
 def _bytes(sides: list[int], kind: int) -> int:

@@ -74,7 +74,7 @@ class Source:
         """The message for the bits of a report: kernel and line."""
         found = [lines for at, lines in enumerate(self._lines) if bits >> at & 1 and lines]
         lines = sorted(line for group in found for line in group) or [0]
-        before = [one for one in self.kernels.values() if one.line <= lines[-1]]
+        before = [signature for signature in self.kernels.values() if signature.line <= lines[-1]]
         where = f"kernel {before[-1].name!r}, " if before else ""
         shown = " or ".join(str(line) for line in lines[:4]) + " …" * (len(lines) > 4)
         return f"{where}line {shown}: access outside of its buffer or array"

@@ -55,8 +55,8 @@ class Onnx(CpuOperation):
         model = find_model(context, args["model"])
         if not inputs and not args["inputs"]:
             return {
-                "inputs": [one.to_meta() for one in model.inputs.values()],
-                "outputs": [one.to_meta() for one in model.outputs.values()],
+                "inputs": [tensor.to_meta() for tensor in model.inputs.values()],
+                "outputs": [tensor.to_meta() for tensor in model.outputs.values()],
             }, []
         feeds = model.feeds(args["inputs"], inputs)
         names = model.output_names(args["outputs"])

@@ -117,7 +117,7 @@ class Resources:
         return resource
 
     def _pop_unused(self) -> list[_Resource]:
-        unused = [name for name, one in self._resources.items() if not +one.references]
+        unused = [name for name, resource in self._resources.items() if not +resource.references]
         return [self._resources.pop(name) for name in unused]
 
 

@@ -61,7 +61,7 @@ class Preprocessor:
         pending: list[Token] = []
         for token in tokens:
             if token.sort is Sort.DIRECTIVE:
-                expanded += self._expand([_Painted(one) for one in pending])
+                expanded += self._expand([_Painted(item) for item in pending])
                 pending = []
                 if self._direct(token) and self._taken():
                     expanded.append(token)
@@ -69,7 +69,7 @@ class Preprocessor:
                 pending.append(token)
         if self._conditions:
             raise wrong(tokens[-1].line, "#if without #endif")
-        return expanded + self._expand([_Painted(one) for one in pending])
+        return expanded + self._expand([_Painted(item) for item in pending])
 
     def _taken(self) -> bool:
         return all(part for part, _, _ in self._conditions)
@@ -78,7 +78,7 @@ class Preprocessor:
         """Process one directive; True for one that compilers need."""
         line, spliced = token.line, token.text[1:].replace("\\\n", "")
         raw = tokens_of(spliced, line)
-        words = [replace(one, line=line) for one in raw if one.sort is not Sort.GAP]
+        words = [replace(item, line=line) for item in raw if item.sort is not Sort.GAP]
         check_directive(words, line)
         word, rest = words[0].text, words[1:]
         if word in ("if", "ifdef", "ifndef", "elif", "else", "endif"):
@@ -90,7 +90,7 @@ class Preprocessor:
         elif word == "undef":
             self._macros.pop(rest[0].text if rest else "", None)
         elif word == "error":
-            raise wrong(line, f"#error {' '.join(one.text for one in rest)}"[:200])
+            raise wrong(line, f"#error {' '.join(item.text for item in rest)}"[:200])
         return word == "pragma"
 
     def _condition(self, word: str, rest: Sequence[Token], line: int) -> None:
@@ -129,7 +129,7 @@ class Preprocessor:
                 names = [
                     left.pop() for _ in range(3 if left and left[-1].text == "(" else 1) if left
                 ]
-                name = next((one for one in names if one.sort is Sort.WORD), None)
+                name = next((item for item in names if item.sort is Sort.WORD), None)
                 if name is None:
                     raise wrong(line, "defined takes one name")
                 value = "1" if name.text in self._macros else "0"
@@ -143,24 +143,24 @@ class Preprocessor:
             raise wrong(line, "#define is followed by a name")
         name, body = rest[0].text, rest[1:]
         parameters: tuple[str, ...] | None = None
-        at = next(i for i, one in enumerate(raw) if one.text == name)
+        at = next(i for i, item in enumerate(raw) if item.text == name)
         if at + 1 < len(raw) and raw[at + 1].text == "(":
-            end = next((i for i, one in enumerate(body) if one.text == ")"), None)
+            end = next((i for i, item in enumerate(body) if item.text == ")"), None)
             if end is None:
                 raise wrong(line, "the parameters of a macro have no closing parenthesis")
             inner = body[1:end]
-            parameters = tuple(one.text for one in inner[::2])
-            commas = all(one.text == "," for one in inner[1::2])
-            words = all(one.sort is Sort.WORD for one in inner[::2])
+            parameters = tuple(item.text for item in inner[::2])
+            commas = all(item.text == "," for item in inner[1::2])
+            words = all(item.sort is Sort.WORD for item in inner[::2])
             if not commas or not words or (inner and len(inner) % 2 == 0):
                 raise wrong(line, "the parameters of a macro must be names separated by commas")
             body = body[end + 1 :]
-        if any(one.sort is Sort.DIRECTIVE for one in body):
+        if any(item.sort is Sort.DIRECTIVE for item in body):
             raise wrong(line, "# and ## in a macro are not in the subset")
         self._macros[name] = _Macro(parameters, tuple(body))
 
     def _expand(self, tokens: Sequence[_Painted], depth: int = 0) -> list[Token]:
-        return [one.token for one in self._expanded(tokens, depth)]
+        return [item.token for item in self._expanded(tokens, depth)]
 
     def _expanded(self, tokens: Sequence[_Painted], depth: int) -> list[_Painted]:
         if depth > _DEPTH_MAX and tokens:
@@ -169,19 +169,19 @@ class Preprocessor:
         done: list[_Painted] = []
         left = list(reversed(tokens))
         while left:
-            one = left.pop()
-            name = one.token.text
-            macro = self._macros.get(name) if one.token.sort is Sort.WORD else None
-            if macro is None or name in one.hidden:
-                done.append(one)
+            item = left.pop()
+            name = item.token.text
+            macro = self._macros.get(name) if item.token.sort is Sort.WORD else None
+            if macro is None or name in item.hidden:
+                done.append(item)
                 continue
             if macro.parameters is None:
-                made = self._made_of(macro.body, {}, one, one.hidden | {name})
+                made = self._made_of(macro.body, {}, item, item.hidden | {name})
             elif left and left[-1].token.text == "(":
-                given, end = self._arguments(left, macro.parameters, one.token, depth)
-                made = self._made_of(macro.body, given, one, one.hidden & end.hidden | {name})
+                given, end = self._arguments(left, macro.parameters, item.token, depth)
+                made = self._made_of(macro.body, given, item, item.hidden & end.hidden | {name})
             else:
-                done.append(one)
+                done.append(item)
                 continue
             left += reversed(made)
         return done
@@ -213,8 +213,8 @@ class Preprocessor:
         parts: list[list[_Painted]] = [[]]
         nested = 0
         while left:
-            one = left.pop()
-            text = one.token.text
+            item = left.pop()
+            text = item.token.text
             if text == ")" and not nested:
                 if not names and parts == [[]]:
                     parts = []
@@ -222,12 +222,12 @@ class Preprocessor:
                     message = f"the macro {use.text!r} takes {len(names)} arguments"
                     raise wrong(use.line, f"{message}, not {len(parts)}")
                 expanded = [self._expanded(part, depth + 1) for part in parts]
-                return dict(zip(names, expanded, strict=True)), one
+                return dict(zip(names, expanded, strict=True)), item
             nested += (text == "(") - (text == ")")
             if text == "," and not nested:
                 parts.append([])
             else:
-                parts[-1].append(one)
+                parts[-1].append(item)
         raise wrong(
             use.line, f"the arguments of the macro {use.text!r} have no closing parenthesis"
         )

@@ -84,7 +84,7 @@ def check_word(word: str, line: int) -> None:
 
 def check_directive(tokens: Sequence[Token], line: int) -> None:
     """Raises OpFailed(EINVAL) for a directive (its tokens after `#`) outside of the subset."""
-    word, behind = ([one.text for one in tokens[:2]] + ["", ""])[:2]
+    word, behind = ([token.text for token in tokens[:2]] + ["", ""])[:2]
     if word not in _DIRECTIVES:
         raise wrong(line, f"#{word} is not in the subset")
     if word == "pragma" and behind not in ("OPENCL", "unroll"):

@@ -129,9 +129,9 @@ class Expressions:
         yes = self._assignment(unused=False)
         frame.expect(":")
         no = self._assignment(unused=False)
-        if any(isinstance(one, (Pointer, Row)) for one in (yes, no)):
+        if any(isinstance(operand, (Pointer, Row)) for operand in (yes, no)):
             raise wrong(line, "?: cannot select pointers; write if and else")
-        parts = [self._read(one, line) for one in (condition, yes, no)]
+        parts = [self._read(operand, line) for operand in (condition, yes, no)]
         text = f"({parts[0].text} ? {parts[1].text} : {parts[2].text})"
         kind = parts[1].type if isinstance(parts[1].type, Struct) else NUMBER
         return Plain(text, kind, all(part.pure for part in parts))
@@ -196,8 +196,8 @@ class Expressions:
                 left = self._with_pointer(left, sign, right, line)
                 continue
             if not texts:
-                one = self._read(left, line)
-                texts, pure = [one.text], one.pure
+                operand = self._read(left, line)
+                texts, pure = [operand.text], operand.pure
             other = self._read(right, line)
             texts += [sign, other.text]
             pure = pure and other.pure
@@ -276,8 +276,8 @@ class Expressions:
                 return Plain("sizeof(ulong)")
             case Element():
                 return Plain(f"sizeof({value.target.element.text})")
-        one = self._read(value, line)
-        return Plain(f"sizeof({one.type.text or one.text})")
+        operand = self._read(value, line)
+        return Plain(f"sizeof({operand.type.text or operand.text})")
 
     def begins_type(self, word: str) -> bool:
         """Whether `word` begins a type."""
@@ -304,8 +304,8 @@ class Expressions:
             raise wrong(line, "a pointer cannot be cast to a number; use indices")
         if isinstance(kind, Struct):
             raise wrong(line, "a cast to a structure is not in the subset")
-        one = self._read(value, line)
-        return Plain(f"(({kind.text}){one.text})", kind, one.pure)
+        operand = self._read(value, line)
+        return Plain(f"(({kind.text}){operand.text})", kind, operand.pure)
 
     def _cast_pointer(self, given: Pointer, wanted: Target, line: int) -> Pointer:
         old, new = given.target.element, wanted.element
@@ -393,9 +393,9 @@ class Expressions:
             frame.expect(")")
         if isinstance(found, Function):
             return self._call_own(token, found, given)
-        texts = [self._argument(token.text, n, one, line) for n, one in enumerate(given)]
+        texts = [self._argument(token.text, n, operand, line) for n, operand in enumerate(given)]
         pure = token.text not in _IMPURE
-        pure = pure and all(one.pure for one in given)
+        pure = pure and all(operand.pure for operand in given)
         return Plain(f"{token.text}({', '.join(texts)})", NUMBER, pure)
 
     def _argument(self, function: str, number: int, value: Value, line: int) -> str:

@@ -196,7 +196,7 @@ class Translator:
     ) -> None:
         frame = self._frame
         frame.private_bytes = sum(
-            24 if isinstance(one, PointerVariable) else 8 for one in scope.values()
+            24 if isinstance(parameter, PointerVariable) else 8 for parameter in scope.values()
         )
         frame.scopes.append(dict(scope))
         line = frame.line
@@ -226,7 +226,7 @@ class Translator:
             raise wrong(line, "a kernel is written as: __kernel void NAME(…) { … }")
         if name in self._kernels:
             raise wrong(line, f"kernel {name!r} is defined twice")
-        parameters = tuple(self._checked(name, *one, line) for one in taken)
+        parameters = tuple(self._checked(name, *parameter, line) for parameter in taken)
         scope, _ = self._scope_of(taken, line)
         texts, first = self._memories(taken)
         sized = [f"ulong {n}__s" for n, kind, _ in taken if isinstance(kind, Target)]

@@ -72,13 +72,13 @@ class Struct:
     def size(self) -> int:
         """The size in the layout of compilers; a packed structure is not larger."""
         end = 0
-        for _, one in self.members:
-            end = _up(end, one.align) + one.size
+        for _, member in self.members:
+            end = _up(end, member.align) + member.size
         return _up(end, self.align)
 
     @property
     def align(self) -> int:
-        return max(one.align for _, one in self.members)
+        return max(member.align for _, member in self.members)
 
 
 @dataclass(frozen=True, slots=True)

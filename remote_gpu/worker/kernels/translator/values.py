@@ -81,19 +81,20 @@ class Checks:
         """The index if it is below the count; else 0, with a report."""
         return f"orchgpu_at({index}, {count}, {self._report(line)})"
 
-    def get(self, one: Element, line: int) -> str:
+    def get(self, element: Element, line: int) -> str:
         """A read of the element; 0 outside."""
-        name = self._helper("get", one.target)
-        return f"{name}({one.base}, {one.count}, {one.index}, {self._report(line)})"
+        name = self._helper("get", element.target)
+        return f"{name}({element.base}, {element.count}, {element.index}, {self._report(line)})"
 
-    def set(self, one: Element, value: str, line: int) -> str:
+    def set(self, element: Element, value: str, line: int) -> str:
         """A write of the element; none outside."""
-        name = self._helper("set", one.target)
-        return f"{name}({one.base}, {one.count}, {one.index}, {value}, {self._report(line)})"
+        name = self._helper("set", element.target)
+        place = f"{element.base}, {element.count}, {element.index}"
+        return f"{name}({place}, {value}, {self._report(line)})"
 
-    def place(self, one: Element, line: int) -> str:
+    def place(self, element: Element, line: int) -> str:
         """The element as an lvalue; the first one outside."""
-        return f"{one.base}[{self.index(one.index, one.count, line)}]"
+        return f"{element.base}[{self.index(element.index, element.count, line)}]"
 
     def helpers(self) -> str:
         """The helper functions in use, on one line."""
