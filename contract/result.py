@@ -64,7 +64,7 @@ class Result(_Record):
 
 @dataclass(frozen=True)
 class Report(_Record):
-    """Why one attempt failed, as seen from inside the function."""
+    """The failure of one attempt, as seen inside the function."""
 
     job_id: str
     attempt: int

@@ -1,5 +1,5 @@
-"""How a function uses what it was granted: frames, sessions, the GPU host's daemon, middlewares.
+"""The data plane: frames, sessions, the GPU host's daemon, middlewares.
 
-Owns everything between a lease and the work done on its device (the role rCUDA plays in the paper).
-Knows nothing of S3, SQS or Lambda, and decides nothing about who gets which device.
+Owns everything between a lease and the work on its device (the role of rCUDA in the paper). It does
+not know S3, SQS or Lambda, and places no requests.
 """

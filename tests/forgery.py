@@ -47,7 +47,7 @@ def _hex(draw: random.Random, count: int = 16) -> str:
 
 def _hello(draw: random.Random, host: str, target: Target, **changes: object) -> Hello:
     hello = Hello(
-        role=draw.choice([Role.SESSION, Role.LANE, Role.DOOR]),
+        role=draw.choice([Role.SESSION, Role.LANE, Role.RELAY]),
         lease=target.lease,
         fence=target.fence,
         host=host,
@@ -101,7 +101,7 @@ def _changed(draw: random.Random, host: str, held: list[Target], ended: Target) 
             {"port": 1},
             {"nonce": _hex(draw)},
             {"middleware": "pocl"},
-            {"role": Role.LANE if said.role is not Role.LANE else Role.DOOR},
+            {"role": Role.LANE if said.role is not Role.LANE else Role.RELAY},
         ]
     )
     heard = dataclasses.replace(said, **change)

@@ -1,1 +1,1 @@
-"""Figures of what a function does with its device."""
+"""Benchmarks of the data plane and of operations."""

@@ -1,7 +1,7 @@
-"""The operations of `benchmarks.remote_gpu.operations` without any host: the same code, called.
+"""The operations of `benchmarks.remote_gpu.operations` in this process, without a host.
 
 A program of its own, because libraries fix their number of threads by the cores that a process may
-use when they are loaded. It is told by lines of JSON and answers each by a line: median seconds.
+use when they are loaded. It reads lines of JSON and answers each with a line: median seconds.
 
     python -m benchmarks.remote_gpu.alone CORE
 """
@@ -17,7 +17,7 @@ from typing import Any
 
 
 def matrices(n: int) -> list[memoryview]:
-    """Two n×n of seeded numbers in 0…1: memory that is written is real, fresh zeros are not."""
+    """Two n×n matrices of seeded numbers in 0…1, in written memory (not shared zero pages)."""
     import numpy as np  # not before this process has its core
 
     random = np.random.default_rng(n)

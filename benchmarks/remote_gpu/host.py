@@ -23,17 +23,17 @@ _CAP_S = 600.0
 
 
 def from_elsewhere(session: Session) -> Access:
-    """A session's view as a function on another machine has it: TCP, nothing shared."""
+    """A session's view for a function on another machine: TCP, no shared memory."""
     view = session.view()
     hosts = tuple(dataclasses.replace(host, unix="") for host in view.hosts)
     return dataclasses.replace(view, hosts=hosts)
 
 
 class Host:
-    """Real daemons until the stack closes."""
+    """A scheduler and a host, real daemons that run until the stack closes."""
 
     def __init__(self, stack: contextlib.ExitStack, folder: Path, core: int, *options: str) -> None:
-        """`options`: more of gpud's."""
+        """`options`: further options of gpud."""
         self._stack = stack
         self._folder = folder
         folder.mkdir(exist_ok=True)
@@ -91,15 +91,15 @@ class Host:
         deadline_s = time.monotonic() + _START_S
         while not ready.exists():
             if process.poll() is not None or time.monotonic() > deadline_s:
-                said = Path(log.name).read_text()[-2000:]
-                raise RuntimeError(f"{module} does not start: {said}")
+                tail = Path(log.name).read_text()[-2000:]
+                raise RuntimeError(f"{module} does not start: {tail}")
             time.sleep(0.02)
         found: dict[str, object] = json.loads(ready.read_text())
         return found
 
 
 def _parents() -> dict[int, int]:
-    """Of every process: its parent's pid. Fields are counted behind the name, which may be odd."""
+    """The parent pid of every process; fields are counted after the name, which may have spaces."""
     found: dict[int, int] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it has ended
@@ -109,5 +109,5 @@ def _parents() -> dict[int, int]:
 
 
 def _processor_s(pid: int) -> float:
-    """Of all its threads, those that ended too, to the nanosecond: clock_getcpuclockid(3)."""
+    """The processor time of all threads, including ended ones: clock_getcpuclockid(3)."""
     return time.clock_gettime(~pid << 3 | 2)

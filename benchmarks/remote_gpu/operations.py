@@ -7,8 +7,8 @@
     classify_tls_overhead_pct  the same in TLS 1.3
     warm_ratio                 the first call of a lease, which loads the model / a later one
 
-ResNet-50 has its true topology and seeded weights: right for time, it recognises nothing. Lanes go
-over TCP though both ends are one machine. Host and C server are on the first core we may use, this
+ResNet-50 has its true topology and seeded weights: right for timing, but not trained. Lanes use TCP
+although both ends are on one machine. Host and C server are on the first core we may use, this
 client on the last; the same operations run in place on the first core, in turns with the lent
 ones, on the same numbers. Extra times are medians over all turns, several in a round, for a core's
 speed changes within seconds. Overheads are the lowest of the rounds' for sgemm, else the median.
@@ -44,7 +44,7 @@ from benchmarks.remote_gpu.sgemm_kernels import register
 from benchmarks.remote_gpu.transport import BULK_BYTES, Floor, median_s
 from remote_gpu.client import Lane, Operations, OpFailed, Session
 
-#: Sides of the matrices, with vAccel's overhead there: what we allow the tiled kernel.
+#: Sides of the matrices, with vAccel's overhead in percent: the limit for the tiled kernel.
 SIDES = {128: 16.0, 256: 8.0, 512: 4.0}
 IMPLEMENTATIONS = ("numpy", "opencl-tiled", "opencl-blocked")
 _TURNS = 3  #: of one round, of each side
@@ -52,7 +52,7 @@ _SPENT_S = 0.05  #: on one turn, of calls with their median
 _COUNT_MIN, _COUNT_MAX = 3, 100
 _IMAGES = 5  #: of one side of one round
 _COLD = 3
-_MEMORY_MIB = 512  #: of a lease: a model of 102 MB is held as it came and as it runs
+_MEMORY_MIB = 512  #: of a lease: a model of 102 MB is held as sent and as loaded
 
 
 class Alone:
@@ -80,7 +80,7 @@ class Alone:
 
 
 def over_tcp(session: Session) -> Lane:
-    """A lane as a function on another machine has it."""
+    """A lane as of a function on another machine."""
     access = session.view()
     hosts = tuple(dataclasses.replace(host, unix="") for host in access.hosts)
     return Lane.open(dataclasses.replace(access, hosts=hosts))
@@ -109,7 +109,7 @@ class Case:
         return min(statistics.median(turns[at : at + _TURNS]) for at in rounds)
 
     def extra_ratio(self, speed: float) -> float:
-        """The extra time over what the wire may cost; `speed`: of the C program, bytes/s."""
+        """The extra time / the allowed cost of the wire; `speed`: of the C program, bytes/s."""
         return self.extra_s / (100e-6 + 3 * 4 * self.n**2 / (0.75 * speed))
 
 
@@ -233,7 +233,7 @@ class Classification:
                     session.run("image_classification", image, model=known)
 
                 took_s = _once_s(call)
-                if number:  # before it, the host had not been sent the model
+                if number:  # not the first one, which sends the model
                     first.append(took_s)
                     later.append(median_s(call, _IMAGES))
         return statistics.median(first), statistics.median(later)
@@ -246,7 +246,7 @@ def _once_s(call: Any) -> float:
 
 
 def _photograph() -> bytes:
-    """Smooth, as photographs are; 500×375, ImageNet's usual size."""
+    """A smooth image like a photograph; 500×375, ImageNet's usual size."""
     coarse = np.random.default_rng(7).integers(0, 256, (24, 32, 3), np.uint8)
     target = io.BytesIO()
     Image.fromarray(coarse).resize((500, 375), Image.Resampling.BICUBIC).save(target, "JPEG")
@@ -273,7 +273,7 @@ def measure_classification(
         met=first_s / later_s >= 5,
     )
     if secured is None:
-        _skipped("classify_tls_overhead_pct", "there is no openssl to make a certificate with")
+        _skipped("classify_tls_overhead_pct", "openssl is not installed")
         return
     with secured.session(0, _MEMORY_MIB) as session, over_tcp(session) as device:
         found = classification.overhead_pct(device, rounds)
@@ -293,7 +293,7 @@ def _percent(metric: str, allowed: float, value: float, in_place_s: float) -> re
 
 
 def _secured(stack: contextlib.ExitStack, folder: Path, core: int) -> Host | None:
-    """A host with a certificate made now; None without the program that makes it."""
+    """A host with a new certificate; None without openssl."""
     openssl = shutil.which("openssl")
     if openssl is None:
         return None

@@ -1,4 +1,4 @@
-"""What else carries calls and bytes to a device: ours beside each, in turns, on the same cores.
+"""Other ways to carry calls and bytes to a device, measured in turns with ours on the same cores.
 
     call_us       the smallest call that has an answer, median
     there_gb_s    64 MiB to the device, answered
@@ -9,7 +9,7 @@
 Peers: `rgpu` (torch tensors on a remote op server, its CPU device; the smallest call is an addition
 of 16 numbers and its download) and a `grpc` echo (the bytes themselves, no device). `--python`,
 or the variable PEERS_PYTHON, names the interpreter that has `grpcio` and `rgpu` from the registry;
-what it lacks is skipped with the reason. PoCL-Remote is not among them: no registry has its server.
+missing ones are skipped with the reason. PoCL-Remote is not among them: no registry has its server.
 Servers are on the first core we may use, clients on the last.
 """
 
@@ -38,7 +38,7 @@ START_S = 60.0
 LIMIT_S = 120.0
 METRICS = ("call_us", "there_gb_s", "back_gb_s")
 
-#: What every peer's program begins with: the measure is the same.
+#: The common beginning of every peer's program.
 _MEASURE = """
 import json, statistics, sys, time
 
@@ -107,7 +107,7 @@ tell(lambda: (small + 1).cpu(), lambda: data.to("rgpu")[:1].cpu(), lambda: there
 
 
 class Missing(Exception):
-    """Why a peer cannot be asked here."""
+    """The reason why a peer cannot run here."""
 
 
 class Peer:
@@ -198,7 +198,7 @@ def ours(device: Device, source: bytearray, target: bytearray) -> dict[str, floa
 def measure(device: Device, python: str, core: int, rounds: int) -> list[report.Figure]:
     """Every peer and ours in turns; medians of the rounds."""
     source, target = bytearray(BULK_BYTES), bytearray(BULK_BYTES)
-    told: list[report.Figure] = []
+    found: list[report.Figure] = []
     for name, make in PEERS.items():
         try:
             with contextlib.ExitStack() as stack:
@@ -209,8 +209,8 @@ def measure(device: Device, python: str, core: int, rounds: int) -> list[report.
             continue
         for metric in METRICS:
             mine, theirs = (statistics.median(pair[n][metric] for pair in pairs) for n in (0, 1))
-            told.append(_figure(name, metric, mine, theirs))
-    return told
+            found.append(_figure(name, metric, mine, theirs))
+    return found
 
 
 def _figure(name: str, metric: str, mine: float, theirs: float) -> report.Figure:
@@ -228,7 +228,7 @@ def _figure(name: str, metric: str, mine: float, theirs: float) -> report.Figure
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure and print all figures."""
     parser = report.arguments(__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--python", default=report.PEERS_PYTHON, help="interpreter with the peers")

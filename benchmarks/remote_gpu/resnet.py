@@ -1,4 +1,4 @@
-"""ResNet-50 as an ONNX file, with weights from a seed: for timing, it recognises nothing.
+"""ResNet-50 as an ONNX file, with weights from a seed: for timing only.
 
 The topology is the real one (He et al. 2015, stride in the 3×3 convolutions, batch normalisation
 folded into them), so a run costs what a trained one costs. Written by hand because nothing here
@@ -36,7 +36,7 @@ def _whole(number: int, value: int) -> bytes:
 
 
 class _Net:
-    """Nodes and weights as they are added; every node's output is named after its number."""
+    """A graph under construction; every node's output is named after its number."""
 
     def __init__(self, seed: int) -> None:
         self._random = np.random.default_rng(seed)
@@ -64,7 +64,7 @@ class _Net:
         )
 
     def block(self, x: str, inputs: int, width: int, stride: int) -> str:
-        """Three convolutions and a way around them."""
+        """Three convolutions and a shortcut."""
         y = self.add("Relu", self.conv(x, inputs, width, 1))
         y = self.add("Relu", self.conv(y, width, width, 3, stride))
         y = self.conv(y, width, 4 * width, 1)
@@ -110,7 +110,7 @@ def _value(name: str, shape: list[int]) -> bytes:
 
 
 def write_resnet50(path: Path, seed: int = 50) -> None:
-    """Some 102 MB: 25.5 million weights."""
+    """Write the model: some 102 MB, 25.5 million weights."""
     net = _Net(seed)
     x = net.add("Relu", net.conv("image", 3, 64, 7, 2))
     x = net.add("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])

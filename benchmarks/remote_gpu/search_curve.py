@@ -54,7 +54,7 @@ class Way:
 
 
 def database(folder: Path) -> Path:
-    """The default one, unpacked."""
+    """The default database, unpacked."""
     path = folder / "database.fasta"
     if DEBIAN.exists():
         path.write_bytes(gzip.decompress(DEBIAN.read_bytes()))
@@ -77,7 +77,7 @@ def queries(path: Path) -> dict[int, bytes]:
 
 
 def deploy(system: System) -> None:
-    """The example, against the measured database."""
+    """The example's definition with the measured database."""
     folder = system.home / NAME
     shutil.copytree(EXAMPLE, folder)
     definition = yaml.safe_load((folder / "fdl.yaml").read_text())
@@ -109,7 +109,7 @@ def run(system: System, key: str, fasta: bytes) -> Way:
 
 
 def ours(path: Path, asked: dict[int, bytes], runs: int) -> dict[int, Way]:
-    """Medians per length, after one job that warms the way."""
+    """Medians per length, after one job to warm up."""
     with local_system("--data", f"measured={path}") as system:
         deploy(system)
         run(system, "queries/warm.fasta", asked[2])
@@ -126,7 +126,7 @@ def ours(path: Path, asked: dict[int, bytes], runs: int) -> dict[int, Way]:
 
 
 def blastp(path: Path, asked: dict[int, bytes], runs: int, threads: int) -> dict[int, float]:
-    """Seconds of the program by itself, its database made before."""
+    """Seconds of the other program, after making its database."""
     index = path.with_suffix(".blast")
     make = ["makeblastdb", "-in", str(path), "-dbtype", "prot", "-out", str(index)]
     subprocess.run(make, check=True, capture_output=True)
@@ -143,14 +143,14 @@ def blastp(path: Path, asked: dict[int, bytes], runs: int, threads: int) -> dict
 
 
 def figures(ways: dict[int, Way], theirs: dict[str, dict[int, float]]) -> list[Figure]:
-    """Three per length: the whole, the way without the user's code, the other program."""
-    told: list[Figure] = []
+    """Per length: the whole job, the job without the user's code, the other program."""
+    found: list[Figure] = []
     for length, way in ways.items():
-        told.append(Figure(metric=f"whole_s_{length}", value=way.whole_s, unit="s"))
-        told.append(
+        found.append(Figure(metric=f"whole_s_{length}", value=way.whole_s, unit="s"))
+        found.append(
             Figure(metric=f"way_ms_{length}", value=1e3 * (way.whole_s - way.code_s), unit="ms")
         )
-        told += [
+        found += [
             Figure(
                 metric=f"{name.replace(' ', '_')}_s_{length}",
                 value=times[length],
@@ -161,7 +161,7 @@ def figures(ways: dict[int, Way], theirs: dict[str, dict[int, float]]) -> list[F
             )
             for name, times in theirs.items()
         ]
-    return told
+    return found
 
 
 def curves(ways: dict[int, Way], theirs: dict[str, dict[int, float]]) -> Sequence[Curve]:

@@ -1,4 +1,4 @@
-"""The operation sequence_search: are its scores right, and what does it add to a bare SIMD scan?
+"""The operation sequence_search: correctness of its scores, and its cost over a bare SIMD scan.
 
     python -m benchmarks.remote_gpu.sequence_search [--json] [--database FASTA] [--queries FASTA]
 
@@ -39,7 +39,7 @@ PARASAIL_SUBJECTS = 2000
 
 
 def enlarged(data: bytes) -> bytes:
-    """The proteins and their shuffled copies: same lengths and composition, no relatives."""
+    """The proteins and shuffled copies: equal lengths and composition, no relation."""
     stream = random.Random(1)
     lines = [data]
     for protein in parse_fasta(data, file="database"):
@@ -60,7 +60,7 @@ def cpu_s(work: Callable[[], object]) -> float:
 
 
 def parasail_scores(query: Protein, subjects: tuple[Protein, ...]) -> list[int]:
-    """By a library that the operation does not use."""
+    """Scores by a library that the operation does not use."""
     profile = parasail.profile_create_sat(
         scoring.scored_letters(query.residues).decode(), parasail.blosum62
     )
@@ -91,14 +91,14 @@ def measure(database_path: Path, fasta: bytes) -> list[Figure]:
     whole_s = cpu_s(lambda: operation.run(context, args, [memoryview(fasta)]))
     pairs_s = cpu_s(lambda: [parasail_scores(q, subjects) for q in queries])
     pair_cells = sum(len(q.residues) for q in queries) * sum(len(s.residues) for s in subjects)
-    told = figures(equal, compared, cells / scan_s, cells / whole_s, pair_cells / pairs_s)
-    return [*told, *kernel_figures(database, queries, cells, cells / scan_s)]
+    measured = figures(equal, compared, cells / scan_s, cells / whole_s, pair_cells / pairs_s)
+    return [*measured, *kernel_figures(database, queries, cells, cells / scan_s)]
 
 
 def kernel_figures(
     database: Database, queries: tuple[Protein, ...], cells: int, bare: float
 ) -> list[Figure]:
-    """The kernel by itself; `bare`: cells per second of pyopal on the same queries."""
+    """Figures of the kernel; `bare`: cells per second of pyopal on the same queries."""
     backend = Context().open_backend()
     if isinstance(backend, HostBackend):
         print("no OpenCL device: pocl_ratio is not measured", file=sys.stderr)
@@ -136,7 +136,7 @@ def kernel_figures(
 
 
 def figures(equal: int, compared: int, scan: float, whole: float, pairs: float) -> list[Figure]:
-    """Rates are in cells per second here, in billions in the answer."""
+    """The figures; parameters in cells per second, figures in billions of cells per second."""
     return [
         Figure(
             metric="scores_equal",

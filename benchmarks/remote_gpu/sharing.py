@@ -4,7 +4,7 @@
                          the worst mean is from its share (KNIX: 0.58 points)
     spread_points_8      between the largest and the smallest of 8 (KNIX, as a standard deviation:
                          0.13)
-    work_spread_points_8 the same, counted in products: what one lasts differs between processes
+    work_spread_points_8 the same, counted in products, whose durations differ between processes
     small_gain_pct       a 10 % tenant with 6.50 s of work from 0 s, a 90 % tenant with 6.42 s from
                          0.7 s on (KNIX's times / 100): what the small one gains over a fixed share
     large_penalty_pct    what the large one loses against a fixed share (KNIX: 80 and 15)
@@ -50,20 +50,21 @@ class Tenant:
         os.sched_setaffinity(self._process.pid, {core})
 
     def result(self) -> dict[str, float]:
-        """What it did; its lease ends."""
-        said, _ = self._process.communicate()
+        """End the lease; returns the tenant's counts."""
+        output, _ = self._process.communicate()
         if self._process.returncode != 0:
             raise RuntimeError(f"a tenant failed with {self._process.returncode}")
         self.session.give_back()
         self.session.close()
-        found: dict[str, float] = json.loads(said)
+        found: dict[str, float] = json.loads(output)
         return found
 
 
 def shares(host: Host, tenants: int, core: int, seconds: float) -> tuple[list[float], list[float]]:
     """The part of each of equal tenants in percent: of the computing, and of the work done."""
     start_s = time.monotonic() + _LEAD_S
-    # a tenant that ends early leaves the others its share: all go on until the clocks are read
+    # a tenant that ends early would leave its share to the others: all run until the clocks are
+    # read
     window = ("--start", str(start_s), "--end", str(start_s + seconds + _TAIL_S))
     every = [Tenant(host, 100 // tenants, core, *window) for _ in range(tenants)]
     time.sleep(max(0.0, start_s - time.monotonic()))
@@ -104,7 +105,7 @@ def isolation(host: Host, core: int, seconds: float) -> list[report.Figure]:
 def elasticity(host: Host, core: int, seconds: float) -> list[report.Figure]:
     start_s = time.monotonic() + _LEAD_S
     alone = Tenant(host, 100, core, "--start", str(start_s), "--end", str(start_s + seconds))
-    rate = alone.result()["done"] / seconds  # of a device that is one's own
+    rate = alone.result()["done"] / seconds  # of an unshared device
     start_s = time.monotonic() + _LEAD_S
     later_s = start_s + LARGE_START_S
     small_count, large_count = round(rate * SMALL_WORK_S), round(rate * LARGE_WORK_S)

@@ -1,7 +1,7 @@
 """One tenant of `benchmarks.remote_gpu.sharing`: small matrix products, one after the other.
 
 It opens a lane on the session in its environment, says so by a line, works from a moment of the
-monotonic clock until another one or until it has done its share, and prints what it did.
+monotonic clock until another one or until it has done its share, and prints its counts.
 
     python -m benchmarks.remote_gpu.tenant --start S [--end S] [--count N]
 """

@@ -110,7 +110,7 @@ class Side:
 
 
 def measure(ways: dict[str, Side], floor: Floor, rounds: int) -> dict[str, float]:
-    """All in turns; of each the median over the rounds of its median, in seconds."""
+    """Measure all sides in turns; the median over rounds of each side's median, in seconds."""
     source, target = bytearray(os.urandom(1 << 20)) * (BULK_BYTES >> 20), bytearray(BULK_BYTES)
     plain, graph = ways["plain"], _graph_of_launches()
     took: dict[str, list[float]] = {}
@@ -137,7 +137,7 @@ def measure(ways: dict[str, Side], floor: Floor, rounds: int) -> dict[str, float
         note("launches", median_s(one_by_one, BATCHES))
         note("graph", median_s(lambda: plain.device.run(graph), BATCHES))
     if target != source:
-        raise RuntimeError("what came back is not what was sent")
+        raise RuntimeError("the returned bytes differ from those sent")
     return {name: statistics.median(values) for name, values in took.items()}
 
 
@@ -149,7 +149,7 @@ def _graph_of_launches() -> Graph:
 
 
 def figures_of(took: dict[str, float], floor: str) -> list[report.Figure]:
-    """The ratios, and the speeds they come from."""
+    """The ratios and their speeds."""
     found = [_round_trip(took["plain ping"], took["C ping"], floor)]
     for metric, name, kind, base, target in (
         ("h2d", "plain", "send", "C", 0.75),
@@ -160,8 +160,10 @@ def figures_of(took: dict[str, float], floor: str) -> list[report.Figure]:
         ("tls_d2h", "tls", "receive", "plain", 0.35),
     ):
         if f"{name} {kind}" in took:
-            said = floor if base == "C" else "the same without TLS"
-            found += _speeds(metric, took[f"{name} {kind}"], took[f"{base} {kind}"], said, target)
+            baseline = floor if base == "C" else "the same without TLS"
+            found += _speeds(
+                metric, took[f"{name} {kind}"], took[f"{base} {kind}"], baseline, target
+            )
     ratio = took["launches"] / took["graph"]
     found.append(
         report.Figure(

@@ -1,13 +1,13 @@
-"""How a function reaches its device; standard library only, importing nothing but sockets' worth.
+"""The client of a leased device; imports little of the standard library and nothing else.
 
-    session = Session.open(connection, cap_s=120.0)      # the runner: this claims the attempt
+    session = Session.open(connection, cap_s=120.0)      # the runner claims the attempt
     environment |= session.environment()                 # the user's program …
-    device = connect()                                   # … opens a lane on that session;
+    device = connect()                                   # … opens a lane on it;
                                                          # device[1] is the lease's second device
     result = device.op("sgemm", a, b, m=64, n=64, k=64)  # values and buffers
     session.give_back(); session.close()
 
-`Local()` has the interface of a device and no lease at all; `remote_gpu.client.aio` is the same for
+`Local()` has the interface of a device without a lease; `remote_gpu.client.aio` is the client for
 asyncio.
 """
 

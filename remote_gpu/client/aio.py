@@ -1,4 +1,4 @@
-"""The client for asyncio: the same devices, with calls to await.
+"""The client for asyncio: the same devices with awaitable calls.
 
     from remote_gpu.client import aio
 
@@ -6,12 +6,12 @@
         c = await devices.op("sgemm", a, b, m=64, n=64, k=64)
         await asyncio.gather(devices[0].run(graph, x=x), devices[1].run(graph, x=y))
 
-Every device has one thread, in which its blocking calls run in the order in which they were made.
-Not `loop.sock_*`: a round trip takes twice as long there, and TLS, shared memory and the proof
-would exist twice. A thread that waits, sends or receives holds no lock of the interpreter.
+Every device has one thread, which runs its blocking calls in order. `loop.sock_*` is not used: a
+round trip takes twice as long there, and TLS, shared memory and the proof would exist twice. A
+thread that waits, sends or receives does not hold the interpreter's lock.
 
-A call whose task is cancelled goes on in its thread: its result is dropped, and the device's next
-call waits for it. What must end at once is closed.
+A call whose task is cancelled continues in its thread: its result is dropped, and the device's next
+call waits for it. Close the device to end a call at once.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from remote_gpu.client.graph import Graph, GraphResult
 from remote_gpu.client.local import Local as BlockingLocal
 from remote_gpu.wire.connection import DeviceInfo
 from remote_gpu.wire.errors import Refusal, Refused
-from remote_gpu.wire.frames import BufferLike
+from remote_gpu.wire.frames import BufferLike, Out
 
 T = TypeVar("T")
 
 
 class Device:
-    """A device with its thread; the same calls as `remote_gpu.client.Device`, to be awaited."""
+    """A device with its thread; the calls of `remote_gpu.client.Device`, awaitable."""
 
     def __init__(self, opened: Callable[[], blocking.Device], info: DeviceInfo) -> None:
-        """`opened` gives the blocking device; called in the thread, at each use."""
+        """`opened` returns the blocking device; called in the thread, at each use."""
         self.info = info
         self._opened = opened
         self._closed = False
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="device")
 
     async def do(self, work: Callable[[blocking.Device], T]) -> T:
-        """Anything with the blocking device, in its thread: `device.do(lambda d: Operations(d))`.
+        """Run a function of the blocking device in its thread: `device.do(Operations)`.
 
         Raises what `work` raises, Refused(ENDED) once the device is closed.
         """
@@ -56,12 +56,7 @@ class Device:
         return await asyncio.get_running_loop().run_in_executor(self._thread, run)
 
     async def op(
-        self,
-        name: str,
-        /,
-        *buffers: BufferLike,
-        out: Sequence[BufferLike] | None = None,
-        **args: object,
+        self, name: str, /, *buffers: BufferLike, out: Out = None, **args: object
     ) -> blocking.OpResult:
         """See `remote_gpu.client.Device.op`."""
         given, targets = _blocking(buffers), None if out is None else _blocking(out)
@@ -93,7 +88,7 @@ class Device:
         return await self.do(lambda device: device.operations())
 
     async def close(self) -> None:
-        """End it; a call that runs there ends with the connection. Safe to repeat."""
+        """Close the device; a running call ends with the connection. Safe to repeat."""
         self._closed = True
         await asyncio.to_thread(self._close)
 
@@ -107,7 +102,7 @@ class Device:
         return work(self._opened())
 
     def stop(self) -> None:
-        """Wait for the thread, whose calls have ended; blocking."""
+        """Wait for the thread after its last call; blocking."""
         self._thread.shutdown()
 
     def _close(self) -> None:
@@ -116,11 +111,11 @@ class Device:
 
 
 class Buffer:
-    """Memory that stays on the device; an input of its calls."""
+    """Memory on the device that its calls take as an input."""
 
     def __init__(self, device: Device, buffer: blocking.DeviceBuffer) -> None:
         self._device = device
-        self.blocking = buffer  #: for work in the device's thread
+        self.blocking = buffer  #: for use in the device's thread
         self.size = buffer.size  #: bytes
 
     async def write(self, data: BufferLike, offset: int = 0) -> None:
@@ -139,19 +134,19 @@ class Buffer:
 
 
 class Devices(Device):
-    """All devices of a lease: `devices[1]` is the second, `devices.op(…)` asks the first."""
+    """All devices of a lease: `devices[1]` is the second, `devices.op(…)` calls the first."""
 
     def __init__(self, devices: BlockingDevices | BlockingLocal) -> None:
         super().__init__(lambda: devices[0], devices.info)
         self._devices = devices
         self._others: dict[int, Device] = {}
-        self.infos = devices.infos  #: what was lent
+        self.infos = devices.infos  #: of all devices of the lease
 
     def __len__(self) -> int:
         return len(self._devices)
 
     def __getitem__(self, index: int) -> Device:
-        """Its lane is opened by its first call. Raises IndexError."""
+        """A device, whose lane its first call opens. Raises IndexError."""
         number = range(len(self))[index]
         if number == 0:
             return self
@@ -178,5 +173,5 @@ async def connect(
 
 
 def local(**options: Any) -> Devices:
-    """This process's own CPU; takes what `remote_gpu.client.Local` takes, and raises the same."""
+    """The CPU of this process; arguments and errors as of `remote_gpu.client.Local`."""
     return Devices(BlockingLocal(**options))

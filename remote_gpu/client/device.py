@@ -1,4 +1,4 @@
-"""A device as a program uses it: named operations, buffers that stay there, pipelining."""
+"""A device for programs: named operations, resident buffers, pipelining."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import socket
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 from remote_gpu.client.graph import Graph, GraphResult, run_graph
 from remote_gpu.client.resources import Resource
@@ -23,6 +23,7 @@ from remote_gpu.wire.frames import (
     Header,
     Limits,
     Meta,
+    Out,
     flat_views,
     numbered,
     pack,
@@ -35,16 +36,16 @@ if TYPE_CHECKING:
     from remote_gpu.client.transport.segment import SharedMemory
 
 
-#: What a lane that is closed without a word tells its client.
-_CUT = "its worker died, or the lease is over"
+#: The cause of a lane that closes without an error frame.
+_CLOSED = "its worker died, or the lease is over"
 
 
 class OpResult(NamedTuple):
-    """What one operation gave back."""
+    """The result of one operation."""
 
     values: Meta  #: JSON values
     buffers: list[memoryview]  #: bytes; `numpy.frombuffer` fits
-    implementation: str  #: what ran: "numpy", "onnxruntime"
+    implementation: str  #: "numpy", "onnxruntime", …
 
 
 class DeviceBuffer:
@@ -57,16 +58,16 @@ class DeviceBuffer:
 
     @property
     def reference(self) -> dict[str, int]:
-        """In the place of an input: nothing is sent."""
+        """Its form in the list of inputs: no bytes are sent."""
         return {"buffer": self.handle}
 
     def write(self, data: BufferLike, offset: int = 0) -> None:
-        """Copy bytes in, received straight into the device's memory; or another buffer of the
-        device, or a resource, of which nothing is sent."""
+        """Copy `data` in: bytes, received straight into the device's memory, or another buffer of
+        the device or a resource, without sending bytes."""
         self._device.op("buffer.write", data, buffer=self.handle, offset=offset)
 
     def read(self, offset: int = 0, size: int | None = None, out: BufferLike = None) -> memoryview:
-        """Copy bytes out, into `out` when it is given."""
+        """Copy bytes out, to `out` if given."""
         count = self.size - offset if size is None else size
         result = self._device.op(
             "buffer.read",
@@ -78,67 +79,66 @@ class DeviceBuffer:
         return result.buffers[0]
 
     def free(self) -> None:
-        """Give the memory back; the handle must not be used again."""
+        """Free the memory; the handle must not be used again."""
         self._device.op("buffer.free", buffer=self.handle)
 
 
 class Device(Protocol):
-    """What `connect()` and `Local()` have in common."""
+    """The interface of the devices of `connect()` and `Local()`, with its calls by `op`."""
 
     info: DeviceInfo
 
-    def op(
-        self,
-        name: str,
-        /,
-        *buffers: BufferLike,
-        out: Sequence[BufferLike] | None = None,
-        **args: object,
-    ) -> OpResult:
+    def op(self, name: str, /, *buffers: BufferLike, out: Out = None, **args: object) -> OpResult:
         """Run a named operation and wait for its result.
 
         `buffers`: anything contiguous with the buffer protocol, a `DeviceBuffer`, or a registered
-        `Resource`. `implementation=` asks for one of several, by the first word of its name. `out`:
-        where the results go in place of new memory, one for each: writable memory here, or
-        `DeviceBuffer`s (all of them), and nothing comes back. Raises OpFailed when the operation
-        fails (the device stays usable), Refused when the lane or lease is gone.
+        `Resource`. `implementation=` selects one of several, by the first word of its name. `out`:
+        one target per result in place of new memory: writable memory here, or `DeviceBuffer`s
+        only, and then no bytes are returned. Raises OpFailed when the operation fails (the device
+        stays usable), Refused when the lane or lease has ended.
         """
         ...
 
     def run(self, graph: Graph, /, *, iterations: int = 1, **inputs: BufferLike) -> GraphResult:
         """Run a graph `iterations` times in one round trip, with its inputs by their names.
 
-        The first run on a device also sends the graph, and those contents its host does not hold.
-        Raises as `op` does; the message names the step that failed.
+        The first run on a device also sends the graph, and the contents that its host lacks.
+        Raises as `op` does; the message names the failed step.
         """
         ...
 
     def post(
         self, name: str, /, *buffers: BufferLike, out: Sequence[DeviceBuffer] = (), **args: object
     ) -> None:
-        """Run it without waiting. Its error, if any, is raised by the calls after it, up to and
-        including the next `sync`; results go to `out`, or are dropped."""
+        """Run an operation without waiting. Later calls, up to and including the next `sync`, raise
+        its error; results go to `out`, or are dropped."""
         ...
 
     def sync(self) -> None:
-        """Wait for all that was posted; raises its first error, and clears it."""
-        ...
+        """Wait for all posted operations; raises their first error, and clears it."""
+        self.op("sync")
 
     def buffer(self, size: int) -> DeviceBuffer:
         """Allocate `size` bytes on the device. Raises OpFailed(ENOMEM) over the quota."""
-        ...
+        return DeviceBuffer(self, self.op("buffer.new", size=size).values["buffer"], size)
 
     def operations(self) -> tuple[str, ...]:
-        """The names of the operations this device has."""
-        ...
+        """The names of this device's operations."""
+        return tuple(self.op("operations").values["operations"])
 
     def close(self) -> None:
-        """End the lane; buffers of it are freed. Safe to repeat."""
+        """End the lane and free its buffers. Safe to repeat."""
         ...
 
+    def __enter__(self) -> Self:
+        return self
 
-class Lane:
-    """A device through one connection; calls from several threads take turns."""
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Lane(Device):
+    """A device over one connection. Thread-safe; calls are serialised."""
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class Lane:
         self._call = 0
         self._bare: dict[tuple[str, int], bytearray] = {}  # frames of calls without arguments
         self._gone: Refused | None = None
-        self._graphs: set[str] = set()  # known at the other end
+        self._graphs: set[str] = set()  # already sent
         self._memory: SharedMemory | None = None
         self._may_share = isinstance(stream, socket.socket) and stream.family == socket.AF_UNIX
 
@@ -162,7 +162,7 @@ class Lane:
         """Open a lane to device number `index` of the lease. Raises Refused."""
         devices = access.devices
         if not 0 <= index < len(devices):
-            message = f"the lease has {len(devices)} devices; there is no number {index}"
+            message = f"no device {index}: the lease has {len(devices)}, numbered from 0"
             raise Refused(Refusal.PROTOCOL, message)
         host, info = devices[index]
         stream, channel, _ = open_connection(
@@ -174,20 +174,13 @@ class Lane:
             timeout_s=ANSWER_S,
             device=info.index,
         )
-        stream.settimeout(None)  # operations take as long as they take; the session watches
+        stream.settimeout(None)  # operations have no limit here; the session detects a loss
         if isinstance(stream, socket.socket) and stream.family != socket.AF_UNIX:
             channel = Channel(PromptSocket(stream), Limits())
         channel.limits = Limits()
         return cls(stream, channel, info)
 
-    def op(
-        self,
-        name: str,
-        /,
-        *buffers: BufferLike,
-        out: Sequence[BufferLike] | None = None,
-        **args: object,
-    ) -> OpResult:
+    def op(self, name: str, /, *buffers: BufferLike, out: Out = None, **args: object) -> OpResult:
         """See `Device.op`."""
         with self._lock:
             if self._gone is not None:
@@ -197,12 +190,10 @@ class Lane:
                 call = self._send(name, buffers, args, 0, kept)
                 received = self._channel.receive()
                 if received is None:
-                    raise WireError(_CUT)
+                    raise WireError(_CLOSED)
                 header, meta = received
                 if header.call != call:
-                    raise WireError(
-                        _last_words(meta) or f"answer to call {header.call}, not {call}"
-                    )
+                    raise WireError(_error_of(meta) or f"answer to call {header.call}, not {call}")
                 return self._result(header, meta, None if kept else out)
             except (OSError, WireError) as error:
                 raise self._lose(error) from None
@@ -223,18 +214,6 @@ class Lane:
             except (OSError, WireError) as error:
                 raise self._lose(error) from None
 
-    def sync(self) -> None:
-        """See `Device.sync`."""
-        self.op("sync")
-
-    def buffer(self, size: int) -> DeviceBuffer:
-        """See `Device.buffer`."""
-        return DeviceBuffer(self, self.op("buffer.new", size=size).values["buffer"], size)
-
-    def operations(self) -> tuple[str, ...]:
-        """See `Device.operations`."""
-        return tuple(self.op("operations").values["operations"])
-
     def close(self) -> None:
         """See `Device.close`."""
         self._gone = self._gone or Refused(Refusal.ENDED, "the device was closed")
@@ -243,12 +222,6 @@ class Lane:
         self._stream.close()
         if self._memory is not None:
             self._memory.close()
-
-    def __enter__(self) -> Lane:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _send(
         self,
@@ -289,16 +262,16 @@ class Lane:
         return self._call
 
     def _share(self) -> None:
-        """Once, when payloads prove to be large: from now on they go through memory."""
+        """Set up shared memory for large payloads, once, when the first one occurs."""
         from remote_gpu.client.transport.segment import SharedMemory
 
         self._may_share = False
-        assert isinstance(self._stream, socket.socket), "only these may share"
-        with contextlib.suppress(WireError):  # the worker has none to give
+        assert isinstance(self._stream, socket.socket), "only Unix sockets share memory"
+        with contextlib.suppress(WireError):  # the worker offers none
             self._memory = SharedMemory(self._stream, self._call)
             self._channel.segment = self._memory.segment
 
-    def _result(self, header: Header, meta: Meta, out: Sequence[BufferLike] | None) -> OpResult:
+    def _result(self, header: Header, meta: Meta, out: Out) -> OpResult:
         if len(meta) == 1 and "ran" in meta and out is None and not header.payload_bytes:
             return OpResult({}, [], str(meta["ran"]))
         if isinstance(error := meta.get("error"), dict):
@@ -309,9 +282,7 @@ class Lane:
         values = meta.get("ok")
         return OpResult(values if isinstance(values, dict) else {}, views, str(meta.get("ran", "")))
 
-    def _receive_results(
-        self, header: Header, meta: Meta, out: Sequence[BufferLike] | None
-    ) -> list[memoryview]:
+    def _receive_results(self, header: Header, meta: Meta, out: Out) -> list[memoryview]:
         sizes = parse_sizes(meta, "out", header.payload_bytes, self._channel.limits)
         try:
             views = new_views(sizes) if out is None else fitting(out, sizes)
@@ -324,44 +295,44 @@ class Lane:
         return views
 
     def _lose(self, error: Exception) -> Refused:
-        """A broken connection is final: this and all later calls raise what is returned."""
-        why = self._heard_last() or _CUT if isinstance(error, ConnectionError) else error
-        lost = Refused(Refusal.ENDED, f"the lane to {self.info.model} ended: {why}")
+        """Close a broken connection; this and all later calls raise the returned error."""
+        cause = self._last_error() or _CLOSED if isinstance(error, ConnectionError) else error
+        lost = Refused(Refusal.ENDED, f"the lane to {self.info.model} ended: {cause}")
         self._gone = self._gone or lost
         self._stream.close()
         return self._gone
 
-    def _heard_last(self) -> str:
-        """What the worker said before it closed the connection, if it is still to be read."""
+    def _last_error(self) -> str:
+        """The worker's last error frame, if it is still to be read."""
         with contextlib.suppress(OSError, WireError):
             if (received := self._channel.receive()) is not None:
-                return _last_words(received[1])
+                return _error_of(received[1])
         return ""
 
 
-def kept_in(out: Sequence[BufferLike] | None) -> list[int]:
-    """The buffers of the device that are to hold the results; none: results come here."""
+def kept_in(out: Out) -> list[int]:
+    """The handles of device buffers for the results; empty if the results are returned."""
     kept = [target.handle for target in out or () if isinstance(target, DeviceBuffer)]
     if kept and len(kept) != len(out or ()):
-        raise ValueError("`out` is memory here or buffers of the device, not both")
+        raise ValueError("`out` must be either memory here or device buffers, not both")
     return kept
 
 
 def new_views(sizes: Sequence[int]) -> list[memoryview]:
-    """Memory for results."""
+    """New memory for results of these sizes."""
     return [memoryview(bytearray(size)) for size in sizes]
 
 
 def fitting(out: Sequence[BufferLike], sizes: Sequence[int]) -> list[memoryview]:
-    """Views of the caller's buffers cut to the sizes of the results. Raises ValueError."""
+    """The beginnings of the caller's buffers, as long as the results. Raises ValueError."""
     views = flat_views(out)
     enough = [not v.readonly and v.nbytes >= s for v, s in zip(views, sizes, strict=False)]
     if len(views) != len(sizes) or not all(enough):
-        raise ValueError(f"results of {sizes} bytes do not fit the buffers given in `out`")
+        raise ValueError(f"results of {sizes} bytes do not fit the buffers of `out`")
     return [view[:size] for view, size in zip(views, sizes, strict=True)]
 
 
-def _last_words(meta: Meta) -> str:
-    """Why a worker gives a lane up: said of no call."""
+def _error_of(meta: Meta) -> str:
+    """The text of an error frame; "" for any other."""
     error = meta.get("error")
     return f"{error.get('code')}: {error.get('message')}" if isinstance(error, dict) else ""

@@ -1,4 +1,4 @@
-"""All devices of a lease, as a sequence that is its first device where it is used like one."""
+"""All devices of a lease: a sequence that also acts as its first device."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import overload
 
-from remote_gpu.client.device import DeviceBuffer, Lane, OpResult
+from remote_gpu.client.device import Device, DeviceBuffer, Lane, OpResult
 from remote_gpu.client.graph import Graph, GraphResult
 from remote_gpu.wire.connection import Access, DeviceInfo
-from remote_gpu.wire.frames import BufferLike
+from remote_gpu.wire.frames import BufferLike, Out
 
 
-class Devices(Sequence[Lane]):
-    """`devices[1]` is the lease's second device; `devices.op(…)` asks the first. Thread-safe.
+class Devices(Sequence[Lane], Device):
+    """`devices[1]` is the lease's second device; `devices.op(…)` calls the first. Thread-safe.
 
-    Each device is a lane of its own, opened when it is first used: what runs on one does not wait
-    for another.
+    Each device has its own lane, opened on first use: their calls do not wait for each other.
     """
 
     def __init__(self, access: Access, on_close: Callable[[], None] | None = None) -> None:
@@ -38,7 +37,7 @@ class Devices(Sequence[Lane]):
     def __getitem__(self, index: slice) -> Sequence[Lane]: ...
 
     def __getitem__(self, index: int | slice) -> Lane | Sequence[Lane]:
-        """Raises IndexError, and Refused when its lane cannot be opened."""
+        """One device or several. Raises IndexError, and Refused when a lane cannot be opened."""
         if isinstance(index, slice):
             return [self[number] for number in range(len(self))[index]]
         number = range(len(self))[index]
@@ -49,17 +48,10 @@ class Devices(Sequence[Lane]):
 
     @property
     def infos(self) -> tuple[DeviceInfo, ...]:
-        """What was lent, without opening anything."""
+        """The devices of the lease, without opening lanes."""
         return tuple(info for _, info in self._access.devices)
 
-    def op(
-        self,
-        name: str,
-        /,
-        *buffers: BufferLike,
-        out: Sequence[BufferLike] | None = None,
-        **args: object,
-    ) -> OpResult:
+    def op(self, name: str, /, *buffers: BufferLike, out: Out = None, **args: object) -> OpResult:
         """See `Device.op`."""
         return self._first.op(name, *buffers, out=out, **args)
 
@@ -73,18 +65,6 @@ class Devices(Sequence[Lane]):
         """See `Device.post`."""
         self._first.post(name, *buffers, out=out, **args)
 
-    def sync(self) -> None:
-        """See `Device.sync`."""
-        self._first.sync()
-
-    def buffer(self, size: int) -> DeviceBuffer:
-        """See `Device.buffer`."""
-        return self._first.buffer(size)
-
-    def operations(self) -> tuple[str, ...]:
-        """See `Device.operations`."""
-        return self._first.operations()
-
     def close(self) -> None:
         """End all lanes, and the session if `connect` opened it. Safe to repeat."""
         with self._lock:
@@ -94,9 +74,3 @@ class Devices(Sequence[Lane]):
         if self._on_close is not None:
             on_close, self._on_close = self._on_close, None
             on_close()
-
-    def __enter__(self) -> Devices:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

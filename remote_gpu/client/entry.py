@@ -1,4 +1,4 @@
-"""`connect()`: from the environment to the devices of a lease."""
+"""`connect()`: the devices of the lease that the environment names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from remote_gpu.client.uncaught import end_in_own_line
 from remote_gpu.wire.connection import CONNECTION_VARIABLE, SESSION_VARIABLE, parse_access
 from remote_gpu.wire.errors import Refusal, Refused, WireError
 
-#: Without a runner nobody says how long the work may take: Lambda's longest function, plus 30 s.
+#: Without a runner: the longest run of a Lambda function, plus 30 s.
 DEFAULT_CAP_S = 930.0
 
 
@@ -19,9 +19,9 @@ def connect(environ: Mapping[str, str] | None = None, *, cap_s: float = DEFAULT_
     """The devices of the lease that the environment names; used as one, they are the first.
 
     With a runner (`ORCHGPU_SESSION`) their lanes are on the runner's session. Without one
-    (`ORCHGPU_CONNECTION`) it opens the session itself, capped at `cap_s`, and closing the devices
-    closes it. An error of a device that nobody catches is printed down to the program's own line.
-    Raises Refused: NOT_INSTALLED when the environment names no lease.
+    (`ORCHGPU_CONNECTION`) this opens a session of at most `cap_s` seconds, which closing the
+    devices ends. The traceback of an uncaught device error ends at the program's own line. Raises
+    Refused: NOT_INSTALLED when the environment names no lease.
     """
     end_in_own_line()
     variables = os.environ if environ is None else environ
@@ -39,6 +39,6 @@ def connect(environ: Mapping[str, str] | None = None, *, cap_s: float = DEFAULT_
             raise
     raise Refused(
         Refusal.NOT_INSTALLED,
-        f"neither {SESSION_VARIABLE} nor {CONNECTION_VARIABLE} is set: no device was lent to this"
-        " program; Local() runs the same operations on its own CPU",
+        f"neither {SESSION_VARIABLE} nor {CONNECTION_VARIABLE} is set: this program has no lease;"
+        " Local() runs the same operations on its own CPU",
     )

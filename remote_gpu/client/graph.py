@@ -1,4 +1,4 @@
-"""Build a graph of kernels and operations, and run it on a device in one round trip.
+"""Graphs of kernels and operations, which run on a device in one round trip.
 
     graph = Graph(SOURCE)                              # OpenCL C, the portable subset
     x, y = graph.input("x", 4 * n), graph.output("y", 4 * n)
@@ -6,8 +6,8 @@
     graph.launch("scale", (n,), (64,), y, x, weights, graph.scalar("float", 2.0))
     result = device.run(graph, x=values)               # → result["y"]
 
-Nothing is sent while a graph is built. A device is told of it at its first run there, and is sent
-only those contents that its host does not hold yet.
+Nothing is sent while a graph is built. The first run on a device sends the graph, and the contents
+that its host lacks.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from remote_gpu.wire.errors import OpCode, OpFailed
-from remote_gpu.wire.frames import BufferLike, Meta, flat_views
+from remote_gpu.wire.frames import BufferLike, Meta, Out, flat_views
 from remote_gpu.wire.graphs import (
     Argument,
     Buffer,
@@ -31,16 +31,16 @@ from remote_gpu.wire.graphs import (
 
 
 class GraphBuffer(str):
-    """The name of a buffer in its graph; what steps take."""
+    """The name of a buffer in its graph, an argument of steps."""
 
     __slots__ = ()
 
 
 class Graph:
-    """Steps in the order in which they were added. Not to be changed once it has run."""
+    """Steps in the order of their addition. Must not change once it has run."""
 
     def __init__(self, source: str = "") -> None:
-        """`source`: OpenCL C with every kernel of the graph; none for operations alone."""
+        """`source`: OpenCL C with every kernel of the graph; "" for operations alone."""
         self._source = source.encode()
         self._buffers: list[Buffer] = []
         self._steps: list[Launch | Call] = []
@@ -50,23 +50,23 @@ class Graph:
             self._contents[content_id(self._source)] = self._source
 
     def input(self, name: str, size: int) -> GraphBuffer:
-        """`size` bytes that come with every run."""
+        """`size` bytes that every run sends."""
         return self._buffer(name, Role.INPUT, size)
 
     def output(self, name: str, size: int) -> GraphBuffer:
-        """`size` bytes that go back with every run."""
+        """`size` bytes that every run returns."""
         return self._buffer(name, Role.OUTPUT, size)
 
     def inout(self, name: str, size: int) -> GraphBuffer:
-        """`size` bytes that come with a run, are changed and go back."""
+        """`size` bytes that a run sends, changes and returns."""
         return self._buffer(name, Role.INOUT, size)
 
     def temporary(self, name: str, size: int) -> GraphBuffer:
-        """`size` bytes that never leave the device."""
+        """`size` bytes that stay on the device."""
         return self._buffer(name, Role.TEMPORARY, size)
 
     def constant(self, name: str, data: BufferLike) -> GraphBuffer:
-        """Bytes that stay on the host, found by their hash by later runs and later jobs."""
+        """Bytes that the host keeps under their hash, for later runs and later jobs."""
         view = flat_views([data])[0]
         content = content_id(view)
         self._contents[content] = view
@@ -89,17 +89,17 @@ class Graph:
         local_size: Sequence[int],
         *arguments: Argument | int | float,
     ) -> None:
-        """One kernel. A bare whole number is an `int`, a bare fraction a `float`."""
+        """Add a kernel launch. A bare Python int is an `int`, a bare Python float a `float`."""
         typed = tuple(_typed(argument) for argument in arguments)
         self._add(Launch(kernel, tuple(global_size), tuple(local_size), typed))
 
     def op(self, name: str, /, *inputs: str, out: Sequence[str] = (), **args: object) -> None:
-        """One trusted operation; its results go to the buffers named in `out`."""
+        """Add a trusted operation; its results go to the buffers in `out`."""
         self._add(Call(name, args, inputs, tuple(out)))
 
     @property
     def spec(self) -> Spec:
-        """What is sent. Raises OpFailed(EINVAL) for a graph that no device could run."""
+        """The graph as it is sent. Raises OpFailed(EINVAL) for one that is not valid."""
         if self._spec is None:
             source = content_id(self._source) if self._source else ""
             built = Spec(source, tuple(self._buffers), tuple(self._steps))
@@ -126,20 +126,20 @@ def payload_of(spec: Spec, inputs: Mapping[str, object]) -> list[memoryview]:
     names = {buffer.name for buffer in wanted}
     if names != inputs.keys():
         have, need = ", ".join(sorted(inputs)) or "none", ", ".join(sorted(names)) or "none"
-        raise OpFailed(OpCode.EINVAL, f"this graph takes the inputs {need}; given: {have}")
+        raise OpFailed(OpCode.EINVAL, f"this graph takes the inputs {need}, not {have}")
     views = flat_views([inputs[buffer.name] for buffer in wanted])
     for buffer, view in zip(wanted, views, strict=True):
         if view.nbytes != buffer.size:
-            message = f"input {buffer.name!r} has {view.nbytes} bytes in place of {buffer.size}"
+            message = f"input {buffer.name!r} has {view.nbytes} bytes, not {buffer.size}"
             raise OpFailed(OpCode.EINVAL, message)
     return views
 
 
 class GraphResult(NamedTuple):
-    """What one run of a graph gave back."""
+    """The result of one run of a graph."""
 
     outputs: dict[str, memoryview]  #: bytes by the names of output and inout buffers
-    implementation: str  #: where kernels ran: "opencl: PoCL 3.1 …"; "" for operations alone
+    implementation: str  #: of the kernels: "opencl: PoCL 3.1 …"; "" for operations alone
 
     def __getitem__(self, name: Any) -> Any:
         """`result["y"]`: the bytes of one output."""
@@ -147,16 +147,9 @@ class GraphResult(NamedTuple):
 
 
 class Operating(Protocol):
-    """What of a device a run needs."""
+    """The part of a device that graphs and sessions of operations need."""
 
-    def op(
-        self,
-        name: str,
-        /,
-        *buffers: BufferLike,
-        out: Sequence[BufferLike] | None = None,
-        **args: object,
-    ) -> Any: ...
+    def op(self, name: str, /, *buffers: BufferLike, out: Out = None, **args: object) -> Any: ...
 
 
 def run_graph(
@@ -166,7 +159,7 @@ def run_graph(
     iterations: int,
     inputs: Mapping[str, object],
 ) -> GraphResult:
-    """One run; `known` holds the graphs that this lane has, and gets this one."""
+    """Run a graph once; `known`: ids of the graphs that the lane has, to which this is added."""
     spec, payload = graph.spec, payload_of(graph.spec, inputs)
     if spec.id not in known:
         _send(device, graph)
@@ -175,14 +168,14 @@ def run_graph(
         ran = device.op("graph.run", *payload, graph=spec.id, iterations=iterations)
     except OpFailed as error:
         if error.code != OpCode.ENOENT or not _send(device, graph):
-            raise  # it was there
+            raise  # the lane had it
         ran = device.op("graph.run", *payload, graph=spec.id, iterations=iterations)
     names = [buffer.name for buffer in spec.with_role(Role.OUTPUT, Role.INOUT)]
     return GraphResult(dict(zip(names, ran.buffers, strict=True)), ran.implementation)
 
 
 def _send(device: Operating, graph: Graph) -> bool:
-    """What the host does not hold yet, then the graph; False when its lane had it already."""
+    """Send the missing contents, then the graph; False when the lane had it already."""
     meta = graph.spec.to_meta()
     put = device.op("graph.put", graph=meta).values
     for content in put["missing"]:
@@ -190,7 +183,7 @@ def _send(device: Operating, graph: Graph) -> bool:
     if put["missing"]:
         put = device.op("graph.put", graph=meta).values
         if put["missing"]:
-            raise OpFailed(OpCode.EIO, "the host lost contents that it was just sent")
+            raise OpFailed(OpCode.EIO, "the host lost contents just after they were sent")
     return bool(put["new"])
 
 

@@ -1,7 +1,7 @@
-"""`Local()`: the same operations in this very process, for a function without a lease.
+"""`Local()`: the same operations in this process, for a function without a lease.
 
-The implementations live in `remote_gpu.worker` with its libraries, which function packages leave
-out. They are looked up when a `Local` is made, so the client itself stays standard library only.
+The implementations in `remote_gpu.worker` are imported when a `Local` is made: function packages
+do not have them, and the client itself needs the standard library only.
 """
 
 from __future__ import annotations
@@ -11,32 +11,32 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
-from remote_gpu.client.device import DeviceBuffer, OpResult, fitting, kept_in, new_views
+from remote_gpu.client.device import Device, DeviceBuffer, OpResult, fitting, kept_in, new_views
 from remote_gpu.client.graph import Graph, GraphResult, run_graph
 from remote_gpu.client.resources import Resource
 from remote_gpu.client.uncaught import end_in_own_line
 from remote_gpu.wire.connection import DeviceInfo
 from remote_gpu.wire.errors import OpFailed, Refusal, Refused
-from remote_gpu.wire.frames import HEADER_BYTES, BufferLike, Meta, flat_views, pack, parse_meta
+from remote_gpu.wire.frames import HEADER_BYTES, BufferLike, Meta, Out, flat_views, pack, parse_meta
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-class Local(Sequence["Local"]):
-    """A device that is this process's own CPU; no quota, no isolation. See `Device`.
+class Local(Sequence["Local"], Device):
+    """The CPU of this process as a device, without quota and isolation. See `Device`.
 
-    A sequence of one, as `Devices` are one of many; calls from several threads take turns.
+    A sequence of one device, like `Devices`. Thread-safe; calls are serialised.
     """
 
     def __init__(self, data: Mapping[str, Path | str] | None = None) -> None:
-        """`data`: what `gpud --data NAME=PATH` would name. Raises Refused(NOT_INSTALLED) where
-        the operations' package is not present."""
+        """`data`: as of `gpud --data NAME=PATH`. Raises Refused(NOT_INSTALLED) without the package
+        of the operations."""
         end_in_own_line()
         try:
             module = importlib.import_module("remote_gpu.worker.lane")
         except ImportError as error:
-            message = f"no operations in this installation: {error}"
+            message = f"this installation has no operations: {error}"
             raise Refused(Refusal.NOT_INSTALLED, message) from None
         self._runner = module.local_runner(data or {})
         self._lock = threading.Lock()
@@ -55,7 +55,7 @@ class Local(Sequence["Local"]):
     def __getitem__(self, index: slice) -> Sequence[Local]: ...
 
     def __getitem__(self, index: int | slice) -> Local | Sequence[Local]:
-        """Itself. Raises IndexError for any other device."""
+        """This device. Raises IndexError for any other index."""
         return (self,)[index]
 
     @property
@@ -63,14 +63,7 @@ class Local(Sequence["Local"]):
         """See `Devices.infos`."""
         return (self.info,)
 
-    def op(
-        self,
-        name: str,
-        /,
-        *buffers: BufferLike,
-        out: Sequence[BufferLike] | None = None,
-        **args: object,
-    ) -> OpResult:
+    def op(self, name: str, /, *buffers: BufferLike, out: Out = None, **args: object) -> OpResult:
         """See `Device.op`."""
         with self._lock:
             if self._closed:
@@ -90,33 +83,13 @@ class Local(Sequence["Local"]):
         except OpFailed as error:
             self._sticky = self._sticky or error
 
-    def sync(self) -> None:
-        """See `Device.sync`."""
-        self.op("sync")
-
-    def buffer(self, size: int) -> DeviceBuffer:
-        """See `Device.buffer`."""
-        return DeviceBuffer(self, self.op("buffer.new", size=size).values["buffer"], size)
-
-    def operations(self) -> tuple[str, ...]:
-        """See `Device.operations`."""
-        return tuple(self.op("operations").values["operations"])
-
     def close(self) -> None:
         """See `Device.close`."""
         with self._lock:
             self._closed = True
             self._runner.close()
 
-    def __enter__(self) -> Local:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _op(
-        self, name: str, buffers: Sequence[BufferLike], out: Sequence[BufferLike] | None, args: Meta
-    ) -> OpResult:
+    def _op(self, name: str, buffers: Sequence[BufferLike], out: Out, args: Meta) -> OpResult:
         kept, inputs, args = kept_in(out), [_input(buffer) for buffer in buffers], _as_sent(args)
         sticky = self._sticky
         if name == "sync":
@@ -130,12 +103,12 @@ class Local(Sequence["Local"]):
         sizes = [view.nbytes for view in results]
         views = new_views(sizes) if out is None else fitting(out, sizes)
         for target, view in zip(views, results, strict=True):
-            target[:] = view  # inputs may be among them
+            target[:] = view  # copied: a result may be an input
         return OpResult(_as_sent(values), views, implementation)
 
 
 def _as_sent(values: Meta) -> Meta:
-    """As the other side of a wire would see them. Raises as sending does."""
+    """The values after encoding and decoding. Raises as sending does."""
     return parse_meta(pack(values)[HEADER_BYTES:]) if values else {}
 
 

@@ -1,6 +1,6 @@
-"""From the reply of classic `ssgm -alloc` to a connection for our own plane.
+"""A connection of the built-in data plane from the reply of classic `ssgm -alloc`.
 
-The ports in it stand for the secret of a lease: whoever may connect is the lease's holder.
+The lease's port replaces its secret: anybody who can connect to it is the holder of the lease.
 """
 
 from __future__ import annotations
@@ -15,25 +15,28 @@ _DEVICE = re.compile(r"(?P<host>.+)@(?P<port>[0-9]{1,5}):(?P<index>[0-9]{1,4})")
 
 
 def connection_of(reply: str) -> Meta:
-    """What `Session.open` and, as JSON in `ORCHGPU_CONNECTION`, `connect` take.
+    """The argument of `Session.open` and, as JSON in `ORCHGPU_CONNECTION`, of `connect`.
 
-    Kinds, models and memory are not told by the reply. Raises Refused(PROTOCOL) for one without a
-    lease.
+    The reply has no kinds, models and memory. Raises Refused: NOT_INSTALLED for one without a
+    lease, PROTOCOL for one that is malformed.
     """
     fields = dict(field.split("=", 1) for field in reply.strip().split(";") if "=" in field)
     devices: dict[str, list[Meta]] = {}
-    for number in range(int(fields.get("RCUDA_DEVICE_COUNT", "0"))):
+    count = fields.get("RCUDA_DEVICE_COUNT", "0")
+    if not count.isascii() or not count.isdigit():
+        raise Refused(Refusal.PROTOCOL, f"RCUDA_DEVICE_COUNT is {count[:40]!r}, not an integer")
+    for number in range(int(count)):
         found = _DEVICE.fullmatch(fields.get(f"RCUDA_DEVICE_{number}", ""))
         if found is None:
-            raise Refused(Refusal.PROTOCOL, f"the reply does not say where device {number} is")
+            raise Refused(Refusal.PROTOCOL, f"RCUDA_DEVICE_{number} is missing or malformed")
         device = {"index": int(found["index"]), "kind": "", "model": "", "memory_mib": 0}
         devices.setdefault(f"{found['host']}:{found['port']}", []).append(device)
     lease = fields.get("JOB", "")
     if fields.get("SSGM_ERROR") != "0" or not lease or not devices:
-        raise Refused(Refusal.NOT_INSTALLED, f"no device was lent: {reply.strip()[:200]}")
+        raise Refused(Refusal.NOT_INSTALLED, f"the reply grants no lease: {reply.strip()[:200]}")
     secret = port_key(lease).hex()
     hosts = [
-        {"host": place, "gateway": place, "secret": secret, "devices": told}
-        for place, told in devices.items()
+        {"host": place, "gateway": place, "secret": secret, "devices": found}
+        for place, found in devices.items()
     ]
     return {"middleware": "builtin", "lease": lease, "fence": 0, "hosts": hosts}

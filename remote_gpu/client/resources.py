@@ -1,14 +1,13 @@
-"""Sessions of operations and what they register: models, data, sources of kernels.
+"""Sessions of operations and the resources that they register: models, data, kernel sources.
 
     with Operations(device, hints=("opencl",)) as operations:
         model = operations.resource("model", "s3://bucket/model.onnx", fetch=from_s3)
         result = operations.run("image_classification", image, model=model)
 
-A resource is read where the function runs, never by the host: bytes are taken as they are, a path
-is read, an http(s) address (a presigned one, of S3) is fetched, and `s3://bucket/key` is handed to
-the caller's `fetch`, because credentials are the function's and stay there. Its host is sent it
-once per tenant, by its hash, and loads it once per lease; it is freed with the last session that
-registered it.
+The function reads a resource, never the host: from bytes, a path, an http(s) address (such as a
+presigned one of S3), or `s3://bucket/key` by the caller's `fetch`, because credentials stay in the
+function. It is sent once per tenant and host, by its hash, and loaded once per lease; it is freed
+with the last session that registered it.
 """
 
 from __future__ import annotations
@@ -17,79 +16,65 @@ import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
+from remote_gpu.client.graph import Operating
 from remote_gpu.wire.errors import OpCode, OpFailed, Refused
-from remote_gpu.wire.frames import BufferLike, Meta, flat_views
+from remote_gpu.wire.frames import BufferLike, Meta, Out, flat_views
 from remote_gpu.wire.graphs import content_id
 
-#: Where a resource comes from: bytes, a path, `https://…`, or `s3://bucket/key`.
+#: The source of a resource: bytes, a path, `https://…`, or `s3://bucket/key`.
 Source: TypeAlias = Any
 #: Bucket and key → the object's bytes. With boto3, which Lambda's Python has:
 #: `lambda bucket, key: boto3.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read()`.
 Fetch: TypeAlias = "Callable[[str, str], bytes]"
 
-#: Larger models belong to the host's own data (`gpud --data`).
+#: Larger models should be host data (`gpud --data`).
 RESOURCE_BYTES_MAX = 1 << 31
 _FETCH_S = 60.0  #: silence of a server, not the whole transfer
 
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """Registered in a session; an argument or an input of its operations."""
+    """A content registered in a session: an argument or input of its operations."""
 
-    content: str  #: `sha256:<hex>` of its bytes: what the wire and the host call it
+    content: str  #: `sha256:<hex>` of its bytes: its name on the wire and on the host
     type: str  #: model, data or program
     size: int  #: bytes
 
     @property
     def reference(self) -> dict[str, str]:
-        """In the place of an input: nothing is sent again."""
+        """Its form in the list of inputs: no bytes are sent again."""
         return {"content": self.content}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationInfo:
-    """One implementation of an operation, as its device describes it."""
+    """The description of one implementation of an operation."""
 
     name: str
     version: int
-    implementation: str  #: its first word is what `implementation=` takes
+    implementation: str  #: its first word is the value of `implementation=`
     kinds: tuple[str, ...]
     arguments: tuple[Meta, ...]  #: name, rule, meaning, and default unless required
     inputs: tuple[dict[str, str], ...]  #: name, dtype, shape, meaning
     outputs: tuple[dict[str, str], ...]
-    values: str  #: what JSON values come back, in words
+    values: str  #: the JSON values of a result, in words
     limits: dict[str, int]  #: inputs_min, inputs_max, input_bytes_max
 
     @property
     def id(self) -> str:
-        """How callers name this implementation."""
+        """The name of this implementation for callers."""
         return self.implementation.partition(" ")[0]
 
 
-class Runs(Protocol):
-    """The part of a device that a session needs."""
-
-    def op(
-        self,
-        name: str,
-        /,
-        *buffers: BufferLike,
-        out: Sequence[BufferLike] | None = None,
-        **args: object,
-    ) -> Any:
-        """See `Device.op`."""
-        ...
-
-
 class Operations:
-    """A session of operations on one device; the lane may have several. Not thread-safe."""
+    """A session of operations on one device. A lane may have several. Not thread-safe."""
 
-    def __init__(self, device: Runs, *, hints: Sequence[str] = ()) -> None:
+    def __init__(self, device: Operating, *, hints: Sequence[str] = ()) -> None:
         """`hints`: implementations to prefer over the device's own order, best first, by their
-        names (`opencl-tiled`) or the beginning of them (`opencl`). One that the device lacks is
-        passed over; a call's own `implementation=` is a demand.
+        names (`opencl-blocked`) or the beginning of them (`opencl`). A hint that the device lacks
+        is skipped; a call's own `implementation=` is mandatory.
         """
         self._device = device
         self._hints = tuple(hints)
@@ -105,20 +90,13 @@ class Operations:
         return self._id
 
     def describe(self) -> tuple[OperationInfo, ...]:
-        """Every implementation that the device has, by name, best first."""
+        """All implementations of the device, by name, best first."""
         if self._known is None:
             described = self._device.op("operations.describe").values["operations"]
-            self._known = tuple(_info(one) for one in described)
+            self._known = tuple(_info(meta) for meta in described)
         return self._known
 
-    def run(
-        self,
-        name: str,
-        /,
-        *buffers: BufferLike,
-        out: Sequence[BufferLike] | None = None,
-        **args: object,
-    ) -> Any:
+    def run(self, name: str, /, *buffers: BufferLike, out: Out = None, **args: object) -> Any:
         """Run an operation and wait: `Device.op` with resources and hints. Raises as that does."""
         self.id  # noqa: B018 - a closed session runs nothing
         if self._hints and "implementation" not in args:
@@ -129,15 +107,15 @@ class Operations:
         return self._device.op(name, *buffers, out=out, **named)
 
     def generic(self, call: Sequence[object], results: int | None = None) -> list[memoryview]:
-        """One operation as a list, like vAccel's `genop`: its name, its arguments in their declared
+        """An operation as a list, like vAccel's `genop`: its name, its arguments in their declared
         order, its buffers.
 
-        What has the buffer protocol, and is no string, is a buffer. `results`: how many buffers
-        must come back. Raises OpFailed: ENOTSUP for an unknown name, EINVAL for too many arguments
+        An item with the buffer protocol is a buffer. `results`: the required number of result
+        buffers. Raises OpFailed: ENOTSUP for an unknown name, EINVAL for too many arguments
         or another number of results; and as `run` does.
         """
         if not call or not isinstance(call[0], str):
-            raise OpFailed(OpCode.EINVAL, "a generic call begins with the operation's name")
+            raise OpFailed(OpCode.EINVAL, "a generic call must begin with the operation's name")
         found = next((info for info in self.describe() if info.name == call[0]), None)
         if found is None:
             raise OpFailed(OpCode.ENOTSUP, f"this device has no operation {call[0]!r}")
@@ -145,11 +123,11 @@ class Operations:
         given = [item for item in call[1:] if not _is_buffer(item)]
         if len(given) > len(found.arguments):
             names = ", ".join(argument["name"] for argument in found.arguments) or "no arguments"
-            raise OpFailed(OpCode.EINVAL, f"{call[0]} takes {names}; {len(given)} were given")
+            raise OpFailed(OpCode.EINVAL, f"{call[0]} takes {names}, not {len(given)} arguments")
         args: Meta = {a["name"]: v for a, v in zip(found.arguments, given, strict=False)}
         back: list[memoryview] = self.run(call[0], *buffers, **args).buffers
         if results is not None and len(back) != results:
-            raise OpFailed(OpCode.EINVAL, f"{call[0]} gave {len(back)} buffers, not {results}")
+            raise OpFailed(OpCode.EINVAL, f"{call[0]} returned {len(back)} buffers, not {results}")
         return back
 
     def resource(self, type_: str, source: Source, *, fetch: Fetch | None = None) -> Resource:
@@ -168,7 +146,7 @@ class Operations:
         return resource
 
     def release(self, resource: Resource) -> None:
-        """One reference less; the last one of the lease frees it. Raises OpFailed(ENOENT)."""
+        """Drop one reference; the lease's last one frees the resource. Raises OpFailed(ENOENT)."""
         self._device.op("resource.release", session=self.id, content=resource.content)
 
     def close(self) -> None:
@@ -185,7 +163,7 @@ class Operations:
         self.close()
 
     def _preference(self, name: str) -> str:
-        """The implementation that the hints choose; "" for the device's own choice."""
+        """The implementation that the hints select; "" for the device's default."""
         if name not in self._preferred:
             there = [info.id for info in self.describe() if info.name == name]
             chosen = (one for hint in self._hints for one in there if _matches(one, hint))
@@ -207,7 +185,7 @@ def read_source(source: Source, fetch: Fetch | None = None) -> memoryview:
     except OSError as error:
         raise OpFailed(OpCode.ENOENT, f"{source} cannot be read: {error}") from None
     if not data.nbytes:
-        raise OpFailed(OpCode.EINVAL, "a resource has at least one byte")
+        raise OpFailed(OpCode.EINVAL, "the resource is empty; it must have at least one byte")
     if data.nbytes > RESOURCE_BYTES_MAX:
         message = f"{data.nbytes} bytes; a resource has at most {RESOURCE_BYTES_MAX}"
         raise OpFailed(OpCode.E2BIG, message)
@@ -215,8 +193,8 @@ def read_source(source: Source, fetch: Fetch | None = None) -> memoryview:
 
 
 def _from_file(path: str) -> memoryview:
-    """Mapped, not read: it is hashed and sent without a copy."""
-    import mmap  # only who sends files pays for it
+    """Map a file, which is hashed and sent without a copy."""
+    import mmap  # slow to import; only for files
 
     with open(path, "rb") as file:  # noqa: PTH123 - pathlib costs a function's start 5 ms
         file.seek(0, 2)
@@ -226,7 +204,7 @@ def _from_file(path: str) -> memoryview:
 
 
 def _from_web(address: str) -> bytes:
-    from urllib.request import urlopen  # 30 ms that only who fetches pays
+    from urllib.request import urlopen  # 30 ms to import; only for addresses
 
     with urlopen(address, timeout=_FETCH_S) as answer:  # noqa: S310 - scheme checked above  # nosec B310
         body: bytes = answer.read(RESOURCE_BYTES_MAX + 1)
@@ -238,7 +216,7 @@ def _from_s3(address: str, fetch: Fetch | None) -> bytes:
     if not bucket or not key:
         raise OpFailed(OpCode.EINVAL, f"{address!r} is not s3://bucket/key")
     if fetch is None:
-        message = f"{address}: say fetch=, a function of bucket and key, or a presigned address"
+        message = f"{address}: pass fetch=, a function of bucket and key, or a presigned address"
         raise OpFailed(OpCode.EINVAL, message)
     return fetch(bucket, key)
 

@@ -1,6 +1,6 @@
-"""What a program prints that a device's error ends: a traceback down to the program's own line.
+"""The traceback of an uncaught device error, ending at the program's own line.
 
-The last lines of a program are what a job shows of it; frames of this package would fill them.
+A job shows the last lines of its program's output; frames of this package would fill them.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ _PACKAGE = __file__.rpartition(os.sep)[0].rpartition(os.sep)[0] + os.sep
 
 
 def end_in_own_line() -> None:
-    """From now on an uncaught RemoteError is printed without this package's last frames.
+    """Print an uncaught RemoteError without this package's last frames, from now on.
 
-    All other exceptions are printed as ever, and a program's own `sys.excepthook` stays. Safe to
+    Other exceptions are printed as usual, and a program's own `sys.excepthook` is kept. Safe to
     repeat.
     """
     if sys.excepthook is sys.__excepthook__:
@@ -31,7 +31,7 @@ def _print(kind: type[BaseException], error: BaseException, trace: TracebackType
         return
     import traceback  # slow, and needed once
 
-    told = traceback.TracebackException(kind, error, trace)
-    while len(told.stack) > 1 and told.stack[-1].filename.startswith(_PACKAGE):
-        told.stack.pop()
-    sys.stderr.write("".join(told.format()))
+    summary = traceback.TracebackException(kind, error, trace)
+    while len(summary.stack) > 1 and summary.stack[-1].filename.startswith(_PACKAGE):
+        summary.stack.pop()
+    sys.stderr.write("".join(summary.format()))

@@ -1,10 +1,10 @@
-"""In the function: 127.0.0.1 as an unmodified client of another middleware expects it.
+"""The forwarder: a local server in the function for an unmodified client of another middleware.
 
-    given = {"LUPINE_SERVER": "127.0.0.1:{0}"}
-    with client_variables(session.view(), "lupine", given, folder) as variables:
-        subprocess.run(program, env={**environment, **variables})
+    variables = {"LUPINE_SERVER": "127.0.0.1:{0}"}
+    with client_variables(session.view(), "lupine", variables, folder) as filled:
+        subprocess.run(program, env={**environment, **filled})
 
-Standard library only; every connection is carried through the proof to the lease's gateway.
+Standard library only; every connection is proven and relayed to the lease's gateway.
 """
 
 from remote_gpu.forwarder.forwarder import Forwarder, client_variables

@@ -1,10 +1,10 @@
-"""`python3 -m remote_gpu.forwarder ENV_JSON COMMAND…`: a program with what an envelope lends it.
+"""`python3 -m remote_gpu.forwarder ENV_JSON COMMAND…`: a program with the lease of an envelope.
 
-For functions that our runner does not run (`completion: object`): their script unpacks the envelope
-and puts this in front of its program, which may be an unmodified client of another middleware. The
-session lasts as long as the program, and the program no longer than the session: when the lease
-ends, its process group gets SIGTERM, then SIGKILL. The exit status is the program's, 128 + n for
-signal n; 8 when the lease could not be claimed, or ended before the program.
+For foreign functions (`completion: object`): their script unpacks the envelope and runs its program
+by this command; the program may be an unmodified client of another middleware. The session ends
+with the program, and the program with the session: when the lease ends, its process group gets
+SIGTERM, then SIGKILL. The exit status is the program's, 128 + n for signal n; 8 when the lease
+could not be claimed, or ended before the program.
 """
 
 from __future__ import annotations
@@ -25,33 +25,35 @@ from remote_gpu.client import Refused, Session
 from remote_gpu.forwarder import client_variables
 from remote_gpu.wire.errors import WireError
 
-#: Lambda's longest run: the lease's own length ends it before.
+#: Lambda's longest run; the lease's own length is shorter.
 _CAP_S = 900.0
 _USAGE_STATUS = 2
-#: As `corekit.errors` has it: the other side does not answer.
+#: As in `corekit.errors`: unreachable.
 _REFUSED_STATUS = 8
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _GRACE_S = 5.0  #: from SIGTERM to SIGKILL
 
 
 def main(arguments: list[str]) -> int:
-    """Run the command; the status to exit with."""
+    """Run the command; returns the exit status."""
     if len(arguments) < 2:
-        return _told("usage: python3 -m remote_gpu.forwarder ENV_JSON COMMAND…", _USAGE_STATUS)
+        return _fail("usage: python3 -m remote_gpu.forwarder ENV_JSON COMMAND…", _USAGE_STATUS)
     try:
         given = json.loads(Path(arguments[0]).read_bytes())
         lost, noticed = os.pipe()  # for the life of this process
         session = Session.open(given["connection"], _CAP_S, on_lost=lambda _why: os.close(noticed))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        return _told(f"{arguments[0]} is no env.json of an envelope: {error!r}", _USAGE_STATUS)
+        return _fail(
+            f"{arguments[0]} is not a valid env.json of an envelope: {error!r}", _USAGE_STATUS
+        )
     except Refused as refused:
-        return _told(f"the lease could not be claimed: {refused}", _REFUSED_STATUS)
+        return _fail(f"the lease could not be claimed: {refused}", _REFUSED_STATUS)
     try:
         return _run(session, given, arguments[1:], lost)
     except WireError as error:
-        return _told(str(error), _USAGE_STATUS)
+        return _fail(str(error), _USAGE_STATUS)
     except OSError as error:
-        return _told(f"{arguments[1]} cannot be started: {error}", _USAGE_STATUS)
+        return _fail(f"{arguments[1]} cannot be started: {error}", _USAGE_STATUS)
     finally:
         session.close()
 
@@ -75,14 +77,14 @@ def _run(session: Session, given: dict[str, object], command: list[str], lost: i
             group.append(program.pid)
             ended_first = _run_to_end(program.pid, lost)
     if not ended_first:
-        return _told(f"the lease ended, and the program with it: {session.lost}", _REFUSED_STATUS)
+        return _fail(f"the program was ended with its lease: {session.lost}", _REFUSED_STATUS)
     return program.returncode if program.returncode >= 0 else 128 - program.returncode
 
 
 def _run_to_end(pid: int, lost: int) -> bool:
-    """Wait for the program's end or the lease's, then end all of its group; True for the first.
+    """Wait for the end of the program or lease, then end the group; True if the program was first.
 
-    The program is not reaped: its number names the group until all of it is ended.
+    The program is not reaped before: its number names the group.
     """
     pidfd = os.pidfd_open(pid)
     try:
@@ -102,9 +104,9 @@ def _signal_group(group: int, number: int) -> None:
 
 @contextlib.contextmanager
 def _signals_to_group() -> Iterator[list[int]]:
-    """Signals that end a command reach the program's group, which a terminal's Ctrl-C does not.
+    """Pass signals that end a command on to the program's group.
 
-    The list takes the group's number once there is one; before that a signal ends this process.
+    Append the group's number to the list once it exists; before, a signal ends this process.
     """
     group: list[int] = []
 
@@ -122,7 +124,7 @@ def _signals_to_group() -> Iterator[list[int]]:
             signal.signal(number, old)
 
 
-def _told(text: str, status: int) -> int:
+def _fail(text: str, status: int) -> int:
     sys.stderr.write(f"remote_gpu.forwarder: {text}\n")
     return status
 

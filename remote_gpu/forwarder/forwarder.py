@@ -1,7 +1,7 @@
-"""Listens for one lease's clients, one range of ports per host, until it is closed.
+"""The forwarder of one lease: a range of local ports per host, relayed to the gateways.
 
-Whoever runs in the function may connect, as whoever runs there may read the session's key: the
-function is the tenant's own. A connection that the gateway refuses is closed; why is in the log.
+Any process of the function may connect, as it may read the session's key: the function belongs to
+the tenant. A connection that the gateway refuses is closed; the log has the reason.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ import socket
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from remote_gpu.client.transport.handshake import Carrier, open_connection, tune
 from remote_gpu.client.transport.relay import Relay
-from remote_gpu.client.transport.timing import DOOR_S
+from remote_gpu.client.transport.timing import RELAY_S
 from remote_gpu.wire.connection import Access, HostAccess
 from remote_gpu.wire.errors import Refusal, Refused
 from remote_gpu.wire.proof import Role
@@ -26,20 +25,20 @@ from remote_gpu.wire.variables import client_file, filled_variables, rules_of
 
 logger = logging.getLogger(__name__)
 
-CONNECTIONS_MAX = 64  #: at once; the host refuses more than so many
+CONNECTIONS_MAX = 64  #: at once; the host's own limit
 _BACKLOG = 64
-_RANGE_TRIES = 50  #: ranges of consecutive ports that may turn out to be in use
-_END_S = 10.0  #: threads whose sockets are shut down end at once
-#: No later connection fares better: clients that connect again without a pause must see that
-#: nobody listens, or they never stop.
+_RANGE_TRIES = 50  #: ranges of consecutive ports to try
+_END_S = 10.0  #: for threads to end after their sockets were shut down
+#: Final refusals: the ports are closed, because clients that reconnect without a pause stop only
+#: when nobody listens.
 _FINAL = frozenset({Refusal.CLAIMED, Refusal.DENIED, Refusal.ENDED})
-_CLOSE, _REFUSE = b"c", b"r"  #: words to the thread that accepts
+_CLOSE, _REFUSE = b"c", b"r"  #: commands to the accepting thread
 
 
 class Forwarder:
-    """A context: it listens from `enter` to `exit`, which cuts what is open.
+    """A context manager that listens from `enter` to `exit`, which ends open relays.
 
-    A connection that still waits for its server then ends when the lease is given back.
+    A connection that still waits for its server ends when the devices are given back.
     """
 
     def __init__(self, access: Access, middleware: str) -> None:
@@ -49,7 +48,7 @@ class Forwarder:
         self._middleware = middleware
         self._lock = threading.Lock()
         self._closing = False
-        self._waiting = 0  # connections on their way to the server
+        self._waiting = 0  # connections that are being opened
         self._relays: set[Relay] = set()
         self._listeners: dict[socket.socket, tuple[HostAccess, int]] = {}
         self._wake, self._woken = socket.socketpair()
@@ -66,16 +65,11 @@ class Forwarder:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._wake.send(_CLOSE)
         self._thread.join(_END_S)
         with self._lock:
-            self._closing = True  # what a thread makes from now on, it cuts itself
+            self._closing = True  # threads end relays that they start from now on
             relays = list(self._relays)
         for relay in relays:
             relay.cut()
@@ -88,7 +82,7 @@ class Forwarder:
             stream.close()
 
     def _listen(self, host: HostAccess) -> int:
-        """As many consecutive ports as the middleware's server has; returns the first."""
+        """Listen on as many consecutive ports as the middleware's server has; returns the first."""
         for _ in range(_RANGE_TRIES):
             streams: list[socket.socket] = []
             try:
@@ -102,7 +96,7 @@ class Forwarder:
                 for stream in streams:
                     stream.close()
                 continue
-            self._listeners |= {one: (host, number) for number, one in enumerate(streams)}
+            self._listeners |= {stream: (host, number) for number, stream in enumerate(streams)}
             return int(streams[0].getsockname()[1])
         raise OSError(f"no {self._rules.ports} consecutive ports are free")
 
@@ -115,30 +109,30 @@ class Forwarder:
                 self._refuse_all()
                 continue
             for listener in ready:
-                with contextlib.suppress(OSError):  # the client was gone again
+                with contextlib.suppress(OSError):  # the client has gone
                     self._take(listener.accept()[0], *self._listeners[listener])
 
     def _refuse_all(self) -> None:
-        """Connect to nobody any more; only the accepting thread uses the listeners."""
+        """Close all listeners; called by the accepting thread, which alone uses them."""
         for listener in self._listeners:
             listener.close()
         self._listeners.clear()
 
     def _take(self, stream: socket.socket, host: HostAccess, number: int) -> None:
-        """One client's connection, proven and relayed by threads of its own."""
+        """Relay one client's connection by its own threads."""
         with self._lock:
             full = self._waiting + len(self._relays) >= CONNECTIONS_MAX
             self._waiting += not full
         if full:
-            logger.warning("%d connections are open, one more is refused", CONNECTIONS_MAX)
+            logger.warning("%d connections are open; refusing one more", CONNECTIONS_MAX)
             stream.close()
             return
         stream.setblocking(True)
         carry = (stream, host, number)
         try:
-            threading.Thread(target=self._carry, args=carry, name="door", daemon=True).start()
+            threading.Thread(target=self._carry, args=carry, name="relay", daemon=True).start()
         except RuntimeError as error:  # the function's limit of threads
-            logger.warning("no way to %s for its client: %s", self._middleware, error)
+            logger.warning("cannot connect a client of %s: %s", self._middleware, error)
             stream.close()
             with self._lock:
                 self._waiting -= 1
@@ -146,9 +140,9 @@ class Forwarder:
     def _carry(self, stream: socket.socket, host: HostAccess, number: int) -> None:
         try:
             tune(stream)
-            self._relay(stream, self._door(stream, host, number))
+            self._relay(stream, self._open(stream, host, number))
         except (Refused, OSError, RuntimeError) as error:
-            logger.warning("no way to %s for its client: %s", self._middleware, error)
+            logger.warning("cannot connect a client of %s: %s", self._middleware, error)
             if isinstance(error, Refused) and error.code in _FINAL:
                 with contextlib.suppress(OSError):  # closed meanwhile
                     self._wake.send(_REFUSE)
@@ -157,15 +151,15 @@ class Forwarder:
             with self._lock:
                 self._waiting -= 1
 
-    def _door(self, stream: socket.socket, host: HostAccess, number: int) -> Carrier:
-        """The proven connection to the server; its first words, if any, are passed on."""
+    def _open(self, stream: socket.socket, host: HostAccess, number: int) -> Carrier:
+        """The proven connection to the server; early bytes of the server are passed on."""
         outer, channel, _ = open_connection(
             host,
-            role=Role.DOOR,
+            role=Role.RELAY,
             lease=self._access.lease,
             fence=self._access.fence,
             session=self._access.session,
-            timeout_s=DOOR_S,
+            timeout_s=RELAY_S,
             middleware=self._middleware,
             port=number,
         )
@@ -182,7 +176,7 @@ class Forwarder:
             self._relays.add(relay)
             try:
                 relay.start(lambda: self._relays.discard(relay))
-            except RuntimeError:  # no more threads; one that began ends with the sockets
+            except RuntimeError:  # no more threads; a started one ends with the sockets
                 self._relays.discard(relay)
                 relay.cut()
                 outer.close()
@@ -195,10 +189,11 @@ class Forwarder:
 def client_variables(
     access: Access, middleware: str, variables: Mapping[str, str], folder: Path
 ) -> Iterator[dict[str, str]]:
-    """What a client needs in its environment, good for the length of the block.
+    """The variables of a middleware's client, valid inside the block.
 
-    `variables` are the envelope's, with `{0}` for a port; `folder` takes the client's file where
-    it has one. Raises WireError for variables that are not allowed, OSError without a free port.
+    `variables` are the envelope's, with `{0}` for a port; the client's file, if it needs one, is
+    written to `folder`. Raises WireError for variables that are not allowed, OSError without a free
+    port.
     """
     if middleware == "builtin":
         yield filled_variables(middleware, variables, (), "")

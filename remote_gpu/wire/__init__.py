@@ -1,4 +1,4 @@
-"""The data plane's bytes: frames, limits, error codes and the mutual proof of a lease's secret.
+"""The data plane's protocol: frames, limits, error codes, the mutual proof of a lease's secret.
 
-Pure: no sockets, no clock, no randomness; standard library only, for it travels with functions.
+Pure: no sockets, no clock, no randomness; standard library only, because functions carry it.
 """

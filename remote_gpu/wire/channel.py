@@ -1,6 +1,6 @@
-"""Frames over one blocking, connected stream: scatter/gather out, straight into place in.
+"""Frames over a blocking stream: sent by scatter/gather, received straight into place.
 
-Needs only the methods of `Stream`, which a `socket.socket` has; imports no socket itself.
+Needs only the methods of `Stream`, which a `socket.socket` has; imports no socket module.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from remote_gpu.wire.frames import (
 )
 from remote_gpu.wire.segment import SHARED_BYTES_MIN, Segment
 
-#: Header, meta and the beginning of a small payload arrive in one call to the kernel.
+#: Header, meta and a small payload arrive in one system call.
 _READ_AHEAD_BYTES = 8192
 _DISCARD_BYTES = 1 << 16
-#: From here on a frame's head goes ahead of its payload: the peer wakes up, reads it and looks for
-#: a place while the kernel still copies. Below, a second packet costs more than that.
+#: From this payload size on a frame's head is sent ahead: the peer wakes up, reads it and finds the
+#: destination while the kernel still copies. Below, a second packet costs more than that saves.
 _HEAD_FIRST_BYTES = 1 << 15
-#: Small metas come again and again, byte by byte the same: `{"op":"noop"}`, `{"ran":"none"}`.
+#: Of cached metas: small ones recur byte by byte, such as `{"op":"noop"}` and `{"ran":"none"}`.
 _KNOWN_BYTES_MAX = 256
 _KNOWN_MAX = 64
 
@@ -48,20 +48,20 @@ class Channel:
     """One side of a connection; not thread-safe: one sender and one receiver at a time."""
 
     def __init__(self, stream: Stream, limits: Limits, *, only_read: bool = False) -> None:
-        """`only_read`: what a meta holds is never changed, nor given to who might change it."""
+        """`only_read`: the caller does not change metas, so nested ones may be cached too."""
         self._stream = stream
         self._only_read = only_read
         self.limits = limits
-        self.segment: Segment | None = None  #: large payloads go through it, once there is one
-        self._source: Segment | None = None  # of the payload that is to be taken
+        self.segment: Segment | None = None  #: for large payloads, if set
+        self._source: Segment | None = None  # of the pending payload; None: the stream
         self._ahead = memoryview(bytearray(_READ_AHEAD_BYTES))
         self._known: dict[bytes, Meta] = {}
-        self._from = 0  # what was read and not yet taken is self._ahead[self._from:self._to]
+        self._from = 0  # unread bytes are self._ahead[self._from:self._to]
         self._to = 0
 
     @property
     def buffered(self) -> bool:
-        """Something was read and not yet taken: a select on the socket would not tell of it."""
+        """Whether bytes were read ahead, which a select on the socket does not show."""
         return self._from < self._to
 
     def send(
@@ -72,7 +72,7 @@ class Channel:
         call: int = 0,
         flags: int = 0,
     ) -> None:
-        """Send one frame whole. Raises OSError when the connection is gone."""
+        """Send one frame. Raises OSError when the connection has ended."""
         if not buffers:
             self.send_bytes(pack(meta, call=call, flags=flags))
             return
@@ -91,7 +91,7 @@ class Channel:
         self._send_all(payload)
 
     def send_bytes(self, frame: bytes | bytearray) -> None:
-        """Send a frame that is packed already; small ones go in one call to the kernel."""
+        """Send a packed frame."""
         sent = self._stream.send(frame)
         if sent < len(frame):
             self._send_all([memoryview(frame)[sent:]])
@@ -99,9 +99,9 @@ class Channel:
     def receive(self) -> tuple[Header, Meta] | None:
         """The next header and meta; None when the peer closed between frames.
 
-        The payload, if any, must be taken next by `receive_payload` or `discard`; the meta is only
-        to be read. Raises WireError for bytes that break the protocol, OSError when the connection
-        is gone.
+        The payload, if any, must be read next by `receive_payload` or `discard`; the meta must not
+        be changed. Raises WireError for a violation of the protocol, OSError when the connection
+        has ended.
         """
         if self._to - self._from < HEADER_BYTES and not self._fill(HEADER_BYTES, eof_allowed=True):
             return None
@@ -120,7 +120,7 @@ class Channel:
         self._source = None
         if flags & SHARED:
             if self.segment is None:
-                raise WireError("a payload in shared memory, and there is none")
+                raise WireError("a payload in shared memory without a shared segment")
             self._source = self.segment
             self._source.expect(payload_bytes)
         return header, meta
@@ -132,7 +132,7 @@ class Channel:
         return meta
 
     def receive_payload(self, views: Sequence[memoryview]) -> None:
-        """Fill the views in order, straight from the kernel."""
+        """Fill the views in order with the payload."""
         if self._source is not None:
             self._source.take(views)
             return
@@ -140,13 +140,13 @@ class Channel:
             self._receive_into(view)
 
     def take_rest(self) -> bytes:
-        """What was read beyond the last frame, where the stream goes on as something else."""
+        """The bytes read beyond the last frame, when the stream continues without frames."""
         rest = self._ahead[self._from : self._to].tobytes()
         self._from = self._to
         return rest
 
     def discard(self, count: int) -> None:
-        """Throw away `count` payload bytes, so that the next frame can be read."""
+        """Skip `count` payload bytes."""
         if self._source is not None:
             self._source.discard(count)
             return
@@ -165,7 +165,7 @@ class Channel:
                 views[0] = views[0][sent:]
 
     def _fill(self, count: int, *, eof_allowed: bool = False) -> bool:
-        """Have at least `count` (≤ the read-ahead) bytes at hand, which are not yet."""
+        """Read ahead until `count` bytes (at most the buffer's size) are there."""
         rest = self._to - self._from
         if rest:
             self._ahead[:rest] = self._ahead[self._from : self._to].tobytes()
@@ -203,5 +203,5 @@ class Channel:
 
 
 def _is_flat(meta: Mapping[str, object]) -> bool:
-    """Nothing in it can be changed but itself."""
+    """Whether all values are immutable."""
     return all(type(value) is str for value in meta.values())

@@ -1,4 +1,4 @@
-"""The `connection` of an envelope and the variables of a session: what a client connects with."""
+"""The access to a lease: the `connection` of an envelope, and the variables of a session."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from remote_gpu.wire.frames import int_field, text_field
 
 #: JSON of a `connection`: for a program without a runner, whose `connect()` opens the session.
 CONNECTION_VARIABLE = "ORCHGPU_CONNECTION"
-#: JSON of a `SessionView`: for a program whose runner holds the session.
+#: JSON of a session's `Access`: for a program whose runner holds the session.
 SESSION_VARIABLE = "ORCHGPU_SESSION"
-#: How many devices the lease has; for people and scripts.
+#: The number of the lease's devices; for people and scripts.
 COUNT_VARIABLE = "ORCHGPU_DEVICE_COUNT"
 _HOSTS_MAX = 64  #: of one lease (a request asks for at most 64 devices)
 _KEY_HEX = 64
@@ -23,17 +23,17 @@ UNIX_PATH_BYTES_MAX = 107
 
 @dataclass(frozen=True, slots=True)
 class DeviceInfo:
-    """One lent device as its user sees it."""
+    """One leased device."""
 
     index: int  #: on its host
     kind: str
     model: str
-    memory_mib: int  #: what the lease may use of it
+    memory_mib: int  #: of the lease
 
 
 @dataclass(frozen=True, slots=True)
 class HostAccess:
-    """Where one host of a lease is reached, with the key that opens it there."""
+    """The address of one host of a lease, with the key for it."""
 
     host: str
     gateway: str  #: "address:port"
@@ -50,7 +50,7 @@ class HostAccess:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """A lease, and how each of its hosts is reached; `session` is set in a session's view."""
+    """A lease with the access to its hosts; `session` is set in a session's view."""
 
     lease: str
     fence: int
@@ -67,7 +67,7 @@ class Access:
 
 
 def parse_access(value: object) -> Access:
-    """Decode a `connection` (object or its JSON). Raises WireError naming what is wrong."""
+    """Decode a `connection` (object or its JSON). Raises WireError naming the invalid field."""
     if isinstance(value, str):
         try:
             value = json.loads(value)

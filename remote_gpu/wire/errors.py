@@ -1,4 +1,4 @@
-"""Closed sets of codes that cross the wire, and the one exception for each side of them."""
+"""The closed sets of codes on the wire, and their exceptions."""
 
 from __future__ import annotations
 
@@ -8,43 +8,43 @@ from enum import StrEnum
 
 
 class Refusal(StrEnum):
-    """Why a gateway does not let a connection in, or why an open one ended."""
+    """The reason for refusing a connection, or for ending an open one."""
 
     CLAIMED = "CLAIMED"  #: another session holds the lease: this start is a duplicate
-    NOT_INSTALLED = "NOT_INSTALLED"  #: the host does not know the lease, even after a wait
-    NOT_READY = "NOT_READY"  #: installed, but the lease before it still holds the share
+    NOT_INSTALLED = "NOT_INSTALLED"  #: the lease is not installed on the host, even after a wait
+    NOT_READY = "NOT_READY"  #: installed, but the previous lease still holds the share
     DENIED = "DENIED"  #: the proof of the secret is wrong
-    ENDED = "ENDED"  #: the lease is over
+    ENDED = "ENDED"  #: the lease has ended
     BUSY = "BUSY"  #: a limit on connections is reached
-    PROTOCOL = "PROTOCOL"  #: bytes that are not ours
+    PROTOCOL = "PROTOCOL"  #: a violation of the protocol
     TIMEOUT = "TIMEOUT"  #: an answer did not come in time
     UNREACHABLE = "UNREACHABLE"  #: no connection, or it broke
 
 
 class OpCode(StrEnum):
-    """Why an operation failed; the words of errno where it has one."""
+    """The reason for the failure of an operation, named as in errno."""
 
-    EINVAL = "EINVAL"  #: arguments or inputs are wrong; repeating cannot help
+    EINVAL = "EINVAL"  #: arguments or inputs are not valid; do not retry
     ENOENT = "ENOENT"  #: a named operation, model, data set or buffer does not exist
     ENOTSUP = "ENOTSUP"  #: known, but not implemented for this kind of device
-    ENODEV = "ENODEV"  #: the device's driver is not there, or does not show the device
+    ENODEV = "ENODEV"  #: the device's driver is missing, or does not list the device
     ENOMEM = "ENOMEM"  #: the lease's memory quota would be exceeded
-    E2BIG = "E2BIG"  #: more or larger inputs or results than the operation or the frame takes
-    ETIMEDOUT = "ETIMEDOUT"  #: the operation took longer than its caller allowed, and was ended
-    EIO = "EIO"  #: the operation broke; the message says how
-    EPROTO = "EPROTO"  #: the frame was not understood
+    E2BIG = "E2BIG"  #: too many or too large inputs or results for the operation or the frame
+    ETIMEDOUT = "ETIMEDOUT"  #: the operation was ended after its caller's time limit
+    EIO = "EIO"  #: the operation failed otherwise; see the message
+    EPROTO = "EPROTO"  #: the frame violates the protocol
 
 
-#: The number of every code, for callers that think in C: the set is closed.
+#: The number of every code.
 ERRNO: Mapping[str, int] = {code: getattr(errno, code.value) for code in OpCode}
 
 
 class WireError(Exception):
-    """Bytes that break the protocol: the connection ends, nothing else is disturbed."""
+    """A violation of the protocol; ends its connection only."""
 
 
 class RemoteError(Exception):
-    """What a caller of the client sees; `code` is for programs, the text for people."""
+    """An error of the client's callers; `code` is for programs, the text for people."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(f"{code}: {message}")
@@ -53,7 +53,7 @@ class RemoteError(Exception):
 
 
 class Refused(RemoteError):
-    """The gateway said no, or could not be reached, or the session is over (`Refusal` codes)."""
+    """A gateway refused or is unreachable, or the session has ended (`Refusal` codes)."""
 
 
 class OpFailed(RemoteError):
@@ -61,5 +61,5 @@ class OpFailed(RemoteError):
 
     @property
     def errno(self) -> int:
-        """The number of `code`; EIO for a code that this version does not know."""
+        """The number of `code`; EIO for a code of a newer version."""
         return ERRNO.get(self.code, errno.EIO)

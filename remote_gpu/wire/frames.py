@@ -2,7 +2,7 @@
 
     magic u16 · version u8 · flags u8 · call id u32 · meta_len u32 · payload_len u64   (big endian)
 
-Every length is checked against `Limits` before anything of that length exists.
+Every length is checked against `Limits` before memory of that length is allocated.
 """
 
 from __future__ import annotations
@@ -21,36 +21,38 @@ Meta: TypeAlias = dict[str, Any]
 #: Anything contiguous with the buffer protocol: bytes, memoryview, numpy.ndarray. Its static type
 #: (`collections.abc.Buffer`) needs Python 3.12.
 BufferLike: TypeAlias = Any
+#: Targets for the results of a call, if not new memory.
+Out: TypeAlias = "Sequence[BufferLike] | None"
 
 HEADER = struct.Struct("!HBBIIQ")
 HEADER_BYTES = HEADER.size  #: 20
 _CALL, _CALL_AT = struct.Struct("!I"), 4
 MAGIC = 0x6F67  #: "og"
 VERSION = 1
-NO_REPLY = 0x01  #: flag: pipelined; an error is kept and answers the next call that wants a reply
-SHARED = 0x02  #: flag: the payload goes through shared memory (`remote_gpu.wire.segment`)
+NO_REPLY = 0x01  #: flag: pipelined; an error is kept for the next call with a reply
+SHARED = 0x02  #: flag: the payload is in shared memory (`remote_gpu.wire.segment`)
 _KNOWN_FLAGS = NO_REPLY | SHARED
 CALL_MAX = 2**32 - 1
-META_BYTES_MAX = 1 << 20  #: of JSON in one frame, once both sides have proved themselves
+META_BYTES_MAX = 1 << 20  #: of JSON in one frame, after the proof
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one side is willing to receive in one frame."""
+    """The limits of one side for received frames."""
 
     meta_bytes_max: int = META_BYTES_MAX
     payload_bytes_max: int = 1 << 31
     buffers_max: int = 64  #: segments of one payload; far below IOV_MAX (1,024)
 
 
-#: Before the proof: nothing but small metas. A hello is about 300 bytes.
+#: Before the proof: small metas only. A hello has about 300 bytes.
 HANDSHAKE = Limits(meta_bytes_max=4096 - HEADER_BYTES, payload_bytes_max=0, buffers_max=0)
-#: On an open session: beats and ends.
+#: On an open session: heartbeats and ends.
 SESSION = Limits(meta_bytes_max=4096, payload_bytes_max=0, buffers_max=0)
 
 
 class Header(NamedTuple):
-    """The decoded fixed part."""
+    """The decoded header of a frame."""
 
     call: int
     flags: int
@@ -59,7 +61,7 @@ class Header(NamedTuple):
 
 
 def numbered(frame: bytearray, call: int) -> bytearray:
-    """A packed frame that is sent again and again, as this call's."""
+    """Set the call of a packed frame, which is sent repeatedly."""
     _CALL.pack_into(frame, _CALL_AT, call)
     return frame
 
@@ -69,34 +71,36 @@ def pack(
 ) -> bytes:
     """Header and meta of one frame; the payload follows it on the wire.
 
-    Raises OpFailed(E2BIG) for more than any other side takes; and as `encode_meta` does.
+    Raises OpFailed(E2BIG) above META_BYTES_MAX; and as `encode_meta` does.
     """
     body = encode_meta(meta)
     if len(body) > META_BYTES_MAX:
-        message = f"{len(body)} bytes of JSON, a frame has {META_BYTES_MAX}: what is large goes in"
-        raise OpFailed(OpCode.E2BIG, f"{message} a buffer")
+        message = (
+            f"{len(body)} bytes of JSON, but a frame has at most {META_BYTES_MAX}; use a buffer"
+        )
+        raise OpFailed(OpCode.E2BIG, message)
     return HEADER.pack(MAGIC, VERSION, flags, call, len(body), payload_bytes) + body
 
 
 def encode_meta(meta: Mapping[str, object]) -> bytes:
-    """The JSON of a meta. Raises ValueError or TypeError for what JSON cannot hold."""
+    """The JSON of a meta. Raises ValueError or TypeError for values that JSON lacks."""
     return _encode(meta).encode()
 
 
 def parse_header(data: bytes | bytearray | memoryview, limits: Limits, offset: int = 0) -> Header:
-    """Decode 20 bytes. Raises WireError for foreign bytes and for lengths over the limits."""
+    """Decode a header. Raises WireError for another protocol and for lengths over the limits."""
     magic, version, flags, call, meta_bytes, payload_bytes = HEADER.unpack_from(data, offset)
     if magic != MAGIC:
-        raise WireError(f"not our protocol: magic {magic:#06x}")
+        raise WireError(f"not this protocol: magic {magic:#06x}")
     if version != VERSION:
-        raise WireError(f"version {version} of the protocol; this side speaks {VERSION}")
+        raise WireError(f"version {version} of the protocol; this side has {VERSION}")
     if flags & ~_KNOWN_FLAGS:
         raise WireError(f"unknown flags {flags:#04x}")
     if not 2 <= meta_bytes <= limits.meta_bytes_max:
-        raise WireError(f"meta of {meta_bytes} bytes; 2…{limits.meta_bytes_max} are taken")
+        raise WireError(f"meta of {meta_bytes} bytes, not 2…{limits.meta_bytes_max}")
     if payload_bytes > limits.payload_bytes_max:
         raise WireError(f"payload of {payload_bytes} bytes; at most {limits.payload_bytes_max}")
-    # what Header(…) does, in half the time
+    # as Header(…), in half the time
     return tuple.__new__(Header, (call, flags, meta_bytes, payload_bytes))
 
 
@@ -122,7 +126,7 @@ def parse_sizes(
     total = 0
     for size in sizes:
         if type(size) is not int or not 0 <= size <= payload_bytes:
-            raise WireError(f"{key!r} holds what is not a size within the payload")
+            raise WireError(f"{key!r} must list sizes within the payload")
         total += size
     if total != payload_bytes:
         raise WireError(f"{key!r} adds up to {total}, the payload has {payload_bytes} bytes")
@@ -138,15 +142,15 @@ def text_field(meta: Mapping[str, object], key: str, length_max: int = 256) -> s
 
 
 def int_field(meta: Mapping[str, object], key: str, most: int = 2**63 - 1) -> int:
-    """A whole number of 0…most. Raises WireError for anything else."""
+    """An integer of 0…most. Raises WireError for anything else."""
     value = meta.get(key)
     if type(value) is not int or not 0 <= value <= most:
-        raise WireError(f"{key!r} must be a whole number of 0…{most}")
+        raise WireError(f"{key!r} must be an integer of 0…{most}")
     return value
 
 
 def flat_views(buffers: Sequence[BufferLike]) -> list[memoryview]:
-    """Byte views of whatever has the buffer protocol. Raises TypeError for non-contiguous ones."""
+    """Byte views of buffers. Raises TypeError for non-contiguous ones."""
     views: list[memoryview] = []
     for buffer in buffers:
         view = memoryview(buffer)
@@ -155,7 +159,7 @@ def flat_views(buffers: Sequence[BufferLike]) -> list[memoryview]:
             continue
         if not view.c_contiguous:
             raise TypeError("a buffer must be C-contiguous; copy it first")
-        # a view with a zero in its shape cannot be cast, and has no bytes anyway
+        # a view with a zero in its shape cannot be cast, and has no bytes
         views.append(view.cast("B") if view.nbytes else memoryview(b""))
     return views
 
@@ -171,8 +175,8 @@ def _finite(text: str) -> float:
 
 
 def _encoder() -> Callable[[Mapping[str, object]], str]:
-    """CPython's own, made once: `JSONEncoder.encode` makes it anew for every call, at twice the
-    time of its use. Where there is none, what `json` has in its place."""
+    """CPython's encoder, made once: `JSONEncoder.encode` makes one per call, which takes twice the
+    time of its use. Elsewhere `JSONEncoder.encode`."""
     encoder = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False)
     make = getattr(json.encoder, "c_make_encoder", None)
     if make is None:
@@ -182,6 +186,6 @@ def _encoder() -> Callable[[Mapping[str, object]], str]:
     return lambda meta: "".join(chunks(meta, 0))
 
 
-# made once: json.dumps and json.loads make new ones for every call that is not all defaults
+# made once: json.dumps and json.loads make new ones for every call with options
 _encode = _encoder()
 _decode = json.JSONDecoder(parse_float=_finite, parse_constant=_not_finite).raw_decode

@@ -1,8 +1,8 @@
-"""A graph: steps over named buffers, as data. Sent once by its hash, run in one round trip.
+"""Graphs: steps over named buffers, as data; sent once, then run in one round trip.
 
 The form of KaaS's kernel graphs: a buffer has a role, a step is a kernel of the graph's one source
-or a trusted operation, and the whole runs `iterations` times without asking anybody. Both ends of a
-lane use these values; `Spec.from_meta` checks all that can be checked without a device.
+or a trusted operation, and the whole runs `iterations` times. Both ends of a lane use these values;
+`Spec.from_meta` makes every check that needs no device.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import TypeAlias
 from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.wire.frames import BufferLike, Meta, encode_meta
 
-BUFFERS_MAX = 64  #: of one graph: what one frame can carry
+BUFFERS_MAX = 64  #: of one graph: the limit of one frame
 STEPS_MAX = 4096
 ARGUMENTS_MAX = 64
 ITERATIONS_MAX = 1_000_000
-#: OpenCL devices take at least 2**32 work items; a host's index arithmetic is 32 bit.
+#: Index arithmetic of kernels is often 32 bit.
 SIZE_MAX = 2**31 - 1
 BUFFER_BYTES_MAX = 1 << 40
 NAME_CHARS_MAX = 128
@@ -30,13 +30,13 @@ CONTENT_PREFIX = "sha256:"
 
 
 class Role(StrEnum):
-    """What a buffer is to its graph."""
+    """The role of a buffer in its graph."""
 
-    INPUT = "input"  #: comes with every run
-    OUTPUT = "output"  #: goes back with every run
-    INOUT = "inout"  #: comes, is changed, goes back
-    TEMPORARY = "temporary"  #: stays on the device; its content is undefined when a run begins
-    CONSTANT = "constant"  #: sent once by its hash; no step should write it
+    INPUT = "input"  #: sent with every run
+    OUTPUT = "output"  #: returned by every run
+    INOUT = "inout"  #: sent, changed and returned
+    TEMPORARY = "temporary"  #: stays on the device; undefined when a run begins
+    CONSTANT = "constant"  #: sent once, by its hash; steps must not write it
 
 
 #: Scalars by their name in OpenCL C, with the code of `struct`.
@@ -96,7 +96,7 @@ class Call:
     operation: str
     arguments: Mapping[str, object]
     inputs: tuple[str, ...]  #: names of buffers
-    outputs: tuple[str, ...]  #: where its results go; their sizes must be equal
+    outputs: tuple[str, ...]  #: buffers for its results, of equal sizes
 
 
 Step: TypeAlias = "Launch | Call"
@@ -104,7 +104,7 @@ Step: TypeAlias = "Launch | Call"
 
 @dataclass(frozen=True)
 class Spec:
-    """A whole graph. Valid by construction only through `from_meta`."""
+    """A whole graph. Only `from_meta` checks it."""
 
     source: str  #: content id of the kernels' source; "" when there is no kernel
     buffers: tuple[Buffer, ...]
@@ -112,21 +112,21 @@ class Spec:
 
     @functools.cached_property
     def id(self) -> str:
-        """The hash under which a lane knows it."""
+        """The hash that names the graph on a lane."""
         return content_id(encode_meta(self.to_meta()))
 
     @property
     def contents(self) -> tuple[str, ...]:
-        """What must be on the host before it can run."""
+        """The contents that the host needs for a run."""
         constants = (buffer.content for buffer in self.buffers if buffer.role is Role.CONSTANT)
         return tuple(dict.fromkeys(filter(None, (self.source, *constants))))
 
     def with_role(self, *roles: Role) -> tuple[Buffer, ...]:
-        """Buffers of these roles, in their order: the order of payloads."""
+        """The buffers of these roles, in the order of payloads."""
         return tuple(buffer for buffer in self.buffers if buffer.role in roles)
 
     def to_meta(self) -> Meta:
-        """Plain JSON."""
+        """The graph as JSON."""
         return {
             "source": self.source,
             "buffers": [[b.name, b.role.value, b.size, b.content] for b in self.buffers],
@@ -135,7 +135,7 @@ class Spec:
 
     @classmethod
     def from_meta(cls, meta: object) -> Spec:
-        """Raises OpFailed(EINVAL) naming the first thing that is wrong."""
+        """Raises OpFailed(EINVAL) naming the first fault."""
         value = _object(meta, "graph", ("source", "buffers", "steps"))
         buffers = tuple(_buffer(item) for item in _list(value["buffers"], "buffers", BUFFERS_MAX))
         names = {buffer.name: buffer for buffer in buffers}
@@ -262,7 +262,7 @@ def _number(kind: str, value: object, where: str) -> int | float:
 
 def _known(name: object, buffers: Mapping[str, Buffer], where: str) -> str:
     if not isinstance(name, str) or name not in buffers:
-        raise _wrong(f"{where}: no buffer {str(name)[:80]!r} in this graph")
+        raise _wrong(f"{where}: this graph has no buffer {str(name)[:80]!r}")
     return name
 
 
@@ -293,7 +293,7 @@ def _name(value: object, what: str) -> str:
 
 def _whole(value: object, what: str, least: int, most: int) -> int:
     if type(value) is not int or not least <= value <= most:
-        raise _wrong(f"{what} must be a whole number of {least}…{most}, not {str(value)[:40]}")
+        raise _wrong(f"{what} must be an integer of {least}…{most}, not {str(value)[:40]}")
     return value
 
 

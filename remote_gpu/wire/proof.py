@@ -1,23 +1,23 @@
-"""The mutual proof that both ends know the secret of a lease; nothing replayable on the wire.
+"""The mutual proof that both ends know the secret of a lease, safe against replay.
 
     client  → hello      (role, lease, fence, host, session, client nonce, …)
     gateway → challenge  (gateway nonce, authority, HMAC(key, "gateway" ‖ transcript))
     client  → answer     (HMAC(key, "client" ‖ transcript))
     gateway → welcome    or a refusal, at any point
 
-The transcript holds every field of the hello, both nonces and the authority, so a proof is good for
-one lease, fence, host, session and connection. A session proves with the lease's secret; a lane or
-a door with a key derived from it for that one session, so a user's program never holds the secret.
+The transcript holds every field of the hello, both nonces and the authority, so a proof is valid
+for one lease, fence, host, session and connection only. A session proves with the lease's secret; a
+lane or relay with a key derived from it for that session, so a user's program never has the secret.
 
-With an authority (a certificate in PEM; "" = none) the connection goes on in TLS, and both sides
-prove once more, now that they are the two ends of that TLS connection:
+With an authority (a certificate in PEM; "" = none) the connection continues in TLS, and both sides
+also prove that they are the two ends of the same TLS connection:
 
     gateway → tls        and the handshake follows, which the authority must have signed
     client  → bound      (HMAC(connection key, "client" ‖ binding))
     gateway → welcome    with bound (HMAC(connection key, "gateway" ‖ binding))
 
-Whoever passes the first words on and stands between two TLS connections has two bindings, and no
-key. What tells a client to use TLS, and whom to trust, is in the proof: nobody can take it away.
+A man in the middle of two TLS connections has two bindings and no key. The requirement of TLS and
+the authority are part of the proof, so they cannot be removed.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ AUTHORITY_CHARACTERS_MAX = 3400
 
 
 class Role(StrEnum):
-    """What a connection is for."""
+    """The purpose of a connection."""
 
     SESSION = "session"  #: holds the lease
     LANE = "lane"  #: carries work
-    DOOR = "door"  #: carries the bytes of another middleware's client
+    RELAY = "door"  #: carries the bytes of another middleware's client
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hello:
-    """What a client says first."""
+    """The first frame of a client."""
 
     role: Role
     lease: str
@@ -55,10 +55,10 @@ class Hello:
     host: str
     session: str  #: hex nonce of the session; the first one binds the lease
     nonce: str  #: hex nonce of this connection
-    cap_ms: int = 0  #: session: it ends by itself after this
+    cap_ms: int = 0  #: session: its hard limit
     device: int = 0  #: lane: index of the device on the host
-    middleware: str = ""  #: door: whose server
-    port: int = 0  #: door: which of the server's consecutive ports, from 0
+    middleware: str = ""  #: relay: of the server
+    port: int = 0  #: relay: number of the server's port, from 0
 
     def to_meta(self) -> Meta:
         return {"hello": asdict(self)}
@@ -87,27 +87,27 @@ class Hello:
 
 
 def gateway_proof(key: bytes, hello: Hello, gateway_nonce: str, authority: str = "") -> str:
-    """What the gateway answers with, in hex."""
+    """The gateway's proof, in hex."""
     return _mac(key, "gateway", _transcript(hello, gateway_nonce, authority))
 
 
 def client_proof(key: bytes, hello: Hello, gateway_nonce: str, authority: str = "") -> str:
-    """What the client answers with, in hex."""
+    """The client's proof, in hex."""
     return _mac(key, "client", _transcript(hello, gateway_nonce, authority))
 
 
 def connection_key(key: bytes, hello: Hello, gateway_nonce: str, authority: str) -> bytes:
-    """Of this one connection; it may be told to the process that serves it."""
+    """The key of one connection, which may be given to the process that serves it."""
     return bytes.fromhex(_mac(key, "connection", _transcript(hello, gateway_nonce, authority)))
 
 
 def gateway_bound(key: bytes, binding: bytes) -> str:
-    """The gateway's word, in hex, that it is the other end of this TLS connection."""
+    """The gateway's proof, in hex, of being the other end of this TLS connection."""
     return _mac(key, "gateway-bound", binding)
 
 
 def client_bound(key: bytes, binding: bytes) -> str:
-    """The client's word, in hex, that it is the other end of this TLS connection."""
+    """The client's proof, in hex, of being the other end of this TLS connection."""
     return _mac(key, "client-bound", binding)
 
 
@@ -123,10 +123,10 @@ def confirm_binding(key: bytes, binding: bytes, meta: Mapping[str, object]) -> d
 
 
 class Proving:
-    """The gateway's side of one proof, for a lease whose secret it knows; pure."""
+    """The gateway's side of one proof, for a lease whose secret it has; pure."""
 
     def __init__(self, secret: bytes, hello: Hello, nonce: str, authority: str = "") -> None:
-        """`nonce`: fresh, from the system's randomness; it is what makes a replay worthless."""
+        """`nonce`: fresh and random, against replays."""
         key = secret
         if hello.role is not Role.SESSION:
             key = lane_key(secret, hello.lease, hello.fence, hello.host, hello.session)
@@ -134,7 +134,7 @@ class Proving:
         self._expected = client_proof(key, hello, nonce, authority)
         self._nonce, self._authority = nonce, authority
         self._proof = gateway_proof(key, hello, nonce, authority)
-        #: Of this connection, for the second proof; empty where there is no TLS.
+        #: Of this connection, for the second proof; empty without TLS.
         self.key = connection_key(key, hello, nonce, authority) if authority else b""
 
     @property
@@ -149,7 +149,7 @@ class Proving:
 
 
 def port_key(lease: str) -> bytes:
-    """What stands for the secret at a lease's own port: no secret, for who knows the lease's id."""
+    """The key at a lease's own port, derived from the lease's id: not a secret."""
     return bytes.fromhex(_mac(b"port", "port", _joined(lease)))
 
 
@@ -159,17 +159,17 @@ def matches(expected: str, presented: str) -> bool:
 
 
 def lane_key(secret: bytes, lease: str, fence: int, host: str, session: str) -> bytes:
-    """The key of all lanes and doors of one session on one host; says nothing of the secret."""
+    """The key of all lanes and relays of one session on one host; does not reveal the secret."""
     return bytes.fromhex(_mac(secret, "lane", _joined(lease, str(fence), host, session)))
 
 
 def _transcript(hello: Hello, gateway_nonce: str, authority: str) -> bytes:
-    said = (str(getattr(hello, f.name)) for f in fields(hello))
-    return _joined(*said, gateway_nonce, authority)
+    values = (str(getattr(hello, f.name)) for f in fields(hello))
+    return _joined(*values, gateway_nonce, authority)
 
 
 def _joined(*parts: str) -> bytes:
-    """Parts with their lengths before them: no two lists of parts give the same bytes."""
+    """Length-prefixed parts: different lists of parts give different bytes."""
     encoded = [part.encode("utf-8", "surrogatepass") for part in parts]
     return b"".join(len(part).to_bytes(4, "big") + part for part in encoded)
 

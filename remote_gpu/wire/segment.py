@@ -1,9 +1,9 @@
 """Payloads through memory that both ends share, slot by slot, beside a local connection.
 
-Each direction has its own ring of slots. The sender fills the next free slot and rings; the
-receiver copies it out and rings back. Nothing that says where anything lies crosses the wire: slots
-come in their order and sizes follow from the frame's header, so there is no offset to lie about.
-What is copied out may change meanwhile if the other side is malicious; it is payload, and its own.
+Each direction has its own ring of slots. The sender fills the next free slot and sends a byte on
+the bell; the receiver copies the slot and sends a byte back. No offset crosses the wire, so none
+can be forged: slots are used in order, and sizes follow from the frame's header. A malicious side
+can change bytes while they are copied, but only those of its own payload.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from typing import Protocol
 from remote_gpu.wire.errors import WireError
 from remote_gpu.wire.frames import BufferLike
 
-#: Of one slot: small enough to stay in a core's cache between the two copies.
+#: Of one slot, which stays in a core's cache between the two copies.
 SLOT_BYTES = 1 << 19
-_SLOTS = 4  #: of one direction: one is filled, one is emptied, two absorb the waking up
+_SLOTS = 4  #: of one direction: one being filled, one being emptied, two for the wake-up
 SEGMENT_BYTES = 2 * _SLOTS * SLOT_BYTES
-#: Below this a payload goes through the connection like everything else.
+#: Smaller payloads are sent over the connection.
 SHARED_BYTES_MIN = 1 << 18
-#: The lane's command that asks for the memory; its answer brings two descriptors.
+#: The lane's command that requests the memory; its answer carries two descriptors.
 SEGMENT_COMMAND = "segment.new"
-_FILLED, _EMPTIED = 0x46, 0x45  # what a ring says: one byte for each slot
+_FILLED, _EMPTIED = 0x46, 0x45  # the bytes on the bell: one per slot
 _RINGS = 64
 
 
 class Bell(Protocol):
-    """The part of a socket that rings."""
+    """The part of a socket that signals slots."""
 
     def send(self, data: bytes, /) -> int: ...
 
@@ -35,10 +35,10 @@ class Bell(Protocol):
 
 
 class Segment:
-    """One end; one thread at a time. Both ends have the same memory and a bell between them."""
+    """One end of shared memory and its bell; for one thread at a time."""
 
     def __init__(self, memory: BufferLike, bell: Bell, *, first: bool) -> None:
-        """`memory`: at least SEGMENT_BYTES, writable; `first`: this end sends by the first ring."""
+        """`memory`: at least SEGMENT_BYTES, writable; `first`: this end sends in the first half."""
         view, half = memoryview(memory), _SLOTS * SLOT_BYTES
         ours, theirs = (0, half) if first else (half, 0)
         self._out, self._in = view[ours : ours + half], view[theirs : theirs + half]
@@ -49,7 +49,7 @@ class Segment:
         self._at = self._end = 0  # what is left of the slot that is being emptied
 
     def put(self, views: Sequence[memoryview]) -> None:
-        """Send a payload whole. Raises WireError when the other end is gone."""
+        """Send a payload. Raises WireError when the other end has gone."""
         slot, used = memoryview(b""), 0
         for view in views:
             at = 0
@@ -65,11 +65,11 @@ class Segment:
             self._ring(_FILLED)
 
     def expect(self, payload_bytes: int) -> None:
-        """A frame said that so much comes this way; the frame before was taken whole."""
+        """Expect a payload of this size, after the previous one was read to its end."""
         self._expected = payload_bytes
 
     def take(self, views: Sequence[memoryview]) -> None:
-        """Fill the views in order with what was expected. Raises WireError."""
+        """Fill the views in order with the expected payload. Raises WireError."""
         for view in views:
             done = 0
             while done < view.nbytes:
@@ -79,7 +79,7 @@ class Segment:
                 self._took(count)
 
     def discard(self, count: int) -> None:
-        """Throw away `count` expected bytes."""
+        """Skip `count` expected bytes."""
         while count:
             part = min(self._at_hand(), count)
             self._took(part)
@@ -94,10 +94,10 @@ class Segment:
         return self._out[at : at + SLOT_BYTES]
 
     def _at_hand(self) -> int:
-        """Bytes of the slot being emptied, or of the next one once it is there."""
+        """The bytes left in the current slot; waits for the next one if there are none."""
         if self._at == self._end:
             if not self._expected:
-                raise WireError("more is taken than the frame holds")
+                raise WireError("the payload is shorter than its views")
             while not self._filled:
                 self._hear()
             self._filled -= 1
@@ -118,7 +118,7 @@ class Segment:
     def _hear(self) -> None:
         rings = self._bell.recv(_RINGS)
         if not rings:
-            raise WireError("the other end of the shared memory is gone")
+            raise WireError("the other end of the shared memory has gone")
         emptied = rings.count(_EMPTIED)
         self._free = min(_SLOTS, self._free + emptied)
         self._filled = min(_SLOTS, self._filled + len(rings) - emptied)

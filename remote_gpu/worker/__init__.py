@@ -1,5 +1,5 @@
-"""One process per lease: runs trusted named operations on the devices the lease was given.
+"""The worker: one process per lease, which runs trusted named operations on the lease's devices.
 
-Owns the `Operation` interface, the registry of operations, the memory quota and the process in
-which they run. A crash, an endless call or a leak here touches one lease and nothing else.
+Owns the `Operation` interface, the registry of operations, the memory quota and the process. A
+crash, an endless call or a leak in a worker affects its own lease only.
 """

@@ -1,6 +1,6 @@
-"""What an operation takes and gives: declared once, for checking, for callers and for the manual.
+"""The signature of an operation, declared once for checks, callers and the manual.
 
-Every error names the argument and what it should be.
+Every error names the argument and its rule.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from remote_gpu.wire.frames import Meta
 
 #: The arguments of a call: JSON by name, checked by `Signature.read` or by the operation.
 Arguments: TypeAlias = Mapping[str, Any]
-#: Argument of every operation: the implementation that has to run, by its first word.
+#: Argument of every operation: the implementation to run, by its first word.
 IMPLEMENTATION = "implementation"
 _TEXT_CHARS_MAX = 1000
-#: There is no default: the caller must say it.
+#: In place of a default: the caller must pass the argument.
 REQUIRED = object()
 
 
@@ -29,27 +29,27 @@ class Argument(Protocol):
 
     @property
     def meaning(self) -> str:
-        """For people, with the unit where there is one."""
+        """For people, with the unit if there is one."""
         ...
 
     @property
     def default(self) -> object:
-        """What it is when it is not given; REQUIRED when it must be."""
+        """The value of an absent argument; REQUIRED if there is none."""
         ...
 
     @property
     def rule(self) -> str:
-        """What it must be: `a whole number of 1…10`."""
+        """The valid values: `an integer of 1…10`."""
         ...
 
     def fits(self, value: object) -> bool:
-        """Whether a value keeps the rule."""
+        """Whether a value satisfies the rule."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Whole:
-    """A whole number."""
+class Integer:
+    """An integer."""
 
     name: str
     meaning: str
@@ -59,7 +59,7 @@ class Whole:
 
     @property
     def rule(self) -> str:
-        return f"a whole number of {self.least}…{self.most}"
+        return f"an integer of {self.least}…{self.most}"
 
     def fits(self, value: object) -> bool:
         return type(value) is int and self.least <= value <= self.most
@@ -82,7 +82,7 @@ class Number:
     def fits(self, value: object) -> bool:
         if isinstance(value, bool) or not isinstance(value, int | float):
             return False
-        return self.least <= value <= self.most  # of no NaN, and of whole numbers of any length
+        return self.least <= value <= self.most  # False for NaN; exact for large integers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +121,7 @@ class Flag:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Structure:
-    """JSON whose parts the operation itself checks."""
+    """JSON that the operation itself checks."""
 
     name: str
     meaning: str
@@ -135,7 +135,7 @@ class Structure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Port:
-    """One buffer that goes in or comes out."""
+    """One input or result buffer."""
 
     name: str
     dtype: str  #: `float32`; `bytes` for files
@@ -153,17 +153,17 @@ class Port:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signature:
-    """All of it. `extra`: arguments beyond the declared ones are passed on, not refused."""
+    """The whole signature. `extra`: undeclared arguments are accepted."""
 
     arguments: tuple[Argument, ...] = ()
     inputs: tuple[Port, ...] = ()
     outputs: tuple[Port, ...] = ()
-    values: str = ""  #: the JSON values that come back, in words
+    values: str = ""  #: the JSON values of a result, in words
     extra: bool = False
 
     def read(self, args: Arguments) -> Meta:
-        """The arguments with their defaults. Raises OpFailed(EINVAL) for an unknown one, one that
-        is missing, and one that does not keep its rule."""
+        """The arguments with their defaults. Raises OpFailed(EINVAL) for one that is unknown,
+        missing or not valid."""
         found, given = {}, 1 if IMPLEMENTATION in args else 0
         for argument in self.arguments:
             name = argument.name
@@ -185,7 +185,9 @@ class Signature:
         for name in args:
             if name not in known and name != IMPLEMENTATION:
                 taken = ", ".join(known) or "no arguments"
-                raise OpFailed(OpCode.EINVAL, f"unknown argument {name!r}; it takes {taken}")
+                raise OpFailed(
+                    OpCode.EINVAL, f"unknown argument {name!r}; the operation takes {taken}"
+                )
 
     def to_meta(self) -> Meta:
         """For `operations.describe`."""

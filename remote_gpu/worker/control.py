@@ -1,17 +1,18 @@
-"""What gpud, the spawner and the workers say to each other over SOCK_SEQPACKET sockets.
+"""The protocol of gpud, the spawner and the workers over SOCK_SEQPACKET sockets.
 
-One packet is one JSON object, with at most one file descriptor. Blocking; local. What a worker says
-is taken for hostile: it may run foreign code.
+One packet is one JSON object, with at most one file descriptor. Blocking; local. Packets of a
+worker are not trusted: it may run foreign code.
 
     gpud → spawner   {"fork": {}} + the worker's end of its control socket
     spawner → gpud   {"ready": {operations, failures, resident}}, once; {"forked": pid} + pidfd
     gpud → worker    {"start": Start}, once; {"lane": {"number": n, "device": index, "kind": …,
                      "key": hex}}
-                     + its socket; with a key it goes on in TLS, and is bound by that key;
-                     {"cap_s": seconds from now}, when its lease is to last longer or shorter;
+                     + its socket; with a key it continues in TLS, bound by that key;
+                     {"cap_s": seconds from now}, a new hard limit of its lease;
                      {"turn": [device, ticket, until_s | null, width]}: a token, due at a moment
-                     of the monotonic clock; {"due": [device, until_s | null]}: another moment
-    worker → gpud    {"ask": [device, ticket]} for a token, {"done": [device, ticket]}: it is back;
+                     of the monotonic clock; {"due": [device, until_s | null]}: a new moment
+    worker → gpud    {"ask": [device, ticket]}: a token wanted, {"done": [device, ticket]}:
+    returned;
                      {"lane_taken": {}} for each lane, in their order; {"lane_ended": number}
 """
 
@@ -29,12 +30,12 @@ from dataclasses import dataclass, field
 from remote_gpu.wire.frames import Meta
 from remote_gpu.worker.arguments import Arguments
 
-#: One packet between gpud and a worker, of which each turn takes some.
+#: Of one packet between gpud and a worker.
 PACKET_BYTES_MAX = 1 << 14
 #: A spawner's ready message lists operations and warm keys.
 READY_BYTES_MAX = 1 << 17
 _PR_SET_PDEATHSIG = 1
-#: What gpud may set in a worker's environment: which NVIDIA devices it sees, and how much of them.
+#: Allowed in a worker's environment: its NVIDIA devices and its part of them.
 VARIABLES = frozenset(
     (
         "CUDA_DEVICE_ORDER",
@@ -48,12 +49,12 @@ VARIABLES = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """What a worker must know about the lease it now belongs to."""
+    """The first message to a worker: its lease."""
 
     lease: str
     tenant: str
     memory_bytes: int  #: the quota
-    cap_s: float  #: the kernel ends the process after this, whatever becomes of gpud
+    cap_s: float  #: seconds until the kernel ends the process, even without gpud
     devices: Mapping[str, str] = field(default_factory=dict)  #: index → id, of its devices
     variables: Mapping[str, str] = field(default_factory=dict)  #: for drivers; of `VARIABLES`
     kinds: tuple[str, ...] = ()  #: of its devices
@@ -61,7 +62,7 @@ class Start:
 
 
 def send(stream: socket.socket, meta: Arguments, descriptor: int | None = None) -> None:
-    """Send one packet. Raises OSError when the other side is gone."""
+    """Send one packet. Raises OSError when the other side has gone."""
     body = json.dumps(meta, separators=(",", ":")).encode()
     if descriptor is None:
         stream.send(body)
@@ -72,10 +73,10 @@ def send(stream: socket.socket, meta: Arguments, descriptor: int | None = None) 
 def receive(
     stream: socket.socket, bytes_max: int = PACKET_BYTES_MAX
 ) -> tuple[Meta, int | None] | None:
-    """The next packet and its descriptor; None when the other side is gone.
+    """The next packet and its descriptor; None when the other side has gone.
 
-    Raises ValueError for a packet that is not JSON: only a worker that runs foreign code sends one.
-    An empty packet is the end for its reader, unless a descriptor came with it.
+    Raises ValueError for a packet that is not JSON, which only a worker with foreign code sends. An
+    empty packet counts as the end, unless it carries a descriptor.
     """
     size = array.array("i").itemsize
     body, ancillary, _, _ = stream.recvmsg(bytes_max, socket.CMSG_LEN(size))
@@ -92,13 +93,13 @@ def receive(
     except (ValueError, RecursionError) as error:
         for descriptor in descriptors:
             os.close(descriptor)
-        raise ValueError(f"a packet that is not JSON: {error}") from None
+        raise ValueError(f"the packet is not JSON: {error}") from None
 
 
 def die_with_parent(parent: int) -> None:
-    """The kernel kills this process when its parent ends; exits at once if it already has.
+    """Have the kernel kill this process when its parent ends; exit at once if it has ended.
 
-    `parent`: as this process sees it; 0 for one of another process namespace.
+    `parent`: its pid in this process namespace; 0 for a parent in another one.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:

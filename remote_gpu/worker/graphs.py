@@ -1,8 +1,8 @@
-"""The graphs of one lane: contents by hash, memory and kernels made once, runs in one round trip.
+"""The graphs of one lane: memory and kernels made once, runs in one round trip.
 
-`graph.put` answers with the contents that are missing; when none is, the graph is ready. Its memory
-stays until `graph.free`, the lane's end, or until another graph of the lane needs it: the one that
-ran longest ago gives way, and whoever runs it again puts it again.
+`graph.put` returns the missing contents; when there are none, the graph is ready. Its memory is
+kept until `graph.free`, the lane's end, or until another graph of the lane needs it: the least
+recently used graph is evicted, and must be put again for its next run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ GRAPHS_MAX = 64  #: of one lane
 
 
 class Graphs:
-    """Not thread-safe, as a lane is not."""
+    """The graphs of one lane, as commands. Not thread-safe."""
 
     def __init__(self, context: Context, registry: Registry) -> None:
         self._context = context
@@ -40,7 +40,7 @@ class Graphs:
         return "" if self._backend is None else self._backend.implementation
 
     def put(self, args: Arguments) -> Outcome:
-        """`graph` → {"graph": id, "missing": [content, …], "new": whether it was made now}."""
+        """`graph` → {"graph": id, "missing": [content, …], "new": whether this call made it}."""
         spec = Spec.from_meta(args.get("graph"))
         name = spec.id
         contents = self._context.contents
@@ -53,43 +53,43 @@ class Graphs:
     def _made(self, spec: Spec) -> _Graph:
         backend, module = self._open(spec), self._module(spec)
         while len(self._graphs) >= GRAPHS_MAX:
-            self._give_way()
+            self._evict()
         while True:
             try:
                 return _Graph(spec, backend, module, self._context, self._registry)
             except OpFailed as error:
                 if error.code != OpCode.ENOMEM or not self._graphs:
                     raise
-            self._give_way()
+            self._evict()
 
-    def _give_way(self) -> None:
+    def _evict(self) -> None:
         self._graphs.pop(next(iter(self._graphs))).close()
 
     def content(self, args: Arguments, inputs: Sequence[memoryview]) -> Outcome:
-        """`content` and one input → nothing; kept under its hash."""
+        """`content` and one input → nothing; stores the input under its hash."""
         if len(inputs) != 1:
             raise OpFailed(OpCode.EINVAL, "content.put takes one input")
         self._context.contents.put(check_content_id(args.get("content")), inputs[0])
         return {}, []
 
     def places(self, args: Arguments, sizes: Sequence[int]) -> list[memoryview] | None:
-        """Where the inputs of a run can be received; None: anywhere. Raises OpFailed."""
+        """Memory to receive the inputs of a run in; None: any. Raises OpFailed."""
         return self._find(args).places(sizes)
 
     def run(self, args: Arguments, inputs: Sequence[memoryview]) -> Outcome:
-        """`graph`, `iterations` and its inputs → its outputs in their order."""
+        """`graph`, `iterations` and the inputs → the outputs in their order."""
         graph = self._find(args)
-        self._graphs[args["graph"]] = self._graphs.pop(args["graph"])  # the newest again
+        self._graphs[args["graph"]] = self._graphs.pop(args["graph"])  # used last
         return {}, graph.run(args.get("iterations", 1), inputs)
 
     def free(self, args: Arguments) -> Outcome:
-        """`graph` → nothing; its memory is back."""
+        """`graph` → nothing; frees its memory."""
         self._find(args).close()
         del self._graphs[args["graph"]]
         return {}, []
 
     def close(self) -> None:
-        """Free all."""
+        """Free all memory."""
         for graph in self._graphs.values():
             graph.close()
         self._graphs.clear()
@@ -101,27 +101,27 @@ class Graphs:
         name = args.get("graph")
         graph = self._graphs.get(name) if isinstance(name, str) else None
         if graph is None:
-            raise OpFailed(OpCode.ENOENT, "no such graph on this lane; graph.put makes one")
+            raise OpFailed(OpCode.ENOENT, "no such graph on this lane; send it with graph.put")
         return graph
 
     def _open(self, spec: Spec) -> Backend:
-        """Kernels need a compiler and its threads; a graph of operations alone needs neither."""
+        """The backend of a graph. A graph of operations alone needs no compiler and its threads."""
         if not spec.source:
-            return self._backend or HostBackend("it was opened for operations alone")
+            return self._backend or HostBackend("the graph has operations only")
         if self._backend is None:
             self._backend = self._context.open_backend_of_callers()
         return self._backend
 
     def _module(self, spec: Spec) -> Module | None:
-        """The graph's source, built at most once on this lane, if its launches fit it."""
+        """The graph's source, built once per lane. Raises OpFailed for launches that do not fit."""
         if not spec.source:
             return None
         known = self._modules.get(spec.source)
         content = self._context.contents.find(spec.source)
-        assert content is not None, "nothing is missing when a graph is made"
+        assert content is not None, "a graph is made only when no content is missing"
         source = read_source(_text(content)) if known is None else known.source
         for number, step in enumerate(spec.steps, 1):
-            if isinstance(step, Launch):  # before a compiler takes its time
+            if isinstance(step, Launch):  # before the compiler runs
                 _check_call(source, step, number)
         if known is None:
             while len(self._modules) >= GRAPHS_MAX:
@@ -135,7 +135,7 @@ class Graphs:
 
 
 class Module(NamedTuple):
-    """A source that is built; graphs of one lane share it."""
+    """A built source, shared by the graphs of one lane."""
 
     source: Source
     program: Program
@@ -157,9 +157,9 @@ class _Graph:
         self._backend = backend
         self._module = module
         self._context = context
-        self._inside = replace(context, within_turn=True)  # of steps: the run has one turn
+        self._inside = replace(context, within_turn=True)  # for steps: a run takes one turn
         self._memories: dict[str, DeviceMemory] = {}
-        self._pending = False  #: kernels are enqueued that nobody waited for
+        self._pending = False  #: enqueued kernels may still run
         self._inputs = [b.name for b in spec.with_role(Role.INPUT, Role.INOUT)]
         self._outputs = [b.name for b in spec.with_role(Role.OUTPUT, Role.INOUT)]
         try:
@@ -174,13 +174,13 @@ class _Graph:
         wanted = [self._memories[name] for name in self._inputs]
         if [memory.size for memory in wanted] != list(sizes):
             expected = ", ".join(f"{name}: {self._memories[name].size}" for name in self._inputs)
-            raise OpFailed(OpCode.EINVAL, f"this graph takes inputs of bytes ({expected})")
+            raise OpFailed(OpCode.EINVAL, f"this graph takes inputs of these bytes: {expected}")
         views = [memory.view for memory in wanted if memory.view is not None]
         return views if len(views) == len(wanted) else None
 
     def run(self, iterations: object, inputs: Sequence[memoryview]) -> list[memoryview]:
         if type(iterations) is not int or not 1 <= iterations <= ITERATIONS_MAX:
-            raise OpFailed(OpCode.EINVAL, f"iterations must lie in 1…{ITERATIONS_MAX}")
+            raise OpFailed(OpCode.EINVAL, f"'iterations' must be an integer of 1…{ITERATIONS_MAX}")
         self.places([view.nbytes for view in inputs])
         for name, view in zip(self._inputs, inputs, strict=True):
             self._memories[name].write(view)
@@ -191,7 +191,7 @@ class _Graph:
         return [self._memories[name].read() for name in self._outputs]
 
     def close(self) -> None:
-        self._steps = []  # kernels hold the memory of their arguments
+        self._steps = []  # kernels refer to the memory of their arguments
         for memory in self._memories.values():
             memory.close()
         self._memories.clear()
@@ -214,7 +214,7 @@ class _Graph:
     def _content(self, content: str, size: int) -> memoryview:
         view = self._context.contents.find(content)
         if view is None:
-            raise OpFailed(OpCode.ENOENT, f"{content} is gone from this host; send it again")
+            raise OpFailed(OpCode.ENOENT, f"this host no longer has {content}; send it again")
         if len(view) != size:
             raise OpFailed(OpCode.EINVAL, f"{content} has {len(view)} bytes, not {size}")
         return view
@@ -264,7 +264,7 @@ class _Graph:
         if self._pending:
             self._pending = False
             self._backend.finish()
-            assert self._module is not None, "what is pending is a kernel"
+            assert self._module is not None, "only kernels are pending"
             self._module.bounds.check(self._module.source)
 
 
@@ -272,7 +272,7 @@ def _store(operation: str, results: Sequence[memoryview], targets: Sequence[Devi
     sizes = [memory.size for memory in targets]
     if [view.nbytes for view in results] != sizes:
         found = ", ".join(str(view.nbytes) for view in results) or "none"
-        message = f"{operation} gave results of bytes ({found}), not {sizes}"
+        message = f"{operation} returned results of bytes ({found}), not {sizes}"
         raise OpFailed(OpCode.EINVAL, message)
     for memory, view in zip(targets, results, strict=True):
         memory.write(view)

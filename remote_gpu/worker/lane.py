@@ -1,11 +1,11 @@
-"""What one lane can do, and the loop that serves it from a blocking socket.
+"""The commands of one lane, and the loop that serves it from a blocking socket.
 
 Besides the operations of the registry a lane has `buffer.new|write|read|free`, `content.put`,
 `graph.put|run|free`, `session.new|free`, `resource.register|release`, `operations`,
-`operations.describe` and `sync`. Inputs are received into an area that is reused from
-call to call (no page faults, counted in the quota); those of `buffer.write` and, where host and
-device share memory, of `graph.run` are received straight into place. With `keep` in a call its
-results are not sent: they go to resident buffers.
+`operations.describe` and `sync`. Inputs are received into memory that is reused from call to call
+(no page faults, counted in the quota); those of `buffer.write` and, if host and device share
+memory, of `graph.run` are received straight into place. The results of a call with `keep` go to
+resident buffers and are not sent.
 """
 
 from __future__ import annotations
@@ -40,24 +40,26 @@ from remote_gpu.worker.store.resources import Sessions
 
 #: One input: bytes, the handle of a resident buffer, or the content of a registered resource.
 Input: TypeAlias = "memoryview | int | str"
-#: values, buffers (flat byte views), implementation
+_Command: TypeAlias = Callable[[Arguments], Outcome]
+_CommandWithInputs: TypeAlias = Callable[[Arguments, Sequence[memoryview]], Outcome]
+#: Values, buffers (flat byte views), implementation.
 Ran: TypeAlias = "tuple[Meta, list[memoryview], str]"
 
-#: Before the quota is asked a frame is only limited by what can be drained in seconds.
+#: Before the check of the quota: what can be skipped within seconds.
 LANE_LIMITS = Limits(payload_bytes_max=1 << 36)
-#: What a client takes in one answer.
+#: Of one answer.
 RESULT_BYTES_MAX = Limits().payload_bytes_max
-_IN_PARTS = f"{RESULT_BYTES_MAX} go back at once: keep them in a buffer and read it in parts"
+_IN_PARTS = f"an answer has at most {RESULT_BYTES_MAX}: keep them in a buffer, read it in parts"
 
 
 class Runner:
-    """The commands of one lane. Not thread-safe; a lane has one thread."""
+    """The commands of one lane. Not thread-safe: a lane has one thread."""
 
     def __init__(self, registry: Registry, context: Context) -> None:
         self._registry = registry
         self._context = context
         self._buffers = Buffers(context.quota)
-        self._commands: dict[str, Callable[[Arguments], Outcome]] = {
+        self._commands: dict[str, _Command] = {
             "buffer.new": self._buffers.new,
             "buffer.read": self._buffers.read,
             "buffer.free": self._buffers.free,
@@ -73,7 +75,7 @@ class Runner:
             "resource.release": self._sessions.release,
         }
         self._graphs = Graphs(context, registry)
-        self._commands_with_inputs: dict[str, Callable[..., Outcome]] = {
+        self._commands_with_inputs: dict[str, _CommandWithInputs] = {
             "buffer.write": self._buffers.write,
             "graph.run": self._graphs.run,
             "content.put": self._graphs.content,
@@ -81,7 +83,7 @@ class Runner:
         self._commands |= {"graph.put": self._graphs.put, "graph.free": self._graphs.free}
 
     def run(self, name: str, args: Arguments, inputs: Sequence[Input]) -> Ran:
-        """Run one command. Raises OpFailed only; whatever else is raised inside is EIO."""
+        """Run one command. Raises OpFailed only; other exceptions inside become EIO."""
         try:
             if (command := self._commands.get(name)) is not None:
                 values, results = command(args)
@@ -101,26 +103,26 @@ class Runner:
         except OpFailed:
             raise
         except MemoryError:
-            raise OpFailed(OpCode.ENOMEM, f"{name}: the process has no more memory") from None
+            raise OpFailed(OpCode.ENOMEM, f"{name}: the worker is out of memory") from None
         except Exception as error:
             raise OpFailed(OpCode.EIO, f"{name}: {type(error).__name__}: {error}") from error
 
     def keep(self, results: Sequence[memoryview], handles: Sequence[int]) -> None:
         """Copy results to the beginning of resident buffers. Raises OpFailed: EINVAL, ENOENT."""
         if len(results) != len(handles):
-            message = f"{len(results)} results cannot be kept in {len(handles)} buffers"
+            message = f"{len(results)} results do not fit {len(handles)} buffers"
             raise OpFailed(OpCode.EINVAL, message)
         for result, handle in zip(results, handles, strict=True):
-            place = self._buffers.view(handle)
-            if result.nbytes > place.nbytes:
-                message = f"a result of {result.nbytes} bytes, a buffer of {place.nbytes}"
-                raise OpFailed(OpCode.EINVAL, message)
-            place[: result.nbytes] = result
+            target = self._buffers.view(handle)
+            if result.nbytes > target.nbytes:
+                message = f"a result of {result.nbytes} bytes does not fit a buffer of"
+                raise OpFailed(OpCode.EINVAL, f"{message} {target.nbytes}")
+            target[: result.nbytes] = result
 
     def places(self, name: str, args: Arguments, sizes: Sequence[int]) -> list[memoryview] | None:
-        """Where the device itself wants the inputs of a command; None: anywhere.
+        """Memory of the device to receive the inputs of a command in; None: any memory.
 
-        `buffer.write` fills a part of a resident buffer, a graph's run its inputs. Raises OpFailed.
+        A part of the buffer for `buffer.write`, a graph's inputs for its run. Raises OpFailed.
         """
         if name == "buffer.write" and len(sizes) == 1:
             return [self._buffers.part(args, sizes[0])]
@@ -147,12 +149,12 @@ class Runner:
 
 
 def _nothing(args: Arguments) -> Outcome:
-    del args  # all before it is done
+    del args  # earlier calls have ended
     return {}, []
 
 
 def local_runner(data: Mapping[str, Path | str]) -> Runner:
-    """For `remote_gpu.client.Local`: this process's CPU, all operations, no quota."""
+    """The runner of `remote_gpu.client.Local`: this process's CPU, all operations, no quota."""
     return Runner(load_registry(), Context(data={name: Path(at) for name, at in data.items()}))
 
 
@@ -162,26 +164,26 @@ class LaneServer:
     def __init__(
         self, stream: Stream, runner: Runner, quota: Quota, shared: SharedLane | None = None
     ) -> None:
-        """`shared`: for a client of the same machine, which may ask for shared memory."""
+        """`shared`: for a client on the same machine, which may request shared memory."""
         self._shared = shared
         self._channel = Channel(stream, LANE_LIMITS, only_read=True)
         self._runner = runner
         self._area = Area(quota)
         self._sticky: OpFailed | None = None
-        self._empty: dict[str, bytearray] = {}  # answers without values, by what ran
+        self._empty: dict[str, bytearray] = {}  # answers without values, by implementation
 
     def serve(self) -> None:
-        """Answer calls in order. Returns when the peer is gone; raises nothing else."""
+        """Answer calls in order. Returns when the peer has gone; raises nothing."""
         try:
             while (received := self._channel.receive()) is not None:
                 self._serve_one(*received)
                 if self._area.in_use:
                     self._area.done()
-        except WireError as error:  # the stream has lost its frames: nothing can follow
+        except WireError as error:  # no frame can follow
             with contextlib.suppress(OSError):
                 self._channel.send(_error(OpFailed(OpCode.EPROTO, str(error))))
         except OSError:
-            pass  # the peer is gone, which is how a lane ends
+            pass  # the peer has gone: the usual end of a lane
         finally:
             self._runner.close()
             self._area.close()
@@ -207,19 +209,19 @@ class LaneServer:
             self._channel.send_bytes(numbered(self._empty_answer(ran), header.call))
 
     def _share(self, header: Header) -> None:
-        """Large payloads go through memory from here on, in both directions."""
+        """Set up shared memory for large payloads in both directions."""
         self._channel.discard(header.payload_bytes)
         if header.flags & NO_REPLY:
-            return  # it is the answer that brings the memory
+            return  # the answer would carry the memory
         answer = numbered(self._empty_answer(""), header.call)
         if self._shared is not None:
-            with contextlib.suppress(OSError):  # no memory, no descriptors: the lane goes on
+            with contextlib.suppress(OSError):  # no memory or descriptors: continue without
                 self._channel.segment = self._shared.share(bytes(answer))
                 return
         self._channel.send_bytes(answer)
 
     def _empty_answer(self, ran: str) -> bytearray:
-        """`{"ran": …}`, the most frequent answer of small calls, is packed once."""
+        """The packed `{"ran": …}`, the most frequent answer to small calls."""
         frame = self._empty.get(ran)
         if frame is None:
             frame = self._empty[ran] = bytearray(pack({"ran": ran}))
@@ -239,18 +241,18 @@ class LaneServer:
             if (size := sum(meta.get("out", ()))) > RESULT_BYTES_MAX:
                 raise OpFailed(OpCode.E2BIG, f"results of {size} bytes; {_IN_PARTS}")
             self._channel.send(meta, views, call=header.call)
-        except OpFailed as too_large:  # as below: before any byte was sent
+        except OpFailed as too_large:  # before any byte was sent, as below
             self._channel.send(_error(too_large), call=header.call)
         except (TypeError, ValueError, RecursionError) as problem:
-            message = f"the operation's values are not JSON: {problem}"
+            message = f"the values of the operation are not JSON: {problem}"
             self._channel.send(_error(OpFailed(OpCode.EIO, message)), call=header.call)
 
     def _run(self, name: str, header: Header, meta: Meta) -> Ran:
-        """Receive the payload, whatever happens to the call, then run it."""
+        """Receive or skip the payload, then run the call."""
         left = header.payload_bytes
         try:
             if self._sticky is not None:
-                raise self._told(self._sticky, name)
+                raise self._sticky_error(self._sticky, name)
             if len(meta) == 1 and not left:
                 return self._runner.run(name, {}, ())
             args = meta.get("args", {})
@@ -262,20 +264,20 @@ class LaneServer:
                 self._channel.receive_payload(places)
                 left = 0
             ran = self._runner.run(name, args, inputs)
-            return self._kept(ran, meta["keep"]) if "keep" in meta else ran
+            return self._keep(ran, meta["keep"]) if "keep" in meta else ran
         except OpFailed:
             self._channel.discard(left)
             raise
 
-    def _kept(self, ran: Ran, handles: object) -> Ran:
-        """The same without its results, which stay here."""
+    def _keep(self, ran: Ran, handles: object) -> Ran:
+        """Keep the results in buffers; returns the rest."""
         if not isinstance(handles, list) or any(type(handle) is not int for handle in handles):
-            raise WireError("'keep' must list buffers")
+            raise WireError("'keep' must be a list of buffers")
         values, results, implementation = ran
         self._runner.keep(results, handles)
         return values, [], implementation
 
-    def _told(self, sticky: OpFailed, name: str) -> OpFailed:
+    def _sticky_error(self, sticky: OpFailed, name: str) -> OpFailed:
         if name == "sync":
             self._sticky = None
         return sticky
@@ -283,7 +285,7 @@ class LaneServer:
     def _destinations(
         self, name: str, args: Arguments, described: object, payload_bytes: int
     ) -> tuple[Sequence[Input], Sequence[memoryview]]:
-        """Where each input goes or already is, and where the payload is received.
+        """The inputs of a call, and the memory to receive the payload in.
 
         Raises OpFailed(ENOMEM) over the quota.
         """
@@ -309,7 +311,7 @@ class LaneServer:
             elif isinstance(item, dict):
                 inputs.append(int_field(item, "buffer"))
             else:
-                raise WireError("an input is a size, a buffer or a content")
+                raise WireError("an input must be a size, a buffer or a content")
         return inputs, (area,)
 
 

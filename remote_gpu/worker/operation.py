@@ -23,17 +23,17 @@ from remote_gpu.worker.turns import Gate
 
 T = TypeVar("T")
 
-#: What `Operation.run` returns: JSON-serialisable values, and buffers sent as they are.
+#: The result of `Operation.run`: JSON values, and buffers.
 Outcome: TypeAlias = "tuple[Meta, list[BufferLike]]"
 
-#: How long a call that may be joined waits for those it was joined with before: some round trips
-#: of a local network, so that callers who answer each other fall into step.
+#: The wait of a joinable call for the calls of the last joint run: some round trips of a local
+#: network.
 BATCH_WAIT_S = 0.002
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What an operation takes; checked before a byte of payload is allocated."""
+    """The limits of an operation's inputs, checked before memory is allocated for them."""
 
     inputs_min: int = 0
     inputs_max: int = 0
@@ -47,7 +47,7 @@ class Limits:
         }
 
     def check(self, name: str, sizes: Sequence[int]) -> None:
-        """Inputs of these bytes for operation `name`. Raises OpFailed: EINVAL, E2BIG."""
+        """Check the sizes of inputs. Raises OpFailed: EINVAL, E2BIG."""
         if not self.inputs_min <= len(sizes) <= self.inputs_max:
             message = f"{name} takes {self.inputs_min}…{self.inputs_max} inputs, not {len(sizes)}"
             raise OpFailed(OpCode.EINVAL, message)
@@ -57,11 +57,11 @@ class Limits:
 
 
 class Warm:
-    """Loaded resources by key. Filled before a lease's process is forked, it is shared by all."""
+    """Loaded resources by key. Those loaded before the fork are shared by all leases."""
 
     def __init__(self) -> None:
         self._entries: Meta = {}
-        self._loading = threading.RLock()  # lanes load at the same time, and a load loads others
+        self._loading = threading.RLock()  # lanes load concurrently, and a load may load others
 
     def get(self, key: str, load: Callable[[], T]) -> T:
         """The resource of `key`, loaded at most once in this process and its children."""
@@ -72,36 +72,36 @@ class Warm:
         return cast("T", self._entries[key])
 
     def find(self, key: str) -> object:
-        """The resource of `key` if it is resident."""
+        """The resource of `key`, if it is loaded."""
         return self._entries.get(key)
 
     def keys(self) -> tuple[str, ...]:
-        """What is resident, in order of loading: the warm keys a request may name."""
+        """The loaded keys in the order of loading: the warm keys of requests."""
         return tuple(self._entries)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What an operation may use besides its arguments and inputs."""
+    """The environment of an operation, besides its arguments and inputs."""
 
     data: Mapping[str, Path] = field(default_factory=dict)  #: `gpud --data NAME=PATH`
     kind: str = "cpu"  #: of the device it runs on
-    device: str = ""  #: its id, as its host's monitor names it; "" = the first of its kind
+    device: str = ""  #: id of the monitor; "" = the first of its kind
     tenant: str = "default"
     warm: Warm = field(default_factory=Warm)
     quota: Quota = field(default_factory=Quota)  #: reserve before allocating, free after
-    contents: Contents = field(default_factory=Contents)  #: what the tenant sent by its hash
-    resources: Resources = field(default_factory=Resources)  #: what sessions registered
+    contents: Contents = field(default_factory=Contents)  #: sent by the tenant, by hash
+    resources: Resources = field(default_factory=Resources)  #: registered by sessions
     programs: Mapping[str, Program] = field(default_factory=dict)  #: `gpud --program NAME=…`
-    lifeline: int | None = None  #: held open by what runs for the lease: gpud sees its end
+    lifeline: int | None = None  #: descriptor that programs hold open: gpud sees their end
     compiled: Path | None = None  #: folder for compiled kernels of the tenant
-    gate: Gate | None = None  #: of the device; None: nobody else is on it
-    within_turn: bool = False  #: its caller holds the turn: none is taken, nobody is waited for
+    gate: Gate | None = None  #: of the device; None: not shared
+    within_turn: bool = False  #: the caller holds the turn
     batch_wait_s: float = BATCH_WAIT_S  #: `gpud --batch-wait-ms`
-    kernels_refused: str = ""  #: why callers' kernels do not run on this host's CPU; "" = they do
+    kernels_refused: str = ""  #: reason against callers' kernels on this CPU; "" = they run
 
     def data_path(self, name: str) -> Path:
-        """Where host-resident data lies. Raises OpFailed(ENOENT) naming what there is."""
+        """The path of host data. Raises OpFailed(ENOENT) listing the known names."""
         try:
             return self.data[name]
         except KeyError:
@@ -111,23 +111,23 @@ class Context:
             ) from None
 
     def turn(self) -> AbstractContextManager[None]:
-        """To compute within; without a gate it is always one's own turn."""
+        """A turn on the device to compute in; nothing without a gate."""
         if self.gate is None or self.within_turn:
             return contextlib.nullcontext()
         return self.gate.turn()
 
     def turn_of(self, operation: Operation) -> AbstractContextManager[None]:
-        """Around a run of an operation: nothing for one that takes turns by itself."""
+        """The turn for a run of an operation; nothing for one with `own_turns`."""
         if operation.own_turns or self.gate is None or self.within_turn:
             return contextlib.nullcontext()
         return self.gate.turn()
 
     def open_backend(self) -> Backend:
-        """Where kernels of this device run; see `backends.choice`."""
+        """The backend of this device for the host's own kernels; see `backends.choice`."""
         return open_backend(self.kind, self.device, self.compiled)
 
     def open_backend_of_callers(self) -> Backend:
-        """The same for kernels that are not the host's own."""
+        """The backend of this device for kernels of callers."""
         if self.kernels_refused and self.kind == "cpu":
             return HostBackend(self.kernels_refused)
         backend = self.open_backend()
@@ -143,12 +143,12 @@ class Operation(Protocol):
 
     @property
     def name(self) -> str:
-        """What a caller asks for: `onnx`."""
+        """The name for callers: `onnx`."""
         ...
 
     @property
     def version(self) -> int:
-        """Rises when arguments or results change their meaning."""
+        """Increases when arguments or results change their meaning."""
         ...
 
     @property
@@ -158,9 +158,9 @@ class Operation(Protocol):
 
     @property
     def implementation(self) -> str:
-        """What ran, for the caller: `numpy 2.4`, `opencl-tiled`; travels with every result.
+        """For the caller: `numpy 2.4`, `opencl-blocked`; part of every result.
 
-        Its first word is unique among those of one name; callers ask for it by that.
+        Its first word is unique per operation; callers select by it.
         """
         ...
 
@@ -172,31 +172,31 @@ class Operation(Protocol):
 
     @property
     def by_kernels(self) -> bool:
-        """It computes by kernels: offered only where the device's driver answers."""
+        """Whether it needs kernels: offered only where the device's driver works."""
         ...
 
     @property
     def own_turns(self) -> bool:
-        """It waits for others before it computes, and takes `context.turn()` itself."""
+        """Whether it takes `context.turn()` itself, after waiting for other calls."""
         ...
 
     def prepare(self, context: Context) -> None:
-        """Load into `context.warm` what every lease may share; called once, before any lease.
+        """Load into `context.warm` what all leases share; called once, before any lease.
 
-        May do nothing. An error is logged and disables this implementation on the host.
+        An error is logged and disables this implementation on the host.
         """
         ...
 
     def run(self, context: Context, args: Arguments, inputs: Sequence[memoryview]) -> Outcome:
-        """Compute. `inputs` are flat byte views, valid only until it returns.
+        """Compute. `inputs` are flat byte views, valid until the return.
 
-        Raises OpFailed with the code that says who has to act; anything else becomes EIO.
+        Raises OpFailed; other exceptions become EIO.
         """
         ...
 
 
 class CpuOperation:
-    """What most operations are: computed by the host's CPU, nothing to prepare, one turn a run."""
+    """The usual operation: on the host's CPU, without preparation, one turn per run."""
 
     version = 1
     kinds: tuple[str, ...] = ("cpu",)
@@ -204,4 +204,4 @@ class CpuOperation:
     own_turns = False
 
     def prepare(self, context: Context) -> None:
-        """Needs nothing."""
+        """Load nothing."""

@@ -1,4 +1,4 @@
-"""A worker: the process of one lease. One thread per lane; ended by SIGKILL, never asked to go."""
+"""A worker: the process of one lease, with one thread per lane; ended by SIGKILL."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from remote_gpu.worker.registry import Registry
 from remote_gpu.worker.store.contents import Contents
 from remote_gpu.worker.turns import Gate
 
-#: Above the quota, for what is not counted in it: interpreter, threads, work areas of libraries.
+#: Beyond the quota: interpreter, threads, work areas of libraries.
 _OVERHEAD_BYTES = 256 << 20
 _CONTEXT_BYTES = 2 << 30  #: the host's side of CUDA contexts: driver, pinned pages, code
 _STACK_BYTES = 1 << 20  #: per lane
@@ -46,7 +46,7 @@ _STACK_BYTES = 1 << 20  #: per lane
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lanes:
-    """How lanes go on where gpud handed them over."""
+    """The settings of lanes after their handover from gpud."""
 
     handshake_s: float  #: for the TLS handshake and the second proof
     context: ssl.SSLContext | None  #: of the host's certificate; None = no lane is in TLS
@@ -54,7 +54,7 @@ class Lanes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Walls:
-    """What a worker is isolated by, and from which files of the host."""
+    """The isolation of a worker, and the files of its host."""
 
     policy: Policy
     host: Host
@@ -69,7 +69,7 @@ def run_worker(
     walls: Walls,
     lanes: Lanes,
 ) -> NoReturn:
-    """The life of a freshly forked worker; never returns."""
+    """Run a worker after its fork; never returns."""
     code = 1
     try:
         control.die_with_parent(parent)
@@ -128,7 +128,7 @@ def _serve(
 
 
 def _receive(stream: socket.socket, gates: Mapping[int, Gate]) -> tuple[Meta, int | None] | None:
-    """The next packet; meanwhile tokens that nobody uses are given back in time."""
+    """The next packet; meanwhile idle tokens are returned in time."""
     while True:
         looks_s = [look_s for gate in gates.values() if (look_s := gate.look()) is not None]
         if not looks_s or select.select([stream], [], [], min(looks_s))[0]:
@@ -142,15 +142,15 @@ def _gate(gates: dict[int, Gate], device: int, stream: socket.socket) -> Gate:
 
 
 def _end_at_alarm() -> None:
-    """By a handler of C's own: the first process of a namespace ignores what it does not handle,
-    and a handler of Python's waits for the interpreter."""
+    """End the process at SIGALRM by a C handler: the first process of a namespace ignores unhandled
+    signals, and a Python handler waits for the interpreter."""
     end = ctypes.cast(libc["_exit"], ctypes.c_void_p)
     libc.signal.argtypes, libc.signal.restype = (ctypes.c_int, ctypes.c_void_p), ctypes.c_void_p
     libc.signal(signal.SIGALRM, end)
 
 
 def _end_in(cap_s: float) -> None:
-    """Whatever becomes of gpud."""
+    """End the process after this time, even without gpud."""
     signal.setitimer(signal.ITIMER_REAL, max(0.001, cap_s))
 
 
@@ -162,26 +162,29 @@ def _start_lane(
     context: Context,
     carried: Callable[[], Stream],
 ) -> None:
-    lane.setblocking(True)  # gpud's event loop had it non-blocking; the flag is the socket's
+    lane.setblocking(True)  # gpud's event loop left it non-blocking
 
     def serve() -> None:
         try:
-            with lane, contextlib.suppress(OSError, WireError, Refused):  # without a proof
+            with (
+                lane,
+                contextlib.suppress(OSError, WireError, Refused),
+            ):  # a failed proof ends the lane
                 carrier, runner = carried(), Runner(registry, context)
                 LaneServer(carrier, runner, context.quota, shared_lane(lane)).serve()
-        finally:  # whatever ends it: gpud counts lanes
-            with contextlib.suppress(OSError):  # it is gone, and this process with it in a moment
+        finally:  # gpud counts lanes
+            with contextlib.suppress(OSError):  # gpud has gone; this process ends too
                 control.send(stream, ended)
 
     try:
         threading.Thread(target=serve, name="lane", daemon=True).start()
-    except RuntimeError:  # the lease's memory is full: its other lanes go on
+    except RuntimeError:  # out of memory: the other lanes continue
         lane.close()
         control.send(stream, ended)
 
 
 def _carrier(lanes: Lanes, lane: socket.socket, key: bytes) -> Callable[[], Stream]:
-    """What makes a lane's bytes plain; called in the lane's own thread, for it waits."""
+    """The function that opens a lane's stream; it blocks, so the lane's own thread calls it."""
 
     def carried() -> Stream:
         if not key:
@@ -202,7 +205,7 @@ def _carrier(lanes: Lanes, lane: socket.socket, key: bytes) -> Callable[[], Stre
 
 
 def _limit_memory(start: control.Start) -> None:
-    """The kernel's own limit behind the quota: private writable memory of this process."""
+    """Set the kernel's limit beyond the quota: the private writable memory of this process."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
     data_kib = next(int(line.split()[1]) for line in status.splitlines() if line[:7] == "VmData:")
     limit = (data_kib << 10) + start.memory_bytes + _OVERHEAD_BYTES

@@ -1,9 +1,9 @@
 """The spawner: one process per host that has everything loaded and forks a worker in 3 ms.
 
-Libraries, host-resident models and data are loaded here once, before any lease exists. A worker is
-a fork of it, so every lease starts warm, yet shares no writable byte with another; what a tenant
-sends lives and dies with its own worker. The spawner runs no request and stays single-threaded
-(numpy's and ONNX Runtime's pools are held at one thread), which is what makes forking it safe.
+It loads libraries, host models and data once, before any lease. A worker is a fork of it, so every
+lease starts warm but shares no writable memory with another; data of a tenant stays in its own
+worker. The spawner runs no request and stays single-threaded (the thread pools of numpy and ONNX
+Runtime have one thread), so that forking is safe.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ def main() -> None:
     """`python -m remote_gpu.worker.spawner FD PARENT SETTINGS-JSON`; started by gpud only."""
     descriptor, parent, settings = int(sys.argv[1]), int(sys.argv[2]), json.loads(sys.argv[3])
     control.die_with_parent(parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is gpud's to handle
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # gpud handles a terminal's Ctrl-C
     if settings["cpus"]:
         os.sched_setaffinity(0, settings["cpus"])
     stream = socket.socket(fileno=descriptor)
     tls = settings["tls"]
-    lanes = Lanes(  # the key's file need not be in sight of workers
+    lanes = Lanes(  # read now: workers may have no access to the key's file
         handshake_s=settings["handshake_s"],
         context=server_context(Path(tls[0]), Path(tls[1])) if tls else None,
     )
@@ -61,7 +61,7 @@ def main() -> None:
         registry.refuse("exec", walls.policy.programs_refused)
     registry.prepare(context)
     gc.collect()
-    gc.freeze()  # what is loaded is not touched by collections in workers: pages stay shared
+    gc.freeze()  # collections in workers do not touch loaded objects: pages stay shared
     _announce(stream, registry, context)
     _serve(stream, registry, context, walls, lanes, fork)
 
@@ -92,10 +92,10 @@ def _announce(stream: socket.socket, registry: Registry, context: Context) -> No
 
 
 def _offered(registry: Registry, refused: str) -> dict[str, tuple[str, ...]]:
-    """By kind of device: operations, and `graph` where kernels run.
+    """Operations by kind of device, with `graph` where kernels run.
 
-    A device of OpenCL without an answering driver does nothing; a CPU and a card still compute by
-    what is not a kernel.
+    An OpenCL device without a working driver has none; a CPU or NVIDIA device without one still has
+    those that need no kernels.
     """
     offered = {kind: registry.names(kind) for kind in KINDS}
     for kind in sorted(answering()):
@@ -116,7 +116,7 @@ def _serve(
     fork: Callable[[], int],
 ) -> None:
     """Fork a worker for each request until gpud is gone."""
-    # from now on: a driver that was asked before starts programs and waits for them
+    # only now: drivers that are tried before start programs and wait for them
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # ended workers are reaped by the kernel
     while (received := control.receive(stream)) is not None:
         descriptor = received[1]

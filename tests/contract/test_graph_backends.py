@@ -125,7 +125,7 @@ def test_iterations_run_without_asking(device: Device) -> None:
     graph.launch("scale", (N,), (16,), x, x, 2.0)
     assert floats(device.run(graph, iterations=20, x=ONES)["x"]) == [2.0**20] * N
     for wrong in (0, -1, 10**9, 1.5, True):
-        with pytest.raises(OpFailed, match="EINVAL: iterations"):
+        with pytest.raises(OpFailed, match="EINVAL: 'iterations'"):
             device.run(graph, iterations=wrong, x=ONES)
 
 
@@ -284,7 +284,7 @@ def test_what_does_not_compile_is_named_with_its_line(device: Device, source, wo
 @pytest.mark.parametrize(
     ("kernel", "arguments", "words"),
     [
-        ("nothing", ("x",), "no kernel 'nothing' in the source; it has scale, add"),
+        ("nothing", ("x",), "the source has no kernel 'nothing'; it has scale, add"),
         ("scale", ("x",), "takes 3 arguments, not 1"),
         ("scale", ("x", "x", Graph.scalar("double", 1.0)), "argument 2 .* is double"),
         ("scale", ("x", 1, 1.0), "argument 1 .* is int; 'x' takes buffer"),
@@ -369,7 +369,7 @@ def test_without_its_driver_a_card_is_not_there() -> None:
         assert error.code == "ENODEV"  # noqa: PT017 - either is right
     else:
         assert implementation.startswith("cuda: sm_")
-    with pytest.raises(OpFailed, match="ENOTSUP: there are no kernels"):
+    with pytest.raises(OpFailed, match="ENOTSUP: devices of kind vpu run no kernels"):
         open_backend("vpu")
     with pytest.raises(OpFailed, match=r"ENODEV|ENOTSUP"):
         open_backend("opencl", "host/no-such-platform0")

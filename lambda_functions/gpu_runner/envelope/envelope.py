@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
-from types import TracebackType
 from typing import IO, Self
 
 from contract.envelope import ENV_NAME, INPUT_FOLDER, JOB_NAME, Job, JsonObject
@@ -78,12 +77,7 @@ class Envelope:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -14,7 +14,8 @@ ECHO_BYTES_MAX = 4 * 2**20
 class LogTail:
     """The end of stdout and stderr together, in the order of arrival."""
 
-    def __init__(self) -> None:
+    def __init__(self, echo_bytes_max: int = ECHO_BYTES_MAX) -> None:
+        self._echo_bytes_max = echo_bytes_max
         self._tail = bytearray()
         self._seen_bytes = 0
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -22,11 +23,11 @@ class LogTail:
 
     def feed(self, chunk: bytes) -> None:
         """Echo `chunk` within the limit, and keep the newest LOG_TAIL_BYTES_MAX bytes of all."""
-        room = ECHO_BYTES_MAX - self._seen_bytes
+        room = self._echo_bytes_max - self._seen_bytes
         if room > 0:
             self._echo(self._decoder.decode(chunk[:room]))
             if len(chunk) >= room:
-                self._echo(f"\n[log: over {ECHO_BYTES_MAX} bytes, the rest is not shown]\n")
+                self._echo(f"\n[log: over {self._echo_bytes_max} bytes, the rest is not shown]\n")
         self._seen_bytes += len(chunk)
         self._tail += chunk
         del self._tail[: max(0, len(self._tail) - LOG_TAIL_BYTES_MAX)]

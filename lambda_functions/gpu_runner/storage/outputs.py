@@ -69,7 +69,9 @@ class Found:
     path: Path
 
 
-def find(folder: Path, root: Path) -> list[Found]:
+def find(
+    folder: Path, root: Path, *, files_max: int = FILES_MAX, folders_max: int = FOLDERS_MAX
+) -> list[Found]:
     """Every file below `folder`, sorted by name. A link may lead to a file below `root` only.
 
     Raises AttemptFailed(OUTPUT_ERROR) for a link that is broken or leads out of `root`, and for
@@ -77,14 +79,14 @@ def find(folder: Path, root: Path) -> list[Found]:
     """
     found: list[Found] = []
     real_root = root.resolve()
-    for path in _walk(folder):
+    for path in _walk(folder, folders_max):
         if path.is_symlink():
             _check_link(path, folder, real_root)
         if not stat.S_ISREG(path.stat().st_mode):
             continue
         found.append(Found(_name(path, folder), path))
-        if len(found) > FILES_MAX:
-            _fail(f"more than {FILES_MAX} output files; pack them into one")
+        if len(found) > files_max:
+            _fail(f"more than {files_max} output files; pack them into one")
     return sorted(found, key=lambda file: file.name)
 
 
@@ -104,15 +106,15 @@ def upload(
                 yield _store(s3, file, destination, metadata)
 
 
-def _walk(folder: Path) -> Iterator[Path]:
+def _walk(folder: Path, folders_max: int) -> Iterator[Path]:
     """Everything but folders. A folder deeper than a key can be long is refused: below it even
     system calls accept no path."""
     pending, count = [""], 0
     while pending:
         place = pending.pop()
         count += 1
-        if count > FOLDERS_MAX:
-            _fail(f"more than {FOLDERS_MAX} output folders; pack them into one file")
+        if count > folders_max:
+            _fail(f"more than {folders_max} output folders; pack them into one file")
         if len(os.fsencode(place)) > KEY_BYTES_MAX:
             _fail(f"output folders are nested too deeply for a key: {place[:60]!r}…")
         try:

@@ -1,4 +1,4 @@
-"""One connection through a gateway: dial, prove, be let in or be refused with a code."""
+"""The opening of a connection to a gateway: dial, mutual proof, welcome or refusal."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from remote_gpu.wire.proof import (
 if TYPE_CHECKING:
     from remote_gpu.client.transport.tls import TlsStream
 
-#: What carries a proven connection: plain, on this machine, or in TLS.
+#: The stream of a proven connection: plain, on this machine, or in TLS.
 Carrier: TypeAlias = "socket.socket | TlsStream"
 
-#: What a lane over the host's Unix socket may be refused for while TCP would do: its socket is
-#: another machine's, or does not trust this user.
+#: Refusals on the Unix socket after which TCP is tried: the socket belongs to another machine, or
+#: does not trust this user.
 _NOT_HERE = frozenset({Refusal.UNREACHABLE, Refusal.DENIED, Refusal.PROTOCOL})
 #: The kernel's own probe of a silent peer: after 60 s idle, every 15 s, 3 times.
 _KEEPALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 3))
@@ -57,11 +57,11 @@ def open_connection(
     middleware: str = "",
     port: int = 0,
 ) -> tuple[Carrier, Channel, Meta]:
-    """Connect and prove; returns what carries it, its channel and the gateway's welcome.
+    """Connect and prove; returns the stream, its channel and the gateway's welcome.
 
-    Over the host's Unix socket where `access` has one that lets us in, else over TCP, in TLS when
-    the gateway says so. Raises Refused: UNREACHABLE, TIMEOUT, DENIED when either side's proof is
-    wrong, or whatever the gateway says. Nothing stays open after an error.
+    Over the host's Unix socket if `access` has one that works, else over TCP, in TLS if the gateway
+    requires it. Raises Refused: UNREACHABLE, TIMEOUT, DENIED when the proof of either side is
+    wrong, or the gateway's own code. Nothing stays open after an error.
     """
     hello = Hello(
         role=role,
@@ -82,13 +82,13 @@ def open_connection(
 
 
 class _NotHere(Exception):
-    """The Unix socket does not lead to the gateway; TCP may."""
+    """The Unix socket is not usable; TCP may be."""
 
 
 def _connected(
     access: HostAccess, hello: Hello, timeout_s: float, *, local: bool
 ) -> tuple[Carrier, Channel, Meta]:
-    """One way to the gateway, and the proof. Raises Refused, and for the local way _NotHere."""
+    """Dial and prove over one transport. Raises Refused, and _NotHere for the Unix socket."""
     try:
         with errors_as_refusals(f"gateway {access.gateway} of {access.host}"):
             stream = _dial_local(access.unix) if local else _dial(access, timeout_s)
@@ -126,16 +126,16 @@ def _dial_local(path: str) -> socket.socket:
 
 
 def is_reachable(path: str) -> bool:
-    """Somebody serves a Unix socket there, and lets this user connect."""
+    """Whether this user can connect to a Unix socket at `path`."""
     try:
         _dial_local(path).close()
-    except (OSError, ValueError):  # a path that no system takes is no path here
+    except (OSError, ValueError):  # ValueError: not a valid path
         return False
     return True
 
 
 def tune(stream: socket.socket) -> None:
-    """No Nagle delay; keepalive 60/15/3 where the platform has the options."""
+    """Disable Nagle's delay; enable keepalive where the platform has the options."""
     stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _KEEPALIVE:
@@ -145,7 +145,7 @@ def tune(stream: socket.socket) -> None:
 
 @contextlib.contextmanager
 def errors_as_refusals(where: str) -> Iterator[None]:
-    """Socket and protocol errors leave this block as `Refused`."""
+    """Turn socket and protocol errors inside into `Refused`."""
     try:
         yield
     except TimeoutError:
@@ -161,7 +161,7 @@ def _prove(stream: socket.socket, hello: Hello, key: bytes) -> tuple[Carrier, Ch
     channel.send(hello.to_meta())
     challenge = _answer(channel, "challenge")
     nonce, proof = text_field(challenge, "nonce"), text_field(challenge, "proof")
-    authority = ""  # a gateway without a certificate need not say so
+    authority = ""  # absent for a gateway without a certificate
     if "authority" in challenge:
         authority = text_field(challenge, "authority", AUTHORITY_CHARACTERS_MAX)
     if not matches(gateway_proof(key, hello, nonce, authority), proof):
@@ -178,8 +178,8 @@ def _prove(stream: socket.socket, hello: Hello, key: bytes) -> tuple[Carrier, Ch
 def _prove_in_tls(
     stream: socket.socket, authority: str, key: bytes, host: str
 ) -> tuple[Carrier, Channel, Meta]:
-    """TLS by the authority that was proven, and the proof that nobody stands between."""
-    from remote_gpu.client.transport.tls import (  # only where it is used
+    """Run TLS with the proven authority, and prove the channel binding."""
+    from remote_gpu.client.transport.tls import (  # imports `ssl`
         TlsStream,
         client_context,
         secure,
@@ -209,5 +209,5 @@ def _answer(channel: Channel, expected: str) -> Meta:
         raise Refused(text_field(refused, "code", 32), text_field(refused, "message", 1000))
     value = meta.get(expected)
     if not isinstance(value, dict):
-        raise WireError(f"expected {expected!r}")
+        raise WireError(f"the gateway's frame has no {expected!r}")
     return value

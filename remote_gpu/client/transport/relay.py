@@ -1,7 +1,7 @@
-"""Bytes between two connections, both ways at once, until both ways have ended.
+"""A relay of bytes between two connections, in both directions, until both have ended.
 
-Blocking sockets and one thread per direction: the copies run in the kernel without the
-interpreter's lock, and a side that stops reading stops the other one, at 256 KiB of memory.
+Blocking sockets and one thread per direction: copies run without the interpreter's lock, and a slow
+reader slows its sender down, with 256 KiB of memory.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Protocol
 
 from remote_gpu.wire.frames import BufferLike
 
-#: One read at most. Larger ones gain nothing: a socket's buffer holds no more.
+#: Of one read; a socket's buffer holds no more.
 _CHUNK_BYTES = 1 << 18
 
 
@@ -33,7 +33,7 @@ class End(Protocol):
 
 
 class Relay:
-    """Owns both sockets from `start` on, and closes them when it is over."""
+    """Owns both sockets from `start` on, and closes them at its end."""
 
     def __init__(self, one: End, other: End) -> None:
         self._pair = (one, other)
@@ -54,9 +54,9 @@ class Relay:
             thread.start()
 
     def cut(self) -> None:
-        """End both ways now, whatever is on its way. Safe to repeat and after the end."""
+        """End both directions at once. Safe to repeat, and after the end."""
         with self._lock:
-            if self._running:  # else they are closed, and the numbers may be others' by now
+            if self._running:  # else they are closed, and their numbers may be reused
                 for stream in self._pair:
                     with contextlib.suppress(OSError):
                         stream.shutdown(socket.SHUT_RDWR)
@@ -70,7 +70,7 @@ class Relay:
     def _run(self, source: End, sink: End) -> None:
         try:
             _copy(source, sink)
-        except OSError:  # a broken way breaks the other one: half of a dialogue is none
+        except OSError:  # a broken direction ends the other one too
             self.cut()
         with self._lock:
             self._running -= 1
@@ -83,7 +83,7 @@ class Relay:
 
 
 def _copy(source: End, sink: End) -> None:
-    """Until the source says that it will send no more; the sink is told the same."""
+    """Copy to the end of the source's stream, then end the sink's."""
     buffer = memoryview(bytearray(_CHUNK_BYTES))
     while count := source.recv_into(buffer):
         sink.sendall(buffer[:count])

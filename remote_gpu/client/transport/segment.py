@@ -16,38 +16,38 @@ from remote_gpu.wire.segment import SEGMENT_BYTES, SEGMENT_COMMAND, Segment
 
 
 class SharedMemory:
-    """Of one lane, until it is closed."""
+    """The shared memory of one lane, until it is closed."""
 
     def __init__(self, stream: socket.socket, call: int) -> None:
-        """Ask the worker for it. Raises WireError when it has none to give, OSError."""
-        taking = _Taking(stream)
-        channel = Channel(taking, Limits())
+        """Request it from the worker. Raises WireError when it offers none, OSError."""
+        receiver = _DescriptorSocket(stream)
+        channel = Channel(receiver, Limits())
         channel.send({"op": SEGMENT_COMMAND}, call=call)
         try:
             received = channel.receive()
             if received is None or received[0].call != call:
                 raise WireError("its worker died, or the lease is over")
-            if len(taking.descriptors) != 2:
+            if len(receiver.descriptors) != 2:
                 raise WireError("the worker shares no memory")
-            memory, bell = taking.descriptors
+            memory, bell = receiver.descriptors
             if os.fstat(memory).st_size != SEGMENT_BYTES:
                 raise WireError("the worker's shared memory has another size")
             mapped = mmap.mmap(memory, SEGMENT_BYTES)
             self._bell = socket.socket(fileno=os.dup(bell))
         finally:
-            for descriptor in taking.descriptors:
+            for descriptor in receiver.descriptors:
                 os.close(descriptor)
         self.segment = Segment(mapped, self._bell, first=True)
 
     def close(self) -> None:
-        """A thread that waits for a slot is woken; safe to repeat."""
+        """Wake a thread that waits for a slot, and close. Safe to repeat."""
         with contextlib.suppress(OSError):
             self._bell.shutdown(socket.SHUT_RDWR)
         self._bell.close()
 
 
-class _Taking:
-    """A Unix socket whose next words bring descriptors, which a plain read would drop."""
+class _DescriptorSocket:
+    """A Unix socket whose next frame carries descriptors, which a plain read would drop."""
 
     def __init__(self, stream: socket.socket) -> None:
         self._stream = stream

@@ -1,7 +1,8 @@
-"""The session: the connections that hold a lease, kept alive by a beat from a thread.
+"""The session: the connections that hold a lease, kept alive by heartbeats from a thread.
 
-Opening it claims the attempt: the first session nonce binds the lease, any other is refused as
-CLAIMED. A lease with devices on several hosts has one connection to each, under one nonce.
+Opening a session claims the attempt: the lease is bound to the first session nonce, and any other
+is refused as CLAIMED. A lease with devices on several hosts has one connection to each, with one
+nonce.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Session:
         self._access = access
         self._nonce = nonce
         self._on_lost = on_lost
-        self._lines: list[_Line] = []
+        self._connections: list[_HostConnection] = []
         self._unix: dict[str, str] = {}  # host → its socket on this machine
         self._lock = threading.Lock()
         self._closed = threading.Event()
@@ -62,9 +63,9 @@ class Session:
     ) -> Session:
         """Claim the lease of an envelope's `connection` on all its hosts, the first one first.
 
-        `cap_s`: the hosts end the lease by themselves after this. `on_lost` is called once, from
-        the session's thread, when the session ends without `close`. Raises Refused; CLAIMED means
-        that another start of the same attempt was first and this one should exit.
+        `cap_s`: the hosts end the lease after this time. `on_lost` is called once, from the
+        session's thread, when the session ends without `close`. Raises Refused; after CLAIMED this
+        start should exit, because another start of the same attempt was first.
         """
         try:
             access = parse_access(connection)
@@ -91,7 +92,7 @@ class Session:
         return self._nonce
 
     def view(self) -> Access:
-        """The lease with the lane keys of this session in the place of its secrets."""
+        """The access to the lease with this session's lane keys in place of its secrets."""
         access, nonce = self._access, self._nonce
         hosts = tuple(
             HostAccess(
@@ -108,19 +109,19 @@ class Session:
         return Access(access.lease, access.fence, hosts, nonce)
 
     def environment(self) -> dict[str, str]:
-        """Variables with which `connect()` in another process opens lanes on this session."""
+        """The variables for `connect()` in another process, which opens lanes on this session."""
         view = self.view()
         return {SESSION_VARIABLE: view.to_json(), COUNT_VARIABLE: str(len(view.devices))}
 
     def give_back(self, timeout_s: float = ANSWER_S) -> None:
-        """The devices are no longer needed: workers end, memory is free; the session stays.
+        """Give the devices back: lanes and workers end, memory is freed; the session stays.
 
-        Lanes are cut. Safe to repeat. Raises Refused when the session is lost meanwhile.
+        Safe to repeat. Raises Refused when the session is lost meanwhile.
         """
         self._ask("give_back", {}, timeout_s)
 
     def close(self, reason: str = "DONE", detail: str = "", timeout_s: float = ANSWER_S) -> None:
-        """End the lease in order. Safe to repeat and after a loss; never raises Refused."""
+        """End the lease. Safe to repeat and after a loss; never raises Refused."""
         if not self._closed.is_set() and self.lost is None:
             with contextlib.suppress(Refused):
                 self._ask("close", {"reason": reason, "detail": detail[:500]}, timeout_s)
@@ -146,7 +147,7 @@ class Session:
             cap_s=cap_s,
         )
         channel.limits = SESSION
-        self._lines.append(_Line(stream, channel, host.gateway))
+        self._connections.append(_HostConnection(stream, channel, host.gateway))
         self._beat_s = float(welcome.get("beat_s", 5.0))
         self._silence_s = float(welcome.get("silence_s", 30.0))
         unix = welcome.get("unix")
@@ -154,25 +155,27 @@ class Session:
             self._unix[host.host] = unix
         stream.settimeout(self._silence_s)
 
-    def _ask(self, word: str, fields: Meta, timeout_s: float) -> None:
-        """Send one word on every line and wait for every answer."""
+    def _ask(self, command: str, fields: Meta, timeout_s: float) -> None:
+        """Send a command to every host and wait for all answers."""
         deadline_s = time.monotonic() + timeout_s
-        for line in self._lines:
-            line.answered[word].clear()
-            self._send(line, {word: fields})
-        for line in self._lines:
-            while not line.answered[word].wait(min(0.5, max(0.0, deadline_s - time.monotonic()))):
+        for connection in self._connections:
+            connection.answered[command].clear()
+            self._send(connection, {command: fields})
+        for connection in self._connections:
+            while not connection.answered[command].wait(
+                min(0.5, max(0.0, deadline_s - time.monotonic()))
+            ):
                 if self.lost is not None:
                     raise self.lost
                 if time.monotonic() >= deadline_s:
-                    raise Refused(Refusal.TIMEOUT, f"{line.where} did not answer {word}")
+                    raise Refused(Refusal.TIMEOUT, f"{connection.where} did not answer {command}")
 
-    def _send(self, line: _Line, meta: Meta) -> None:
-        with errors_as_refusals(line.where), self._lock:
-            line.channel.send(meta)
+    def _send(self, connection: _HostConnection, meta: Meta) -> None:
+        with errors_as_refusals(connection.where), self._lock:
+            connection.channel.send(meta)
 
     def _run(self) -> None:
-        """The session's thread: beats, listens, notices silence."""
+        """The session's thread: sends heartbeats, reads answers, detects silence."""
         try:
             self._keep_alive()
         except Refused as refused:
@@ -188,8 +191,8 @@ class Session:
         while not self._closed.is_set():
             now_s = time.monotonic()
             if now_s >= next_beat_s:
-                for line in self._lines:
-                    self._send(line, {"beat": {}})
+                for connection in self._connections:
+                    self._send(connection, {"beat": {}})
                 next_beat_s = now_s + self._beat_s
             self._listen(max(0.0, next_beat_s - now_s))
             self._check_silence()
@@ -197,57 +200,57 @@ class Session:
     def _listen(self, wait_s: float) -> None:
         with errors_as_refusals("the session"):
             try:
-                ready, _, _ = select.select(self._lines, [], [], wait_s)
+                ready, _, _ = select.select(self._connections, [], [], wait_s)
             except ValueError:  # closed by another thread
                 raise Refused(Refusal.ENDED, "the session was closed") from None
-        for line in ready:
-            with errors_as_refusals(line.where):
-                line.take()
-                while line.channel.buffered:  # two answers in one segment: take both
-                    line.take()
+        for connection in ready:
+            with errors_as_refusals(connection.where):
+                connection.read()
+                while connection.channel.buffered:  # several answers in one segment
+                    connection.read()
 
     def _check_silence(self) -> None:
-        for line in self._lines:
-            if time.monotonic() - line.heard_s > self._silence_s:
-                message = f"{line.where} was silent for {self._silence_s:g} s"
+        for connection in self._connections:
+            if time.monotonic() - connection.received_s > self._silence_s:
+                message = f"{connection.where} was silent for {self._silence_s:g} s"
                 raise Refused(Refusal.TIMEOUT, message)
 
     def _drop(self) -> None:
-        for line in self._lines:
-            line.close()
+        for connection in self._connections:
+            connection.close()
 
 
-class _Line:
+class _HostConnection:
     """The session's connection to one host."""
 
     def __init__(self, stream: Carrier, channel: Channel, where: str) -> None:
         self.stream = stream
         self.channel = channel
         self.where = f"gateway {where}"
-        self.heard_s = time.monotonic()
+        self.received_s = time.monotonic()
         self.answered = {"give_back": threading.Event(), "close": threading.Event()}
 
     def fileno(self) -> int:
         """For select; −1 once closed."""
         return self.stream.fileno()
 
-    def take(self) -> None:
+    def read(self) -> None:
         """Read one message. Raises Refused(ENDED) when the host ended the lease."""
         received = self.channel.receive()
         if received is None:
             if self.answered["close"].is_set():
                 raise Refused(Refusal.ENDED, "the session was closed")
             raise Refused(Refusal.UNREACHABLE, f"{self.where} closed the session")
-        self.heard_s = time.monotonic()
+        self.received_s = time.monotonic()
         meta = received[1]
         if isinstance(ended := meta.get("ended"), dict):
             raise Refused(Refusal.ENDED, f"{ended.get('reason')}: {ended.get('detail') or ''}")
-        for word, event in self.answered.items():
-            if word in meta:
+        for command, event in self.answered.items():
+            if command in meta:
                 event.set()
 
     def close(self) -> None:
-        """Shut down first, so that a thread inside recv returns."""
+        """Shut down, so that a thread inside recv returns, and close."""
         with contextlib.suppress(OSError):
             self.stream.shutdown(socket.SHUT_RDWR)
         self.stream.close()

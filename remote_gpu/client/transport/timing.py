@@ -1,13 +1,13 @@
-"""How long a client waits for a gateway, in seconds.
+"""The client's timeouts for a gateway, in seconds.
 
-Limits that only a fault reaches; `corekit.budget` holds them beside the host's own times, as
-`gateway_dial_s` and so on, and checks that they fit together. Functions do not carry it.
+Only faults reach them. `corekit.budget`, which functions do not have, repeats them
+(`gateway_dial_s` and so on) and checks them against the host's own times.
 """
 
-#: For the TCP connection alone: a host that does not answer by then is gone.
+#: Of the TCP connection alone.
 DIAL_S = 5.0
-#: For one answer of a gateway: longer than an install may take to arrive and the lease before it to
-#: be cut, shorter than a session's silence.
+#: Of one answer: longer than an install and the revocation of the previous lease may take, shorter
+#: than a session's silence.
 ANSWER_S = 20.0
-#: For a door: a host may take two minutes to start a server, then it says why not.
-DOOR_S = 130.0
+#: Of opening a relay: a host has two minutes to start a server, then it reports the reason.
+RELAY_S = 130.0

@@ -1,8 +1,8 @@
-"""TLS 1.3 for connections that have proven themselves: a machine without I/O, and a stream over it.
+"""TLS 1.3 for proven connections: a state machine without I/O, and a blocking stream over it.
 
-Records go through memory and not through `ssl.SSLSocket`: one call to the kernel then carries many
-of them, one thread may send while another receives, and an event loop can use the same machine.
-Loaded only where a gateway asks for TLS: importing `ssl` costs a cold start milliseconds.
+`ssl.SSLSocket` is not used: this way one system call carries many records, one thread may send
+while another receives, and an event loop can use the same machine. Imported only for gateways with
+TLS, because importing `ssl` costs a cold start milliseconds.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from pathlib import Path
 from remote_gpu.wire.errors import WireError
 from remote_gpu.wire.frames import BufferLike
 
-#: What is read from the kernel, and encrypted for it, at once.
+#: Of one read, and of one encryption.
 _CHUNK_BYTES = 1 << 18
 #: X509_V_FLAG_NO_CHECK_TIME, <openssl/x509_vfy.h>; `ssl` has no name for it.
 _NO_CHECK_TIME = ssl.VerifyFlags(0x200000)
 
 
 def client_context(authority: str) -> ssl.SSLContext:
-    """Trusts what `authority` (PEM) is, or signed, and nothing else; TLS 1.3 only.
+    """A context that trusts `authority` (PEM) and certificates signed by it; TLS 1.3 only.
 
-    Neither names nor dates are compared: the proof of the lease's secret says who the peer is and
-    which certificate it has, now. Raises WireError for text that holds no certificate.
+    Names and dates are not compared: the proof of the lease's secret authenticates the peer and its
+    certificate. Raises WireError for text without a certificate.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
@@ -37,30 +37,30 @@ def client_context(authority: str) -> ssl.SSLContext:
     try:
         context.load_verify_locations(cadata=authority)
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-        raise WireError(f"the gateway's authority is no certificate: {error}") from None
+        raise WireError(f"the gateway's authority is not a valid certificate: {error}") from None
     return context
 
 
 def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
-    """For gateways and workers; TLS 1.3 only. Raises OSError for files that hold no such pair."""
+    """A context of gateways and workers; TLS 1.3 only. Raises OSError without a valid pair."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.num_tickets = 0  # nothing is resumed: every connection proves itself
-    # a locked key would ask a terminal for its passphrase: refuse it instead
+    context.num_tickets = 0  # no resumption: every connection is proven
+    # an encrypted key is refused instead of prompting for its passphrase
     context.load_cert_chain(certificate, key, password="")
     return context
 
 
 class TlsMachine:
-    """One side of a TLS connection as bytes in and bytes out; safe to use from two threads."""
+    """One side of a TLS connection as bytes in and bytes out. Thread-safe."""
 
     def __init__(self, context: ssl.SSLContext, *, server: bool) -> None:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=server)
-        self._lock = threading.Lock()  # OpenSSL's object must not be entered twice
+        self._lock = threading.Lock()  # OpenSSL's object is not thread-safe
 
     def handshake(self) -> bool:
-        """Go on; False while the peer's next words are needed. Raises WireError."""
+        """Continue the handshake; False while more bytes are needed. Raises WireError."""
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
@@ -71,22 +71,22 @@ class TlsMachine:
 
     @property
     def binding(self) -> bytes:
-        """The same on both sides of this connection and of no other; after the handshake.
+        """The channel binding: equal on both sides of this connection only; after the handshake.
 
-        It is the client's Finished: a MAC under a key of this very exchange over all of it,
-        certificate included. Raises WireError where OpenSSL does not tell it.
+        It is the client's Finished: a MAC over the whole handshake, certificate included, with a
+        key of this handshake. Raises WireError where OpenSSL has none.
         """
         found = self._tls.get_channel_binding("tls-unique")
         if not found:
-            raise WireError("TLS: this connection has no binding")
+            raise WireError("TLS: this connection has no channel binding")
         return found
 
     def take(self) -> bytes:
-        """What is to be sent to the peer now."""
+        """The bytes to send to the peer now."""
         return self._outgoing.read()
 
     def give(self, data: bytes | memoryview) -> None:
-        """What the peer sent; nothing = it will send no more."""
+        """Accept bytes from the peer; none = the end of its stream."""
         with self._lock:
             if len(data):
                 self._incoming.write(data)
@@ -94,14 +94,14 @@ class TlsMachine:
                 self._incoming.write_eof()
 
     def encrypt(self, view: memoryview) -> bytes:
-        """All of `view` as records, and whatever else is to be sent before them."""
+        """The records for `view`, after all other pending bytes."""
         with self._lock:
             while view.nbytes:
                 view = view[self._tls.write(view) :]
             return self._outgoing.read()
 
     def decrypt(self, view: memoryview) -> int | None:
-        """Fill the beginning of `view`; None = more must be given first, 0 = the end."""
+        """Fill the beginning of `view`; None = more bytes are needed, 0 = the end."""
         done = 0
         with self._lock:
             while done < view.nbytes:
@@ -118,22 +118,22 @@ class TlsMachine:
 
 
 class TlsStream:
-    """A blocking socket in TLS, with what of a socket our channels and relays use."""
+    """A blocking socket in TLS, with the methods that channels and relays use."""
 
     def __init__(self, stream: socket.socket, machine: TlsMachine) -> None:
-        """`machine`: its handshake is over."""
+        """`machine`: after its handshake."""
         self._stream = stream
         self._machine = machine
         self._sending = threading.Lock()  # records go out in the order of their numbers
         self._ahead = memoryview(bytearray(_CHUNK_BYTES))
 
     def send(self, data: BufferLike, /) -> int:
-        """All of it, unlike a socket's."""
+        """Send all of `data`, unlike a socket."""
         self.sendall(memoryview(data))
         return len(data)
 
     def sendmsg(self, buffers: Iterable[BufferLike], /) -> int:
-        """All of the buffers, unlike a socket's."""
+        """Send all of the buffers, unlike a socket."""
         views = [memoryview(buffer) for buffer in buffers]
         small = sum(view.nbytes for view in views) <= _CHUNK_BYTES
         for view in [memoryview(b"".join(views))] if small else views:
@@ -141,13 +141,13 @@ class TlsStream:
         return sum(view.nbytes for view in views)
 
     def sendall(self, view: memoryview) -> None:
-        """Raises OSError when the connection is gone."""
+        """Raises OSError when the connection has ended."""
         with self._sending:
             for at in range(0, view.nbytes, _CHUNK_BYTES):
                 self._stream.sendall(self._machine.encrypt(view[at : at + _CHUNK_BYTES]))
 
     def recv_into(self, buffer: BufferLike, nbytes: int = 0, /) -> int:
-        """As a socket's, but for the read-ahead. Raises OSError when the connection is gone."""
+        """As of a socket, with read-ahead. Raises OSError when the connection has ended."""
         view = memoryview(buffer)[: nbytes or None]
         while (count := self._machine.decrypt(view)) is None:
             read = self._stream.recv_into(self._ahead)
@@ -164,7 +164,7 @@ class TlsStream:
         return self._stream.fileno()
 
     def shutdown(self, how: int) -> None:
-        """Of the connection below: the end of what we carry is told by frames, or by others'."""
+        """Shut down the connection below; frames mark the end of the data."""
         self._stream.shutdown(how)
 
     def close(self) -> None:
@@ -172,9 +172,9 @@ class TlsStream:
 
 
 def secure(stream: socket.socket, context: ssl.SSLContext, *, server: bool) -> TlsMachine:
-    """The handshake on a blocking socket, within the socket's own timeout in all.
+    """Run the handshake on a blocking socket, within the socket's timeout in total.
 
-    Raises WireError when it fails, OSError or TimeoutError when the peer is gone or slow.
+    Raises WireError when it fails, OSError or TimeoutError when the peer has gone or is slow.
     """
     machine, wait_s = TlsMachine(context, server=server), stream.gettimeout()
     until_s = None if wait_s is None else time.monotonic() + wait_s
@@ -187,7 +187,7 @@ def secure(stream: socket.socket, context: ssl.SSLContext, *, server: bool) -> T
             machine.give(received)
         stream.sendall(machine.take())
     except WireError:
-        with contextlib.suppress(OSError):  # the alert that says why
+        with contextlib.suppress(OSError):  # send the alert
             stream.sendall(machine.take())
         raise
     stream.settimeout(wait_s)
@@ -195,5 +195,5 @@ def secure(stream: socket.socket, context: ssl.SSLContext, *, server: bool) -> T
 
 
 def _why(error: ssl.SSLError) -> str:
-    """The verifier's own words where it has some: expired, not signed by whom we trust."""
+    """The verifier's message if there is one: expired, not signed by a trusted authority."""
     return str(getattr(error, "verify_message", "") or "the handshake failed")

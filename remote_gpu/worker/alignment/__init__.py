@@ -1,4 +1,4 @@
-"""Local alignment of proteins: FASTA, BLOSUM62, exact positions, a database searched as a whole.
+"""Local alignment of proteins: FASTA, BLOSUM62, exact positions, searches of whole databases.
 
-Plain functions and values; `remote_gpu.worker.operations.sequence_search` makes them an operation.
+The operation is `remote_gpu.worker.operations.sequence_search`.
 """

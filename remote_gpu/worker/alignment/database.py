@@ -1,4 +1,4 @@
-"""A protein database on the host: parsed and indexed once, searched with SIMD, held by content."""
+"""A protein database on the host: parsed and indexed once, searched with SIMD."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from remote_gpu.worker.alignment.locate import (
     locate,
 )
 
-#: What computes the scores and what the positions; travels with every result.
+#: The libraries for scores and positions; part of every result.
 IMPLEMENTATION = (
     f"pyopal {importlib.metadata.version('pyopal')} (scores), numpy {np.__version__} (positions)"
 )
-#: A larger file is refused before it is read: its index would take several times as much memory.
+#: Larger files are refused: an index takes several times as much memory.
 FILE_BYTES_MAX = 2**30
-#: Databases held at once by one `Shelf`; the one used longest ago goes first.
+#: Of one `DatabaseCache`; the least recently used one is evicted.
 DATABASES_MAX = 4
 
 
@@ -47,7 +47,7 @@ class Hit:
 
 
 class Database:
-    """Proteins in the order of their file, ready to be searched. Immutable and thread-safe."""
+    """Indexed proteins in the order of their file. Immutable and thread-safe."""
 
     def __init__(self, proteins: tuple[Protein, ...], *, sha256: str) -> None:
         self.sha256 = sha256  #: of the file it came from
@@ -71,8 +71,9 @@ class Database:
         return np.fromiter((result.score for result in found), np.int64, len(found))
 
     def working_bytes(self, query: bytes) -> int:
-        """About what a search for `query` needs besides the index: results, and one pass of
-        `locate`. A result object of pyopal and its place in the ranking take 200 bytes (measured).
+        """The approximate memory of a search besides the index: results, and one pass of `locate`.
+
+        A result of pyopal with its rank takes 200 bytes (measured).
         """
         pass_bytes = PASS_CELL_BYTES * max(PASS_CELLS_MAX, self._longest)
         return 200 * len(self.proteins) + pass_bytes + len(query)
@@ -80,8 +81,8 @@ class Database:
     def search(self, query: bytes, *, top: int, scores: Scores | None = None) -> Iterator[Hit]:
         """At most `top` hits: best score first, then lowest subject index.
 
-        `scores`: who computes them, if not `self`.
-        One alignment per subject (`locate` says which); subjects without any are left out.
+        `scores`: computes the scores in place of pyopal. One alignment per subject, chosen by
+        `locate`; subjects without one are omitted.
         """
         found = (scores or self.scores)(query)
         ranked = np.argsort(-found, kind="stable")[:top]
@@ -97,8 +98,8 @@ class Database:
             yield Hit(subject=protein.name, placement=placement)
 
 
-class Shelf:
-    """Databases by content: a file is read again only when it changed, indexed only when new."""
+class DatabaseCache:
+    """Databases by content: a file is read again only after a change, and indexed once."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -115,7 +116,7 @@ class Shelf:
                 return self._used(known[1])
             if status.st_size > FILE_BYTES_MAX:
                 raise ValueError(
-                    f"{path.name}: {status.st_size} bytes, at most {FILE_BYTES_MAX} are searched"
+                    f"{path.name} has {status.st_size} bytes, more than {FILE_BYTES_MAX}"
                 )
             data = path.read_bytes()
             digest = hashlib.sha256(data).hexdigest()
@@ -125,7 +126,7 @@ class Shelf:
             return self._used(digest)
 
     def databases(self) -> tuple[Database, ...]:
-        """Those that are held."""
+        """All cached databases."""
         with self._lock:
             return tuple(self._by_content.values())
 
@@ -137,7 +138,7 @@ class Shelf:
         return database
 
 
-#: pyopal takes letters only, no `*`: the rows of the matrix go by A, B, C … there.
+#: pyopal takes letters only, not `*`: they name the rows of the matrix A, B, C, …
 _LABELS = bytes.maketrans(bytes(range(24)), b"ABCDEFGHIJKLMNOPQRSTUVWX")
 
 
@@ -146,6 +147,6 @@ def _labels(residues: bytes) -> bytes:
 
 
 def _aligner() -> Any:
-    """One with our matrix: pyopal's default is another."""
+    """An aligner with our matrix; pyopal's default differs. The library has no types."""
     matrix = ScoringMatrix(scoring.BLOSUM62.astype(float).tolist(), _LABELS[:24].decode())
     return pyopal.Aligner(matrix, gap_open=scoring.GAP_OPEN, gap_extend=scoring.GAP_EXTEND)

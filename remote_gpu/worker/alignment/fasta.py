@@ -1,19 +1,19 @@
-"""Reads protein sequences in FASTA, strictly: every fault is named with its file and line."""
+"""A strict reader of protein sequences in FASTA: errors name file and line."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-#: What may stand in a sequence, in upper case; lower case is raised first. `*` is a stop.
+#: The letters of a sequence in upper case; lower case is converted. `*` is a stop.
 LETTERS = b"ABCDEFGHIKLMNPQRSTVWXYZUOJ*"
-#: Proteins end well below this (the longest known has some 45,000 residues).
+#: The longest known protein has some 45,000 residues.
 RESIDUES_MAX = 100_000
 _EITHER_CASE = LETTERS + LETTERS.lower()
 
 
 class FastaError(ValueError):
-    """The text is no FASTA of proteins; the message is `file:line: what to mend`."""
+    """The text is not FASTA of proteins; the message begins with `file:line:`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,16 +27,16 @@ class Protein:
 def parse_fasta(data: bytes, *, file: str, residues_max: int = RESIDUES_MAX) -> tuple[Protein, ...]:
     """All sequences, in order of the file. `file` names the text in errors.
 
-    Upper and lower case, LF or CRLF, blank lines and lines of any length are taken. Raises
-    FastaError for no sequence at all, an empty one, one above `residues_max`, a nameless or
-    repeated header, text before the first header, and letters that are no residue.
+    Accepts upper and lower case, LF or CRLF, blank lines and lines of any length. Raises FastaError
+    without a sequence, and for an empty sequence, one above `residues_max`, a nameless or repeated
+    header, text before the first header, and letters that are not residues.
     """
     proteins: list[Protein] = []
     seen: dict[str, int] = {}
     for line, header, chunks in _records(data, file):
         name = _name(header, file, line)
         if name in seen:
-            raise FastaError(f"{file}:{line}: {name!r} was already given in line {seen[name]}")
+            raise FastaError(f"{file}:{line}: {name!r} occurs already in line {seen[name]}")
         seen[name] = line
         residues = b"".join(chunks)
         if not residues:
@@ -47,12 +47,12 @@ def parse_fasta(data: bytes, *, file: str, residues_max: int = RESIDUES_MAX) -> 
             )
         proteins.append(Protein(name=name, residues=residues))
     if not proteins:
-        raise FastaError(f"{file}:1: no sequence; a sequence begins with a line '>name'")
+        raise FastaError(f"{file}:1: no sequence; begin each sequence with a line '>name'")
     return tuple(proteins)
 
 
 def _records(data: bytes, file: str) -> Iterator[tuple[int, bytes, list[bytes]]]:
-    """Line of the header, header without `>`, the lines of residues."""
+    """Yield the header's line number, the header without `>`, and the lines of residues."""
     start, header, chunks = 0, b"", list[bytes]()
     for number, line in enumerate(data.split(b"\n"), 1):
         text = line.strip()
@@ -83,5 +83,5 @@ def _residues(text: bytes, file: str, line: int) -> bytes:
         first = foreign[0]
         shown = repr(chr(first)) if 32 < first < 127 else f"'\\x{first:02x}'"
         column = text.index(foreign[:1]) + 1
-        raise FastaError(f"{file}:{line}: {shown} (column {column}) is no residue of a protein")
+        raise FastaError(f"{file}:{line}: {shown} (column {column}) is not a residue")
     return text.upper()

@@ -1,15 +1,15 @@
-"""Where the best local alignment of two proteins lies: Smith-Waterman with affine gaps, in numpy.
+"""The position of the best local alignment: Smith-Waterman with affine gaps, in numpy.
 
-Among alignments with the best score one is chosen by a rule that no implementation detail can
-bend: the lowest subject end, then the lowest query end, then the highest subject start, then the
-highest query start (so the shortest on the subject).
+Among alignments with the best score the rule is, independent of the implementation: the lowest
+subject end, then the lowest query end, then the highest subject start, then the highest query start
+(so the shortest on the subject).
 
 The ends are found by one pass over the matrix, the starts by the same pass over the reversed
 prefixes: an alignment with the best score inside those prefixes cannot end earlier on either
 sequence, or its end would have been chosen, so every one of them ends exactly at the chosen cell.
 
-Many subjects go through one pass together, padded to the longest: numpy's price per call, not the
-arithmetic, is what a pass over one pair of proteins would cost.
+One pass processes many subjects, padded to the longest: the cost of a pass over a single pair is
+numpy's overhead per call.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from remote_gpu.worker.alignment.scoring import BLOSUM62, GAP_EXTEND, GAP_OPEN, 
 
 Numbers: TypeAlias = npt.NDArray[np.int32]
 
-#: Subjects times residues of the longest, in one pass; a longer subject goes alone.
+#: Subjects times residues of the longest, in one pass; a longer subject has its own pass.
 PASS_CELLS_MAX = 2**17
-#: Measured need of a pass per such cell: 25 scores of 4 bytes, and some ten vectors.
+#: Memory of a pass per such cell, measured: 25 scores of 4 bytes, and some ten vectors.
 PASS_CELL_BYTES = 160
 _PADDING = len(BLOSUM62)
-#: Padding scores so badly with everything that no alignment touches it.
+#: Padding has such low scores that no alignment includes it.
 _PADDED = np.pad(BLOSUM62, (0, 1), constant_values=-10_000)
 
 
@@ -86,13 +86,14 @@ def _batches(subjects: Sequence[Codes]) -> Iterator[list[Codes]]:
 def _best_cells(
     queries: Sequence[Codes], subjects: Sequence[Codes]
 ) -> tuple[Numbers, Numbers, Numbers]:
-    """For each pair: best score, and how many residues of query and subject lie up to the cell
-    where it is reached: the lowest on the subject, then the lowest on the query. Score 0: zeros.
+    """For each pair the best score and its cell, as numbers of residues of query and subject: the
+    lowest on the subject, then the lowest on the query. Zeros for a score of 0.
 
     One step per residue of the query. `h` holds the best score ending in each cell, `f` the best
     that ends in a gap along the query. A gap along the subject is a running maximum: opening one at
     k costs the same for every later residue but for the extensions, which `slope` takes out.
-    Opening such a gap right after another never pays: opening costs at least as much as extending.
+    Opening such a gap right after another one is never better: opening costs at least as much as
+    extending.
     """
     rows, columns = _padded(queries).T, _padded(subjects)
     pairs, width = columns.shape
@@ -121,13 +122,13 @@ def _best_cells(
 
 
 def _number(length: int, width: int) -> type[np.int16] | type[np.int32]:
-    """Half as wide numbers, half the time, where no score on its slope can outgrow them."""
+    """The narrowest type that holds all scores plus slope: half the width, half the time."""
     most = int(BLOSUM62.max()) * min(length, width) + GAP_EXTEND * width
     return np.int16 if most + GAP_OPEN < np.iinfo(np.int16).max else np.int32
 
 
 def _padded(sequences: Sequence[Codes]) -> Codes:
-    """One row each, filled up with padding to the longest."""
+    """The sequences as rows, padded to the longest."""
     table = np.full((len(sequences), max(map(len, sequences))), _PADDING, dtype=np.uint8)
     for row, sequence in zip(table, sequences, strict=True):
         row[: len(sequence)] = sequence

@@ -1,11 +1,11 @@
-"""Smith-Waterman scores by a kernel, on any device whose backend builds OpenCL C.
+"""Smith-Waterman scores by a kernel, on any device with a backend for OpenCL C.
 
 Subjects are packed once per database: sorted by length, in groups of 16 of about the same length,
 padded with a letter that ends every alignment. A CPU computes a group in the lanes of one vector
-(16 bits a score; inter-sequence with a profile per block of columns: Rognes, "Faster
+(16 bits per score; inter-sequence with a profile per block of columns: Rognes, "Faster
 Smith-Waterman database searches with inter-sequence SIMD parallelisation", BMC Bioinformatics
-2011), a card one subject per work-item (32 bits). The few pairs that 16 bits cannot hold are
-computed again with 32.
+2011), a card one subject per work-item (32 bits). The few scores above 16 bits are computed again
+with 32.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _PADDED = np.full((LETTERS, LETTERS), -1000, np.int16)
 _PADDED[:-1, :-1] = BLOSUM62
 #: A block may add BLOCK steps of the best pair to the score it began with.
 LIMIT = 2**15 - 1 - (BLOCK + 1) * int(BLOSUM62.max())
-#: What all work-items together may hold of unfinished rows.
+#: Of the unfinished rows of all work-items.
 SCRATCH_BYTES_MAX = 64 * 2**20
-#: Enough for the cores of any host; each takes a group at a time.
+#: Enough for the cores of any host.
 VECTOR_WORKERS = 64
 #: Enough to fill a card.
 SCALAR_WORKERS = 32_768
@@ -54,7 +54,7 @@ _OPTIONS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packed:
-    """Subjects as the kernel reads them. Immutable; made before a lease, shared by all."""
+    """Packed subjects for the kernel. Immutable; made before any lease, shared by all."""
 
     order: npt.NDArray[np.int64]  #: subject of each slot: longest first
     residues: Codes  #: of all groups, GROUP residues side by side
@@ -63,14 +63,14 @@ class Packed:
 
 
 def pack(subjects: Sequence[Codes]) -> Packed:
-    """The subjects in groups. Raises ValueError if they are too many for 32-bit places."""
+    """Pack the subjects in groups. Raises ValueError if 32-bit offsets are too small."""
     lengths = np.fromiter(map(len, subjects), np.int64, len(subjects))
     order = np.argsort(-lengths, kind="stable")
     longest = lengths[order[::GROUP]]
     columns = (longest + BLOCK - 1) // BLOCK * BLOCK
     ends = np.cumsum(columns * GROUP)
     if ends[-1] >= 2**31:
-        raise ValueError(f"{ends[-1]} packed residues, at most {2**31 - 1} are scanned")
+        raise ValueError(f"{ends[-1]} packed residues, more than {2**31 - 1}")
     starts = ends - columns * GROUP
     residues = np.full(int(ends[-1]), _PADDING, np.uint8)
     for slot, index in enumerate(order):
@@ -85,7 +85,7 @@ def pack(subjects: Sequence[Codes]) -> Packed:
 
 
 class Scanner:
-    """One packed database on one device, closed by its owner; one scan at a time."""
+    """One packed database on one device. Thread-safe; scans are serialised."""
 
     def __init__(self, backend: Backend, quota: Quota, packed: Packed, *, vectors: bool) -> None:
         """`vectors`: the device is a CPU. Raises OpFailed(ENOMEM, ENOTSUP, EINVAL)."""
@@ -104,7 +104,7 @@ class Scanner:
             raise
 
     def scores(self, query: Codes) -> npt.NDArray[np.int64]:
-        """Score of the query with every subject, in the order they were packed from.
+        """Score of the query with every subject, in their order before packing.
 
         Raises OpFailed(ENOMEM, EIO).
         """
@@ -119,7 +119,7 @@ class Scanner:
         self._resident.close()
 
     def _scores(self, query: Codes) -> Numbers:
-        """Of every slot."""
+        """The scores of every slot."""
         slots = len(self._packed.columns) * GROUP
         if self._vectors:
             found = self._scan(query, np.arange(slots // GROUP, dtype=np.int32), lanes=GROUP)
@@ -173,7 +173,7 @@ class Scanner:
 
 
 def source(lanes: int) -> str:
-    """The kernel for a device that computes so many subjects in one work-item: GROUP or 1."""
+    """The kernel with this number of subjects per work-item: GROUP or 1."""
     options = {"LANES": lanes, **_OPTIONS}
     defines = "".join(f"#define {name} {value}\n" for name, value in options.items())
     return defines + files(__package__).joinpath("scan.cl").read_text(encoding="ascii")

@@ -1,7 +1,7 @@
-"""How two residues and a gap are scored: BLOSUM62, and 11 + (k - 1) for a gap of length k.
+"""The scores of residues and gaps: BLOSUM62, and 11 + (k - 1) for a gap of length k.
 
-The matrix is NCBI's BLOSUM62 (Henikoff & Henikoff 1992), written out so that no library's idea of
-a default can change a score. U, O and J, which it does not know, are scored as `*`.
+The matrix is NCBI's BLOSUM62 (Henikoff & Henikoff 1992), written out so that scores do not depend
+on a library's default. U, O and J, which it lacks, are scored as `*`.
 """
 
 from __future__ import annotations

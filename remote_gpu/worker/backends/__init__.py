@@ -1,1 +1,1 @@
-"""Where the kernels of a graph run, one module for each way; `base` is what they have in common."""
+"""The backends of kernels: OpenCL, CUDA, and a host without either; `base` has their protocols."""

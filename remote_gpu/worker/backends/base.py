@@ -1,4 +1,4 @@
-"""What a graph needs of a device: memory, programs, kernels with their arguments bound."""
+"""The interface of a device for graphs: memory, programs, kernels with bound arguments."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from remote_gpu.worker.memory.quota import Quota
 
 
 class DeviceMemory(Protocol):
-    """Memory of a device, counted in the quota until it is closed."""
+    """Memory of a device, counted in the quota until closed."""
 
     @property
     def size(self) -> int: ...
 
     @property
     def view(self) -> memoryview | None:
-        """Its bytes, where host and device share them; None for memory of a card."""
+        """Its bytes, if host and device share them; None for memory of a card."""
         ...
 
     def write(self, data: memoryview) -> None:
-        """Copy `size` bytes in; nothing is copied when `data` is `view` itself."""
+        """Copy `size` bytes in, unless `data` is `view` itself."""
         ...
 
     def read(self) -> memoryview:
@@ -33,15 +33,15 @@ class DeviceMemory(Protocol):
     def close(self) -> None: ...
 
 
-#: A kernel's argument as a backend takes it.
+#: An argument of a kernel for a backend.
 Bound: TypeAlias = "DeviceMemory | Scalar | Shared"
 
 
 class Kernel(Protocol):
-    """A kernel whose arguments are set."""
+    """A kernel with its arguments."""
 
     def enqueue(self, global_size: Sequence[int], local_size: Sequence[int]) -> None:
-        """Start it after all that was enqueued before. Raises OpFailed."""
+        """Start it after all enqueued work. Raises OpFailed."""
         ...
 
 
@@ -49,7 +49,7 @@ class Program(Protocol):
     """A built source."""
 
     def kernel(self, name: str, arguments: Sequence[Bound]) -> Kernel:
-        """Raises OpFailed(EINVAL) for an unknown name or arguments that do not fit it."""
+        """A kernel. Raises OpFailed(EINVAL) for an unknown name or wrong arguments."""
         ...
 
 
@@ -58,12 +58,12 @@ class Backend(Protocol):
 
     @property
     def implementation(self) -> str:
-        """What runs, for the caller: `opencl: PoCL 3.1 …`."""
+        """For the caller: `opencl: PoCL 3.1 …`."""
         ...
 
     @property
     def on_host(self) -> bool:
-        """Kernels run in this process, on the host's own cores."""
+        """Whether kernels run in this process, on the host's cores."""
         ...
 
     def allocate(self, quota: Quota, size: int) -> DeviceMemory:
@@ -71,16 +71,16 @@ class Backend(Protocol):
         ...
 
     def build(self, source: str) -> Program:
-        """Raises OpFailed(EINVAL) with the compiler's words."""
+        """Compile a source. Raises OpFailed(EINVAL) with the compiler's errors."""
         ...
 
     def finish(self) -> None:
-        """Wait until all that was enqueued is done. Raises OpFailed(EIO)."""
+        """Wait for all enqueued work. Raises OpFailed(EIO)."""
         ...
 
 
 class HostMemory:
-    """Memory of the host as memory of a CPU device."""
+    """Host memory as memory of a CPU device."""
 
     def __init__(self, quota: Quota, size: int) -> None:
         self._memory = Memory(quota, size)
@@ -99,13 +99,13 @@ class HostMemory:
 
 
 class HostBackend:
-    """A CPU without OpenCL: graphs of operations run, kernels do not."""
+    """A CPU without OpenCL, for graphs of operations only."""
 
     implementation = "host"
     on_host = True
 
     def __init__(self, why: str) -> None:
-        self._why = why  #: there is no compiler for kernels
+        self._why = why  #: the reason for the lack of kernels
 
     def allocate(self, quota: Quota, size: int) -> HostMemory:
         return HostMemory(quota, size)
@@ -115,4 +115,4 @@ class HostBackend:
         raise OpFailed(OpCode.ENOTSUP, f"this device runs no kernels: {self._why}")
 
     def finish(self) -> None:
-        """Operations are done when they return."""
+        """Nothing to wait for: operations have ended when they return."""

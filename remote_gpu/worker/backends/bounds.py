@@ -1,4 +1,4 @@
-"""What the checks of a kernel's accesses need of a device, and what they report.
+"""The reports of a kernel's bounds checks, on the device.
 
 A translated kernel takes three things more than the user wrote (`kernels/translate.py`): a memory
 for its report, a zero, and the bytes of each memory that it was given.
@@ -20,24 +20,28 @@ _REPORT_BYTES = _WORD_BYTES * GROUP_ITEMS_MAX
 
 
 class Bounds:
-    """The report of one lane. Not thread-safe, as a lane is not."""
+    """The report of one lane. Not thread-safe."""
 
     def __init__(self, backend: Backend) -> None:
-        """Its 32 KiB are the host's, not the lease's. Raises OpFailed(ENOMEM)."""
+        """Its 32 KiB are not counted in the lease's quota. Raises OpFailed(ENOMEM)."""
         self._memory: DeviceMemory = backend.allocate(Quota(), _REPORT_BYTES)
 
     def kernel(self, program: Program, signature: Signature, arguments: Sequence[Bound]) -> Kernel:
-        """A kernel of a translated source with all it takes. Raises OpFailed(EINVAL)."""
+        """A kernel of a translated source with all its arguments. Raises OpFailed(EINVAL)."""
         name = signature.name
-        for parameter, one in zip(signature.parameters, arguments, strict=True):
-            if not isinstance(one, Scalar) and one.size < parameter.bytes_min:
-                message = f"one element has {parameter.bytes_min} bytes, the memory {one.size}"
+        for parameter, argument in zip(signature.parameters, arguments, strict=True):
+            if not isinstance(argument, Scalar) and argument.size < parameter.bytes_min:
+                message = f"the memory has {argument.size} bytes, one element {parameter.bytes_min}"
                 raise OpFailed(OpCode.EINVAL, f"kernel {name!r}: {parameter.name!r}: {message}")
-        sizes = [Scalar("ulong", one.size) for one in arguments if not isinstance(one, Scalar)]
+        sizes = [
+            Scalar("ulong", argument.size)
+            for argument in arguments
+            if not isinstance(argument, Scalar)
+        ]
         return program.kernel(name, [*arguments, self._memory, Scalar("ulong", 0), *sizes])
 
     def check(self, source: Source) -> None:
-        """After all that was enqueued is done. Raises OpFailed(EINVAL) naming kernel and line."""
+        """Read the report, after all work ended. Raises OpFailed(EINVAL) naming kernel and line."""
         report = bytes(self._memory.read())
         if not any(report):
             return
@@ -48,5 +52,5 @@ class Bounds:
         raise OpFailed(OpCode.EINVAL, source.fault(bits))
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Free the memory."""
         self._memory.close()

@@ -1,4 +1,4 @@
-"""What compilers keep for a tenant's next lease has a limit: sources are free to differ."""
+"""The limit of a tenant's cache of compiled kernels."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import secrets
 import shutil
 from pathlib import Path
 
-#: Of one tenant on one host: thousands of kernels, in some seconds compiled anew.
+#: Of one tenant on one host: thousands of kernels, which compile again within seconds.
 COMPILED_BYTES_MAX = 512 << 20
 
 
 def trim(folder: Path, bytes_max: int = COMPILED_BYTES_MAX) -> None:
-    """Empty a folder of compiled kernels that has grown over its limit.
+    """Remove a folder of compiled kernels above its limit.
 
-    It goes as a whole: compilers keep several files for a kernel, and which belong together is
-    theirs to know. A worker that uses it meanwhile compiles again.
+    As a whole, because only compilers know which files belong to one kernel. A worker that uses the
+    folder meanwhile compiles again.
     """
     sizes = (
         (Path(place) / name).lstat().st_size
@@ -27,6 +27,6 @@ def trim(folder: Path, bytes_max: int = COMPILED_BYTES_MAX) -> None:
             return
         old = folder.with_name(f"old-{secrets.token_hex(8)}")
         folder.rename(old)
-    except OSError:  # another worker of the tenant is at it
+    except OSError:  # another worker of the tenant removes it
         return
     shutil.rmtree(old, ignore_errors=True)

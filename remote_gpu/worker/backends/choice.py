@@ -1,4 +1,4 @@
-"""Which backend serves a device, by its kind. Libraries are loaded when they are needed."""
+"""The choice of a device's backend by its kind. Libraries are imported on demand."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from remote_gpu.worker.backends.base import Backend, HostBackend
 from remote_gpu.worker.backends.cache import trim
 from remote_gpu.worker.backends.drivers import answering, missing_on_cpu
 
-#: Kind of device → the extra of this package that its kernels need.
+#: Kind of device → the extra of `orchgpu` that its kernels need.
 _EXTRAS = {"cpu": "opencl", "opencl": "opencl", "cuda": "cuda"}
 KINDS = tuple(_EXTRAS)  #: of devices that a lane may be opened to
 
 
 def open_backend(kind: str, device: str = "", cache: Path | None = None) -> Backend:
-    """Where kernels of a device run. Starts threads: never before a fork.
+    """The backend of a device. Starts threads: never before a fork.
 
-    A CPU without OpenCL still runs graphs of operations. Raises OpFailed: ENODEV where a card does
-    not answer, ENOTSUP for a kind without kernels and without the library for it.
+    A CPU without OpenCL runs graphs of operations. Raises OpFailed: ENODEV for a card without a
+    working driver, ENOTSUP for a kind without kernels or without its library.
     """
     if kind not in _EXTRAS:
-        raise OpFailed(OpCode.ENOTSUP, f"there are no kernels for devices of kind {kind}")
-    if kind == "cpu" and "cpu" not in answering():  # a driver that fails may end this process
+        raise OpFailed(OpCode.ENOTSUP, f"devices of kind {kind} run no kernels")
+    if kind == "cpu" and "cpu" not in answering():  # a broken driver may end this process
         return HostBackend(missing_on_cpu())
     if cache is not None:
         trim(cache)
@@ -35,5 +35,5 @@ def open_backend(kind: str, device: str = "", cache: Path | None = None) -> Back
         opencl = importlib.import_module("remote_gpu.worker.backends.opencl")
         return cast("Backend", opencl.open_opencl(kind, device, cache))
     except ImportError as error:
-        missing = f"the {_EXTRAS[kind]} extra is not installed ({error})"
+        missing = f"install orchgpu[{_EXTRAS[kind]}] ({error})"
     raise OpFailed(OpCode.ENOTSUP, f"this device runs no kernels: {missing}")

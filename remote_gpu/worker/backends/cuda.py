@@ -1,8 +1,8 @@
 """Kernels on an NVIDIA device: machine code by NVRTC, launched through the driver's own interface.
 
-One context, one stream and one pair of pinned pages per backend. A lost context (a wild pointer on
-the card) cannot be used any more: the call that finds it says so, and the next one ends this
-process, so that the lease's next lane begins in a sound one.
+One context, one stream and one pair of pinned pages per backend. A lost context (after an invalid
+address on the card) is not usable any more: the call that finds it fails, and the next one ends
+this process, so that the lease's next lane gets a new one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from remote_gpu.worker.memory.memory import Memory
 from remote_gpu.worker.memory.quota import Quota
 
 _OUT_OF_MEMORY = driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY
-#: After these a context answers nothing else: the CUDA manual asks for the process to end.
+#: Errors after which a context fails all calls; by the CUDA manual the process must end.
 _LOST = frozenset(
     getattr(driver.CUresult, f"CUDA_ERROR_{name}")
     for name in (
@@ -43,7 +43,7 @@ _LOST = frozenset(
         "ECC_UNCORRECTABLE",
     )
 )
-#: A kernel uses more dynamic memory of a group than this only when that is asked for beforehand.
+#: A kernel needs an attribute for more dynamic shared memory than this.
 _SHARED_BYTES_FREE = 48 << 10
 
 #: A source and an architecture to machine code; raises OpFailed.
@@ -55,8 +55,9 @@ def _end_process() -> None:
 
 
 class CudaBackend:
+    """One CUDA device of this process. For several threads in turn."""
+
     on_host = False
-    """One CUDA device of this process. Safe to use from several threads in turn."""
 
     def __init__(
         self,
@@ -65,17 +66,17 @@ class CudaBackend:
         compile_: Compile = compile_source,
         on_lost: Callable[[], None] = _end_process,
     ) -> None:
-        """`device`: as `cuDeviceGet` gives it. Raises OpFailed(EIO)."""
+        """`device`: of `cuDeviceGet`. Raises OpFailed(EIO)."""
         self._cache = cache
         self._compile = compile_
         self._on_lost = on_lost
         self._lost = False
-        self._threads: set[int] = set()  # in which the context is current
+        self._threads: set[int] = set()  # those with the context as current
         name = self.call(driver.cuDeviceGetName, 128, device).rstrip(b"\0").decode()
         attribute = driver.CUdevice_attribute
         major, minor = (
-            self.call(driver.cuDeviceGetAttribute, one, device)
-            for one in (
+            self.call(driver.cuDeviceGetAttribute, item, device)
+            for item in (
                 attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
                 attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
             )
@@ -102,7 +103,7 @@ class CudaBackend:
         self.call(driver.cuStreamSynchronize, self.stream)
 
     def enter(self) -> None:
-        """Make the context current in this thread. Ends the process when it is lost."""
+        """Make the context current in this thread. Ends the process after a loss."""
         if self._lost:
             self._on_lost()
         if (thread := threading.get_ident()) not in self._threads:
@@ -110,7 +111,7 @@ class CudaBackend:
             self._threads.add(thread)
 
     def call(self, function: Callable[..., Any], *args: Any, wrong: OpCode = OpCode.EIO) -> Any:
-        """The value of a call to the driver. Raises OpFailed: ENOMEM, else `wrong`."""
+        """Call the driver; returns its value. Raises OpFailed: ENOMEM, else `wrong`."""
         result, *values = function(*args)
         if result == driver.CUresult.CUDA_SUCCESS:
             return values[0] if len(values) == 1 else values
@@ -118,13 +119,13 @@ class CudaBackend:
             self._lost, wrong = True, OpCode.EIO
         if result == _OUT_OF_MEMORY:
             wrong = OpCode.ENOMEM
-        raise OpFailed(wrong, f"the device failed: {result.name} by {function.__name__}")
+        raise OpFailed(wrong, f"the device failed: {function.__name__} returned {result.name}")
 
 
 class _CudaMemory:
-    """Memory of the card, zero from the start and zeroed before it is given back.
+    """Memory of the card, zeroed at allocation and before it is freed.
 
-    The driver promises neither: without it a lease could read what the one before it left.
+    The driver does neither, and a lease must not read what an earlier one left.
     """
 
     view = None
@@ -149,7 +150,7 @@ class _CudaMemory:
     def read(self) -> memoryview:
         self._backend.enter()
         if self._home is None:
-            self._home = Memory(Quota(), self.size)  # the host's, not the lease's on the card
+            self._home = Memory(Quota(), self.size)  # host memory, outside of the quota
         self._backend.staging.download(self.address, self._home.view)
         return self._home.view
 
@@ -171,7 +172,7 @@ class _Program:
     def __init__(self, backend: CudaBackend, module: Any, image: bytes) -> None:
         self._backend = backend
         self._module = module
-        self._image = image  # the driver may read it as long as the module lives
+        self._image = image  # the driver may read it during the module's life
 
     def kernel(self, name: str, arguments: Sequence[Bound]) -> Kernel:
         try:
@@ -180,12 +181,12 @@ class _Program:
                 driver.cuModuleGetFunction, self._module, name.encode(), wrong=code
             )
         except OpFailed:
-            raise OpFailed(OpCode.EINVAL, f"no kernel {name!r} in the source") from None
+            raise OpFailed(OpCode.EINVAL, f"the source has no kernel {name!r}") from None
         return _Kernel(self._backend, self, function, name, arguments)
 
 
 class _Kernel:
-    """Its arguments lie where the driver reads them at every launch; nothing is packed then."""
+    """A kernel whose packed arguments the driver reads at every launch."""
 
     def __init__(
         self,
@@ -198,7 +199,7 @@ class _Kernel:
         self._backend = backend
         self._name = name
         self._function = function
-        self._kept = (program, tuple(arguments))  # as long as the kernel can be launched
+        self._kept = (program, tuple(arguments))  # while the kernel can be launched
         sizes = [argument.size for argument in arguments if isinstance(argument, Shared)]
         offsets, self._shared_bytes = shared_offsets(sizes)
         left = iter(offsets)
@@ -212,15 +213,15 @@ class _Kernel:
 
     def enqueue(self, global_size: Sequence[int], local_size: Sequence[int]) -> None:
         blocks = [whole // part for whole, part in zip(global_size, local_size, strict=True)]
-        one = [1] * (3 - len(blocks))
+        rest = [1] * (3 - len(blocks))
         self._backend.enter()
         self._call(
             driver.cuLaunchKernel,
             self._function,
             *blocks,
-            *one,
+            *rest,
             *local_size,
-            *one,
+            *rest,
             self._shared_bytes,
             self._backend.stream,
             ctypes.addressof(self._pointers),
@@ -247,23 +248,23 @@ def _packed(argument: Bound, offsets: Iterator[int]) -> bytes:
 def open_cuda(
     device: str, cache: Path | None = None, compile_: Compile = compile_source
 ) -> CudaBackend:
-    """The CUDA device that the driver calls `device` (`GPU-…`, `MIG-…`; "" = the first it shows).
+    """The CUDA device with the driver's id `device` (`GPU-…`, `MIG-…`; "" = the first one).
 
-    What a process is shown is decided by `CUDA_VISIBLE_DEVICES` before its first call. Starts
-    threads: never before a fork. Raises OpFailed(ENODEV) without driver or device.
+    `CUDA_VISIBLE_DEVICES` at the first call decides which devices a process sees. Starts threads:
+    never before a fork. Raises OpFailed(ENODEV) without driver or device.
     """
     try:
         (result,) = driver.cuInit(0)
     except RuntimeError as error:  # there is no libcuda.so.1
         raise OpFailed(OpCode.ENODEV, f"no NVIDIA driver on this host: {error}") from None
     if result != driver.CUresult.CUDA_SUCCESS:
-        raise OpFailed(OpCode.ENODEV, f"the NVIDIA driver has no device: {result.name}")
-    visible = [one.strip() for one in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")]
+        raise OpFailed(OpCode.ENODEV, f"the NVIDIA driver has no devices: {result.name}")
+    visible = [item.strip() for item in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")]
     number = visible.index(device) if device in visible else 0
     if device and device not in visible and any(visible):
         raise OpFailed(OpCode.ENODEV, f"{device} is not among the devices of this process")
     result, found = driver.cuDeviceGet(number)
     if result != driver.CUresult.CUDA_SUCCESS:
-        message = f"the NVIDIA driver does not show {device or 'a device'}: {result.name}"
+        message = f"the NVIDIA driver does not list {device or 'a device'}: {result.name}"
         raise OpFailed(OpCode.ENODEV, message)
     return CudaBackend(found, None if cache is None else cache / "cuda", compile_)

@@ -1,8 +1,8 @@
-"""Kinds of device whose drivers answer on this machine, found by a child process.
+"""The kinds of device with working drivers on this machine, found by a child process.
 
-A library that imports proves nothing: pyopencl and cuda-bindings do without any driver. A driver
-that is installed may fail, hang or end its process. So a child builds and runs a small kernel on
-one device of each kind; this process loads no driver and starts no thread: it may be forked.
+Importable libraries prove nothing: pyopencl and cuda-bindings import without a driver. An installed
+driver may fail, hang or end its process. So a child builds and runs a small kernel on one device of
+each kind; this process loads no driver and starts no thread, so it may be forked.
 """
 
 from __future__ import annotations
@@ -20,20 +20,19 @@ import tempfile
 from remote_gpu.wire.errors import OpFailed
 from remote_gpu.worker.memory.quota import Quota
 
-#: Until a child's drivers must have answered: a first build of a kernel takes PoCL 0.5 s on an
-#: idle core, and a card that wakes up some seconds. Whoever has not answered by then is not used.
+#: Time limit of the child: a first build takes PoCL 0.5 s on an idle core, and a card some seconds
+#: to wake up. Slower drivers are not used.
 _ANSWER_S = 30.0
 _KERNEL = "__kernel void answer(__global int *x) { x[get_global_id(0)] = 42; }"
 _ANSWER = b"\x2a\0\0\0"
-_PRINTED = "answers: "  #: before a kind that answers; drivers print lines of their own
+_PRINTED = "answers: "  #: before the name of a kind; drivers print their own lines
 
 
 @functools.cache
 def answering() -> frozenset[str]:
-    """Of the kinds `cpu`, `opencl` and `cuda`: those that run kernels here.
+    """Those of the kinds `cpu`, `opencl` and `cuda` that run kernels here.
 
-    `opencl` is any device of OpenCL, so a CPU as well (`gpud --opencl all`). Asked once a process:
-    a driver that is installed later is found by the next one.
+    `opencl` is any OpenCL device, including a CPU (`gpud --opencl all`). Found once per process.
     """
     if not any(importlib.util.find_spec(library) for library in ("pyopencl", "cuda")):
         return frozenset()
@@ -49,13 +48,13 @@ def answering() -> frozenset[str]:
 
 
 def missing_on_cpu() -> str:
-    """Why kernels do not run on this machine's CPU, for people."""
-    linker = "" if shutil.which("ld") else "; PoCL links kernels with `ld` (Debian: binutils)"
-    return f"no OpenCL driver for this machine's CPU answers{linker}"
+    """The reason why kernels do not run on this machine's CPU, for people."""
+    linker = "" if shutil.which("ld") else "; PoCL needs `ld` (install Debian's binutils)"
+    return f"no working OpenCL driver for this machine's CPU{linker}"
 
 
 def _output_of(command: list[str], environment: dict[str, str], limit_s: float = _ANSWER_S) -> str:
-    """Up to its end, whatever the end was: what a driver answered before another failed counts."""
+    """The output of a command, also after a failure: one driver may answer before another fails."""
     try:
         ran = subprocess.run(
             command,
@@ -72,8 +71,10 @@ def _output_of(command: list[str], environment: dict[str, str], limit_s: float =
 
 
 def main() -> None:
-    """`python -m remote_gpu.worker.backends.drivers`: try each kind, print those that answer."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # the spawner ignores it; a linker is waited for
+    """`python -m remote_gpu.worker.backends.drivers`: try each kind, print the working ones."""
+    signal.signal(
+        signal.SIGCHLD, signal.SIG_DFL
+    )  # the spawner ignores it, but drivers wait for linkers
     on_cpu = _opencl_answers("cpu")
     if on_cpu:
         _print("cpu")
@@ -84,7 +85,7 @@ def main() -> None:
 
 
 def _print(kind: str) -> None:
-    """At once: the next driver may end this process."""
+    """Print at once: the next driver may end this process."""
     sys.stdout.write(f"{_PRINTED}{kind}\n")
     sys.stdout.flush()
 

@@ -1,8 +1,7 @@
-"""Kernel sources to machine code of one NVIDIA architecture, by NVRTC; needs no GPU and no driver.
+"""The compiler of kernel sources for an NVIDIA architecture: NVRTC, without GPU and driver.
 
-SASS, not PTX: an older driver refuses PTX that is newer than it (the wheel's is as new as the
-wheel), while SASS of its own architecture loads in every driver that knows the card. What was
-compiled is kept under a hash of all that decided it.
+It makes SASS, not PTX: drivers refuse PTX of a newer NVRTC, while every driver for the card loads
+SASS of its architecture. Results are cached under a hash of their inputs.
 """
 
 from __future__ import annotations
@@ -21,20 +20,20 @@ from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.worker.kernels.cuda import to_cuda
 
 _OPTIONS = ("--device-as-default-execution-space", "--std=c++17", "--extra-device-vectorization")
-_LOG_CHARS_MAX = 1500  #: of a compiler's words, from their beginning
+_LOG_CHARS_MAX = 1500  #: of a compiler's log, from its beginning
 _HASH_BYTES = hashlib.sha256().digest_size
 
 
 def compile_source(source: str, architecture: str, cache: Path | None = None) -> bytes:
-    """A CUBIN for `architecture` (`sm_90`) of a source that was checked (`Source.text`).
+    """A CUBIN for `architecture` (`sm_90`) of a checked source (`Source.text`).
 
-    `cache`: folder of what was compiled before; may be removed at any time. Raises OpFailed: EINVAL
-    with the line, ENOTSUP for an architecture that this NVRTC does not know.
+    `cache`: folder of earlier results; may be removed at any time. Raises OpFailed: EINVAL with the
+    line, ENOTSUP for an unknown architecture.
     """
     code = to_cuda(source)
-    decides = "\0".join((_version(), architecture, *_OPTIONS, code))
-    path = cache and cache / f"{hashlib.sha256(decides.encode()).hexdigest()}.cubin"
-    if path is not None and (kept := _kept(path)) is not None:
+    inputs = "\0".join((_version(), architecture, *_OPTIONS, code))
+    path = cache and cache / f"{hashlib.sha256(inputs.encode()).hexdigest()}.cubin"
+    if path is not None and (kept := _read(path)) is not None:
         return kept
     if architecture not in architectures():
         known = ", ".join(architectures())
@@ -43,13 +42,13 @@ def compile_source(source: str, architecture: str, cache: Path | None = None) ->
     image = _compile(code, architecture)
     if path is not None:
         with contextlib.suppress(OSError):  # a full disk costs the next lease 60 ms
-            _keep(path, image)
+            _write(path, image)
     return image
 
 
 @functools.cache
 def architectures() -> tuple[str, ...]:
-    """What the installed NVRTC compiles for."""
+    """The architectures of the installed NVRTC."""
     count = _checked(nvrtc.nvrtcGetNumSupportedArchs())
     numbers = _checked(nvrtc.nvrtcGetSupportedArchs())[:count]
     return tuple(f"sm_{number}" for number in numbers)
@@ -67,7 +66,7 @@ def _compile(code: str, architecture: str) -> bytes:
         options = [f"--gpu-architecture={architecture}".encode(), *(o.encode() for o in _OPTIONS)]
         (result,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
         if result == nvrtc.nvrtcResult.NVRTC_ERROR_COMPILATION:
-            raise OpFailed(OpCode.EINVAL, f"the source does not build: {_said(program)}")
+            raise OpFailed(OpCode.EINVAL, f"the source does not build: {_errors(program)}")
         _checked((result,))
         image = bytes(_checked(nvrtc.nvrtcGetCUBINSize(program)))
         _checked(nvrtc.nvrtcGetCUBIN(program, image))
@@ -76,8 +75,8 @@ def _compile(code: str, architecture: str) -> bytes:
         nvrtc.nvrtcDestroyProgram(program)
 
 
-def _said(program: Any) -> str:
-    """The compiler's errors, with the lines of the source: `kernel(3): error: …`."""
+def _errors(program: Any) -> str:
+    """The compiler's errors with their lines: `line 3: error: …`."""
     log = bytes(_checked(nvrtc.nvrtcGetProgramLogSize(program)))
     _checked(nvrtc.nvrtcGetProgramLog(program, log))
     text = log.rstrip(b"\0").decode(errors="replace")
@@ -90,14 +89,14 @@ def _said(program: Any) -> str:
 
 
 def _checked(result: tuple[Any, ...]) -> Any:
-    """The value of a call. Raises OpFailed(EIO): nothing but a compilation may fail."""
+    """The value of a call that must not fail. Raises OpFailed(EIO)."""
     if result[0] != nvrtc.nvrtcResult.NVRTC_SUCCESS:
         raise OpFailed(OpCode.EIO, f"NVRTC failed: {result[0].name}")
     return result[1] if len(result) == 2 else result[1:]
 
 
-def _kept(path: Path) -> bytes | None:
-    """What was kept there, unless it was damaged since."""
+def _read(path: Path) -> bytes | None:
+    """The cached image, unless damaged."""
     try:
         data = path.read_bytes()
     except OSError:
@@ -106,7 +105,7 @@ def _kept(path: Path) -> bytes | None:
     return image if hashlib.sha256(image).digest() == data[:_HASH_BYTES] else None
 
 
-def _keep(path: Path, image: bytes) -> None:
+def _write(path: Path, image: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     new = path.with_name(f"new-{secrets.token_hex(8)}")
     try:

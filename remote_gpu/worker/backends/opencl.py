@@ -1,7 +1,7 @@
 """Kernels through OpenCL: PoCL on a CPU, a vendor's driver on a card.
 
-On a CPU device host and device share the memory (CL_MEM_USE_HOST_PTR), so payloads are received
-straight into a kernel's arguments; on a card they are copied.
+A CPU device shares the host's memory (CL_MEM_USE_HOST_PTR), so payloads are received straight into
+a kernel's arguments; for a card they are copied.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from remote_gpu.worker.backends.base import Bound, DeviceMemory, HostMemory, Ker
 from remote_gpu.worker.memory.memory import Memory
 from remote_gpu.worker.memory.quota import Quota
 
-_LOG_CHARS_MAX = 1500  #: of a compiler's words, from their beginning
+_LOG_CHARS_MAX = 1500  #: of a compiler's log, from its beginning
 
 
 class OpenclBackend:
@@ -49,11 +49,11 @@ class OpenclBackend:
     def build(self, source: str) -> Program:
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", cl.CompilerWarning)  # the user's own, not errors
+                warnings.simplefilter("ignore", cl.CompilerWarning)  # of the user's source
                 options = ["-DORCHGPU_CPU"] if self._shared else []
                 built = cl.Program(self._context, source).build(options)
         except cl.RuntimeError as error:
-            log = _said(str(error))[:_LOG_CHARS_MAX]
+            log = _compile_errors(str(error))[:_LOG_CHARS_MAX]
             raise OpFailed(OpCode.EINVAL, f"the source does not build: {log}") from None
         return _Program(self._queue, built, self._device.local_mem_size)
 
@@ -69,13 +69,13 @@ class _Program:
         self._shared_bytes_max = shared_bytes_max
 
     def kernel(self, name: str, arguments: Sequence[Bound]) -> Kernel:
-        with _errors(OpCode.EINVAL, f"no kernel {name!r} in the source"):
+        with _errors(OpCode.EINVAL, f"the source has no kernel {name!r}"):
             kernel = cl.Kernel(self._program, name)
         if kernel.num_args != len(arguments):
             message = f"kernel {name!r} takes {kernel.num_args} arguments, not {len(arguments)}"
             raise OpFailed(OpCode.EINVAL, message)
-        shared = sum(one.size for one in arguments if isinstance(one, Shared))
-        if shared > self._shared_bytes_max:  # PoCL would end the process
+        shared = sum(argument.size for argument in arguments if isinstance(argument, Shared))
+        if shared > self._shared_bytes_max:  # PoCL ends the process
             message = f"{shared} bytes shared by a group; this device has {self._shared_bytes_max}"
             raise OpFailed(OpCode.EINVAL, f"kernel {name!r}: {message}")
         for index, argument in enumerate(arguments):
@@ -90,7 +90,7 @@ class _Kernel:
     ) -> None:
         self._queue = queue
         self._kernel = kernel
-        self._arguments = arguments  # OpenCL holds no reference to set arguments: we do
+        self._arguments = arguments  # OpenCL itself holds no references
 
     def enqueue(self, global_size: Sequence[int], local_size: Sequence[int]) -> None:
         with _errors(OpCode.EINVAL, f"kernel {self._kernel.function_name!r} cannot be launched"):
@@ -100,7 +100,7 @@ class _Kernel:
 
 
 class _SharedMemory(HostMemory):
-    """Host memory that kernels use in place."""
+    """Host memory that kernels access in place."""
 
     def __init__(self, context: cl.Context, quota: Quota, size: int) -> None:
         super().__init__(quota, size)
@@ -113,10 +113,9 @@ class _SharedMemory(HostMemory):
 
 
 class _CardMemory:
-    """Memory of a card, with one page of the host's to bring results home.
+    """Memory of a card, zeroed at allocation and before it is freed.
 
-    It is zero from the start and zeroed before it is given back: no driver promises that, and the
-    next lease must not read what this one computed.
+    Drivers do not zero memory, and the next lease must not read results of this one.
     """
 
     view = None
@@ -142,7 +141,7 @@ class _CardMemory:
 
     def read(self) -> memoryview:
         if self._home is None:
-            self._home = Memory(Quota(), self.size)  # the host's, not the lease's on the card
+            self._home = Memory(Quota(), self.size)  # host memory, outside of the quota
         with _errors(OpCode.EIO, "the copy from the device failed"):
             cl.enqueue_copy(self._queue, self._home.view, self.buffer, is_blocking=True)
         return self._home.view
@@ -160,10 +159,10 @@ class _CardMemory:
 
 
 def open_opencl(kind: str, name: str = "", cache: Path | None = None) -> OpenclBackend:
-    """The machine's CPU (kind `cpu`), or the device that the monitor calls `name` ("": any card).
+    """The machine's CPU (kind `cpu`), or the device with the monitor's id `name` ("": any card).
 
-    `cache`: where compiled kernels are kept; only the first call of a process can set it. Starts
-    threads: never before a fork. Raises OpFailed(ENODEV) when there is none.
+    `cache`: folder of compiled kernels; only the first call of a process can set it. Starts
+    threads: never before a fork. Raises OpFailed(ENODEV) without such a device.
     """
     if cache is not None:
         os.environ["POCL_CACHE_DIR"] = str(cache)
@@ -186,8 +185,8 @@ def _devices(kind: str, name: str) -> Iterator[cl.Device]:
                 yield device
 
 
-def _said(log: str) -> str:
-    """A compiler's words: those with a line of the source, without files of the host."""
+def _compile_errors(log: str) -> str:
+    """The errors of a compiler's log that have a line, without file names of the host."""
     errors = re.findall(r"(?:\S*\.cl|<\w+>|\S+):(\d+):\d+: (?:error: )?(.*)", log)
     return "; ".join(f"line {line}: {text}" for line, text in errors) or log.strip()
 

@@ -1,7 +1,7 @@
-"""Copies between host and card through pinned pages, so that the card's engine and the CPU overlap.
+"""Copies between host and card by pinned pages, so that the card's copy engine and the CPU overlap.
 
-Ordinary memory is copied to a pinned page while the page before it is on its way to the card; the
-driver would otherwise do both one after the other, in pages of its own.
+Ordinary memory is copied to one pinned page while the other one is transferred; the driver would do
+both in sequence.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Any
 
 from cuda.bindings import driver
 
-#: A page; two of them. As large as the CPU's cache for them is not: 4 MiB are 0.4 ms of both.
+#: Of one of two pages: 0.4 ms of each step.
 PAGE_BYTES = 4 << 20
 
 
 class Staging:
-    """Two pinned pages of one stream; counted in nobody's quota, freed with the process."""
+    """Two pinned pages of one stream; outside of quotas, freed with the process."""
 
     def __init__(self, call: Callable[..., Any], stream: Any) -> None:
-        """`call`: the value of a call to the driver, or its error raised."""
+        """`call`: calls the driver and returns its value or raises OpFailed."""
         self._call, self._stream = call, stream
         self._addresses: list[int] = []
         self._pages: list[memoryview] = []
@@ -33,22 +33,22 @@ class Staging:
         self._done = [call(driver.cuEventCreate, timing.value) for _ in range(2)]
 
     def upload(self, target: int, data: memoryview) -> None:
-        """Copy to the card, in the stream's order; `data` may change when it returns."""
+        """Copy to the card, in the stream's order; `data` may change after the return."""
         call, stream = self._call, self._stream
         for number, at in enumerate(range(0, len(data), PAGE_BYTES)):
             slot, size = number % 2, min(PAGE_BYTES, len(data) - at)
-            call(driver.cuEventSynchronize, self._done[slot])  # its last copy has left the page
+            call(driver.cuEventSynchronize, self._done[slot])  # the last copy from the page
             self._pages[slot][:size] = data[at : at + size]
             call(driver.cuMemcpyHtoDAsync, target + at, self._addresses[slot], size, stream)
             call(driver.cuEventRecord, self._done[slot], stream)
 
     def download(self, source: int, data: memoryview) -> None:
-        """Copy from the card, after all that was enqueued; fills `data`."""
+        """Fill `data` from the card, after all enqueued work."""
         starts = range(0, len(data), PAGE_BYTES)
         for number, at in enumerate(starts):
             if number == 0:
                 self._fetch(0, source, at, len(data))
-            if at + PAGE_BYTES < len(data):  # the next page comes while this one is emptied
+            if at + PAGE_BYTES < len(data):  # transfer the next page while this one is copied
                 self._fetch((number + 1) % 2, source, at + PAGE_BYTES, len(data))
             slot, size = number % 2, min(PAGE_BYTES, len(data) - at)
             self._call(driver.cuEventSynchronize, self._done[slot])

@@ -1,9 +1,8 @@
-"""Concurrent calls of one model joined into one run of it, within a bound on waiting.
+"""Dynamic batching: concurrent calls of one model joined into one run, with bounded waiting.
 
-The first caller of a batch runs it for all. Nobody waits for company that does not come: a caller
-alone runs at once; while a batch runs, those who come form the next one; and its leader waits for
-as many calls as the last batch had, `wait_s` at most. So callers that take turns with each other
-fall into step, and one that stops costs the others one wait.
+The first caller of a batch, its leader, runs it for all. A single caller runs at once. Calls that
+come while a batch runs form the next one; its leader waits for as many calls as the last batch had,
+at most `wait_s`. So callers in lockstep stay batched, and one that stops delays the others once.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ import numpy as np
 
 from remote_gpu.worker.memory.arrays import Array
 
-#: What is alike in all calls of a batch: outputs, and of each input name, type and trailing shape.
+#: Common to all calls of a batch: outputs, and each input's name, type and trailing shape.
 Key: TypeAlias = "tuple[object, ...]"
 
-#: More gain nothing on a CPU, and the first of them waits for the last.
+#: Larger batches gain nothing on a CPU, and delay their first call.
 ITEMS_MAX = 64
-_KEYS_MAX = 64  #: shapes of one model whose company is remembered
+_KEYS_MAX = 64  #: of the sizes of last batches
 
 
 @dataclass(slots=True, eq=False)
@@ -39,7 +38,7 @@ class _Call:
 
 
 class Batcher:
-    """Of one model. Thread-safe; a call blocks its thread until its results are there."""
+    """The batches of one model. Thread-safe; a call blocks until its results are ready."""
 
     def __init__(
         self,
@@ -62,10 +61,10 @@ class Batcher:
         held: Callable[[int], AbstractContextManager[None]],
         wait_s: float,
     ) -> tuple[list[Array], int]:
-        """Results of these feeds, and how many calls were in the run.
+        """The results of these feeds, and the number of calls in the run.
 
-        `turn`: the leader's, around the run; `held`: its memory for joint inputs. Raises what
-        running these feeds alone raises.
+        `turn`: the leader's turn for the run; `held`: reserves its memory for joint inputs. Raises
+        as a separate run of these feeds.
         """
         key = _key(feeds, outputs)
         call = _Call(feeds, next(iter(feeds.values())).shape[0])
@@ -84,7 +83,7 @@ class Batcher:
         return call.results, call.joined
 
     def _gather(self, key: Key, wait_s: float) -> list[_Call]:
-        """The calls of the next run, the leader's first; the rest get a leader of their own."""
+        """The calls of the next run, the leader's first; the rest get their own leader."""
         while key in self._running:
             self._changed.wait()
         group = self._groups[key]
@@ -120,7 +119,7 @@ class Batcher:
                 if len(batch) == 1 or not self._run_joined(batch, outputs, held):
                     for call in batch:
                         self._run_alone(call, outputs)
-        except BaseException as error:  # no turn: then nobody of the batch has a result
+        except BaseException as error:  # no turn: no call of the batch has a result
             for call in batch:
                 call.error = error
             raise
@@ -137,15 +136,17 @@ class Batcher:
         outputs: Sequence[str],
         held: Callable[[int], AbstractContextManager[None]],
     ) -> bool:
-        """False when the joint run failed or its results are not one per item."""
+        """Run a batch. False when it failed, or its results are not one per item."""
         items = sum(call.items for call in batch)
         size = sum(array.nbytes for call in batch for array in call.feeds.values())
         names = batch[0].feeds
         try:
             with held(size):
-                feeds = {one: np.concatenate([call.feeds[one] for call in batch]) for one in names}
+                feeds = {
+                    name: np.concatenate([call.feeds[name] for call in batch]) for name in names
+                }
                 results = self._run(feeds, outputs)
-        except Exception:  # some member's fault: each is run alone and learns its own
+        except Exception:  # of one call: each one is run alone
             return False
         if any(result.shape[:1] != (items,) for result in results):
             return False

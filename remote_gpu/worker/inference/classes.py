@@ -1,8 +1,8 @@
-"""From an image to the classes of a model: how pixels become its tensor, scores probabilities.
+"""Image classification: preparation of the model's input, and probabilities from its scores.
 
-`text-direction` is the classifier that the package `rapidocr` carries (Apache-2.0, trained by
-PaddleOCR): whether a line of text is upright or turned by 180 degrees. Any other image classifier
-in ONNX is described by the arguments of the call.
+`text-direction` is the classifier of the package `rapidocr` (Apache-2.0, trained by PaddleOCR):
+whether a line of text is upright or rotated by 180 degrees. The arguments of a call describe any
+other image classifier in ONNX.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from remote_gpu.worker.operation import Context
 from remote_gpu.worker.recognition.engine import model_paths
 
 TEXT_DIRECTION = "text-direction"
-SIDE_MAX = 4096  #: of what a classifier takes
+SIDE_MAX = 4096  #: of a classifier's input
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preparation:
-    """How an image becomes the one input of a classifier."""
+    """The conversion of an image to a classifier's input."""
 
     width: int
     height: int
     mean: tuple[float, ...]  #: subtracted from channels scaled to 0…1, in the model's order
     deviation: tuple[float, ...]  #: then divided by
     blue_first: bool = False
-    padded: bool = False  #: keep the proportions, fill up on the right
+    padded: bool = False  #: keep the proportions, pad on the right
 
     @property
     def working_bytes(self) -> int:
-        """The tensor, and what is made on the way to it."""
+        """The memory of the tensor and its intermediate forms."""
         return 3 * 3 * 4 * self.width * self.height
 
     def apply(self, pixels: npt.NDArray[np.uint8]) -> Array:
-        """A float32 tensor of 1 × 3 × height × width from an image that is blue first."""
-        import cv2  # slow to import, and only hosts that classify need it
+        """A float32 tensor of 1 × 3 × height × width from an image in BGR order."""
+        import cv2  # slow to import; for hosts that classify only
 
         width = self.width
         if self.padded:
@@ -58,21 +58,21 @@ class Preparation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Classifier:
-    """A model with what it needs to classify images."""
+    """A model with its preparation and labels."""
 
     model: Model
     preparation: Preparation
-    labels: tuple[str, ...]  #: () = classes are known by their numbers
-    logits: bool  #: what it gives are no probabilities yet
+    labels: tuple[str, ...]  #: () = classes have numbers only
+    logits: bool  #: its scores are logits, not probabilities
 
     def top(self, scores: Array, count: int) -> list[Meta]:
-        """The most probable classes, best first. Raises OpFailed(EINVAL) for too few labels, and
-        for scores that are no numbers."""
+        """The most probable classes, best first. Raises OpFailed(EINVAL) for a wrong number of
+        labels and for scores that are not finite."""
         flat = scores.reshape(-1).astype(np.float64)
         if not flat.size or not np.isfinite(flat).all():
-            raise OpFailed(OpCode.EINVAL, "the model gives no finite scores")
+            raise OpFailed(OpCode.EINVAL, "the model's scores are not finite")
         if self.labels and len(self.labels) != flat.size:
-            message = f"the model has {flat.size} classes, 'labels' {len(self.labels)}"
+            message = f"the model has {flat.size} classes, but 'labels' lists {len(self.labels)}"
             raise OpFailed(OpCode.EINVAL, message)
         if self.logits:
             flat = np.exp(flat - flat.max())
@@ -80,11 +80,11 @@ class Classifier:
         best = np.argsort(-flat, kind="stable")[:count]
         return [
             {
-                "class": int(one),
-                "label": self.labels[one] if self.labels else str(int(one)),
-                "probability": round(float(flat[one]), 6),
+                "class": int(number),
+                "label": self.labels[number] if self.labels else str(int(number)),
+                "probability": round(float(flat[number]), 6),
             }
-            for one in best
+            for number in best
         ]
 
 
@@ -94,7 +94,7 @@ _UPRIGHT = Preparation(
 
 
 def find_classifier(context: Context, args: Arguments) -> Classifier:
-    """The classifier that a call names. Raises OpFailed: EINVAL, ENOENT, ENOTSUP, ENOMEM."""
+    """The classifier of a call. Raises OpFailed: EINVAL, ENOENT, ENOTSUP, ENOMEM."""
     if args["model"] == TEXT_DIRECTION:
         return context.warm.get(TEXT_DIRECTION, _text_direction)
     model = find_model(context, args["model"])
@@ -117,22 +117,22 @@ def find_classifier(context: Context, args: Arguments) -> Classifier:
 
 
 def _text_direction() -> Classifier:
-    import cv2  # now, not in somebody's job
+    import cv2  # slow to import; now, not in a job
 
-    cv2.setNumThreads(1)  # the lease's share is one core of the host
+    cv2.setNumThreads(1)  # a lease has one core of the host
     model = Model(model_paths()["Cls"])
     return Classifier(model=model, preparation=_UPRIGHT, labels=("upright", "turned"), logits=False)
 
 
 def _side(declared: int | None, asked: int, name: str) -> int:
-    """What the model says goes first; 0 = it was not asked for."""
+    """The model's own side if it is fixed, else the argument; 0 = no argument."""
     if declared is None and not asked:
-        raise OpFailed(OpCode.EINVAL, f"the model takes any {name}: say {name!r}")
+        raise OpFailed(OpCode.EINVAL, f"the model takes any {name}: pass {name!r}")
     if declared is not None and asked not in (0, declared):
         raise OpFailed(OpCode.EINVAL, f"the model's {name} is {declared}, not {asked}")
     side = declared or asked
     if not 1 <= side <= SIDE_MAX:
-        raise OpFailed(OpCode.EINVAL, f"the model's {name} is {side}; 1…{SIDE_MAX} are taken")
+        raise OpFailed(OpCode.EINVAL, f"the model's {name} is {side}, not 1…{SIDE_MAX}")
     return side
 
 
@@ -147,6 +147,6 @@ def _three(value: object, name: str, least: float = -1e6) -> tuple[float, ...]:
 def _labels(value: object) -> tuple[str, ...]:
     if value is None:
         return ()
-    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+    if not isinstance(value, list) or not all(isinstance(number, str) for number in value):
         raise OpFailed(OpCode.EINVAL, "'labels' must be a list of strings")
     return tuple(value)

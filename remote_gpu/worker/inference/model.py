@@ -1,7 +1,7 @@
-"""A loaded model: ONNX Runtime on one thread, with what it takes and gives.
+"""A loaded ONNX model: ONNX Runtime on one thread, with its inputs and outputs.
 
-A model is named by host data (`data:NAME` or `data:NAME/file.onnx`), loaded once before any lease
-for all, or by its content (`sha256:<hex>`), when a session of this lease registered it.
+A model is named by host data (`data:NAME` or `data:NAME/file.onnx`), loaded once for all leases, or
+by its content (`sha256:<hex>`), registered by a session of this lease.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _DTYPES = {
     "tensor(uint64)": "uint64",
     "tensor(bool)": "bool",
 }
-#: How ONNX Runtime says that an allocation failed.
+#: ONNX Runtime's messages for a failed allocation.
 _NO_MEMORY = re.compile(r"bad_alloc|AllocateRaw|[Ff]ailed to allocate|SIZE_MAX")
-#: Weights may lie in files beside a model, which a sent one has none of: left to itself the library
-#: would look for them in gpud's working folder, and read whatever lies below it.
+#: A model may refer to files with weights. For sent models the library would read them from gpud's
+#: working folder; this option gives it a folder without files.
 _WEIGHTS_FOLDER, _NOWHERE = "session.model_external_initializers_file_folder_path", "/dev/null"
 
 
@@ -50,7 +50,7 @@ class Tensor:
     """One input or output as the model declares it."""
 
     name: str
-    dtype: str  #: numpy's name; the model's own for what is no tensor
+    dtype: str  #: numpy's name; the model's own for other types
     shape: tuple[int | None, ...]  #: None: any size
 
     def to_meta(self) -> Meta:
@@ -58,16 +58,16 @@ class Tensor:
 
 
 class Model:
-    """Loaded and immutable; several threads may run it."""
+    """A loaded model. Immutable and thread-safe."""
 
     def __init__(self, source: bytes | Path) -> None:
-        """On the CPU; of bytes, all of it must be in them. Raises OpFailed: ENOMEM, EINVAL for what
-        is not a model."""
+        """Load for the CPU; bytes must include all weights. Raises OpFailed: ENOMEM, EINVAL for a
+        malformed model."""
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1  # the lease's share is one core of the host
         options.inter_op_num_threads = 1
-        options.log_severity_level = 4  # errors are raised, and hold what a tenant wrote
-        options.enable_cpu_mem_arena = False  # it would keep what a run needed for the next
+        options.log_severity_level = 4  # errors are raised; logs would have a tenant's text
+        options.enable_cpu_mem_arena = False  # it would keep the memory of a run
         given = str(source) if isinstance(source, Path) else source
         if given is source:
             options.add_session_config_entry(_WEIGHTS_FOLDER, _NOWHERE)
@@ -75,26 +75,26 @@ class Model:
             self._session = onnxruntime.InferenceSession(
                 given, options, providers=["CPUExecutionProvider"]
             )
-        except Exception as error:  # the library has a dozen exception classes of its own for this
-            raise _failed("not a model that can run", error) from None
-        self.inputs = {one.name: _declared(one) for one in self._session.get_inputs()}
-        self.outputs = {one.name: _declared(one) for one in self._session.get_outputs()}
-        # not by `self.run`: nothing of a model may hold it, or its memory is not back with it
+        except Exception as error:  # of a dozen classes of the library
+            raise _failed("not a valid model", error) from None
+        self.inputs = {tensor.name: _declared(tensor) for tensor in self._session.get_inputs()}
+        self.outputs = {tensor.name: _declared(tensor) for tensor in self._session.get_outputs()}
+        # not `self.run`: a reference cycle would delay freeing the memory
         self.batcher = Batcher(partial(_computed, self._session))
 
     @property
     def joinable(self) -> bool:
-        """Every input and output has a free first dimension."""
+        """Whether every input and output has a free first dimension."""
         tensors = [*self.inputs.values(), *self.outputs.values()]
-        return all(one.shape and one.shape[0] is None for one in tensors)
+        return all(tensor.shape and tensor.shape[0] is None for tensor in tensors)
 
     def run(self, feeds: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
-        """Compute; the results are contiguous. Raises OpFailed: ENOMEM, EINVAL for what the model
-        cannot compute."""
+        """Compute contiguous results. Raises OpFailed: ENOMEM, EINVAL for inputs that the model
+        rejects."""
         return _computed(self._session, feeds, outputs)
 
     def feeds(self, described: object, tensors: Sequence[memoryview]) -> dict[str, Array]:
-        """The inputs of a call, checked. Raises OpFailed: EINVAL, ENOTSUP."""
+        """The checked inputs of a call. Raises OpFailed: EINVAL, ENOTSUP."""
         if not isinstance(described, list) or len(described) != len(tensors):
             raise OpFailed(OpCode.EINVAL, "'inputs' must describe each tensor: [{name, shape}]")
         feeds = {}
@@ -102,23 +102,22 @@ class Model:
             name = item.get("name") if isinstance(item, dict) else None
             if not isinstance(name, str) or name not in self.inputs:
                 known = ", ".join(self.inputs)
-                raise OpFailed(OpCode.EINVAL, f"no input {name!r}; it has {known}")
+                raise OpFailed(OpCode.EINVAL, f"the model has no input {name!r}; it has {known}")
             wanted = self.inputs[name]
             if wanted.dtype not in _DTYPES.values():
-                raise OpFailed(OpCode.ENOTSUP, f"input {name!r} is {wanted.dtype}: tensors only")
+                raise _unsupported(f"input {name!r}", wanted.dtype)
             feeds[name] = array_of(view, wanted.dtype, item.get("shape"), f"input {name!r}: ")
         return feeds
 
     def output_names(self, wanted: object) -> list[str]:
-        """The outputs of a call; None: all. Raises OpFailed: EINVAL, ENOTSUP for what is no tensor
-        of numbers."""
+        """The outputs of a call; None: all. Raises OpFailed: EINVAL, ENOTSUP for outputs without
+        numbers."""
         names = list(self.outputs) if wanted is None else wanted
         if not isinstance(names, list) or not names or not all(map(self._gives, names)):
             raise OpFailed(OpCode.EINVAL, f"'outputs' must name some of {', '.join(self.outputs)}")
-        for one in (self.outputs[name] for name in names):
-            if one.dtype not in _DTYPES.values():
-                message = f"output {one.name!r} is {one.dtype}: tensors of numbers only"
-                raise OpFailed(OpCode.ENOTSUP, message)
+        for tensor in (self.outputs[name] for name in names):
+            if tensor.dtype not in _DTYPES.values():
+                raise _unsupported(f"output {tensor.name!r}", tensor.dtype)
         return list(names)
 
     def _gives(self, name: object) -> bool:
@@ -126,7 +125,7 @@ class Model:
 
 
 def find_model(context: Context, name: str) -> Model:
-    """A model by its name, loaded if it is not. Raises OpFailed: EINVAL, ENOENT, ENOMEM."""
+    """A model by its name, loaded on first use. Raises OpFailed: EINVAL, ENOENT, ENOMEM."""
     if name.startswith(CONTENT_PREFIX):
         return context.resources.loaded(name, context.quota, lambda data: Model(bytes(data)))
     kind, _, rest = name.partition(":")
@@ -136,7 +135,7 @@ def find_model(context: Context, name: str) -> Model:
 
 
 def load_host_models(context: Context) -> None:
-    """Every `.onnx` file that the host names as data, before any lease."""
+    """Load every `.onnx` file of the host data."""
     for name, path in context.data.items():
         if path.suffix == ".onnx":
             find_model(context, f"data:{name}")
@@ -145,23 +144,27 @@ def load_host_models(context: Context) -> None:
 def _computed(session: Any, feeds: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
     try:
         results = session.run(list(outputs), dict(feeds))
-    except Exception as error:  # as above: of the model and its inputs, not of the device
-        raise _failed("the model cannot compute this", error) from None
-    return [np.ascontiguousarray(one) for one in results]
+    except Exception as error:  # as above
+        raise _failed("the model rejects these inputs", error) from None
+    return [np.ascontiguousarray(tensor) for tensor in results]
 
 
 def _failed(what: str, error: Exception) -> OpFailed:
-    """What the library's error is for its caller; more about memory than so says nothing to it."""
-    said = str(error)
-    if isinstance(error, MemoryError) or _NO_MEMORY.search(said):
-        needs = "more memory than the lease has left; free some, or ask for more memory_mib"
+    """The error for the caller; memory errors without the library's details."""
+    text = str(error)
+    if isinstance(error, MemoryError) or _NO_MEMORY.search(text):
+        needs = "more memory than the lease has left; free some, or request more memory_mib"
         return OpFailed(OpCode.ENOMEM, f"the model needs {needs}")
-    return OpFailed(OpCode.EINVAL, f"{what}: {said[:300]}")
+    return OpFailed(OpCode.EINVAL, f"{what}: {text[:300]}")
 
 
-def _declared(one: Any) -> Tensor:
-    sizes = tuple(size if type(size) is int else None for size in one.shape)
-    return Tensor(one.name, _DTYPES.get(one.type, one.type), sizes)
+def _unsupported(tensor: str, dtype: str) -> OpFailed:
+    return OpFailed(OpCode.ENOTSUP, f"{tensor} is {dtype}; only tensors of numbers are supported")
+
+
+def _declared(tensor: Any) -> Tensor:
+    sizes = tuple(size if type(size) is int else None for size in tensor.shape)
+    return Tensor(tensor.name, _DTYPES.get(tensor.type, tensor.type), sizes)
 
 
 def _path(context: Context, name: str) -> Path:
@@ -169,5 +172,5 @@ def _path(context: Context, name: str) -> Path:
     root = context.data_path(name).resolve()
     path = (root / inside).resolve() if inside else root
     if not path.is_relative_to(root) or not path.is_file():
-        raise OpFailed(OpCode.ENOENT, f"data {name!r} of this host has no file {inside!r}")
+        raise OpFailed(OpCode.ENOENT, f"host data {name!r} has no file {inside!r}")
     return path

@@ -1,8 +1,8 @@
-"""The sizes of tensors that a model in ONNX states, read without loading it. Pure.
+"""The declared sizes of a model's tensors, read from ONNX without loading it. Pure.
 
-A few bytes can state a tensor of terabytes, which a library allocates when it loads the model or
-runs it. What is not stated (sizes that depend on inputs) only the run can tell, and its memory is
-limited then. Fields are those of onnx.proto; a damaged model states what stands before the damage.
+A few bytes can declare a tensor of terabytes, which a library allocates when it loads or runs the
+model. Sizes that depend on inputs are not declared; the kernel's limit applies to them at run time.
+Field numbers are those of onnx.proto; a damaged model is read up to the damage.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from math import prod
 
 from remote_gpu.wire.errors import OpCode, OpFailed
 
-#: Fields that are looked at; a model of a gigabyte has some ten thousand of them.
+#: Fields to read; a model of a gigabyte has some ten thousand.
 _FIELDS_MAX = 1_000_000
-#: Graphs in the attributes of nodes of graphs.
+#: Of nested graphs, in attributes of nodes.
 _DEPTH_MAX = 8
-#: Bytes of one element by TensorProto.DataType; others (strings, 4 bit) count as nothing.
+#: Bytes of one element by TensorProto.DataType; 0 for others (strings, 4 bit).
 _ITEM_BYTES: Mapping[int, int] = {
     1: 4,
     2: 1,
@@ -39,18 +39,18 @@ _FLOAT, _INT64 = 1, 7
 
 
 def check_stated(model: memoryview, limit_bytes: int) -> None:
-    """Raises OpFailed(ENOMEM) for a model that states more than a lease has."""
+    """Raises OpFailed(ENOMEM) for a model with a declared tensor above the lease's memory."""
     for name, size in stated(model):
         if size > limit_bytes:
             message = (
-                f"the model states a tensor {name[:80]!r} of {size} bytes; the lease has"
-                f" {limit_bytes}: ask for more memory_mib"
+                f"the model declares a tensor {name[:80]!r} of {size} bytes; the lease has"
+                f" {limit_bytes}: request more memory_mib"
             )
             raise OpFailed(OpCode.ENOMEM, message)
 
 
 def stated(model: memoryview) -> Iterator[tuple[str, int]]:
-    """Every tensor whose size the model states, with its bytes; then its weights together."""
+    """Names and bytes of the declared tensors, then of all weights together."""
     walk = _Walk()
     weights = 0
     for number, value in walk.fields(model.cast("B")):
@@ -74,13 +74,13 @@ class _Tensor:
 
 
 class _Walk:
-    """One reading of a model."""
+    """One walk over a model."""
 
     def __init__(self) -> None:
         self._left = _FIELDS_MAX
 
     def fields(self, data: memoryview) -> Iterator[tuple[int, int | memoryview]]:
-        """Number and value of each field; ends where the data makes no sense."""
+        """Number and value of each field; ends at malformed data."""
         at = 0
         while 0 <= at < len(data) and self._left:
             self._left -= 1
@@ -101,7 +101,7 @@ class _Walk:
             at += size
 
     def graph(self, data: memoryview, depth: int) -> Iterator[tuple[str, str, int]]:
-        """What a GraphProto states: ("weight" | "value", name, bytes)."""
+        """The tensors of a GraphProto: ("weight" | "value", name, bytes)."""
         if depth > _DEPTH_MAX:
             return
         known: dict[str, list[int]] = {}
@@ -135,11 +135,11 @@ class _Walk:
             elif number == 4:
                 operator = _text(value)
             elif number == 5:
-                for inner, one in self.fields(value):
-                    if inner == 5 and isinstance(one, memoryview):
-                        item = self._tensor(one)
-                    elif inner == 6 and isinstance(one, memoryview):
-                        yield from self.graph(one, depth + 1)
+                for inner, part in self.fields(value):
+                    if inner == 5 and isinstance(part, memoryview):
+                        item = self._tensor(part)
+                    elif inner == 6 and isinstance(part, memoryview):
+                        yield from self.graph(part, depth + 1)
         name = outputs[0] if outputs else operator
         if operator == "Constant":
             known[name] = item.values
@@ -147,7 +147,7 @@ class _Walk:
         elif operator == "ConstantOfShape" and inputs:
             yield "value", name, _bytes(known.get(inputs[0], [0]), item.kind)
         elif operator == "Expand" and len(inputs) > 1:
-            yield "value", name, prod(known.get(inputs[1], [0]))  # a byte each at least
+            yield "value", name, prod(known.get(inputs[1], [0]))  # at least a byte each
 
     def _tensor(self, data: memoryview) -> _Tensor:
         tensor = _Tensor()
@@ -177,7 +177,7 @@ class _Walk:
         return numbers
 
     def _declared(self, data: memoryview) -> tuple[str, int]:
-        """Of a ValueInfoProto; 0 bytes where a side is free."""
+        """Name and bytes of a ValueInfoProto; 0 bytes with a free side."""
         name, kind = "", 0
         sides: list[int] | None = None
         for number, value in self.fields(data):
@@ -186,9 +186,9 @@ class _Walk:
             if number == 1:
                 name = _text(value)
             elif number == 2:
-                for inner, one in self.fields(value):
-                    if inner == 1 and isinstance(one, memoryview):
-                        kind, sides = self._typed(one)
+                for inner, part in self.fields(value):
+                    if inner == 1 and isinstance(part, memoryview):
+                        kind, sides = self._typed(part)
         return name, 0 if sides is None else _bytes(sides, kind)
 
     def _typed(self, data: memoryview) -> tuple[int, list[int] | None]:
@@ -201,13 +201,13 @@ class _Walk:
         return kind, sides
 
     def _side(self, data: int | memoryview) -> int:
-        """0 for a free one."""
+        """One side of a shape; 0 for a free one."""
         inner = () if isinstance(data, int) else self.fields(data)
-        return next((one for at, one in inner if at == 1 and isinstance(one, int)), 0)
+        return next((part for at, part in inner if at == 1 and isinstance(part, int)), 0)
 
 
 def _bytes(sides: list[int], kind: int) -> int:
-    if any(side >> 63 for side in sides):  # negative: the library refuses it
+    if any(side >> 63 for side in sides):  # negative: refused by the library
         return 0
     return prod(sides) * _ITEM_BYTES.get(kind, 0)
 
@@ -217,7 +217,7 @@ def _text(data: memoryview) -> str:
 
 
 def _varint(data: memoryview, at: int) -> tuple[int, int]:
-    """The number there and the place behind it; (0, -1) for none. As 64 bits without a sign."""
+    """The unsigned 64-bit number at `at`, and the next position; (0, -1) without one."""
     number = 0
     for shift in range(0, 70, 7):
         if not 0 <= at < len(data):

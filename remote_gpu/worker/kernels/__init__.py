@@ -1,1 +1,1 @@
-"""The portable kernel source: an OpenCL C subset, read and checked before any compiler sees it."""
+"""The portable kernel language: an OpenCL C subset, checked and translated before compilation."""

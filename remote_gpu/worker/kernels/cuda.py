@@ -1,8 +1,8 @@
-"""A kernel source as CUDA C++, line for line. Pure.
+"""The conversion of a kernel source to CUDA C++, line by line. Pure.
 
-The source is a translation (`translate.py`), or one that was written here. Memory of a group that
-is an argument (`__local T *p`) becomes an offset in the one dynamic block that CUDA has; the first
-thing a body does is to make the pointer of it.
+The source is a translation (`translate.py`), or one of this project. A `__local T *p` argument
+becomes an offset into CUDA's one dynamic block of shared memory; the body begins with making the
+pointer from it.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from remote_gpu.worker.kernels.lexer.words import KERNEL_WORDS, SPACES
 
 #: Every memory shared by a group begins at a multiple of this.
 SHARED_ALIGN_BYTES = 16
-#: From an address space to the end of the name it belongs to.
+#: From an address space to the end of the declared name.
 _DECLARATION_TOKENS_MAX = 64
-#: What arrays, not pointers, of an address space are in CUDA.
+#: The CUDA qualifier for arrays (not pointers) of an address space.
 _ARRAYS = {"local": "__shared__", "constant": "__constant__"}
 
 
 def prelude() -> str:
-    """The functions and words of OpenCL C for a compiler of CUDA C++."""
+    """The functions and types of OpenCL C in CUDA C++."""
     return resources.files(__package__).joinpath("prelude.cuh").read_text(encoding="utf-8")
 
 
 def to_cuda(text: str) -> str:
-    """CUDA C++ behind the prelude; compilers count the lines of the original.
+    """CUDA C++ after the prelude, with the line numbers of the original.
 
-    `text`: `Source.text`, or a source of ours that is known to lie in the subset.
+    `text`: `Source.text`, or a source of this project in the subset.
     """
     tokens = tokens_of(text)
     texts = [token.text for token in tokens]
@@ -49,7 +49,7 @@ def to_cuda(text: str) -> str:
 
 
 def shared_offsets(sizes: list[int]) -> tuple[list[int], int]:
-    """Where memories of these bytes lie in the dynamic block, and its bytes."""
+    """The offsets of memories of these sizes in the dynamic block, and its size."""
     offsets, end = [], 0
     for size in sizes:
         offsets.append(end)
@@ -58,7 +58,7 @@ def shared_offsets(sizes: list[int]) -> tuple[list[int], int]:
 
 
 def _rewrite_signature(tokens: Sequence[Token], start: int, texts: list[str]) -> range:
-    """Attributes go; address spaces go; memory of a group is an offset. → what was rewritten."""
+    """Remove attributes and address spaces, pass __local memory by offset; returns the range."""
     opening = start + 1
     while tokens[opening].text != "(":
         if tokens[opening].text == "__attribute__":
@@ -90,7 +90,7 @@ def _rewrite_signature(tokens: Sequence[Token], start: int, texts: list[str]) ->
 
 
 def _parts(tokens: Sequence[Token], opening: int, closing: int) -> Iterator[list[int]]:
-    """The places of the words of each parameter."""
+    """The token positions of each parameter's words."""
     part: list[int] = []
     for at in range(opening + 1, closing + 1):
         if tokens[at].sort is Sort.WORD or tokens[at].text == "*":
@@ -101,7 +101,7 @@ def _parts(tokens: Sequence[Token], opening: int, closing: int) -> Iterator[list
 
 
 def _closing(tokens: Sequence[Token], at: int) -> int:
-    """The parenthesis that closes the first one from here on."""
+    """The position of the parenthesis that closes the next one."""
     depth, opened = 0, False
     while not opened or depth:
         text = tokens[at].text
@@ -112,7 +112,7 @@ def _closing(tokens: Sequence[Token], at: int) -> int:
 
 
 def _is_pointer(tokens: Sequence[Token], at: int) -> bool:
-    """What is declared behind this address space: up to its name's end, is there a `*`?"""
+    """Whether the declaration after an address space is a pointer."""
     for token in tokens[at + 1 : at + 1 + _DECLARATION_TOKENS_MAX]:
         if token.text in ("*", ")", "("):
             return True

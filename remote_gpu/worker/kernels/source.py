@@ -1,11 +1,10 @@
 """A kernel source of graphs, checked against the OpenCL C subset. Pure.
 
-In the subset: scalars, pointers, arrays, structures, functions of one's own, the functions of
+In the subset: scalars, pointers, arrays, structures, own functions, the functions of
 `words.BUILTINS`, macros, conditions. Not in it: vector types, images, `half`, `printf`, includes,
-pointers to pointers, to functions and in structures, casts between numbers and pointers, and every
-function that the source does not define, because on a CPU its name would be looked up in the whole
-process. OpenCL and CUDA both compile what is left, written anew with every access checked
-(`translate.py`).
+pointers to pointers, to functions and in structures, casts between numbers and pointers, and
+undefined functions, because a CPU driver would look up their names in the whole process. OpenCL and
+CUDA compile the translation, in which every access is checked (`translate.py`).
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ from remote_gpu.worker.kernels.lexer.preprocess import Preprocessor
 from remote_gpu.worker.kernels.lexer.tokens import tokens_of
 from remote_gpu.worker.kernels.translator.translate import Signature, Translator
 
-#: A driver of a CPU keeps the variables of a whole group on the stack of one thread (8 MiB).
+#: CPU drivers keep the variables of a whole group on the stack of one thread (8 MiB).
 GROUP_BYTES_MAX = 4 << 20
-#: A report of faults has a place for each work item in the first dimension of a group; no device
-#: has larger groups.
+#: A report has a word for each work item in the first dimension of a group; no device has larger
+#: groups.
 GROUP_ITEMS_MAX = 8192
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A source of the subset."""
+    """A checked and translated source."""
 
     text: str  #: for compilers
     kernels: Mapping[str, Signature]
@@ -38,14 +37,14 @@ class Source:
     def check_call(
         self, kernel: str, arguments: Sequence[Argument], group: Sequence[int] = (1,)
     ) -> Signature:
-        """The kernel, if these arguments fit it, in groups of this size.
+        """The kernel, if these arguments and this group size fit it.
 
-        Raises OpFailed(EINVAL) saying what does not.
+        Raises OpFailed(EINVAL) naming what does not fit.
         """
         signature = self.kernels.get(kernel)
         if signature is None:
             known = ", ".join(self.kernels) or "none"
-            raise _misfit(f"no kernel {kernel!r} in the source; it has {known}")
+            raise _misfit(f"the source has no kernel {kernel!r}; it has {known}")
         wanted = signature.parameters
         if len(wanted) != len(arguments):
             message = f"kernel {kernel!r} takes {len(wanted)} arguments, not {len(arguments)}"
@@ -72,17 +71,17 @@ class Source:
             raise _misfit(f"kernel {signature.name!r}: {message}")
 
     def fault(self, bits: int) -> str:
-        """What a report of checks that failed says: kernel and line."""
+        """The message for the bits of a report: kernel and line."""
         found = [lines for at, lines in enumerate(self._lines) if bits >> at & 1 and lines]
         lines = sorted(line for group in found for line in group) or [0]
-        before = [one for one in self.kernels.values() if one.line <= lines[-1]]
+        before = [signature for signature in self.kernels.values() if signature.line <= lines[-1]]
         where = f"kernel {before[-1].name!r}, " if before else ""
         shown = " or ".join(str(line) for line in lines[:4]) + " …" * (len(lines) > 4)
-        return f"{where}line {shown}: an access lies outside of its buffer or array"
+        return f"{where}line {shown}: access outside of its buffer or array"
 
 
 def read_source(text: str) -> Source:
-    """Check a source and find its kernels. Raises OpFailed(EINVAL) naming line and rule."""
+    """Check and translate a source. Raises OpFailed(EINVAL) naming line and rule."""
     try:
         tokens = tokens_of(text.replace("\r\n", "\n"))
         translation = Translator(Preprocessor().expand(tokens)).translate()

@@ -17,13 +17,13 @@ from remote_gpu.worker.memory.quota import Quota
 Answer: TypeAlias = "tuple[Meta, list[memoryview]]"
 _BUFFERS_MAX = 4096  #: resident buffers of one lane
 _HUGE_PAGE_BYTES = 1 << 21
-#: An input area above this is given back after its call, below it is kept for the next.
+#: A larger input area is freed after its call, a smaller one is kept for the next.
 _AREA_KEPT_BYTES = 256 << 20
 _AREA_BYTES_MIN = 1 << 16
 
 
 class Memory:
-    """One anonymous mapping, counted in the quota; unmapped (zero pages next time) when closed."""
+    """An anonymous mapping, counted in the quota; unmapped when closed, so it is never reused."""
 
     def __init__(self, quota: Quota, size: int) -> None:
         quota.reserve(size)
@@ -40,7 +40,7 @@ class Memory:
         self.view = memoryview(self._map)[:size]
 
     def close(self) -> None:
-        """Give it back at once; a view still exported keeps the mapping until it dies."""
+        """Free the memory; an exported view keeps the mapping until it is released."""
         self._quota.free(self.size)
         with contextlib.suppress(BufferError):
             self.view.release()
@@ -48,9 +48,9 @@ class Memory:
 
 
 class Area:
-    """Where a lane's inputs are received, in the same memory from call to call.
+    """Reused memory for the inputs of a lane's calls.
 
-    Between calls it is spare: it is given up when anything else of the lease needs the memory.
+    Between calls it is freed when anything else of the lease needs memory.
     """
 
     def __init__(self, quota: Quota) -> None:
@@ -69,21 +69,21 @@ class Area:
             self.in_use = True
         if self._memory is None or self._memory.size < size:
             self._release(0)
-            # whole powers of two, so that growing inputs do not map anew each time
+            # powers of two, so that growing inputs do not map again each time
             wanted = max(_AREA_BYTES_MIN, 1 << (size - 1).bit_length())
             limit = self._quota.limit_bytes
             self._memory = Memory(self._quota, size if limit and wanted > limit // 4 else wanted)
         return self._memory.view[:size]
 
     def done(self) -> None:
-        """The call is over."""
+        """End the use by a call."""
         if self.in_use:
             self._release(_AREA_KEPT_BYTES)
             self.in_use = False
             self._taken.release()
 
     def close(self) -> None:
-        """Free all, for good."""
+        """Free the memory; the area must not be used again."""
         self._quota.unspare(self._give_up)
         self.done()
         self._give_up()
@@ -117,7 +117,7 @@ class Buffers:
         """`size` bytes of `buffer` from `offset`. Raises OpFailed(EINVAL) outside of it."""
         view, offset = self.view(args.get("buffer")), _whole(args, "offset", 0)
         if offset + size > view.nbytes:
-            message = f"bytes {offset}…{offset + size} do not lie in a buffer of {view.nbytes}"
+            message = f"bytes {offset}…{offset + size} are outside of a buffer of {view.nbytes}"
             raise OpFailed(OpCode.EINVAL, message)
         return view[offset : offset + size]
 
@@ -131,7 +131,7 @@ class Buffers:
         return {"buffer": self._last_handle}, []
 
     def write(self, args: Arguments, inputs: Sequence[memoryview]) -> Answer:
-        """`buffer`, `offset` and one input → nothing; what was received in place is not copied."""
+        """`buffer`, `offset` and one input → nothing; an input received in place is not copied."""
         if len(inputs) != 1:
             raise OpFailed(OpCode.EINVAL, f"buffer.write takes one input, not {len(inputs)}")
         part = self.part(args, inputs[0].nbytes)
@@ -140,17 +140,17 @@ class Buffers:
         return {}, []
 
     def read(self, args: Arguments) -> Answer:
-        """`buffer`, `offset`, `size` → the bytes, sent from where they lie."""
+        """`buffer`, `offset`, `size` → the bytes, without a copy."""
         return {}, [self.part(args, _whole(args, "size"))]
 
     def free(self, args: Arguments) -> Answer:
-        """`buffer` → nothing; its memory is back."""
+        """`buffer` → nothing; frees its memory."""
         self.view(args.get("buffer"))
         self._buffers.pop(args["buffer"]).close()
         return {}, []
 
     def close(self) -> None:
-        """Free all."""
+        """Free all buffers."""
         for memory in self._buffers.values():
             memory.close()
         self._buffers.clear()
@@ -159,5 +159,5 @@ class Buffers:
 def _whole(args: Arguments, key: str, default: int | None = None) -> int:
     value = args.get(key, default)
     if type(value) is not int or not 0 <= value < 1 << 48:
-        raise OpFailed(OpCode.EINVAL, f"{key!r} must be a whole number of 0 or more")
+        raise OpFailed(OpCode.EINVAL, f"{key!r} must be an integer of 0 or more")
     return value

@@ -1,4 +1,4 @@
-"""The hard memory limit of a lease, checked before anything is allocated."""
+"""The memory quota of a lease, checked before allocations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from remote_gpu.wire.errors import OpCode, OpFailed
 
 
 class Quota:
-    """Bytes one lease may hold; safe to use from the threads of all its lanes."""
+    """The bytes that one lease may hold. Thread-safe."""
 
     def __init__(self, limit_bytes: int | None = None) -> None:
         self.limit_bytes = limit_bytes  #: None = no limit (Local, preparation)
@@ -26,17 +26,17 @@ class Quota:
         if not self._take(count):
             raise OpFailed(
                 OpCode.ENOMEM,
-                f"{count} bytes more than the {self.used_bytes} in use exceed"
-                f" the lease's {self.limit_bytes}; ask for more memory_mib",
+                f"{count} bytes beside the {self.used_bytes} in use exceed"
+                f" the lease's {self.limit_bytes}; request more memory_mib",
             )
 
     def spare(self, give_up: Callable[[], None]) -> None:
-        """`give_up` frees what is only kept to save time: called, in whatever thread, before
-        anything is refused. It must not wait."""
+        """Register a function that frees cached memory: called, in any thread, before a refusal.
+        It must not block."""
         self._spares.append(give_up)
 
     def unspare(self, give_up: Callable[[], None]) -> None:
-        """There is no more of it."""
+        """Remove a registered function."""
         self._spares.remove(give_up)
 
     def _take(self, count: int) -> bool:
@@ -54,12 +54,12 @@ class Quota:
             assert self.used_bytes >= 0, "more bytes freed than were reserved"
 
     def held(self, count: int) -> Held:
-        """`count` bytes for the length of a block."""
+        """Reserve `count` bytes for the length of a block."""
         return Held(self, count)
 
 
 class Held:
-    """A block during which bytes are reserved. Once each."""
+    """A context manager that reserves bytes; for a single use."""
 
     __slots__ = ("_count", "_quota")
 

@@ -1,8 +1,8 @@
 """The worker's end of a lane's shared memory, for a client of the same machine.
 
-The memory is the worker's, of one fixed size, and sealed: a client that could shrink it could kill
-the worker by a page that is gone. It is not counted in the quota, as the kernel's buffers of a
-connection are not: 4 MiB for a lane that ever had a large payload.
+The memory belongs to the worker and is sealed at a fixed size: a client that shrinks it would crash
+the worker at a missing page. Like the kernel's socket buffers it is not counted in the quota: 4 MiB
+for each lane with large payloads.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
 class SharedLane:
-    """Makes the memory when the client first asks, and hands it over on the lane's own socket."""
+    """Creates shared memory on request and passes it over the lane's socket."""
 
     def __init__(self, lane: socket.socket) -> None:
         self._lane = lane
@@ -40,11 +40,11 @@ class SharedLane:
         return Segment(mapped, self._bell, first=False)
 
     def close(self) -> None:
-        """The client's next wait for a slot ends; the memory goes with the last view of it."""
+        """End the client's waits; the memory is freed with its last view."""
         if self._bell is not None:
             self._bell.close()
 
 
 def shared_lane(lane: socket.socket) -> SharedLane | None:
-    """None where the client is on another machine."""
+    """The shared memory of a lane; None for a client on another machine."""
     return SharedLane(lane) if lane.family == socket.AF_UNIX else None

@@ -61,7 +61,7 @@ class Map(CpuOperation):
     """A function of one array, or of two whose shapes broadcast.
 
     The result has numpy's type for the function: roots of int32 and int64 are float64, those of
-    uint8 float16. Division by zero and roots of negative numbers give what IEEE 754 says.
+    uint8 float16. Division by zero and roots of negative numbers follow IEEE 754.
     """
 
     name = "map"
@@ -93,16 +93,18 @@ class Map(CpuOperation):
         try:
             shape = np.broadcast_shapes(*(array.shape for array in arrays))
         except ValueError as error:
-            raise OpFailed(OpCode.EINVAL, f"the shapes do not go together: {error}") from None
+            raise OpFailed(
+                OpCode.EINVAL, f"the shapes cannot be broadcast together: {error}"
+            ) from None
         with context.quota.held(8 * math.prod(shape)), np.errstate(all="ignore"):
             try:
                 return _described(np.asarray(known[name](*arrays)))
-            except ValueError as error:  # whole numbers to a negative power
+            except ValueError as error:  # integers to a negative power
                 raise OpFailed(OpCode.EINVAL, f"{name}: {error}") from None
 
 
 class Reduce(CpuOperation):
-    """A reduction of one array, along one axis or over all.
+    """A reduction of one array, along one axis or over all elements.
 
     Sums and products of integers are int64 (uint64 of unsigned ones); the mean is a fraction.
     """
@@ -118,7 +120,7 @@ class Reduce(CpuOperation):
             Structure(
                 name="axis",
                 meaning="absent: over all elements",
-                rule="a whole number below the number of dimensions",
+                rule="an integer below the number of dimensions",
                 default=None,
             ),
         ),
@@ -132,9 +134,9 @@ class Reduce(CpuOperation):
         name, axis = args["function"], args["axis"]
         array = _arrays(args, inputs)[0]
         if axis is not None and (type(axis) is not int or not 0 <= axis < array.ndim):
-            raise OpFailed(OpCode.EINVAL, f"'axis' must be a whole number below {array.ndim}")
+            raise OpFailed(OpCode.EINVAL, f"'axis' must be an integer below {array.ndim}")
         if array.size == 0:
-            raise OpFailed(OpCode.EINVAL, "an empty array has no reduction")
+            raise OpFailed(OpCode.EINVAL, "an empty array cannot be reduced")
         held = 8 if axis is None else 8 * array.size // array.shape[axis]
         with context.quota.held(held), np.errstate(all="ignore"):
             return _described(np.asarray(REDUCTIONS[name](array, axis=axis)))
@@ -143,7 +145,7 @@ class Reduce(CpuOperation):
 def _arrays(args: Arguments, inputs: Sequence[memoryview]) -> list[Array]:
     dtype, shapes = args["dtype"], args["shapes"]
     if not isinstance(shapes, list) or len(shapes) != len(inputs):
-        raise OpFailed(OpCode.EINVAL, f"'shapes' must list {len(inputs)} shapes")
+        raise OpFailed(OpCode.EINVAL, f"'shapes' must list {len(inputs)} shapes, one per input")
     return [array_of(view, dtype, shape) for view, shape in zip(inputs, shapes, strict=True)]
 
 

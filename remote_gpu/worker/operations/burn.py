@@ -1,4 +1,4 @@
-"""`burn`: keeps the device busy for a given time. For tests of holding, capping and revoking."""
+"""`burn`: keeps the device busy for a given time, for tests."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from remote_gpu.worker.operation import Context, CpuOperation, Limits, Outcome
 
 
 class Burn(CpuOperation):
-    """Computes for `ms` of its own processor time, whatever else the device does meanwhile."""
+    """Computes for `ms` of its own processor time."""
 
     name = "burn"
     implementation = "python"
     limits = Limits()
     signature = Signature(
         arguments=(
-            Number(name="ms", meaning="processor time to use, milliseconds", least=0, most=600_000),
+            Number(name="ms", meaning="processor time, milliseconds", least=0, most=600_000),
         ),
-        values="`ms`: what passed on the clock meanwhile, milliseconds",
+        values="`ms`: elapsed time, milliseconds",
     )
 
     def run(self, context: Context, args: Arguments, inputs: Sequence[memoryview]) -> Outcome:
         del context, inputs
         wanted_s = self.signature.read(args)["ms"] / 1000
         started_s = time.perf_counter()
-        # its own time: a turn of somebody else's in between is not computing
+        # processor time, without turns of other leases in between
         end_s = time.thread_time() + wanted_s
         while time.thread_time() < end_s:
             sum(range(1000))

@@ -1,4 +1,4 @@
-"""`exec`: runs a program that the host's operator listed (`gpud --program`)."""
+"""`exec`: runs a program of the host operator's list (`gpud --program`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _AT_MOST = f"at most {OUTPUT_BYTES_MAX >> 20} MiB"
 class Exec(CpuOperation):
     """Runs a program of the operator's list to its end.
 
-    Nothing of a caller's is ever a program, a path or an option.
+    Callers cannot pass programs, paths or options.
     """
 
     name = "exec"
@@ -28,20 +28,20 @@ class Exec(CpuOperation):
             Text(name="program", meaning="its name in the operator's list"),
             Structure(
                 name="words",
-                meaning="what fills the places of its command",
-                rule="an object of plain words by place",
+                meaning="values of the placeholders in its command",
+                rule="an object of plain words by placeholder",
                 default={},
             ),
             Number(
-                name="timeout_s", meaning="seconds it may take", least=0.01, most=900, default=60.0
+                name="timeout_s", meaning="time limit, seconds", least=0.01, most=900, default=60.0
             ),
         ),
-        inputs=(Port(name="stdin", dtype="bytes", shape="", meaning="absent: nothing"),),
+        inputs=(Port(name="stdin", dtype="bytes", shape="", meaning="absent: empty"),),
         outputs=(
             Port(name="stdout", dtype="bytes", shape="", meaning=_AT_MOST),
             Port(name="stderr", dtype="bytes", shape="", meaning=_AT_MOST),
         ),
-        values="`status`: its exit status, −n when signal n ended it",
+        values="`status`: exit status, −n for signal n",
     )
 
     def run(self, context: Context, args: Arguments, inputs: Sequence[memoryview]) -> Outcome:
@@ -49,10 +49,10 @@ class Exec(CpuOperation):
         program = context.programs.get(args["program"])
         if program is None:
             known = ", ".join(sorted(context.programs)) or "none"
-            message = f"no program {args['program']!r} on this host; it has {known}"
+            message = f"this host has no program {args['program']!r}; it has {known}"
             raise OpFailed(OpCode.ENOENT, message)
         if not isinstance(args["words"], dict):
-            raise OpFailed(OpCode.EINVAL, "'words' must be an object of plain words by place")
+            raise OpFailed(OpCode.EINVAL, "'words' must be an object of plain words by placeholder")
         command = program.filled(args["words"])
         stdin = inputs[0] if inputs else memoryview(b"")
         ran = run_program(command, stdin, args["timeout_s"], context.quota, context.lifeline)

@@ -1,11 +1,11 @@
-"""`image_classification`: an image in, its most probable classes out."""
+"""`image_classification`: the most probable classes of an image."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from remote_gpu.wire.errors import OpCode, OpFailed
-from remote_gpu.worker.arguments import Arguments, Port, Signature, Structure, Text, Whole
+from remote_gpu.worker.arguments import Arguments, Integer, Port, Signature, Structure, Text
 from remote_gpu.worker.inference.classes import SIDE_MAX, TEXT_DIRECTION, find_classifier
 from remote_gpu.worker.inference.model import IMPLEMENTATION
 from remote_gpu.worker.operation import Context, CpuOperation, Limits, Outcome
@@ -13,7 +13,7 @@ from remote_gpu.worker.operations.onnx import run_joined
 from remote_gpu.worker.recognition.image import ImageError, decode
 
 _IMAGE_BYTES_MAX = 32 * 2**20
-#: Of ImageNet, by which most published classifiers were trained; in the order of their channels.
+#: Of ImageNet, on which most published classifiers were trained, red first.
 _MEAN, _DEVIATION = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 _THREE = "a list of three numbers, red first"
 
@@ -32,22 +32,24 @@ class ImageClassification(CpuOperation):
         arguments=(
             Text(
                 name="model",
-                meaning="`text-direction` (of a line of text), or a model as `onnx` takes it with"
+                meaning="`text-direction` (of a line of text), or a model as for `onnx` with"
                 " one input of items × 3 × height × width",
                 default=TEXT_DIRECTION,
             ),
-            Whole(name="top", meaning="classes to tell", least=1, most=1000, default=5),
+            Integer(
+                name="top", meaning="number of classes in the result", least=1, most=1000, default=5
+            ),
             Structure(
                 name="labels", meaning="of the classes", rule="a list of strings", default=None
             ),
-            Whole(
+            Integer(
                 name="width",
                 meaning="pixels; 0 = the model's",
                 least=0,
                 most=SIDE_MAX,
                 default=0,
             ),
-            Whole(
+            Integer(
                 name="height",
                 meaning="pixels; 0 = the model's",
                 least=0,
@@ -60,14 +62,14 @@ class ImageClassification(CpuOperation):
             ),
             Text(
                 name="scores",
-                meaning="what the model gives",
+                meaning="type of the model's scores",
                 default="logits",
                 choices=("logits", "probabilities"),
             ),
         ),
         inputs=(Port(name="image", dtype="bytes", shape="", meaning="a PNG or JPEG file"),),
         outputs=(
-            Port(name="scores", dtype="the model's", shape="classes", meaning="as it gave them"),
+            Port(name="scores", dtype="the model's", shape="classes", meaning="of the model"),
         ),
         values='`width`, `height` in pixels; `classes`: [{"class", "label", "probability"}];'
         " `joined`: calls in the run",

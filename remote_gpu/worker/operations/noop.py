@@ -1,4 +1,4 @@
-"""`noop`: gives its inputs back. The smallest proof that a device can be reached."""
+"""`noop`: returns its inputs, to show that a device is reachable."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from remote_gpu.worker.operation import Context, CpuOperation, Limits, Outcome
 
 
 class Noop(CpuOperation):
-    """Gives its inputs back, unchanged: for measuring, and to see that a device is there."""
+    """Returns its inputs unchanged, for measurements and to check that a device is reachable."""
 
     name = "noop"
     kinds = ("cpu", "opencl", "cuda")
@@ -18,12 +18,12 @@ class Noop(CpuOperation):
     signature = Signature(
         inputs=(Port(name="any", dtype="bytes", shape="", meaning="up to 16 buffers"),),
         outputs=(Port(name="same", dtype="bytes", shape="", meaning="the inputs"),),
-        values="`args`: the arguments, when there were any",
+        values="`args`: the arguments, if any",
         extra=True,
     )
 
     def run(self, context: Context, args: Arguments, inputs: Sequence[memoryview]) -> Outcome:
-        del context  # uses nothing of the host
+        del context
         return ({"args": dict(args)} if args else {}), list(inputs)
 
 

@@ -18,7 +18,7 @@ from remote_gpu.worker.operation import Context, CpuOperation, Limits, Outcome
 
 
 class Onnx(CpuOperation):
-    """Runs a model; without tensors it loads the model and says what it takes and gives.
+    """Runs a model; without tensors it loads the model and describes its inputs and outputs.
 
     With `batch` the first dimension of every tensor counts independent items, and concurrent calls
     of the same model may be computed in one run.
@@ -47,7 +47,7 @@ class Onnx(CpuOperation):
     )
 
     def prepare(self, context: Context) -> None:
-        """Load every `.onnx` file that the host names as data."""
+        """Load every `.onnx` file of the host data."""
         load_host_models(context)
 
     def run(self, context: Context, args: Arguments, inputs: Sequence[memoryview]) -> Outcome:
@@ -55,8 +55,8 @@ class Onnx(CpuOperation):
         model = find_model(context, args["model"])
         if not inputs and not args["inputs"]:
             return {
-                "inputs": [one.to_meta() for one in model.inputs.values()],
-                "outputs": [one.to_meta() for one in model.outputs.values()],
+                "inputs": [tensor.to_meta() for tensor in model.inputs.values()],
+                "outputs": [tensor.to_meta() for tensor in model.outputs.values()],
             }, []
         feeds = model.feeds(args["inputs"], inputs)
         names = model.output_names(args["outputs"])
@@ -77,8 +77,8 @@ class Onnx(CpuOperation):
 def run_joined(
     context: Context, model: Model, feeds: Mapping[str, Array], outputs: Sequence[str]
 ) -> tuple[list[Array], int]:
-    """Results, and how many calls were in the run. Raises OpFailed(EINVAL) unless every tensor of
-    the call counts the same items."""
+    """The results, and the number of calls in the run. Raises OpFailed(EINVAL) unless every tensor
+    of the call has the same number of items."""
     if not model.joinable:
         message = "'batch' needs a model whose tensors all have a free first dimension"
         raise OpFailed(OpCode.EINVAL, message)

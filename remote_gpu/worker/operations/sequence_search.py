@@ -1,7 +1,7 @@
 """`sequence_search`: protein queries against a database on the host, by Smith-Waterman alignment.
 
 BLOSUM62; a gap of length k costs 11 + (k - 1); sequences are upper-cased; U, O and J are scored as
-`*`, X, B and Z by the matrix. The database is a FASTA file that the host names with `--data`.
+`*`, X, B and Z by the matrix. The database is a FASTA file of the host data (`gpud --data`).
 """
 
 from __future__ import annotations
@@ -12,17 +12,23 @@ from pathlib import Path
 
 from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.worker.alignment import scan, scoring
-from remote_gpu.worker.alignment.database import IMPLEMENTATION, Database, Hit, Scores, Shelf
+from remote_gpu.worker.alignment.database import (
+    IMPLEMENTATION,
+    Database,
+    DatabaseCache,
+    Hit,
+    Scores,
+)
 from remote_gpu.worker.alignment.fasta import FastaError, Protein, parse_fasta
-from remote_gpu.worker.arguments import Arguments, Port, Signature, Text, Whole
+from remote_gpu.worker.arguments import Arguments, Integer, Port, Signature, Text
 from remote_gpu.worker.operation import Context, CpuOperation, Limits, Outcome
 
 HEADER = "query\tsubject\tscore\tquery_start\tquery_end\tsubject_start\tsubject_end\n"
 TOP_DEFAULT = 10
-#: Positions are computed per hit, in numpy: more would keep a device for minutes.
+#: Positions are computed per hit, in numpy: more would take minutes.
 TOP_MAX = 1000
 QUERIES_MAX = 1000
-#: The longest known protein fits (titin isoforms, 35,000 to 40,000 residues).
+#: Titin isoforms, the longest known proteins, have 35,000 to 40,000 residues.
 QUERY_RESIDUES_MAX = 50_000
 _QUERY_BYTES_MAX = 4 * 2**20
 #: Host data with these suffixes is indexed before the first lease.
@@ -34,8 +40,8 @@ _log = logging.getLogger(__name__)
 class SequenceSearch(CpuOperation):
     """Protein queries in FASTA → their best hits in a database, as a TSV with `HEADER`.
 
-    Queries stay in their order; hits of one come best score first, then by their place in the
-    database; each subject appears once, by the alignment that `alignment.locate` chooses.
+    Queries keep their order; their hits are sorted by score, then by position in the database; each
+    subject appears once, with the alignment that `alignment.locate` selects.
     """
 
     name = "sequence_search"
@@ -44,8 +50,10 @@ class SequenceSearch(CpuOperation):
     signature = Signature(
         arguments=(
             Text(name="database", meaning="host data, a FASTA file"),
-            Whole(name="top", meaning="hits per query", least=1, most=TOP_MAX, default=TOP_DEFAULT),
-            Text(name="file", meaning="what errors call the query", default="query"),
+            Integer(
+                name="top", meaning="hits per query", least=1, most=TOP_MAX, default=TOP_DEFAULT
+            ),
+            Text(name="file", meaning="name of the query in errors", default="query"),
         ),
         inputs=(
             Port(
@@ -60,14 +68,14 @@ class SequenceSearch(CpuOperation):
     )
 
     def prepare(self, context: Context) -> None:
-        """Index every FASTA file among the host's data; one that is broken is named in the log,
-        and again in the error of whoever asks for it."""
-        shelf = _shelf(context)
+        """Index every FASTA file of the host data; a malformed one is logged, and named again in
+        the error of its callers."""
+        databases = _cache(context)
         for name, path in context.data.items():
             if path.suffix.lower() not in _FASTA_SUFFIXES:
                 continue
             try:
-                shelf.open(path)
+                databases.open(path)
             except (ValueError, OSError) as error:
                 _log.warning(
                     "database not indexed", extra={"event": "data", "data": name, "why": str(error)}
@@ -98,22 +106,22 @@ class SequenceSearch(CpuOperation):
         return values, ["".join(lines).encode()]
 
     def _scores(self, context: Context, database: Database) -> Scores:
-        """What scores a query against every subject."""
+        """The function that scores a query against every subject."""
         del context
         return database.scores
 
 
 class KernelSearch(SequenceSearch):
-    """The same with scores by the kernel of `alignment.scan`, where the host has OpenCL."""
+    """`sequence_search` with scores by the kernel of `alignment.scan`, on hosts with OpenCL."""
 
     implementation = "opencl-smith-waterman"
     kinds = ("cpu", "opencl")
     by_kernels = True
 
     def prepare(self, context: Context) -> None:
-        """Index and pack the host's FASTA files; what goes to the device follows with a lease."""
+        """Index and pack the host's FASTA files; a lease's first call copies them to the device."""
         super().prepare(context)
-        for database in _shelf(context).databases():
+        for database in _cache(context).databases():
             _packed(context, database)
 
     def _scores(self, context: Context, database: Database) -> Scores:
@@ -152,7 +160,9 @@ def _queries(data: bytes, file: str) -> tuple[Protein, ...]:
     except FastaError as error:
         raise OpFailed(OpCode.EINVAL, str(error)) from None
     if len(queries) > QUERIES_MAX:
-        message = f"{file}: {len(queries)} queries, at most {QUERIES_MAX} in one call; split it"
+        message = (
+            f"{file}: {len(queries)} queries, more than {QUERIES_MAX} per call; split the file"
+        )
         raise OpFailed(OpCode.E2BIG, message)
     return queries
 
@@ -160,17 +170,17 @@ def _queries(data: bytes, file: str) -> tuple[Protein, ...]:
 def _database(context: Context, name: str) -> Database:
     path: Path = context.data_path(name)
     try:
-        return _shelf(context).open(path)
+        return _cache(context).open(path)
     except OSError as error:
         message = f"database {name!r} of this host cannot be read: {error.strerror}"
         raise OpFailed(OpCode.EIO, message) from None
     except ValueError as error:
-        message = f"database {name!r} of this host cannot be searched: {error}"
+        message = f"database {name!r} of this host is not valid: {error}"
         raise OpFailed(OpCode.EIO, message) from None
 
 
-def _shelf(context: Context) -> Shelf:
-    return context.warm.get("sequence_search", Shelf)
+def _cache(context: Context) -> DatabaseCache:
+    return context.warm.get("sequence_search", DatabaseCache)
 
 
 OPERATIONS = (SequenceSearch(), KernelSearch())

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from remote_gpu.wire.errors import OpCode, OpFailed
-from remote_gpu.worker.arguments import Arguments, Port, Signature, Whole
+from remote_gpu.worker.arguments import Arguments, Integer, Port, Signature
 from remote_gpu.worker.backends.matrix_product import BLOCKED, Kernel, Product
 from remote_gpu.worker.operation import Context, CpuOperation, Limits, Outcome
 
@@ -15,9 +15,9 @@ _SIDE_MAX = 32768
 _LIMITS = Limits(inputs_min=2, inputs_max=2, input_bytes_max=1 << 33)
 _SIGNATURE = Signature(
     arguments=(
-        Whole(name="m", meaning="rows of A and C", least=1, most=_SIDE_MAX),
-        Whole(name="n", meaning="columns of B and C", least=1, most=_SIDE_MAX),
-        Whole(name="k", meaning="columns of A, rows of B", least=1, most=_SIDE_MAX),
+        Integer(name="m", meaning="rows of A and C", least=1, most=_SIDE_MAX),
+        Integer(name="n", meaning="columns of B and C", least=1, most=_SIDE_MAX),
+        Integer(name="k", meaning="columns of A, rows of B", least=1, most=_SIDE_MAX),
     ),
     inputs=(
         Port(name="A", dtype="float32", shape="m×k"),

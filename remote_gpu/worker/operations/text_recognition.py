@@ -1,4 +1,4 @@
-"""`text_recognition`: an image in, its text out. Decoding, models and all run on the host."""
+"""`text_recognition`: the text in an image; decoding and models run on the host."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from remote_gpu.worker.recognition.engine import IMPLEMENTATION, Recognizer
 from remote_gpu.worker.recognition.image import ImageError, decode
 
 _IMAGE_BYTES_MAX = 32 * 2**20
-#: What finding text takes per pixel of the image (measured: 200 MiB for 1.0 megapixels, 320 MiB for
-#: 1.7; above that the image is scaled down first).
+#: Memory of text detection per pixel (measured: 200 MiB for 1.0 megapixels, 320 MiB for 1.7; larger
+#: images are scaled down first).
 _WORKING_BYTES_PER_PIXEL = 208
 _WORKING_BYTES_MAX = 340 * 2**20
 
@@ -25,7 +25,13 @@ class TextRecognition(CpuOperation):
     limits = Limits(inputs_min=1, inputs_max=1, input_bytes_max=_IMAGE_BYTES_MAX)
     signature = Signature(
         arguments=(
-            Number(name="min_confidence", meaning="of lines to keep", least=0, most=1, default=0.5),
+            Number(
+                name="min_confidence",
+                meaning="of the lines in the result",
+                least=0,
+                most=1,
+                default=0.5,
+            ),
         ),
         inputs=(Port(name="image", dtype="bytes", shape="", meaning="a PNG or JPEG file"),),
         outputs=(Port(name="text", dtype="bytes", shape="", meaning="the lines, UTF-8"),),

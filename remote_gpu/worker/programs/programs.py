@@ -1,10 +1,9 @@
-"""Programs of the operator's choice, run for a caller: fixed commands with a few open places.
+"""Programs of the operator's list, run for callers: fixed commands with placeholders.
 
-A caller names a program and fills its places with plain words; it says no path, no option and no
-environment. The program runs in an empty folder and a session of its own, with the worker's limit
-on memory, and no environment but what shows it the NVIDIA devices of the lease, and no others. It
-ends by itself, with its time, or with its caller's lease, and all that it started ends with it
-(`warden.py`).
+A caller names a program and fills its placeholders with plain words; paths, options and environment
+are fixed. The program runs in an empty folder and its own session, with the worker's memory limit;
+its environment has only the variables of the lease's NVIDIA devices. It ends by itself, at its time
+limit, or with its caller's lease, together with all processes that it started (`warden.py`).
 """
 
 from __future__ import annotations
@@ -32,8 +31,7 @@ from remote_gpu.worker.memory.quota import Quota
 #: Of each of the two streams that a program writes.
 OUTPUT_BYTES_MAX = 64 << 20
 _PLACE = re.compile(r"\{([a-z][a-z0-9_]*)\}")
-#: What may fill a place: no option, no path (`..` is one), nothing that a shell or an option parser
-#: reads.
+#: A plain word: no option, no path (including `..`), no character special to shells and parsers.
 _WORD = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9_.,:+@=][A-Za-z0-9_.,:+@=-]{0,127}")
 _WARDEN = Path(__file__).with_name("warden.py")
 _CHUNK_BYTES = 1 << 16
@@ -41,21 +39,21 @@ _CHUNK_BYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """One program that callers may run."""
+    """One program for callers."""
 
-    command: tuple[str, ...]  #: its absolute path and its arguments, with places as `{name}`
+    command: tuple[str, ...]  #: absolute path and arguments, with placeholders as `{name}`
 
     @property
     def places(self) -> tuple[str, ...]:
-        """The names of its places, in their order."""
+        """The names of its placeholders, in order."""
         found = (name for part in self.command[1:] for name in _PLACE.findall(part))
         return tuple(dict.fromkeys(found))
 
     def filled(self, words: Mapping[str, object]) -> list[str]:
-        """The command of a call. Raises OpFailed(EINVAL) unless each place gets a plain word."""
+        """The filled command. Raises OpFailed(EINVAL) unless each placeholder gets a plain word."""
         if set(words) != set(self.places):
             places = ", ".join(self.places) or "none"
-            raise OpFailed(OpCode.EINVAL, f"'words' must fill the program's places: {places}")
+            raise OpFailed(OpCode.EINVAL, f"'words' must fill the program's placeholders: {places}")
         for name, word in words.items():
             if not isinstance(word, str) or not _WORD.fullmatch(word):
                 message = f"{name!r} must be a word of 1…128 letters, digits and _ . , : + @ = -"
@@ -67,20 +65,20 @@ class Program:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """How a program ended."""
+    """The end of a program."""
 
-    status: int  #: its exit status; −n when signal n ended it
+    status: int  #: exit status; −n for signal n
     stdout: bytes
     stderr: bytes
 
 
 def parse_program(text: str) -> Program:
-    """`/absolute/path argument {place} …`, quoted as for a shell. Raises ValueError saying why."""
+    """Parse `/absolute/path argument {placeholder} …`, quoted as for a shell. Raises ValueError."""
     command = tuple(shlex.split(text))
     if not command or not Path(command[0]).is_absolute():
         raise ValueError(f"{text!r} does not begin with the absolute path of a program")
     if not os.access(command[0], os.X_OK) or not Path(command[0]).is_file():
-        raise ValueError(f"{command[0]} is not a program that can be run")
+        raise ValueError(f"{command[0]} is not an executable file")
     return Program(command=command)
 
 
@@ -91,15 +89,15 @@ def run_program(
     quota: Quota,
     lifeline: int | None = None,
 ) -> Ran:
-    """Run to the end. Raises OpFailed: ETIMEDOUT, E2BIG for more output than is taken, ENOMEM.
+    """Run to the end. Raises OpFailed: ETIMEDOUT, E2BIG for too much output, ENOMEM.
 
-    `lifeline`: a descriptor that is open until nothing of the program is left.
+    `lifeline`: a descriptor that stays open until all processes of the program have ended.
     """
     with contextlib.ExitStack() as stack:
         folder = tempfile.mkdtemp(prefix="program-")
-        stack.callback(shutil.rmtree, folder, ignore_errors=True)  # its warden's, if it started
-        told, status = os.pipe()
-        teller = stack.enter_context(os.fdopen(told, "rb", 0))
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)  # if the warden did not start
+        read_end, status = os.pipe()
+        result = stack.enter_context(os.fdopen(read_end, "rb", 0))
         try:
             held = [status] if lifeline is None else [status, lifeline]
             warden = [str(_WARDEN), str(os.getpid()), ",".join(map(str, held)), folder]
@@ -116,28 +114,28 @@ def run_program(
         finally:
             os.close(status)
         stack.callback(_reap, process)
-        exchange = _Exchange(process, teller, stdin, quota)
+        exchange = _Exchange(process, result, stdin, quota)
         stack.callback(exchange.close)
         exchange.run(time.monotonic() + timeout_s, f"{command[0]} took more than {timeout_s:g} s")
-        stdout, stderr, said = (bytes(one) for one in exchange.outputs)
-        if not said:
-            raise OpFailed(OpCode.EIO, f"{command[0]} was ended from outside")
-        return Ran(status=int(said), stdout=stdout, stderr=stderr)
+        stdout, stderr, code = (bytes(output) for output in exchange.outputs)
+        if not code:
+            raise OpFailed(OpCode.EIO, f"{command[0]} was killed from outside")
+        return Ran(status=int(code), stdout=stdout, stderr=stderr)
 
 
 def _reap(process: subprocess.Popen[bytes]) -> None:
-    """Its warden kills what still runs and goes; nothing happens when it has already."""
+    """End the warden, which kills remaining processes."""
     process.terminate()
     process.wait()
 
 
 class _Exchange:
-    """What goes into a program and comes out of it, both at once."""
+    """The concurrent transfer of a program's input and outputs."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], teller: IO[bytes], stdin: memoryview, quota: Quota
+        self, process: subprocess.Popen[bytes], result: IO[bytes], stdin: memoryview, quota: Quota
     ) -> None:
-        """`teller`: where its warden says how it ended."""
+        """`result`: the pipe for the exit status."""
         self._quota = quota
         self._left = stdin
         self._selector = selectors.DefaultSelector()
@@ -146,7 +144,7 @@ class _Exchange:
         assert process.stdin is not None, "all three are pipes"
         assert process.stdout is not None, "all three are pipes"
         assert process.stderr is not None, "all three are pipes"
-        self._streams = (process.stdin, process.stdout, process.stderr, teller)
+        self._streams = (process.stdin, process.stdout, process.stderr, result)
         for stream in self._streams:
             os.set_blocking(stream.fileno(), False)
         self._watch(process.stdin, selectors.EVENT_WRITE, self._write)
@@ -154,7 +152,7 @@ class _Exchange:
             self._watch(stream, selectors.EVENT_READ, functools.partial(self._read, sink))
 
     def run(self, deadline_s: float, late: str) -> None:
-        """Until all are at their end. Raises OpFailed."""
+        """Transfer until all streams have ended. Raises OpFailed."""
         while self._selector.get_map():
             left_s = deadline_s - time.monotonic()
             if left_s <= 0:
@@ -175,7 +173,7 @@ class _Exchange:
     def _write(self, stream: IO[bytes]) -> None:
         try:
             self._left = self._left[os.write(stream.fileno(), self._left[:_CHUNK_BYTES]) :]
-        except BrokenPipeError:  # it does not read all it is given, which is its own business
+        except BrokenPipeError:  # it does not read all of its input
             self._left = self._left[:0]
         if not self._left:
             self._selector.unregister(stream)
@@ -187,7 +185,7 @@ class _Exchange:
             self._selector.unregister(stream)
             return
         if len(sink) + len(data) > OUTPUT_BYTES_MAX:
-            message = f"the program writes more than {OUTPUT_BYTES_MAX} bytes"
+            message = f"the program wrote more than {OUTPUT_BYTES_MAX} bytes"
             raise OpFailed(OpCode.E2BIG, message)
         self._quota.reserve(len(data))
         self._held += len(data)

@@ -1,10 +1,10 @@
-"""Run as a script: `warden.py PARENT_PID STATUS_FD[,FD] FOLDER PROGRAM…` runs PROGRAM in FOLDER,
-and ends all that it started. Whoever waits for the end of FD knows when nothing of it is left.
+"""A script: `warden.py PARENT_PID STATUS_FD[,FD] FOLDER PROGRAM…` runs PROGRAM in FOLDER, and ends
+all processes that it started. FD stays open until all of them have ended.
 
-Whatever descends from the program and loses its parent becomes this process's child. So when the
-program has ended, when the parent has (the kernel tells), or at SIGTERM, every descendant is killed
-and waited for, the folder is removed, and the program's status, if it has one, is written. Standard
-library only and no import of ours: it is started with `python -I -S` to cost a few milliseconds.
+Orphans among the descendants become children of this process, their subreaper. When the program or
+the parent has ended, or at SIGTERM, every descendant is killed and reaped, the folder is removed,
+and the program's exit status, if it has one, is written. Standard library only: it is started with
+`python -I -S`, which takes a few milliseconds.
 """
 
 import contextlib
@@ -18,11 +18,11 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # <linux/prctl.h>
 
 
 class Stop(Exception):
-    """SIGTERM came."""
+    """SIGTERM was received."""
 
 
 def main(arguments: list[str]) -> None:
-    """Returns when nothing of the program is left."""
+    """Returns when all processes of the program have ended."""
     parent, held = int(arguments[0]), [int(number) for number in arguments[1].split(",")]
     folder, program = Path(arguments[2]), arguments[3:]
     signal.signal(signal.SIGTERM, _stop)
@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> None:
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     code = b""
     with contextlib.suppress(Stop):
-        if os.getppid() != parent:  # it died before the line above
+        if os.getppid() != parent:  # it ended before the line above
             raise Stop
         code = str(_run(program, libc, held)).encode()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -45,7 +45,7 @@ def _run(program: list[str], libc: ctypes.CDLL, held: list[int]) -> int:
     pid = os.fork()
     if pid == 0:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # should the warden be killed
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # if the warden is killed
         for number in held:
             os.set_inheritable(number, False)
         try:
@@ -61,18 +61,18 @@ def _run(program: list[str], libc: ctypes.CDLL, held: list[int]) -> int:
 
 
 def _end_children() -> None:
-    """Also those that left its session: orphans come here, until there is none."""
+    """Kill and reap all descendants, including those that left the session."""
     children = Path(f"/proc/self/task/{os.getpid()}/children")
     with contextlib.suppress(ChildProcessError):
         while True:
             for pid in children.read_text().split():
-                os.kill(int(pid), signal.SIGKILL)  # nobody else's: it is reaped here alone
+                os.kill(int(pid), signal.SIGKILL)  # valid: children are reaped only here
             os.waitpid(-1, 0)
 
 
 def _remove(folder: Path) -> None:
-    """What cannot be removed stays; `shutil` would take longer to import than all this does."""
-    for path in sorted(folder.rglob("*"), reverse=True):  # what lies in a folder comes before it
+    """Remove the folder, ignoring errors; `shutil` would take too long to import."""
+    for path in sorted(folder.rglob("*"), reverse=True):  # a folder's content comes before it
         with contextlib.suppress(OSError):
             (path.rmdir if path.is_dir() and not path.is_symlink() else path.unlink)()
     with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Reading the text in an image with the models that the `rapidocr` package carries.
+"""Text recognition in images with the models of the package `rapidocr`.
 
-Plain functions and values; `remote_gpu.worker.operations.text_recognition` makes them an operation.
+The operation is `remote_gpu.worker.operations.text_recognition`.
 """

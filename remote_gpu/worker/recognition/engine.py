@@ -1,8 +1,8 @@
-"""The recogniser: RapidOCR's three ONNX models on one thread, from its own package, offline.
+"""The recognizer: RapidOCR's three ONNX models on one thread, from its own package, offline.
 
-Every model is named by its path inside the installed package. Left to itself the library would
-look a model up in its table of downloads and fetch what it does not find. Here that table is empty,
-a missing file is an error at loading, and nothing ever goes to the network.
+Every model has its path inside the installed package. By default the library downloads missing
+models from a table; here the table is empty, a missing file is an error at loading, and there is no
+network access.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-#: What runs; travels with every result.
+#: Part of every result.
 IMPLEMENTATION = (
     f"rapidocr {importlib.metadata.version('rapidocr')}"
     f" on onnxruntime {importlib.metadata.version('onnxruntime')}"
 )
-#: Finding text, telling which way up it is, reading it; shipped in the package (Apache-2.0).
+#: Detection, direction and recognition of text; shipped in the package (Apache-2.0).
 MODELS = {
     "Det": "PP-OCRv6_det_small.onnx",
     "Cls": "ch_ppocr_mobile_v2.0_cls_mobile.onnx",
     "Rec": "PP-OCRv6_rec_small.onnx",
 }
-#: Text is looked for in an image scaled down to this, never up: the default scales the short side
-#: up to 736, which makes a wide, flat image ten times as expensive and no better read.
+#: Larger images are scaled down for detection. The library's default also scales the short side up
+#: to 736, which costs ten times as much for a wide image, without better results.
 DETECTION_SIDE_MAX = 1280
 
 
@@ -45,21 +45,21 @@ class Line:
 
 
 class Recognizer:
-    """Loaded models; reading is deterministic on one machine. Calls take turns."""
+    """Loaded models, deterministic on one machine. Thread-safe; calls are serialised."""
 
     def __init__(self) -> None:
-        """Raises FileNotFoundError naming a model that the installed package lacks."""
-        import cv2  # slow to import, and only hosts that read text need them
+        """Raises FileNotFoundError naming a missing model."""
+        import cv2  # slow to import; for hosts that recognise text only
 
         with _without_downloads():
             from rapidocr import RapidOCR
 
-        cv2.setNumThreads(1)  # the lease's share is one core of the host
+        cv2.setNumThreads(1)  # a lease has one core of the host
         engine = "EngineConfig.onnxruntime"
         self._engine: Any = RapidOCR(
             params={
                 "Global.log_level": "critical",
-                "Global.text_score": 0.0,  # whoever asks decides what is too uncertain
+                "Global.text_score": 0.0,  # callers filter by confidence
                 **{f"{part}.model_path": str(path) for part, path in model_paths().items()},
                 f"{engine}.intra_op_num_threads": 1,
                 f"{engine}.inter_op_num_threads": 1,
@@ -68,10 +68,10 @@ class Recognizer:
             }
         )
         self._lock = threading.Lock()
-        self.read(_blank())  # loads the models now, not in somebody's job
+        self.read(_blank())  # loads the models now, not in a job
 
     def read(self, pixels: npt.NDArray[np.uint8]) -> tuple[Line, ...]:
-        """Lines from top to bottom, then left to right; none where there is no text."""
+        """The lines from top to bottom, then left to right."""
         with self._lock:
             found = self._engine(pixels)
         if found.txts is None:
@@ -88,8 +88,8 @@ class Recognizer:
 
 @contextmanager
 def _without_downloads() -> Iterator[None]:
-    """While rapidocr is imported it reads its table of downloads, twice, with a YAML parser in pure
-    Python: two thirds of the time to load everything (1.1 of 1.7 s, measured). It finds none."""
+    """Import rapidocr with an empty table of downloads. It would parse the table twice in pure
+    Python: two thirds of the time to load everything (1.1 of 1.7 s, measured)."""
     from omegaconf import OmegaConf
 
     load = OmegaConf.load
@@ -99,7 +99,7 @@ def _without_downloads() -> Iterator[None]:
             return OmegaConf.create()
         return load(file)
 
-    loading: Any = OmegaConf  # its type says that methods are not to be replaced
+    loading: Any = OmegaConf  # replaces a method, which its type forbids
     loading.load = load_all_but_downloads
     try:
         yield
@@ -108,7 +108,7 @@ def _without_downloads() -> Iterator[None]:
 
 
 def model_paths() -> dict[str, Path]:
-    """Where the installed package keeps the models. Raises FileNotFoundError."""
+    """The paths of the models in the installed package. Raises FileNotFoundError."""
     package = importlib.util.find_spec("rapidocr")
     if package is None or package.origin is None:
         raise FileNotFoundError("the package rapidocr is not installed on this host")
@@ -116,12 +116,12 @@ def model_paths() -> dict[str, Path]:
     paths = {part: folder / name for part, name in MODELS.items()}
     for path in paths.values():
         if not path.is_file():
-            raise FileNotFoundError(f"this rapidocr carries no {path.name}; 3.10 does")
+            raise FileNotFoundError(f"this rapidocr lacks {path.name}; install version 3.10")
     return paths
 
 
 def _blank() -> npt.NDArray[np.uint8]:
-    """White, with three black bars: text enough to reach the second and the third model."""
+    """A white image with three black bars, which look enough like text for all three models."""
     pixels = np.full((64, 192, 3), 255, np.uint8)
     for left in (40, 80, 120):
         pixels[20:44, left : left + 10] = 0

@@ -1,4 +1,4 @@
-"""From the bytes of an image file to pixels, refusing what is no image or too large to hold."""
+"""The decoding of image files, with a limit on pixels."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from PIL import Image, UnidentifiedImageError
 
 from remote_gpu.worker.memory.quota import Quota
 
-#: Largest image taken, in pixels (an A4 page at 300 dpi has 8.7 million).
+#: Of an image (an A4 page at 300 dpi has 8.7 million).
 PIXELS_MAX = 16_000_000
 _FORMATS = ("PNG", "JPEG")
-#: What decoding holds at its peak, per pixel (measured with Pillow 13, rounded up).
+#: Peak memory of decoding per pixel (measured with Pillow 13, rounded up).
 _WORKING_BYTES, _WORKING_BYTES_TRANSPARENT = 16, 24
-#: Pillow would warn of large images, through filters that all threads of a process share.
+#: Pillow would warn of large images, by filters that all threads of a process share.
 Image.MAX_IMAGE_PIXELS = None
 
 
 class ImageError(ValueError):
-    """The bytes are no image we read; the message says why."""
+    """The bytes are not a supported image."""
 
 
 def decode(data: memoryview, quota: Quota) -> npt.NDArray[np.uint8]:
-    """Height x width x 3, blue first (what OpenCV expects); transparency becomes white.
+    """An array of height × width × 3 in BGR order (as for OpenCV); transparency becomes white.
 
     Raises ImageError, OpFailed(ENOMEM). The size is checked before any pixel is decoded.
     """
@@ -36,12 +36,12 @@ def decode(data: memoryview, quota: Quota) -> npt.NDArray[np.uint8]:
         ):
             width, height = image.size
             if width * height > PIXELS_MAX:
-                raise ImageError(f"{width} x {height} pixels, at most {PIXELS_MAX} are read")
+                raise ImageError(f"{width} × {height} pixels, more than {PIXELS_MAX}")
             each = _WORKING_BYTES_TRANSPARENT if image.has_transparency_data else _WORKING_BYTES
             with quota.held(each * width * height):
                 return _blue_first(image)
     except UnidentifiedImageError:
-        raise ImageError(f"not an image in one of the formats {', '.join(_FORMATS)}") from None
+        raise ImageError(f"not an image in a supported format ({', '.join(_FORMATS)})") from None
     except (OSError, SyntaxError, ValueError) as error:
         if isinstance(error, ImageError):
             raise

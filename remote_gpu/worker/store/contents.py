@@ -1,8 +1,8 @@
-"""What callers sent by its hash: sources and constants, kept for the tenant's next lease.
+"""Contents that callers sent: sources, constants and resources, kept for the tenant's next lease.
 
-One folder per tenant, because a shared cache would tell one tenant what another one holds. Files
-are named by the hash of their bytes and checked against it once per process, so whoever damages one
-harms nobody. The oldest make room when the tenant's files grow over their limit.
+One folder per tenant, because a shared cache would reveal to one tenant what another one has. Files
+are named by the hash of their bytes and checked once per process, so a damaged file has no effect.
+The least recently used files are evicted above the tenant's limit.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from gpu_scheduler.warm import tenant_folder
 from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.wire.graphs import CONTENT_PREFIX, content_id
 
-#: Of one tenant on one host; larger constants belong to the host's own data (`gpud --data`).
+#: Of one tenant on one host; larger constants should be host data (`gpud --data`).
 TENANT_BYTES_MAX = 4 << 30
 
 
 class Contents:
-    """The contents of one tenant. Safe to use from several processes of it."""
+    """The contents of one tenant. Safe for use by several of its processes."""
 
     def __init__(self, folder: Path | None = None, bytes_max: int = TENANT_BYTES_MAX) -> None:
-        """`folder`: None keeps them in this process alone."""
+        """`folder`: None keeps the contents in this process only."""
         self._folder = folder
         self._bytes_max = bytes_max
         self._checked: dict[str, memoryview] = {}
@@ -41,16 +41,16 @@ class Contents:
 
     @property
     def folder(self) -> Path | None:
-        """Where they lie; None: in this process alone."""
+        """The folder of the files; None: in this process only."""
         return self._folder
 
     @property
     def compiled(self) -> Path | None:
-        """Where compiled kernels of this tenant lie; a cache that may be removed at any time."""
+        """The folder of this tenant's compiled kernels, a cache."""
         return None if self._folder is None else self._folder / "compiled"
 
     def find(self, content: str) -> memoryview | None:
-        """The bytes of a content, or None. A file that is not what its name says is removed."""
+        """The bytes of a content, or None. A file that does not match its hash is removed."""
         if (known := self._checked.get(content)) is not None:
             return known
         path = self._path(content)
@@ -70,7 +70,7 @@ class Contents:
         return view
 
     def put(self, content: str, data: memoryview) -> None:
-        """Keep bytes under their hash. Raises OpFailed: EINVAL for another's, E2BIG, ENOMEM."""
+        """Store bytes under their hash. Raises OpFailed: EINVAL for another hash, E2BIG, ENOMEM."""
         if content_id(data) != content:
             raise OpFailed(OpCode.EINVAL, f"these bytes are not {content}")
         if len(data) > self._bytes_max:
@@ -83,7 +83,7 @@ class Contents:
         try:
             self._write(path, data)
         except OSError as error:
-            raise OpFailed(OpCode.ENOMEM, f"the host cannot keep {content}: {error}") from None
+            raise OpFailed(OpCode.ENOMEM, f"the host cannot store {content}: {error}") from None
 
     def _path(self, content: str) -> Path | None:
         return None if self._folder is None else self._folder / content.removeprefix(CONTENT_PREFIX)
@@ -102,10 +102,10 @@ class Contents:
             new.unlink(missing_ok=True)
 
     def _make_room(self, folder: Path, wanted: int) -> None:
-        """Files that another process maps live on until it ends."""
+        """Evict files. Processes that have one mapped keep its bytes."""
         files = []
         for path in folder.iterdir():
-            with contextlib.suppress(OSError):  # another process was faster
+            with contextlib.suppress(OSError):  # removed by another process
                 stat = path.stat()
                 if S_ISREG(stat.st_mode):
                     files.append((stat.st_mtime_ns, stat.st_size, path))
@@ -118,10 +118,11 @@ class Contents:
 
 
 def _touch(file: int) -> None:
-    """Mark an open file as used now; the kernel's own stamps, all that another's may get, are
-    coarser. A worker may set no date by a path."""
+    """Set the time of last use, by the descriptor: workers may not set it by a path."""
     now_ns = time.time_ns()
     try:
         os.utime(file, ns=(now_ns, now_ns))
-    except PermissionError:  # another lease of the tenant has written it
+    except (
+        PermissionError
+    ):  # another lease's file: only the kernel's coarser current time is allowed
         os.utime(file)

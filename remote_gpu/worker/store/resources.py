@@ -1,8 +1,8 @@
-"""Models, data and programs that sessions of operations registered: loaded once, counted.
+"""The resources of sessions of operations: models, data and programs, loaded once, with references.
 
-The bytes lie in the tenant's contents under their hash (`contents.py`), for its next lease too.
-Here is what a worker made of them: it stays as long as a session has the resource registered. A
-session belongs to the lane that opened it and ends with it at the latest.
+Their bytes are contents of the tenant (`contents.py`), kept for its next lease too. The loaded form
+is kept while a session has the resource registered. A session belongs to the lane that opened it
+and ends with it at the latest.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from remote_gpu.worker.store.contents import Contents
 
 T = TypeVar("T")
 
-#: What a resource is for. A program is the source of kernels: nothing sent is ever executed as is.
+#: A program is a kernel source; sent machine code is not executed.
 TYPES = ("model", "data", "program")
 SESSIONS_MAX = 64  #: of one lane
 RESOURCES_MAX = 1024  #: registered in one worker
 
 
 class _Resource:
-    """One content that somebody has registered."""
+    """One registered content."""
 
     def __init__(self, kind: str, data: memoryview) -> None:
         self.kind = kind
         self.data = data
         self.references: Counter[int] = Counter()  # by session
-        self.lock = threading.Lock()  # of what follows: loading takes seconds
+        self.lock = threading.Lock()  # of the fields below: loading takes seconds
         self.gone = False
         self.loaded: object = None
         self.free: Callable[[], None] | None = None
 
 
 class Resources:
-    """Of one worker: its lanes use it from their threads."""
+    """The resources of one worker. Thread-safe."""
 
     def __init__(self) -> None:
         self._ids = itertools.count(1)
@@ -51,11 +51,11 @@ class Resources:
         self._resources: dict[str, _Resource] = {}
 
     def new_session(self) -> int:
-        """A number that no session of this worker had before."""
+        """A new session number, unique in this worker."""
         return next(self._ids)
 
     def register(self, session: int, kind: str, content: str, data: memoryview) -> None:
-        """One more reference of a session. Raises OpFailed: EINVAL for another type, E2BIG."""
+        """Add a reference of a session. Raises OpFailed: EINVAL for another type, E2BIG."""
         with self._lock:
             resource = self._resources.get(content)
             if resource is None:
@@ -68,7 +68,7 @@ class Resources:
             resource.references[session] += 1
 
     def release(self, session: int, content: str) -> None:
-        """One reference less; the last one frees it. Raises OpFailed(ENOENT) when there is none."""
+        """Drop a reference; the last one frees the resource. Raises OpFailed(ENOENT)."""
         with self._lock:
             resource = self._resources.get(content)
             if resource is None or not resource.references[session]:
@@ -78,7 +78,7 @@ class Resources:
         _free(gone)
 
     def end_session(self, session: int) -> None:
-        """Drop all its references."""
+        """Drop all references of a session."""
         with self._lock:
             for resource in self._resources.values():
                 del resource.references[session]
@@ -90,9 +90,10 @@ class Resources:
         return self._find(content).data
 
     def loaded(self, content: str, quota: Quota, load: Callable[[memoryview], T]) -> T:
-        """What `load` made of the bytes, made at most once while the resource is registered.
+        """The result of `load`, called at most once while the resource is registered.
 
-        Its size in the quota is that of the bytes. Raises OpFailed: ENOENT, ENOMEM, or `load`'s.
+        The size of the bytes is reserved in the quota. Raises OpFailed: ENOENT, ENOMEM, or of
+        `load`.
         """
         resource = self._find(content)
         with resource.lock:
@@ -116,18 +117,18 @@ class Resources:
         return resource
 
     def _pop_unused(self) -> list[_Resource]:
-        unused = [name for name, one in self._resources.items() if not +one.references]
+        unused = [name for name, resource in self._resources.items() if not +resource.references]
         return [self._resources.pop(name) for name in unused]
 
 
 class Sessions:
-    """The sessions of one lane, as commands. Not thread-safe, as a lane is not."""
+    """The sessions of one lane, as commands. Not thread-safe."""
 
     def __init__(self, resources: Resources, contents: Contents, quota: Quota) -> None:
         self._resources = resources
         self._contents = contents
         self._quota = quota
-        self._open: dict[int, None] = {}  # in order: what ends a lane ends them in it
+        self._open: dict[int, None] = {}  # in the order of their opening
 
     def new(self, args: Arguments) -> tuple[Meta, list[memoryview]]:
         """→ {"session": number}."""
@@ -139,15 +140,15 @@ class Sessions:
         return {"session": session}, []
 
     def free(self, args: Arguments) -> tuple[Meta, list[memoryview]]:
-        """`session` → nothing; what it alone had registered is freed."""
+        """`session` → nothing; frees its resources that no other session has registered."""
         session = self._of(args)
         del self._open[session]
         self._resources.end_session(session)
         return {}, []
 
     def register(self, args: Arguments) -> tuple[Meta, list[memoryview]]:
-        """`session`, `type`, `content` → {"missing": true} when its bytes have to be sent first
-        (`content.put`), else it is registered. Raises OpFailed(ENOMEM) for a model that states a
+        """`session`, `type`, `content` → {"missing": true} if its bytes must be sent first
+        (`content.put`), else registers it. Raises OpFailed(ENOMEM) for a model with a declared
         tensor larger than the lease's memory."""
         session, kind = self._of(args), args.get("type")
         if kind not in TYPES:
@@ -167,7 +168,7 @@ class Sessions:
         return {}, []
 
     def close(self) -> None:
-        """End all."""
+        """End all sessions."""
         for session in self._open:
             self._resources.end_session(session)
         self._open.clear()
@@ -177,7 +178,7 @@ class Sessions:
         if type(session) is not int:
             raise OpFailed(OpCode.EINVAL, "'session' must be the number of a session")
         if session not in self._open:
-            raise OpFailed(OpCode.ENOENT, f"no session {session} on this lane; it was ended")
+            raise OpFailed(OpCode.ENOENT, f"no session {session} on this lane; it may have ended")
         return session
 
 

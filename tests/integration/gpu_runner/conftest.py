@@ -1,4 +1,4 @@
-"""Buckets of a real S3 endpoint (moto's server as a process), a gateway, one attempt to order."""
+"""Buckets of a real S3 endpoint (moto's server as a process), a gateway, and attempts on demand."""
 
 from __future__ import annotations
 

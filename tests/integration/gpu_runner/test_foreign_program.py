@@ -1,4 +1,4 @@
-"""`python -m remote_gpu.forwarder`: a foreign program on what its envelope lends it."""
+"""`python -m remote_gpu.forwarder`: a foreign program with the lease of its envelope."""
 
 import json
 import os
@@ -18,7 +18,7 @@ def forwarder(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 
-def test_a_program_runs_on_the_envelopes_lease_and_its_status_counts(
+def test_a_program_runs_with_the_envelopes_lease_and_its_status_is_returned(
     gateway: Any, tmp_path: Path
 ) -> None:
     given = {"middleware": "builtin", "connection": gateway.connection(), "variables": {}}
@@ -31,13 +31,13 @@ def test_a_program_runs_on_the_envelopes_lease_and_its_status_counts(
 @pytest.mark.parametrize(
     ("text", "said", "status"), [("{}", "is no env.json of an envelope", 2), ("x", "env.json", 2)]
 )
-def test_what_is_no_envelope_is_told(tmp_path: Path, text: str, said: str, status: int) -> None:
+def test_an_invalid_envelope_is_reported(tmp_path: Path, text: str, said: str, status: int) -> None:
     (tmp_path / "env.json").write_text(text)
     done = forwarder(tmp_path / "env.json", "true")
     assert (done.returncode, said in done.stderr) == (status, True)
 
 
-def test_a_refused_lease_is_told(gateway: Any, tmp_path: Path) -> None:
+def test_a_refused_lease_is_reported(gateway: Any, tmp_path: Path) -> None:
     gateway.refuse = "NOT_INSTALLED"
     given = {"middleware": "builtin", "connection": gateway.connection(), "variables": {}}
     (tmp_path / "env.json").write_text(json.dumps(given))
@@ -62,9 +62,7 @@ while True:
 """
 
 
-def test_a_program_ends_with_its_lease_though_it_connects_again_for_ever(
-    gateway: Any, tmp_path: Path
-) -> None:
+def test_a_program_that_always_reconnects_ends_with_its_lease(gateway: Any, tmp_path: Path) -> None:
     variables = {"POCL_DEVICES": "remote", "POCL_REMOTE0_PARAMETERS": "127.0.0.1:{0}/0"}
     given = {
         "middleware": "pocl",

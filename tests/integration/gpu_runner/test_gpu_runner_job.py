@@ -47,7 +47,7 @@ def test_a_job_runs_to_its_result(bench: Any) -> None:
     assert bench.gateway.heard == ["open", "give_back", "close"]
 
 
-def test_the_device_goes_back_before_the_first_output_and_the_session_after_the_result(
+def test_the_device_is_given_back_before_the_first_upload_and_the_session_closed_after_the_result(
     bench: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[tuple[str, tuple[str, ...]]] = []
@@ -66,7 +66,7 @@ def test_the_device_goes_back_before_the_first_output_and_the_session_after_the_
     assert seen == [("res", ("open", "give_back")), ("results", ("open", "give_back"))]
 
 
-def test_the_script_finds_its_environment_and_no_credentials(
+def test_the_script_gets_its_environment_without_credentials(
     bench: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "never")
@@ -98,7 +98,7 @@ def test_the_script_finds_its_environment_and_no_credentials(
 @pytest.mark.parametrize(
     "key", ["sp ace+plus%25.txt", "日本/ünï-😀", "no-dot", "a.b.c.d", "tab\there", "-rf"]
 )
-def test_odd_keys_arrive_as_they_are(bench: Any, key: str) -> None:
+def test_unusual_keys_are_unchanged(bench: Any, key: str) -> None:
     bench.change(input_key=key)
     bench.write(COPY + '; printf %s "$STORAGE_OBJECT_KEY" > "$TMP_OUTPUT_DIR/key"')
     assert bench.run()["status"] == "succeeded"
@@ -129,7 +129,7 @@ def test_a_failed_script_is_reported_and_nothing_is_uploaded(
     assert bench.gateway.heard == ["open", "give_back", "close"]
 
 
-def test_a_script_that_runs_too_long_is_a_timeout_with_its_log(bench: Any) -> None:
+def test_a_script_over_its_time_is_a_timeout_with_its_log(bench: Any) -> None:
     bench.timeout_s = 1.0
     bench.write("echo began; echo half > $TMP_OUTPUT_DIR/half; sleep 60")
     assert bench.run()["reason"] == "TIMEOUT"
@@ -166,7 +166,7 @@ def test_a_referenced_input_is_read_by_its_version(bench: Any) -> None:
 
 
 @pytest.mark.parametrize("gone", [True, False])
-def test_an_input_that_is_gone_or_overwritten_is_an_input_error(bench: Any, gone: bool) -> None:
+def test_a_deleted_or_overwritten_input_is_an_input_error(bench: Any, gone: bool) -> None:
     bucket, key = bench.job.input_bucket, bench.job.input_key
     if not gone:
         bench.s3.put_object(Bucket=bucket, Key=key, Body=b"other")
@@ -196,7 +196,7 @@ def test_a_second_delivery_does_nothing(bench: Any) -> None:
 
 
 @pytest.mark.parametrize("code", ["CLAIMED", "ENDED"])
-def test_who_comes_second_or_late_is_quiet(bench: Any, code: str) -> None:
+def test_a_duplicate_or_late_start_is_not_an_error(bench: Any, code: str) -> None:
     bench.gateway.refuse = code
     bench.write(COPY)
     assert bench.run()["status"] == "duplicate"
@@ -210,14 +210,14 @@ def test_a_lease_that_does_not_open_is_an_error_of_the_function(bench: Any, code
         bench.run()
 
 
-def test_a_host_that_is_away_is_an_error_of_the_function(bench: Any) -> None:
+def test_an_unreachable_host_is_an_error_of_the_function(bench: Any) -> None:
     bench.stage()
     bench.gateway.close()
     with pytest.raises(LeaseNotOpen, match="UNREACHABLE"):
         bench.deliver()
 
 
-def test_a_withdrawn_envelope_is_nothing_to_do(bench: Any) -> None:
+def test_a_withdrawn_envelope_is_not_an_error(bench: Any) -> None:
     assert bench.deliver()["status"] == "withdrawn"
 
 
@@ -237,7 +237,7 @@ def test_a_session_lost_while_the_script_runs_kills_it(
     assert (bench.outputs, bench.result) == ({}, None)
 
 
-def test_a_session_lost_at_the_end_of_the_code_is_no_success(bench: Any) -> None:
+def test_a_session_lost_at_the_end_of_the_code_is_a_failure(bench: Any) -> None:
     bench.gateway.lose_on = "give_back"
     bench.write(COPY)
     assert bench.run()["reason"] == "REVOKED"
@@ -247,7 +247,7 @@ def test_a_session_lost_at_the_end_of_the_code_is_no_success(bench: Any) -> None
 # ------------------------------------------------------------------ envelope
 
 
-def test_an_envelope_at_a_foreign_key_is_refused_before_any_claim(bench: Any) -> None:
+def test_an_envelope_at_the_key_of_another_attempt_is_refused_before_any_claim(bench: Any) -> None:
     bench.stage()
     job = bench.job
     bench.change(attempt=2)
@@ -295,7 +295,7 @@ def test_the_client_of_another_middleware_finds_the_forwarder(bench: Any) -> Non
         socket.create_connection(("127.0.0.1", int(port)), 5)
 
 
-def test_a_port_of_a_host_the_lease_does_not_have(bench: Any) -> None:
+def test_a_port_of_an_unknown_host_is_refused(bench: Any) -> None:
     lupine(bench, "127.0.0.1:{7}")
     bench.write(COPY)
     with pytest.raises(EnvelopeError, match="not a host of the lease"):
@@ -327,7 +327,7 @@ def other_result(bench: Any, **fields: Any) -> str:
     return etag
 
 
-def test_who_commits_second_has_lost(bench: Any) -> None:
+def test_the_second_commit_loses(bench: Any) -> None:
     other_result(bench)
     bench.write(COPY)
     assert bench.run()["status"] == "lost"
@@ -351,7 +351,7 @@ def test_a_redriven_job_does_not_replace_another_result(bench: Any) -> None:
     assert bench.result.attempt == 9
 
 
-def test_a_commit_whose_answer_was_lost_is_found_again(
+def test_a_commit_whose_answer_was_lost_is_recognised(
     bench: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first PUT arrives, its answer does not; botocore tries again and gets a 412."""
@@ -390,7 +390,7 @@ def test_sub_folders_filters_and_two_destinations(bench: Any) -> None:
     assert sorted(bench.outputs) == ["a.txt", "sub/b.txt", "two/x/sub/b.txt", "two/x/sub/c.csv"]
 
 
-def test_a_large_output_goes_in_parts(bench: Any) -> None:
+def test_a_large_output_is_uploaded_in_parts(bench: Any) -> None:
     bench.write("head -c 9000000 /dev/zero > $TMP_OUTPUT_DIR/big")
     assert bench.run()["status"] == "succeeded"
     file = bench.result.files[0]
@@ -401,7 +401,7 @@ def test_a_large_output_goes_in_parts(bench: Any) -> None:
     assert head["Metadata"]["orchgpu-job"] == bench.job.job_id
 
 
-def test_whatever_the_script_makes_of_its_folder_is_removed(bench: Any) -> None:
+def test_the_folder_is_removed_whatever_the_script_did_to_it(bench: Any) -> None:
     bench.write(
         'cd "$HOME"; mkdir -p a/b; touch a/b/c; chmod 000 a/b a; mkfifo "$TMP_OUTPUT_DIR/pipe"'
     )
@@ -420,7 +420,7 @@ def test_whatever_the_script_makes_of_its_folder_is_removed(bench: Any) -> None:
         ("touch $TMP_OUTPUT_DIR/a.csv", None),
     ],
 )
-def test_a_success_says_what_of_its_files_was_not_stored(
+def test_the_notes_of_a_success_name_files_that_were_not_stored(
     bench: Any, script: str, note: str | None
 ) -> None:
     bench.change(outputs=[{**bench.job.outputs[0], "suffix": [".csv"]}])
@@ -437,7 +437,7 @@ def test_a_result_of_an_older_runner_has_no_notes(bench: Any) -> None:
     assert Result.from_json(json.dumps(value).encode()).notes == []
 
 
-def test_folders_too_deep_for_a_key_are_an_output_error_and_go(bench: Any) -> None:
+def test_folders_too_deep_for_a_key_are_an_output_error_and_removed(bench: Any) -> None:
     bench.write(
         "python3 - <<'END'\nimport os\nos.chdir(os.environ['TMP_OUTPUT_DIR'])\n"
         "for _ in range(2000):\n    os.mkdir('deep')\n    os.chdir('deep')\nEND"

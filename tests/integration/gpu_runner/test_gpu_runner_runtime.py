@@ -1,4 +1,4 @@
-"""The handler under AWS's own runtime client, from a package laid out as deploy does it."""
+"""The handler under AWS's own runtime client, from a package with the layout of deploy."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def event(bucket: str, *names: str) -> dict[str, Any]:
 COPY = 'cp "$INPUT_FILE_PATH" "$TMP_OUTPUT_DIR/$STORAGE_OBJECT_KEY"; echo "ran $MINE"'
 
 
-def test_a_job_cold_then_its_duplicate_warm(bench: Any, function: Function) -> None:
+def test_a_cold_job_then_its_warm_duplicate(bench: Any, function: Function) -> None:
     function.start("#!/bin/bash\n" + COPY.replace("$STORAGE_OBJECT_KEY", "out"), ORCHGPU_MODE="job")
     bench.stage()
     started = event(bench.job.intermediate_bucket, bench.key)
@@ -172,7 +172,7 @@ def test_a_job_cold_then_its_duplicate_warm(bench: Any, function: Function) -> N
     assert "ran " in function.log.read_text()
 
 
-def test_a_failed_attempt_is_no_failure_of_the_function(bench: Any, function: Function) -> None:
+def test_a_failed_attempt_is_not_a_failure_of_the_function(bench: Any, function: Function) -> None:
     function.start("exit 3", ORCHGPU_MODE="job")
     bench.stage()
     kind, answer = function.invoke(event(bench.job.intermediate_bucket, bench.key))
@@ -180,7 +180,9 @@ def test_a_failed_attempt_is_no_failure_of_the_function(bench: Any, function: Fu
     assert bench.report.exit_code == 3
 
 
-def test_a_lease_that_does_not_open_is_one(bench: Any, function: Function) -> None:
+def test_a_lease_that_does_not_open_is_a_failure_of_the_function(
+    bench: Any, function: Function
+) -> None:
     bench.gateway.refuse = "NOT_INSTALLED"
     function.start("true", ORCHGPU_MODE="job")
     bench.stage()
@@ -189,7 +191,7 @@ def test_a_lease_that_does_not_open_is_one(bench: Any, function: Function) -> No
     assert "NOT_INSTALLED" in answer["errorMessage"]
 
 
-def test_a_plain_function_does_every_record(bench: Any, function: Function) -> None:
+def test_a_plain_function_runs_every_record(bench: Any, function: Function) -> None:
     out = bench.job.outputs[0]["bucket"]
     function.start(
         COPY,
@@ -207,7 +209,7 @@ def test_a_plain_function_does_every_record(bench: Any, function: Function) -> N
     assert "ran yes" in function.log.read_text()
 
 
-def test_a_plain_function_that_fails_says_so_after_the_last_record(
+def test_a_failure_of_a_plain_function_is_raised_after_the_last_record(
     bench: Any, function: Function
 ) -> None:
     out = bench.job.outputs[0]["bucket"]
@@ -223,7 +225,7 @@ def test_a_plain_function_that_fails_says_so_after_the_last_record(
     assert list(bench.outputs) == ["half"]
 
 
-def test_what_one_run_leaves_beside_its_folder_is_not_there_for_the_next(
+def test_files_beside_the_folder_of_a_run_are_removed_before_the_next(
     bench: Any, function: Function
 ) -> None:
     function.tmp.chmod(0o700)  # as the embedded cloud gives it to an environment
@@ -242,7 +244,7 @@ def test_what_one_run_leaves_beside_its_folder_is_not_there_for_the_next(
     assert all(len(names) == 1 and "left" not in names for names in seen.values()), seen
 
 
-def test_what_is_no_work_and_what_is_no_event(function: Function) -> None:
+def test_test_events_are_ignored_and_other_events_refused(function: Function) -> None:
     function.start("true", ORCHGPU_MODE="job")
     test_event = {"Service": "Amazon S3", "Event": "s3:TestEvent", "Bucket": "b"}
     assert function.invoke(test_event)[1]["status"] == "ignored"
@@ -252,14 +254,16 @@ def test_what_is_no_work_and_what_is_no_event(function: Function) -> None:
         assert (kind, answer["errorType"]) == ("error", "RunnerError")
 
 
-def test_settings_that_are_wrong_are_told_at_the_start(function: Function) -> None:
+def test_invalid_settings_fail_the_start(function: Function) -> None:
     function.start(None, ORCHGPU_MODE="fast")
     kind, answer = function._api.answers.get(timeout=60)
     assert kind == "error"
     assert "ORCHGPU_MODE" in answer["errorMessage"]
 
 
-def test_a_killed_runtime_leaves_no_script(bench: Any, function: Function, until: Any) -> None:
+def test_a_killed_runtime_leaves_no_script_running(
+    bench: Any, function: Function, until: Any
+) -> None:
     place = bench.folder / "pid"
     function.start(f"echo $$ > {place}; sleep 300", ORCHGPU_MODE="job")
     bench.stage()

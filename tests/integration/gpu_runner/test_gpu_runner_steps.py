@@ -1,4 +1,4 @@
-"""What a job runs besides a script: a Python handler, and the steps of a group."""
+"""Jobs with a Python handler, and with the steps of a group."""
 
 import json
 from pathlib import Path
@@ -34,7 +34,7 @@ def write_handler(bench: Any, name: str) -> None:
     bench.handler = f"mine.{name}"
 
 
-def test_a_handler_gets_its_work_and_leaves_files(bench: Any) -> None:
+def test_a_handler_gets_its_work_and_writes_files(bench: Any) -> None:
     write_handler(bench, "answer")
     bench.change(variables={"MINE": "!"})
     assert bench.run()["status"] == "succeeded"
@@ -51,7 +51,7 @@ def test_a_handler_gets_its_work_and_leaves_files(bench: Any) -> None:
         ("absent", "AttributeError: module 'mine' has no attribute 'absent'"),
     ],
 )
-def test_what_a_handler_raises_is_the_end_of_the_attempt(bench: Any, name: str, said: str) -> None:
+def test_an_exception_of_a_handler_fails_the_attempt(bench: Any, name: str, said: str) -> None:
     write_handler(bench, name)
     assert bench.run()["status"] == "failed"
     assert bench.report.reason == Reason.EXIT_NONZERO
@@ -90,7 +90,7 @@ UPPER = 'tr a-z A-Z < "$INPUT_FILE_PATH" > $TMP_OUTPUT_DIR/$(basename $INPUT_FIL
 COUNT = 'echo $STEP $STORAGE_OBJECT_KEY; wc -c < "$INPUT_FILE_PATH" > $TMP_OUTPUT_DIR/$(basename $INPUT_FILE_PATH).n'  # noqa: E501
 
 
-def test_steps_of_a_group_feed_each_other_without_s3_in_one_session(bench: Any) -> None:
+def test_steps_of_a_group_pass_files_without_s3_in_one_session(bench: Any) -> None:
     group(bench, {"split": SPLIT, "upper": UPPER, "count": COUNT})
     assert bench.run()["status"] == "succeeded"
     assert {k: v.split() for k, v in bench.outputs.items()} == {
@@ -103,7 +103,7 @@ def test_steps_of_a_group_feed_each_other_without_s3_in_one_session(bench: Any) 
     assert bench.result.times["EStart"] <= bench.result.times["EEnd"]
 
 
-def test_a_step_that_fails_ends_the_job_and_is_named(bench: Any) -> None:
+def test_a_failing_step_ends_the_job_and_is_named(bench: Any) -> None:
     group(bench, {"split": SPLIT, "upper": "echo broken; exit 4", "count": COUNT})
     assert bench.run() | {"job_id": ""} == {
         "job_id": "",

@@ -217,6 +217,6 @@ def test_a_session_of_operations_ends_with_its_lane(shared_gpud) -> None:
         device[0]._stream.sendall(b"no frame of ours, but as long as one's header")
         until(lambda: select.select([device[0]._stream], [], [], 0)[0])  # its last words
         time.sleep(0.02)  # time to close, too; right either way
-        with pytest.raises(Refused, match="EPROTO: not our protocol"):
+        with pytest.raises(Refused, match="EPROTO: not this protocol"):
             operations.run("noop")
         operations.close()  # in a `with` it would hide what is raised inside

@@ -181,7 +181,7 @@ def opened(gpud, session: Session, name: str = "lupine", **changes: Any) -> None
     host = replace(view.hosts[0], **{k: v for k, v in changes.items() if k == "secret"})
     stream, _, _ = open_connection(
         host,
-        role=Role.DOOR,
+        role=Role.RELAY,
         lease=view.lease,
         fence=view.fence,
         session=view.session,

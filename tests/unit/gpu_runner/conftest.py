@@ -1,4 +1,4 @@
-"""Ends what the runner keeps for the life of a Lambda environment."""
+"""The end of processes that the runner keeps for the life of a Lambda environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The corpus of envelopes that nobody of ours would pack, and the ones that we do."""
+"""Envelopes: valid ones, and a corpus of malformed ones."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def refused(data: bytes, said: str, tmp_path: Path | None = None) -> None:
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
-def test_a_good_one(tmp_path: Path, method: int) -> None:
+def test_a_valid_one_is_read(tmp_path: Path, method: int) -> None:
     with opened(packed(GOOD, method)) as found:
         assert found.job == JOB
         assert found.grant.middleware == "builtin"
@@ -102,33 +102,33 @@ def test_a_good_one(tmp_path: Path, method: int) -> None:
         "./job.json",
     ],
 )
-def test_names_that_an_envelope_does_not_have(name: str) -> None:
+def test_other_names_are_refused(name: str) -> None:
     entries: list[tuple[str | zipfile.ZipInfo, bytes]] = [
         (n, d) for n, d in GOOD.items() if n != "input/k"
     ]
     refused(packed([*entries, (name, b"abc")]), "unexpected entry")
 
 
-def test_a_name_that_is_cut_at_a_nul() -> None:
+def test_a_name_with_a_nul_is_refused() -> None:
     entries = {n: d for n, d in GOOD.items() if n != "input/k"} | {"input/kXX": b""}
     refused(packed(entries).replace(b"input/kXX", b"job.json\0"), "unexpected entry")
 
 
 @pytest.mark.parametrize("name", ["job.json", "env.json", "input/k"])
-def test_names_that_are_there_twice(name: str) -> None:
+def test_duplicate_names_are_refused(name: str) -> None:
     entries: list[tuple[str | zipfile.ZipInfo, bytes]] = [
         (n, d) for n, d in GOOD.items() if n == name or n == "job.json"
     ]
     refused(packed([*entries, (name, GOOD[name])]), "twice")
 
 
-def test_two_inputs() -> None:
+def test_two_inputs_are_refused() -> None:
     entries = {n: d for n, d in GOOD.items() if n != "env.json"}
     refused(packed(entries | {"input/l": b""}), "more than one input")
 
 
 @pytest.mark.parametrize("kind", [stat.S_IFLNK, stat.S_IFCHR, stat.S_IFIFO, stat.S_IFDIR])
-def test_entries_that_are_no_files(kind: int) -> None:
+def test_entries_other_than_plain_files_are_refused(kind: int) -> None:
     info = zipfile.ZipInfo("input/k")
     info.external_attr = (kind | 0o777) << 16
     entries: list[tuple[str | zipfile.ZipInfo, bytes]] = [
@@ -147,40 +147,40 @@ def test_too_many_entries_are_refused_before_they_are_parsed() -> None:
     refused(packed(GOOD | {f"input/{i}": b"" for i in range(5000)}), "too many")
 
 
-def test_a_directory_behind_a_zip64_locator() -> None:
+def test_a_zip64_directory_is_refused() -> None:
     data = packed(GOOD)
     locator = struct.pack("<4sLQL", b"PK\x06\x07", 0, 0, 1)
     refused(data[:-22] + locator + data[-22:], "zip64")
 
 
-def test_an_encrypted_entry() -> None:
+def test_an_encrypted_entry_is_refused() -> None:
     data = bytearray(packed(GOOD))
     data[data.index(b"PK\x01\x02") + 8] |= 1
     refused(bytes(data), "encrypted")
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
-def test_methods_that_expand_without_bounds(method: int) -> None:
+def test_other_compression_methods_are_refused(method: int) -> None:
     refused(packed(GOOD, method), "method")
 
 
-def test_a_bomb_by_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_decompression_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(envelope, "INPUT_BYTES_MAX", 2**20)
     refused(packed(GOOD | {"input/k": bytes(2**20 + 1)}), "too large", tmp_path)
     assert (tmp_path / "x").stat().st_size <= 2**20
 
 
-def test_a_bomb_by_json() -> None:
+def test_deeply_nested_json_is_refused() -> None:
     refused(packed(GOOD | {"job.json": b" " * (envelope.JSON_BYTES_MAX + 1)}), "too large")
 
 
-def test_honest_zeros_are_no_bomb(tmp_path: Path) -> None:
+def test_highly_compressible_input_is_accepted(tmp_path: Path) -> None:
     job = Job(**{**json.loads(JOB.to_json()), "input_size": 8 * 2**20})
     entries = GOOD | {"job.json": job.to_json(), "input/k": bytes(8 * 2**20)}
     assert opened(packed(entries)).save_input(tmp_path / "x") == 8 * 2**20
 
 
-def test_sizes_that_lie(tmp_path: Path) -> None:
+def test_wrong_sizes_are_refused(tmp_path: Path) -> None:
     """The directory says one compressed byte; the ratio is counted against what it says."""
     data = bytearray(packed(GOOD | {"input/k": bytes(2**20)}))
     place = data.rindex(b"PK\x01\x02")
@@ -188,7 +188,7 @@ def test_sizes_that_lie(tmp_path: Path) -> None:
     refused(bytes(data), "cannot be read|too large", tmp_path)
 
 
-def test_a_wrong_checksum(tmp_path: Path) -> None:
+def test_a_wrong_checksum_is_refused(tmp_path: Path) -> None:
     data = packed(GOOD, zipfile.ZIP_STORED).replace(b"abc", b"abd")
     refused(data, "cannot be read", tmp_path)
 
@@ -210,7 +210,7 @@ def test_a_wrong_checksum(tmp_path: Path) -> None:
         ("env.json", b'{"connection": {}, "variables": [1]}', "variables"),
     ],
 )
-def test_json_that_is_not_ours(name: str, text: bytes, said: str | None) -> None:
+def test_other_json_is_refused(name: str, text: bytes, said: str | None) -> None:
     if said is None:
         assert opened(packed(GOOD | {name: text})).grant.variables == {}
     else:
@@ -218,13 +218,13 @@ def test_json_that_is_not_ours(name: str, text: bytes, said: str | None) -> None
 
 
 @given(st.binary(max_size=400))
-def test_bytes_that_are_no_zip(data: bytes) -> None:
+def test_bytes_other_than_a_zip_are_refused(data: bytes) -> None:
     with pytest.raises(EnvelopeError):
         opened(data)
 
 
 @given(st.integers(0, 700), st.binary(min_size=1, max_size=8))
-def test_damage_is_an_envelope_error_or_nothing(place: int, noise: bytes) -> None:
+def test_damage_is_an_envelope_error_or_without_effect(place: int, noise: bytes) -> None:
     data = bytearray(packed(GOOD))
     data[place : place + len(noise)] = noise
     with contextlib.suppress(EnvelopeError), warnings.catch_warnings():
@@ -232,7 +232,7 @@ def test_damage_is_an_envelope_error_or_nothing(place: int, noise: bytes) -> Non
         opened(bytes(data)).close()
 
 
-def test_a_cut_download_is_an_envelope_error() -> None:
+def test_a_truncated_download_is_an_envelope_error() -> None:
     data = packed(GOOD)
     for size in range(len(data)):
         with pytest.raises(EnvelopeError):
@@ -249,12 +249,12 @@ class Answers:
         return {"Body": self._body}
 
 
-def test_a_refusal_names_the_object() -> None:
+def test_the_error_names_the_object() -> None:
     with pytest.raises(EnvelopeError, match=r"s3://b/k: not a zip"):
         envelope.fetch(Answers(io.BytesIO(b"no zip at all")), "b", "k", "zip")
 
 
-def test_an_envelope_without_end_is_not_read_to_its_end() -> None:
+def test_an_endless_envelope_is_refused_at_its_limit() -> None:
     class Endless:
         read_bytes = 0
 

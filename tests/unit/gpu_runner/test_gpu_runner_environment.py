@@ -1,4 +1,4 @@
-"""What reaches the script's environment, and above all what does not."""
+"""The script's environment: its variables, and those that it must not have."""
 
 from __future__ import annotations
 
@@ -53,14 +53,12 @@ def test_the_base_is_built_from_empty(
         assert Path(found[name]).is_relative_to(workspace.root)
 
 
-def test_without_a_path_there_is_a_path(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_there_is_a_default_path(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PATH")
     assert "/usr/bin" in environment.base_variables(workspace)["PATH"].split(":")
 
 
-def test_the_users_library_path_is_the_users(workspace: Workspace) -> None:
+def test_the_users_library_path_wins(workspace: Workspace) -> None:
     """SCAR's supervisor loses it."""
     merged = environment.merged(
         environment.base_variables(workspace), user_variables({"LD_LIBRARY_PATH": "/mine"})
@@ -68,7 +66,7 @@ def test_the_users_library_path_is_the_users(workspace: Workspace) -> None:
     assert merged["LD_LIBRARY_PATH"] == "/mine"
 
 
-def test_the_users_variables_cannot_take_scars_place(workspace: Workspace) -> None:
+def test_scars_variables_win_over_the_users(workspace: Workspace) -> None:
     scar = environment.scar_variables(
         workspace, input_file=workspace.input / "x", key="k", event={"Records": []}
     )
@@ -85,13 +83,13 @@ def test_every_python_path_is_kept() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "A=B", "1A", "A B", "A\n", "A\0", "É"])
-def test_names_that_are_no_variables(name: str) -> None:
+def test_invalid_names_of_variables_are_refused(name: str) -> None:
     with pytest.raises(EnvelopeError, match="variable"):
         user_variables({name: "x"})
 
 
 @pytest.mark.parametrize("value", [1, None, "a\0b"])
-def test_values_that_are_no_strings(value: object) -> None:
+def test_values_other_than_strings_are_refused(value: object) -> None:
     with pytest.raises(EnvelopeError):
         user_variables({"A": value})
 
@@ -107,7 +105,7 @@ GOOD = {
 
 
 @pytest.mark.parametrize("middleware", GOOD)
-def test_what_a_middleware_may_set(middleware: str) -> None:
+def test_variables_of_the_allow_list_pass(middleware: str) -> None:
     assert middleware_variables(middleware, GOOD[middleware]) == GOOD[middleware]
 
 
@@ -115,7 +113,7 @@ def test_what_a_middleware_may_set(middleware: str) -> None:
 @given(
     name=st.sampled_from([*SECRETS, "PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "RCUDA_DEVICE_", ""])
 )
-def test_nothing_outside_the_list_passes(middleware: str, name: str) -> None:
+def test_variables_outside_of_the_allow_list_are_refused(middleware: str, name: str) -> None:
     with pytest.raises(EnvelopeError):
         middleware_variables(middleware, {name: "1"})
 
@@ -130,7 +128,7 @@ def test_values_follow_their_grammar(value: str) -> None:
     assert not set(value) & set(" \n\0$`'\";/=")
 
 
-def test_an_unknown_middleware() -> None:
+def test_an_unknown_middleware_is_refused() -> None:
     with pytest.raises(EnvelopeError, match="unknown middleware"):
         middleware_variables("none", {})
 
@@ -155,7 +153,7 @@ def test_settings_as_deploy_writes_them() -> None:
     assert (found.outputs, found.variables) == (({"bucket": "b"},), {"A": "1"})
 
 
-def test_settings_of_nothing() -> None:
+def test_settings_without_variables_have_defaults() -> None:
     found = read_settings({})
     assert (found.mode, found.script, found.threshold_s) == (None, None, 0)
     assert (found.outputs, found.variables, found.log_level) == ((), {}, "INFO")
@@ -171,7 +169,7 @@ def test_settings_of_nothing() -> None:
         ("ORCHGPU_VARIABLES", "[]"),
     ],
 )
-def test_settings_that_are_wrong_are_named(name: str, value: str) -> None:
+def test_an_invalid_setting_is_named(name: str, value: str) -> None:
     with pytest.raises(RunnerError, match=name):
         read_settings({name: value})
 
@@ -195,7 +193,9 @@ def test_how_much_time_is_kept_back(remaining_s: float, threshold_s: float, kept
         (300.0, 0.0, "30.0 s is kept"),
     ],
 )
-def test_where_a_limit_came_from_is_said(remaining_s: float, threshold_s: float, kept: str) -> None:
+def test_the_origin_of_a_time_limit_is_stated(
+    remaining_s: float, threshold_s: float, kept: str
+) -> None:
     said = TimeLimits.within(remaining_s, threshold_s).origin
     given = f"of the {remaining_s:.0f} s that the function's timeout gives a run"
     assert said == f"{given}, {kept} for outputs and result"

@@ -1,4 +1,4 @@
-"""What a process of the same user can read of the runner; tried by such a process."""
+"""Reads of the runner's credentials by another process of the same user."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_process_of_the_same_user_reads_nothing_of_the_runner() -> None:
     assert hidden["REGION"] == "us-east-1"
 
 
-def test_the_block_that_the_process_was_started_with_holds_no_credentials() -> None:
+def test_the_initial_environment_block_has_no_credentials() -> None:
     program = (
         "import sys; from pathlib import Path\n"
         f"sys.path.insert(0, {str(ROOT)!r})\n"
@@ -104,7 +104,7 @@ def test_the_block_that_the_process_was_started_with_holds_no_credentials() -> N
 
 
 @pytest.mark.parametrize("name", ["AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"])
-def test_the_client_made_before_still_has_them(name: str) -> None:
+def test_an_existing_client_keeps_its_credentials(name: str) -> None:
     """Two processes as the handler makes them: the client first, then the hiding."""
     program = (
         f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"

@@ -1,4 +1,4 @@
-"""A cold start pays for every module: only what the runner needs is loaded."""
+"""The modules that a cold start loads."""
 
 from __future__ import annotations
 

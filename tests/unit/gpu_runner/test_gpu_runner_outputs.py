@@ -1,4 +1,4 @@
-"""Which files go where: filters as a property against their definition, and what is no output."""
+"""Destinations of output files: filters as a property of their definition, and invalid outputs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from contract.states import Reason
 from lambda_functions.gpu_runner.errors import AttemptFailed
 from lambda_functions.gpu_runner.sandbox.workspace import remove_tree
-from lambda_functions.gpu_runner.storage import outputs
 from lambda_functions.gpu_runner.storage.outputs import Destination, find
 
 PARTS = st.sampled_from(["a", "b", "sub/", ".txt", ".t", "", "res-"])
@@ -21,7 +20,7 @@ NAMES = st.lists(PARTS, min_size=1, max_size=4).map("".join)
 
 
 @given(name=NAMES, prefixes=st.lists(PARTS, max_size=3), suffixes=st.lists(PARTS, max_size=3))
-def test_or_inside_a_list_and_between_the_two(
+def test_filters_are_or_inside_a_list_and_between_lists(
     name: str, prefixes: list[str], suffixes: list[str]
 ) -> None:
     destination = Destination.of({"bucket": "b", "filter": prefixes, "suffix": suffixes})
@@ -48,13 +47,13 @@ def names(folder: Path) -> list[str]:
     return [file.name for file in find(folder, folder.parent)]
 
 
-def failed(folder: Path, said: str) -> None:
-    with pytest.raises(AttemptFailed, match=said) as caught:
-        find(folder, folder.parent)
+def failed(folder: Path, message: str, **limits: int) -> None:
+    with pytest.raises(AttemptFailed, match=message) as caught:
+        find(folder, folder.parent, **limits)
     assert caught.value.reason is Reason.OUTPUT_ERROR
 
 
-def test_all_files_sorted_by_their_whole_name(folder: Path) -> None:
+def test_files_are_sorted_by_their_whole_name(folder: Path) -> None:
     for name in ("b", "a/z", "a/b/c", "a.x", "ü", "new\nline", " "):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("")
@@ -62,7 +61,7 @@ def test_all_files_sorted_by_their_whole_name(folder: Path) -> None:
     assert names(folder) == sorted(["b", "a/z", "a/b/c", "a.x", "ü", "new\nline", " "])
 
 
-def test_a_link_inside_the_jobs_folder_is_a_file(folder: Path) -> None:
+def test_a_link_inside_of_the_jobs_folder_is_followed(folder: Path) -> None:
     (folder.parent / "input").write_text("x")
     (folder / "link").symlink_to("../input")
     assert names(folder) == ["link"]
@@ -82,13 +81,13 @@ def test_other_links_are_errors(folder: Path, target: str, said: str) -> None:
     failed(folder, said)
 
 
-def test_a_link_to_a_folder_is_an_error_not_a_silent_loss(folder: Path) -> None:
+def test_a_link_to_a_folder_is_an_error(folder: Path) -> None:
     (folder / "real").mkdir()
     (folder / "link").symlink_to("real")
     failed(folder, "link to a folder")
 
 
-def test_what_is_no_file_is_passed_over(folder: Path) -> None:
+def test_other_file_types_are_skipped(folder: Path) -> None:
     os.mkfifo(folder / "pipe")
     with socket.socket(socket.AF_UNIX) as listener:
         here = os.getcwd()
@@ -100,16 +99,15 @@ def test_what_is_no_file_is_passed_over(folder: Path) -> None:
         assert names(folder) == []
 
 
-def test_a_name_that_is_no_text(folder: Path) -> None:
+def test_a_name_other_than_utf8_is_an_error(folder: Path) -> None:
     Path(os.fsdecode(os.fsencode(folder) + b"/\xff")).write_text("")
     failed(folder, "UTF-8")
 
 
-def test_more_files_than_anybody_wants(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outputs, "FILES_MAX", 3)
+def test_too_many_files_are_refused(folder: Path) -> None:
     for i in range(4):
         (folder / str(i)).write_text("")
-    failed(folder, "more than 3")
+    failed(folder, "more than 3", files_max=3)
 
 
 def nested(folder: Path, depth: int) -> None:
@@ -133,13 +131,12 @@ def test_folders_too_deep_for_a_key_are_refused_with_the_reason(folder: Path) ->
     assert not folder.exists()
 
 
-def test_folders_as_deep_as_a_key_may_be_are_stored(folder: Path) -> None:
+def test_folders_as_deep_as_a_key_can_be_are_stored(folder: Path) -> None:
     nested(folder, 140)
     assert names(folder) == ["deeper/" * 140 + "file"]
 
 
-def test_too_many_folders_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outputs, "FOLDERS_MAX", 3)
+def test_too_many_folders_are_refused(folder: Path) -> None:
     for number in range(3):
         (folder / str(number)).mkdir()
-    failed(folder, "more than 3 output folders")
+    failed(folder, "more than 3 output folders", folders_max=3)

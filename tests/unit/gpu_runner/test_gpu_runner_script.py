@@ -1,4 +1,4 @@
-"""Real scripts in real process groups: how they end, and that nothing of them is left."""
+"""Real scripts in real process groups: their ends, and that no process of them is left."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ import pytest
 from contract.result import LOG_TAIL_BYTES_MAX
 from contract.states import Reason
 from lambda_functions.gpu_runner.errors import AttemptFailed
-from lambda_functions.gpu_runner.script import log_tail, reaper
+from lambda_functions.gpu_runner.script import reaper
 from lambda_functions.gpu_runner.script.command import command_of
+from lambda_functions.gpu_runner.script.log_tail import LogTail
 from lambda_functions.gpu_runner.script.process import Ending, Outcome, run
 
 Write = Callable[..., Path]
@@ -70,7 +71,7 @@ def test_the_exit_status_is_the_scripts_own(script: Write, status: int) -> None:
     assert outcome.started_s <= outcome.ended_s
 
 
-def test_death_by_its_own_signal_is_told_apart(script: Write) -> None:
+def test_a_scripts_own_signal_is_distinguished(script: Write) -> None:
     outcome = run_script(script("kill -SEGV $$"))
     assert (outcome.ending, outcome.status) == (Ending.OWN, -signal.SIGSEGV)
     assert outcome.exit_code == 128 + signal.SIGSEGV
@@ -109,7 +110,7 @@ def test_a_program_needs_no_shebang(script: Write) -> None:
         ("#!/bin/bash\r\necho\r\n", "Windows"),
     ],
 )
-def test_what_cannot_be_started_is_a_script_error(script: Write, text: str, said: str) -> None:
+def test_a_failing_start_is_a_script_error(script: Write, text: str, said: str) -> None:
     with pytest.raises(AttemptFailed, match=said) as caught:
         run_script(script(text))
     assert caught.value.reason is Reason.SCRIPT_ERROR
@@ -127,7 +128,7 @@ def test_too_large_an_environment_is_a_script_error(script: Write) -> None:
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_sigterm_comes_first(script: Write) -> None:
+def test_sigterm_is_sent_first(script: Write) -> None:
     text = "trap 'echo saved; exit 0' TERM; echo on; while :; do sleep 30 & wait; done"
     outcome = run_script(script(text), within_s=0.2, grace_s=10.0)
     assert outcome.ending is Ending.DEADLINE
@@ -135,7 +136,7 @@ def test_sigterm_comes_first(script: Write) -> None:
     assert outcome.ended_s - outcome.started_s < 5
 
 
-def test_who_ignores_sigterm_is_killed(script: Write) -> None:
+def test_a_script_that_ignores_sigterm_is_killed(script: Write) -> None:
     text = "trap '' TERM; while :; do sleep 30; done"
     outcome = run_script(script(text), within_s=0.2, grace_s=0.1)
     assert (outcome.ending, outcome.status) == (Ending.DEADLINE, -signal.SIGKILL)
@@ -159,20 +160,20 @@ def test_a_lost_session_kills_the_group_at_once(script: Write, tmp_path: Path) -
     assert (outcome.ending, outcome.status) == (Ending.LOST, -signal.SIGKILL)
 
 
-def test_children_of_a_timed_out_script_die_with_it(script: Write, tmp_path: Path) -> None:
+def test_children_of_a_timed_out_script_are_killed(script: Write, tmp_path: Path) -> None:
     child = tmp_path / "child"
     run_script(script(f"sleep 300 & echo $! > {child}; wait"), within_s=0.3)
     assert not alive(pid_in(child))
 
 
-def test_children_that_outlive_a_good_script_die_too(script: Write, tmp_path: Path) -> None:
+def test_children_that_outlive_a_script_are_killed(script: Write, tmp_path: Path) -> None:
     child = tmp_path / "child"
     outcome = run_script(script(f"sleep 300 & echo $! > {child}; echo done"))
     assert (outcome.status, outcome.log_tail) == (0, "done\n")
     assert not alive(pid_in(child))
 
 
-def test_a_daemon_that_left_the_group_dies_too(script: Write, tmp_path: Path) -> None:
+def test_a_daemon_outside_of_the_group_is_killed(script: Write, tmp_path: Path) -> None:
     child = tmp_path / "child"
     text = f"""\
         #!/usr/bin/env python3
@@ -190,7 +191,7 @@ def test_a_daemon_that_left_the_group_dies_too(script: Write, tmp_path: Path) ->
     assert not alive(pid_in(child))
 
 
-def test_the_sweep_spares_what_was_there_before(script: Write) -> None:
+def test_the_sweep_spares_earlier_children(script: Write) -> None:
     other = subprocess.Popen(["/bin/sleep", "300"])
     try:
         assert other.pid in reaper.children()
@@ -202,7 +203,7 @@ def test_the_sweep_spares_what_was_there_before(script: Write) -> None:
 
 
 @pytest.mark.parametrize("frozen", [False, True])
-def test_a_killed_runner_takes_the_script_with_it(tmp_path: Path, frozen: bool) -> None:
+def test_a_killed_runner_ends_the_script(tmp_path: Path, frozen: bool) -> None:
     """Frozen: as a sandbox between two runs, whose server dies."""
     code = textwrap.dedent(f"""\
         import time, pathlib
@@ -236,25 +237,23 @@ def test_only_the_end_of_a_long_log_is_kept(script: Write) -> None:
     assert set(outcome.log_tail) == {"é"}
 
 
-def test_the_echo_stops_at_its_limit(
-    script: Write, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(log_tail, "ECHO_BYTES_MAX", 10)
-    outcome = run_script(script("echo 1234567890; echo more"))
+def test_the_echo_stops_at_its_limit(capsys: pytest.CaptureFixture[str]) -> None:
+    tail = LogTail(echo_bytes_max=10)
+    tail.feed(b"1234567890\nmore\n")
     assert capsys.readouterr().out.startswith("1234567890\n[log: over 10 bytes")
-    assert outcome.log_tail == "1234567890\nmore\n"
+    assert tail.text() == "1234567890\nmore\n"
 
 
-def test_bytes_that_are_no_text_do_not_matter(script: Write) -> None:
+def test_malformed_utf8_is_replaced(script: Write) -> None:
     assert "ok" in run_script(script(r"printf '\377\376\000ok'")).log_tail
 
 
-def test_a_script_that_closes_its_output_runs_on(script: Write) -> None:
+def test_a_script_that_closes_its_output_continues(script: Write) -> None:
     outcome = run_script(script("exec >&- 2>&-; sleep 0.05; exit 7"))
     assert outcome.status == 7
 
 
-def test_it_reads_nothing_and_sees_only_what_it_was_given(script: Write) -> None:
+def test_a_script_has_empty_input_and_only_its_own_environment(script: Write) -> None:
     text = "cat; env | sed 's/=.*//' | sort; ls /proc/self/fd | wc -l"
     outcome = run_script(script(text), variables={"GIVEN": "1"})
     names = outcome.log_tail.split()
@@ -262,7 +261,7 @@ def test_it_reads_nothing_and_sees_only_what_it_was_given(script: Write) -> None
     assert int(names[-1]) <= 4
 
 
-def test_no_descriptor_and_no_process_is_left(script: Write) -> None:
+def test_no_descriptor_and_no_process_is_leaked(script: Write) -> None:
     path = script("echo hi")
     run_script(path)  # starts the guard
     before = sorted(os.listdir("/proc/self/fd")), reaper.children()

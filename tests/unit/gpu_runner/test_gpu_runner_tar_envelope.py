@@ -1,4 +1,4 @@
-"""Envelopes as tar.gz: ours, and those that nobody of ours would pack."""
+"""Envelopes as tar.gz: valid and malformed ones."""
 
 import gzip
 import io
@@ -34,7 +34,7 @@ def refused(data: bytes, said: str) -> None:
         Envelope(io.BytesIO(data), "tar.gz").close()
 
 
-def test_a_good_one(tmp_path: Path) -> None:
+def test_a_valid_one_is_read(tmp_path: Path) -> None:
     with Envelope(io.BytesIO(packed()), "tar.gz") as found:
         assert found.job == JOB
         assert found.grant.variables == {"A": "1"}
@@ -42,7 +42,7 @@ def test_a_good_one(tmp_path: Path) -> None:
     assert (tmp_path / "x").read_bytes() == b"abc"
 
 
-def test_a_good_one_as_it_comes_from_the_store() -> None:
+def test_a_valid_one_is_fetched() -> None:
     with envelope.fetch(Answers(io.BytesIO(packed())), "b", "k", "tar.gz") as found:
         assert found.job == JOB
 
@@ -50,20 +50,20 @@ def test_a_good_one_as_it_comes_from_the_store() -> None:
 @pytest.mark.parametrize(
     "name", ["../evil", "/etc/passwd", "input/../../evil", "input/a/b", "input/..", "input/", "x"]
 )
-def test_names_that_an_envelope_does_not_have(name: str) -> None:
+def test_other_names_are_refused(name: str) -> None:
     refused(packed(entry(name, b"abc"), without="input/k"), "unexpected entry")
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, b"3", b"5"])
-def test_only_plain_files(kind: bytes) -> None:
+def test_only_plain_files_are_accepted(kind: bytes) -> None:
     refused(packed(entry("input/k", kind=kind, link="/etc/passwd"), without="input/k"), "plain")
 
 
-def test_names_that_are_there_twice() -> None:
+def test_duplicate_names_are_refused() -> None:
     refused(packed(entry("job.json", GOOD["job.json"])), "twice")
 
 
-def test_more_than_one_input() -> None:
+def test_more_than_one_input_is_refused() -> None:
     refused(packed(entry("input/second", b"abc")), "too many|more than one")
 
 
@@ -72,13 +72,13 @@ def test_a_bomb_is_not_unpacked_to_its_end(monkeypatch: pytest.MonkeyPatch) -> N
     refused(gzip.compress(bytes(2**24), 1), "larger than 1048576 bytes unpacked")
 
 
-def test_a_cut_download_is_an_envelope_error() -> None:
+def test_a_truncated_download_is_an_envelope_error() -> None:
     data = packed()
     for size in range(0, len(data), 7):
         refused(data[:size], "not a|cut|unexpected|no env.json|no job.json")
 
 
-def test_a_tar_that_is_cut_inside_its_gzip(tmp_path: Path) -> None:
+def test_a_tar_truncated_inside_its_gzip_is_refused(tmp_path: Path) -> None:
     plain = gzip.decompress(packed())
 
     def read_all(data: bytes) -> None:
@@ -90,6 +90,6 @@ def test_a_tar_that_is_cut_inside_its_gzip(tmp_path: Path) -> None:
             read_all(plain[:size])
 
 
-def test_noise_is_an_envelope_error() -> None:
+def test_random_bytes_are_an_envelope_error() -> None:
     refused(b"no tar at all", "tar.gz")
     refused(gzip.compress(bytes(range(256)) * 20), "tar")

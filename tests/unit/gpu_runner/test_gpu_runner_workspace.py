@@ -1,4 +1,4 @@
-"""Private, swept, and gone: the folder of a run."""
+"""The folder of a run: private, swept and removed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from lambda_functions.gpu_runner.sandbox.workspace import (
 ROOT = Path(__file__).parents[3]
 
 
-def test_it_is_private_and_nothing_is_left(tmp_path: Path) -> None:
+def test_a_workspace_is_private_and_removed(tmp_path: Path) -> None:
     with Workspace(tmp_path) as workspace:
         assert stat.S_IMODE(workspace.root.stat().st_mode) == 0o700
         assert {p.name for p in workspace.root.iterdir()} == {"input", "output"}
@@ -35,7 +35,7 @@ def test_it_is_private_and_nothing_is_left(tmp_path: Path) -> None:
     workspace.remove()
 
 
-def test_the_target_of_a_link_survives(tmp_path: Path) -> None:
+def test_the_target_of_a_link_is_not_removed(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/file").write_text("x")
     with Workspace(tmp_path) as workspace:
@@ -46,7 +46,7 @@ def test_the_target_of_a_link_survives(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="modes do not bind root")
-def test_what_was_made_unwritable_goes_too(tmp_path: Path) -> None:
+def test_unwritable_folders_are_removed(tmp_path: Path) -> None:
     with Workspace(tmp_path) as workspace:
         (workspace.root / "a/b").mkdir(parents=True)
         (workspace.root / "a/b").chmod(0)
@@ -54,7 +54,7 @@ def test_what_was_made_unwritable_goes_too(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_sweep_removes_what_the_dead_left_and_spares_the_living(tmp_path: Path) -> None:
+def test_a_sweep_removes_folders_of_dead_processes_only(tmp_path: Path) -> None:
     code = (
         "import os, pathlib; from lambda_functions.gpu_runner.sandbox.workspace import Workspace;"
         f"w = Workspace(pathlib.Path({str(tmp_path)!r}));"
@@ -70,7 +70,7 @@ def test_a_sweep_removes_what_the_dead_left_and_spares_the_living(tmp_path: Path
     assert [p.name for p in tmp_path.iterdir()] == ["other"]
 
 
-def test_a_folder_that_others_may_use_is_not_the_sandboxs_own(tmp_path: Path) -> None:
+def test_a_folder_shared_with_others_is_not_swept(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     assert own_folder(tmp_path, in_lambda=False) == frozenset()
     tmp_path.chmod(0o755)
@@ -111,7 +111,7 @@ def test_the_name_of_the_input(key: str, name: str) -> None:
 
 
 @given(st.text(max_size=400))
-def test_every_key_gives_a_name_that_a_file_can_have(key: str) -> None:
+def test_every_key_gives_a_valid_file_name(key: str) -> None:
     name = input_name(key)
     assert name not in ("", ".", "..")
     assert not set(name) & {"/", "\0"}
@@ -122,7 +122,7 @@ def test_the_end_of_a_long_name_is_kept() -> None:
     assert input_name("é" * 600 + ".png").endswith("é.png")
 
 
-def test_folders_deeper_than_any_path_go_too(tmp_path: Path) -> None:
+def test_folders_deeper_than_any_path_are_removed(tmp_path: Path) -> None:
     with Workspace(tmp_path) as workspace:
         here = os.open(workspace.output, os.O_RDONLY)
         for number in range(3000):
@@ -136,7 +136,7 @@ def test_folders_deeper_than_any_path_go_too(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_root_that_became_a_link_costs_its_target_nothing(tmp_path: Path) -> None:
+def test_a_root_replaced_by_a_link_keeps_its_target(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/file").write_text("x")
     workspace = Workspace(tmp_path)

@@ -1,4 +1,4 @@
-"""Run as a script, `model_memory.py ONES LARGE`: what models hold, and what they do without memory.
+"""A script, `model_memory.py ONES LARGE`: memory of models, and runs without enough of it.
 
 In a process of its own: only there is nothing left over that an allocation could be taken from.
 """

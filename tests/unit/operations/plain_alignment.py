@@ -1,4 +1,4 @@
-"""Smith-Waterman with affine gaps as a plain programme over cells: slow, and easy to believe.
+"""Smith-Waterman with affine gaps as a plain loop over cells: slow, but simple.
 
 Independent of the implementation: no numpy, no reversed pass. Every cell carries the best score
 that ends there and, among alignments with it, the highest start (subject first, then query), so the

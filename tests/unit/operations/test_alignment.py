@@ -1,4 +1,4 @@
-"""Scores and positions of protein alignments, against parasail and a plain programme of ours."""
+"""Scores and positions of protein alignments, compared with parasail and a plain program."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from remote_gpu.worker.alignment import locate as placing
 from remote_gpu.worker.alignment import scoring
-from remote_gpu.worker.alignment.database import Database, Shelf
+from remote_gpu.worker.alignment.database import Database, DatabaseCache
 from remote_gpu.worker.alignment.fasta import FastaError, Protein, parse_fasta
 from remote_gpu.worker.alignment.locate import Placement, locate
 from tests.unit.operations.plain_alignment import Found, align
@@ -110,7 +110,7 @@ def test_scores_beyond_16_bits_are_exact() -> None:
 
 
 def test_every_score_on_the_example_data_equals_parasail() -> None:
-    database = Shelf().open(DATABASE)
+    database = DatabaseCache().open(DATABASE)
     assert len(database.proteins) == 150
     for file in sorted((EXAMPLE / "input").iterdir()):
         for query in parse_fasta(file.read_bytes(), file=file.name):
@@ -119,7 +119,7 @@ def test_every_score_on_the_example_data_equals_parasail() -> None:
 
 
 def test_positions_on_the_example_data_equal_the_plain_programme() -> None:
-    database = Shelf().open(DATABASE)
+    database = DatabaseCache().open(DATABASE)
     subjects = {p.name: p.residues.decode() for p in database.proteins}
     file = EXAMPLE / "input/altered.fasta"
     for query in parse_fasta(file.read_bytes(), file=file.name):
@@ -128,14 +128,14 @@ def test_positions_on_the_example_data_equal_the_plain_programme() -> None:
             assert as_found(hit.placement) == plain
 
 
-def test_hits_come_by_score_then_by_place_in_the_database_and_without_misses() -> None:
+def test_hits_are_sorted_by_score_then_by_position_without_misses() -> None:
     database = database_of("AAAA", "WWWW", "PPPP", "WWWW", "WWW")
     hits = [(hit.subject, hit.placement.score) for hit in database.search(b"WWWW", top=4)]
     assert hits == [("s1", 44), ("s3", 44), ("s4", 33)]
     assert [hit.subject for hit in database.search(b"WWWW", top=1)] == ["s1"]
 
 
-def test_fasta_takes_what_people_write() -> None:
+def test_fasta_variants_are_accepted() -> None:
     text = b"\r\n>one first protein\r\nmkv l\r\n".replace(b" l", b"L") + b"\n>two\nA*\n\nuoj\n"
     assert parse_fasta(text, file="f") == (
         Protein(name="one", residues=b"MKVL"),
@@ -152,11 +152,11 @@ def test_fasta_takes_what_people_write() -> None:
         (b">a\n>b\nM\n", "f:1: 'a' has no residues"),
         (b">a\nM\n>b\n\n", "f:3: 'b' has no residues"),
         (b">\nM\n", "f:1: a header needs a name"),
-        (b">a\nM\n>a x\nM\n", "f:3: 'a' was already given in line 1"),
-        (b">a\nMKV\nMK1V\n", "f:3: '1' (column 3) is no residue"),
-        (b">a\nM-V\n", "f:2: '-' (column 2) is no residue"),
-        (b">a\nM V\n", "f:2: '\\x20' (column 2) is no residue"),
-        (b">a\nM\xffV\n", "f:2: '\\xff' (column 2) is no residue"),
+        (b">a\nM\n>a x\nM\n", "f:3: 'a' occurs already in line 1"),
+        (b">a\nMKV\nMK1V\n", "f:3: '1' (column 3) is not a residue"),
+        (b">a\nM-V\n", "f:2: '-' (column 2) is not a residue"),
+        (b">a\nM V\n", "f:2: '\\x20' (column 2) is not a residue"),
+        (b">a\nM\xffV\n", "f:2: '\\xff' (column 2) is not a residue"),
         (b">\xff\nM\n", "f:1: the header is not UTF-8"),
         (b">a\n" + b"M" * 11 + b"\n", "f:1: 'a' has 11 residues, more than 10"),
         (b"PK\x03\x04 a zip", "f:1: expected a header"),
@@ -169,7 +169,7 @@ def test_bad_fasta_names_file_and_line(text: bytes, message: str) -> None:
 
 
 @given(st.binary(max_size=200))
-def test_fasta_never_fails_otherwise(data: bytes) -> None:
+def test_fasta_raises_fasta_errors_only(data: bytes) -> None:
     with contextlib.suppress(FastaError):
         assert all(p.residues and p.name for p in parse_fasta(data, file="f"))
 
@@ -178,7 +178,7 @@ def test_a_database_is_indexed_once_per_content(tmp_path: Path) -> None:
     first, second = tmp_path / "a.fasta", tmp_path / "b.fasta"
     for path in (first, second):
         path.write_bytes(b">a\nMKV\n")
-    shelf = Shelf()
+    shelf = DatabaseCache()
     database = shelf.open(first)
     assert shelf.open(first) is database
     assert shelf.open(second) is database

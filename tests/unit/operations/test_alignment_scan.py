@@ -1,4 +1,4 @@
-"""Scores by the kernel are those of pyopal, whichever way a device computes them."""
+"""Scores by the kernel equal those of pyopal, with vectors and without."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_scores_beyond_16_bits_are_computed_again(scanner: MakeScanner) -> None:
 
 
 @needs_cpu_driver
-def test_memory_counts_in_the_quota_and_comes_back(scanner: MakeScanner) -> None:
+def test_memory_counts_in_the_quota_and_is_freed(scanner: MakeScanner) -> None:
     quota = Quota(200_000)
     subjects = random_proteins(30, 100)
     made = scanner(subjects, True, quota)
@@ -87,7 +87,7 @@ def test_memory_counts_in_the_quota_and_comes_back(scanner: MakeScanner) -> None
     assert quota.used_bytes == 0
 
 
-def test_groups_are_of_like_lengths() -> None:
+def test_groups_have_subjects_of_similar_length() -> None:
     subjects = [scoring.encode(b"A" * length) for length in (5, 40, 1, 39, *[38] * 20)]
     packed = scan.pack(subjects)
     assert packed.order[:3].tolist() == [1, 3, 4]

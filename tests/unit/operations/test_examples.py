@@ -59,7 +59,7 @@ def test_a_step_needs_the_standard_library_and_what_the_runner_brings(folder: Pa
                 assert brought or name in sys.stdlib_module_names
 
 
-def test_what_the_readme_shows_is_a_definition_and_its_script() -> None:
+def test_the_readme_shows_a_valid_definition_and_script() -> None:
     text = (ROOT / "README.md").read_text()
     (definition,) = re.findall(r"(?s)```yaml\n(.*?)```", text)
     (script,) = re.findall(r"(?s)```python\n(.*?)```", text)

@@ -1,4 +1,4 @@
-"""Models that a stranger sends: none reads a file of the host, none is more than an error."""
+"""Malicious models: they read no file of the host, and cause errors only."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_damaged_models_are_errors() -> None:
 
 
 @pytest.mark.parametrize(("size", "code"), [(5, ""), (1 << 44, "ENOMEM"), (-1, "EINVAL")])
-def test_a_model_that_wants_too_much(size: int, code: str) -> None:
+def test_a_model_over_the_memory_limit_is_enomem(size: int, code: str) -> None:
     one = part(1, "value") + part(5, tensor("c", 1, part(9, b"\1"))) + whole(20, TENSOR)
     ones = Model(
         model(
@@ -159,7 +159,7 @@ def highest_of_ones() -> bytes:
     return model([fill, reduce], [], declared("y", "n", FLOAT), declared("s", 1, INT64))
 
 
-def test_a_models_memory_is_back_after_it_and_none_is_enomem(tmp_path: Path) -> None:
+def test_a_models_memory_is_freed_and_too_little_is_enomem(tmp_path: Path) -> None:
     size = 34 << 20  # above what the C library keeps for itself
     weights = tensor("w", size, part(9, bytes(size)))
     large = model([node("Identity", "w", "y")], [weights], size)
@@ -220,14 +220,16 @@ STATES = {
 
 
 @pytest.mark.parametrize("what", STATES)
-def test_a_model_that_states_too_much_is_refused_when_it_is_registered(what: str) -> None:
+def test_a_model_with_too_large_declared_tensors_is_refused(what: str) -> None:
     contents, quota = Contents(), Quota(4 << 30)
     content = content_id(STATES[what])
     contents.put(content, memoryview(STATES[what]))
     sessions = Sessions(Resources(), contents, quota)
     session = sessions.new({})[0]["session"]
     args = {"session": session, "type": "model", "content": content}
-    with pytest.raises(OpFailed, match=r"ENOMEM: the model states a tensor .* the lease has 4294"):
+    with pytest.raises(
+        OpFailed, match=r"ENOMEM: the model declares a tensor .* the lease has 4294"
+    ):
         sessions.register(args)
     assert sessions.register({**args, "type": "data"})[0] == {"missing": False}
     sessions.close()
@@ -236,7 +238,7 @@ def test_a_model_that_states_too_much_is_refused_when_it_is_registered(what: str
     assert free.register({**args, "session": session})[0] == {"missing": False}
 
 
-def test_what_a_model_states_is_read_whatever_it_is() -> None:
+def test_any_bytes_have_declared_sizes() -> None:
     small = model([node("Identity", "w", "y")], [tensor("w", 4, part(9, b"abcd"))], 4)
     assert list(stated(memoryview(small))) == [("w", 4), ("y", 4), ("all weights", 4)]
     assert max(size for _, size in stated(memoryview(highest_of_ones()))) == 8, "of its input"
@@ -253,7 +255,7 @@ def test_what_a_model_states_is_read_whatever_it_is() -> None:
     list(stated(memoryview(part(7, deep))))
 
 
-def test_tensors_and_outputs_that_are_none() -> None:
+def test_invalid_tensors_and_outputs_are_refused() -> None:
     text = Model(
         model([node("Identity", "s", "y")], [], declared("y", 1, STRING), declared("s", 1, STRING))
     )

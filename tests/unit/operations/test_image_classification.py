@@ -55,7 +55,7 @@ def test_upright_and_turned(device, line) -> None:
         assert ran.startswith("onnxruntime")
 
 
-def test_a_model_of_ones_own(device, line) -> None:
+def test_a_registered_model_classifies(device, line) -> None:
     given = png(line.resize((192, 48)))
     with Operations(device) as operations:
         model = operations.resource("model", model_paths()["Cls"])
@@ -83,7 +83,7 @@ def test_a_model_of_ones_own(device, line) -> None:
     )
 
 
-def test_joined_calls_give_what_each_gives_alone(device, line) -> None:
+def test_batched_calls_equal_separate_calls(device, line) -> None:
     with Operations(device) as operations:
         model = operations.resource("model", model_paths()["Cls"])
         tensor = np.random.default_rng(3).standard_normal((4, 3, 48, 192), dtype=np.float32)
@@ -112,7 +112,7 @@ def test_joined_calls_give_what_each_gives_alone(device, line) -> None:
             )
 
 
-def test_what_is_no_image(device) -> None:
+def test_other_bytes_than_an_image_are_refused(device) -> None:
     for data in (b"", b"GIF89a", b"\x89PNG\r\n\x1a\n"):
         with pytest.raises(OpFailed, match="EINVAL"):
             device.op("image_classification", data)

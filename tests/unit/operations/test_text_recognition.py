@@ -1,4 +1,4 @@
-"""The operation text_recognition: the models are loaded once, with the network cut off."""
+"""The operation text_recognition, without network access."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def png(image: Image.Image) -> bytes:
 
 
 @pytest.mark.parametrize("name", sorted(TEXTS))
-def test_the_examples_are_read_as_they_were_drawn(context: Context, name: str) -> None:
+def test_the_examples_are_recognised(context: Context, name: str) -> None:
     data = (IMAGES / name).read_bytes()
     values, text = recognize(context, data)
     assert text == TEXTS[name]
@@ -69,18 +69,18 @@ def test_reading_twice_gives_the_same(context: Context) -> None:
     assert recognize(context, data) == recognize(context, data)
 
 
-def test_white_paper_holds_no_text(context: Context) -> None:
+def test_a_white_image_has_no_text(context: Context) -> None:
     values, text = recognize(context, png(Image.new("L", (80, 40), 255)))
     assert (values, text) == ({"width": 80, "height": 40, "lines": []}, "")
 
 
-def test_uncertain_lines_can_be_left_out(context: Context) -> None:
+def test_uncertain_lines_can_be_omitted(context: Context) -> None:
     data = (IMAGES / "sign.png").read_bytes()
     assert recognize(context, data, min_confidence=0.99)[1] == "Trains to Valencia\n"
     assert recognize(context, data, min_confidence=1)[1] == ""
 
 
-def test_the_quota_is_asked_before_the_work_and_given_back(context: Context) -> None:
+def test_memory_is_reserved_before_the_work_and_freed(context: Context) -> None:
     small = Context(warm=context.warm, quota=Quota(2**20))
     with pytest.raises(OpFailed) as caught:
         recognize(small, (IMAGES / "sign.png").read_bytes())
@@ -91,14 +91,14 @@ def test_the_quota_is_asked_before_the_work_and_given_back(context: Context) -> 
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "not an image in one of the formats PNG, JPEG"),
+        (b"", "not an image in a supported format (PNG, JPEG)"),
         (b"GIF89a", "not an image"),
         ((IMAGES / "sign.png").read_bytes()[:600], "the image is damaged"),
-        (png(Image.new("1", (4001, 4000))), "4001 x 4000 pixels, at most 16000000"),
+        (png(Image.new("1", (4001, 4000))), "4001 × 4000 pixels, more than 16000000"),
         (png(Image.new("1", (30000, 30000))), ""),  # a bomb: under 1 MB, 900 million pixels
     ],
 )
-def test_what_is_no_image_is_refused(data: bytes, message: str) -> None:
+def test_other_bytes_than_an_image_are_refused(data: bytes, message: str) -> None:
     with pytest.raises(OpFailed) as caught:
         recognize(Context(), data)  # before any model is needed
     assert caught.value.code == OpCode.EINVAL
@@ -116,7 +116,7 @@ def pixels(data: bytes, quota: Quota | None = None) -> Any:
 
 
 @pytest.mark.parametrize(("mode", "least"), [("RGB", 16), ("RGBA", 24)])
-def test_an_images_memory_is_asked_for_before_it_is_decoded(mode: str, least: int) -> None:
+def test_an_images_memory_is_reserved_before_decoding(mode: str, least: int) -> None:
     image = png(Image.new(mode, (1000, 100)))
     quota = Quota(100_000 * least + len(image))
     assert pixels(image, quota).shape == (100, 1000, 3)
@@ -125,7 +125,7 @@ def test_an_images_memory_is_asked_for_before_it_is_decoded(mode: str, least: in
     assert quota.used_bytes == 0
 
 
-def test_transparency_is_paper_and_colours_come_blue_first() -> None:
+def test_transparency_becomes_white_and_channels_are_bgr() -> None:
     clear = Image.new("RGBA", (2, 1), (0, 0, 0, 0))
     assert (pixels(png(clear)) == 255).all()
     red = pixels(png(Image.new("RGB", (2, 1), (255, 0, 0))))

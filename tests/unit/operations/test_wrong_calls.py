@@ -1,4 +1,4 @@
-"""Whatever a caller says, an operation answers with a code that tells whose fault it is."""
+"""Any arguments and inputs of a call give a result or an error code of the caller."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def calls(draw):
     max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(calls())
-def test_a_wrong_call_is_named_and_costs_no_memory(runner, call) -> None:
+def test_an_invalid_call_is_an_error_without_leaked_memory(runner, call) -> None:
     name, args, buffers = call
     if name == "burn":
         args["ms"] = 0

@@ -59,7 +59,7 @@ def test_what_functions_are_told(advertise: str, bound: str, told: str) -> None:
         (("--operation", "???"), "--operation '???' is unknown; there are arrays, burn"),
         (("--program", "count"), "--program 'count' is not NAME=COMMAND"),
         (("--program", "x=wc -c"), "--program x: 'wc -c' does not begin with the absolute path"),
-        (("--program", "x=/etc/passwd"), "--program x: /etc/passwd is not a program"),
+        (("--program", "x=/etc/passwd"), "--program x: /etc/passwd is not an executable file"),
         (("--program", "x=/bin/sh '"), "--program x: "),
         (("--program", "x=/bin/sh", "--program", "x=/bin/sh"), "given twice"),
         (("--middleware", "builtin=/bin/true"), "is not NAME=PROGRAM with one of cricket, gvirtus"),

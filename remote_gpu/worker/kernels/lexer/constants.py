@@ -1,4 +1,4 @@
-"""Integer constant expressions: conditions of the preprocessor, sizes of arrays, cases. Pure."""
+"""Integer constant expressions: preprocessor conditions, sizes of arrays, cases. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LEVELS: tuple[frozenset[str], ...] = tuple(
     frozenset(signs.split())
     for signs in ("||", "&&", "|", "^", "&", "== !=", "< > <= >=", "<< >>", "+ -", "* / %")
 )
-_ACTS: dict[str, Callable[[int, int], int]] = {
+_OPERATORS: dict[str, Callable[[int, int], int]] = {
     "||": lambda a, b: int(bool(a or b)),
     "&&": lambda a, b: int(bool(a and b)),
     "|": lambda a, b: a | b,
@@ -50,10 +50,10 @@ def integer(text: str) -> int | None:
 
 
 class Evaluator:
-    """Evaluates one expression."""
+    """The evaluation of one expression."""
 
     def __init__(self, tokens: Sequence[Token], line: int, name: Callable[[str], int]) -> None:
-        """`name`: the value of a word; it raises OpFailed for one that has none."""
+        """`name`: returns the value of a word, or raises OpFailed."""
         self._tokens = tokens
         self._line = line
         self._name = name
@@ -87,7 +87,7 @@ class Evaluator:
 
     def _level(self, level: int, depth: int) -> int:
         if depth > _DEPTH_MAX:
-            raise wrong(self._line, f"an expression lies in more than {_DEPTH_MAX} others")
+            raise wrong(self._line, f"expressions are nested more than {_DEPTH_MAX} levels deep")
         if level == len(_LEVELS):
             return self._single(depth)
         value = self._level(level + 1, depth)
@@ -96,7 +96,7 @@ class Evaluator:
             right = self._level(level + 1, depth)
             if sign in "/%" and right == 0:
                 raise wrong(self._line, "a constant expression divides by zero")
-            value = _ACTS[sign](value, right)
+            value = _OPERATORS[sign](value, right)
             if value.bit_length() > _BITS_MAX:
                 raise wrong(self._line, "a constant has more than 64 bits")
         return value

@@ -1,4 +1,4 @@
-"""The words of the OpenCL C subset: what a source may say, and what to say of the rest. Pure."""
+"""The words of the OpenCL C subset, and the errors for other words. Pure."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _COMMON = "min max clamp abs mix sign step degrees radians popcount clz mul24 ma
 _CASTS = "as_int as_uint as_float as_long as_ulong as_double convert_int convert_uint convert_float"
 _ATOMICS = """atomic_add atomic_sub atomic_inc atomic_dec atomic_min atomic_max atomic_and atomic_or
     atomic_xor atomic_xchg atomic_cmpxchg"""
-#: Functions whose first argument is a pointer; no other one takes any.
+#: The only functions with a pointer argument, their first.
 ATOMIC = frozenset(_ATOMICS.split())
-#: Functions that a kernel may call without defining them.
+#: Functions of OpenCL C in the subset.
 BUILTINS = frozenset(" ".join((_INDEX, _MATH, _COMMON, _CASTS, _ATOMICS)).split())
-#: Numbers with a name in OpenCL C; each is in `prelude.cuh`, too.
+#: Named constants of OpenCL C; also in `prelude.cuh`.
 _CONSTANTS = """CLK_LOCAL_MEM_FENCE CLK_GLOBAL_MEM_FENCE M_PI_F M_PI M_E_F FLT_MAX FLT_MIN
     FLT_EPSILON DBL_MAX DBL_EPSILON INT_MAX INT_MIN UINT_MAX LONG_MAX LONG_MIN ULONG_MAX INFINITY
     NAN HUGE_VALF MAXFLOAT true false"""
@@ -47,7 +47,7 @@ _CUDA = """alignas alignof and and_eq asm bitand bitor catch class compl concept
     not not_eq nullptr operator or or_eq protected public reinterpret_cast requires static_assert
     static_cast template this thread_local throw try typeid typename using virtual wchar_t xor
     xor_eq threadIdx blockIdx blockDim gridDim warpSize"""
-#: A name in OpenCL C, a keyword or a variable in CUDA C++.
+#: Valid names in OpenCL C, but keywords or variables in CUDA C++.
 _CUDA_WORDS = frozenset(_CUDA.split())
 _REFUSED = (
     (
@@ -58,33 +58,20 @@ _REFUSED = (
         r"image\w+_t|sampler_t|event_t|pipe|read_image\w*|write_image\w*",
         "images, events and pipes are not in the subset",
     ),
-    (r"union", "a union is not in the subset; as_int, as_float and their like give the bits"),
+    (r"union", "a union is not in the subset; use as_int, as_float and so on"),
     (r"half|printf|extern|goto|asm|__asm|__asm__", "it is not in the subset"),
 )
 _DIRECTIVES = frozenset(
     ("define", "undef", "if", "ifdef", "ifndef", "else", "elif", "endif", "pragma", "error")
 )
-#: The others reach into the linking of the worker, or run before any kernel.
+#: Other attributes affect the linking of the worker, or run code before any kernel.
 ATTRIBUTES = frozenset(
     ("reqd_work_group_size", "work_group_size_hint", "packed", "always_inline", "noinline")
 )
-#: Scalars that a kernel can be given, by the words of C for them.
-SCALAR_WORDS: Mapping[str, str] = {
-    "int": "int",
-    "signed int": "int",
-    "uint": "uint",
-    "unsigned": "uint",
-    "unsigned int": "uint",
-    "long": "long",
-    "ulong": "ulong",
-    "unsigned long": "ulong",
-    "float": "float",
-    "double": "double",
-}
 
 
 def check_word(word: str, line: int) -> None:
-    """Raises OpFailed(EINVAL) for a word that no portable source has."""
+    """Raises OpFailed(EINVAL) for a word outside of the subset."""
     for pattern, why in _REFUSED:
         if re.fullmatch(pattern, word):
             raise wrong(line, f"{word}: {why}")
@@ -92,16 +79,18 @@ def check_word(word: str, line: int) -> None:
         raise wrong(line, f"{word!r} is a word of CUDA C++; rename it")
     known = word in SPACES or word in KERNEL_WORDS or word in QUALIFIERS or word in C_WORDS
     if word.startswith(("__", "orchgpu_")) and not known:
-        raise wrong(line, f"{word!r}: names that begin with __ or orchgpu_ are not in the subset")
+        raise wrong(line, f"{word!r}: names cannot begin with __ or orchgpu_")
 
 
 def check_directive(tokens: Sequence[Token], line: int) -> None:
-    """What follows a `#`. Raises OpFailed(EINVAL) for what is none of the subset's."""
-    word, behind = ([one.text for one in tokens[:2]] + ["", ""])[:2]
+    """Raises OpFailed(EINVAL) for a directive (its tokens after `#`) outside of the subset."""
+    word, behind = ([token.text for token in tokens[:2]] + ["", ""])[:2]
     if word not in _DIRECTIVES:
         raise wrong(line, f"#{word} is not in the subset")
     if word == "pragma" and behind not in ("OPENCL", "unroll"):
         raise wrong(line, f"#pragma {behind} is not in the subset")
     for token in tokens[1:]:
         if token.text.startswith("__has_"):
-            raise wrong(token.line, f"{token.text}: what a host has is not a source's to ask")
+            raise wrong(
+                token.line, f"{token.text} is not in the subset: it reveals files of the host"
+            )

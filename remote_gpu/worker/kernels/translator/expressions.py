@@ -1,4 +1,4 @@
-"""Expressions of the kernel language: parsed, checked, and written for a compiler. Pure."""
+"""Expressions of the kernel language: parsed, checked and translated. Pure."""
 
 from __future__ import annotations
 
@@ -41,22 +41,22 @@ _IMPURE = ATOMIC | {"barrier", "mem_fence"}
 
 
 class Expressions:
-    """Reads expressions at the place of a frame."""
+    """The parser of expressions at the position of a frame."""
 
     def __init__(self, frame: Frame, type_name: Callable[[], Target | Scalar | Struct]) -> None:
-        """`type_name`: reads the name of a type, as in a cast."""
+        """`type_name`: parses the name of a type, as in a cast."""
         self._frame = frame
         self._type_name = type_name
 
     def statement(self) -> str:
-        """Expressions with commas between them whose values nobody uses."""
+        """Expressions separated by commas, with unused values."""
         parts = [self._unused(self._assignment(unused=True))]
         while self._frame.skip(","):
             parts.append(self._unused(self._assignment(unused=True)))
         return ", ".join(parts)
 
     def number(self) -> str:
-        """One expression that is a number or a structure."""
+        """One expression with the value of a number or structure."""
         return self.plain().text
 
     def plain(self) -> Plain:
@@ -64,11 +64,11 @@ class Expressions:
         return read(self.value(), self._frame.checks, line)
 
     def value(self) -> Value:
-        """One expression without commas outside of parentheses."""
+        """One expression, without commas outside of parentheses."""
         return self._assignment(unused=False)
 
     def constant(self, *ends: str) -> int:
-        """A constant integer up to one of these signs."""
+        """A constant integer expression that ends before one of these signs."""
         frame, start = self._frame, self._frame.at
         depth = 0
         while frame.text() and (depth or frame.text() not in ends):
@@ -78,7 +78,7 @@ class Expressions:
         return Evaluator(self._without_sizes(start, frame.at), line, self._named).value()
 
     def _without_sizes(self, start: int, end: int) -> list[Token]:
-        """The tokens with `sizeof (TYPE)` as numbers."""
+        """The tokens with `sizeof (TYPE)` replaced by numbers."""
         frame, made = self._frame, list[Token]()
         frame.at = start
         while frame.at < end:
@@ -87,7 +87,9 @@ class Expressions:
                 kind = self._type_name()
                 frame.expect(")")
                 if isinstance(kind, Struct):
-                    raise wrong(token.line, "the size of a structure is the compiler's to know")
+                    raise wrong(
+                        token.line, "sizeof of a structure is not a constant here; write a number"
+                    )
                 size = kind.size if isinstance(kind, Scalar) else 8
                 token = Token(Sort.NUMBER, str(size), token.line)
             made.append(token)
@@ -127,9 +129,9 @@ class Expressions:
         yes = self._assignment(unused=False)
         frame.expect(":")
         no = self._assignment(unused=False)
-        if any(isinstance(one, (Pointer, Row)) for one in (yes, no)):
-            raise wrong(line, "pointers cannot be chosen by ?:; write if and else")
-        parts = [self._read(one, line) for one in (condition, yes, no)]
+        if any(isinstance(operand, (Pointer, Row)) for operand in (yes, no)):
+            raise wrong(line, "?: cannot select pointers; write if and else")
+        parts = [self._read(operand, line) for operand in (condition, yes, no)]
         text = f"({parts[0].text} ? {parts[1].text} : {parts[2].text})"
         kind = parts[1].type if isinstance(parts[1].type, Struct) else NUMBER
         return Plain(text, kind, all(part.pure for part in parts))
@@ -140,11 +142,11 @@ class Expressions:
         value = self._read(right, line)
         if isinstance(left, Element) and isinstance(left.target.element, Scalar):
             if left.target.constant:
-                raise wrong(line, "what is declared const or __constant cannot be written")
+                raise wrong(line, "const and __constant memory cannot be written")
             checks, kind = self._frame.checks, left.target.element
             if sign == "=":
                 return Plain(checks.set(left, value.text, line), kind, pure=False)
-            if left.pure:  # its index may stand there twice
+            if left.pure:  # its index is written twice
                 new = f"({checks.get(left, line)} {sign[:-1]} {value.text})"
                 return Plain(checks.set(left, new, line), kind, pure=False)
         target = stored(left, self._frame.checks, line)
@@ -154,7 +156,7 @@ class Expressions:
         self, left: Pointer, sign: str, right: Value, line: int, *, unused: bool
     ) -> Value:
         if not left.name or sign not in ("=", "+=", "-="):
-            raise wrong(line, "only a variable that is a pointer can be assigned a pointer")
+            raise wrong(line, "only a pointer variable can be assigned a pointer")
         if sign != "=":
             by = self._read(right, line)
             text = f"({left.offset} {sign} (ulong)({by.text}))"
@@ -162,13 +164,13 @@ class Expressions:
         given = pointer(right, line)
         self.check_target(given.target, left.target, line)
         simple = given.base.strip("&").replace("_", "").isalnum()
-        if not unused or not simple:  # its parts are set one after the other
+        if not unused or not simple:  # its parts are assigned in sequence
             raise wrong(line, "assign a pointer in a statement of its own, or declare another one")
         parts = zip(("o", "b", "n"), (given.offset, given.base, given.count), strict=True)
         return Plain("(" + ", ".join(f"{left.name}__{p} = {text}" for p, text in parts) + ")")
 
     def check_target(self, given: Target, wanted: Target, line: int) -> None:
-        """Raises OpFailed(EINVAL) unless a pointer to `given` may be used as one to `wanted`."""
+        """Raises OpFailed(EINVAL) unless a pointer to `given` converts to one to `wanted`."""
         same = given.space == wanted.space and given.element == wanted.element
         if not same or given.constant > wanted.constant or given.volatile > wanted.volatile:
             message = f"a pointer '{given.text}' is not a '{wanted.text}'; declare both alike"
@@ -181,7 +183,7 @@ class Expressions:
         return left
 
     def _chain(self, first: Value, level: int) -> Value:
-        """Operators of one level from left to right; written once, however many they are."""
+        """Operators of one precedence level, from left to right, in one pair of parentheses."""
         frame, line = self._frame, self._frame.line
         left, texts, pure = first, list[str](), True
         while _BINARY.get(frame.text()) == level:
@@ -194,8 +196,8 @@ class Expressions:
                 left = self._with_pointer(left, sign, right, line)
                 continue
             if not texts:
-                one = self._read(left, line)
-                texts, pure = [one.text], one.pure
+                operand = self._read(left, line)
+                texts, pure = [operand.text], operand.pure
             other = self._read(right, line)
             texts += [sign, other.text]
             pure = pure and other.pure
@@ -274,11 +276,11 @@ class Expressions:
                 return Plain("sizeof(ulong)")
             case Element():
                 return Plain(f"sizeof({value.target.element.text})")
-        one = self._read(value, line)
-        return Plain(f"sizeof({one.type.text or one.text})")
+        operand = self._read(value, line)
+        return Plain(f"sizeof({operand.type.text or operand.text})")
 
     def begins_type(self, word: str) -> bool:
-        """Whether a type begins with this word."""
+        """Whether `word` begins a type."""
         if word in ("const", "volatile", "struct", "union", "enum", *SPACES):
             return True
         named = self._frame.find(word)
@@ -301,14 +303,16 @@ class Expressions:
         if isinstance(value, (Pointer, Row)):
             raise wrong(line, "a pointer cannot be cast to a number; use indices")
         if isinstance(kind, Struct):
-            raise wrong(line, "nothing is cast to a structure")
-        one = self._read(value, line)
-        return Plain(f"(({kind.text}){one.text})", kind, one.pure)
+            raise wrong(line, "a cast to a structure is not in the subset")
+        operand = self._read(value, line)
+        return Plain(f"(({kind.text}){operand.text})", kind, operand.pure)
 
     def _cast_pointer(self, given: Pointer, wanted: Target, line: int) -> Pointer:
         old, new = given.target.element, wanted.element
         if given.target.space != wanted.space:
-            raise wrong(line, f"a pointer to __{given.target.space} stays one; write the space")
+            raise wrong(
+                line, f"a cast cannot change the address space; write __{given.target.space}"
+            )
         if given.target.constant > wanted.constant or given.target.volatile > wanted.volatile:
             raise wrong(line, "a cast cannot drop const or volatile")
         ratio = 1
@@ -389,9 +393,9 @@ class Expressions:
             frame.expect(")")
         if isinstance(found, Function):
             return self._call_own(token, found, given)
-        texts = [self._argument(token.text, n, one, line) for n, one in enumerate(given)]
+        texts = [self._argument(token.text, n, operand, line) for n, operand in enumerate(given)]
         pure = token.text not in _IMPURE
-        pure = pure and all(one.pure for one in given)
+        pure = pure and all(operand.pure for operand in given)
         return Plain(f"{token.text}({', '.join(texts)})", NUMBER, pure)
 
     def _argument(self, function: str, number: int, value: Value, line: int) -> str:
@@ -401,7 +405,7 @@ class Expressions:
         if place.target.constant or place.target.space not in ("global", "local"):
             raise wrong(line, f"{function} takes a pointer to __global or __local memory")
         numbers = ("int", "uint", "float")[: 3 if function == "atomic_xchg" else 2]
-        if place.target.element.text not in numbers:  # compilers would convert it silently
+        if place.target.element.text not in numbers:  # compilers convert it silently
             found = place.target.element.text
             raise wrong(line, f"{function} takes a pointer to {' or '.join(numbers)}, not {found}")
         checked = self._frame.checks.index(place.offset, place.count, line)
@@ -448,6 +452,6 @@ class Expressions:
                 raise wrong(line, f"{sign} takes a variable")
             return replace(value, offset=f"({value.offset}{sign})", pure=False, name="")
         if isinstance(value, Element) and value.target.constant:
-            raise wrong(line, "what is declared const or __constant cannot be written")
+            raise wrong(line, "const and __constant memory cannot be written")
         target = stored(value, self._frame.checks, line)
         return Plain(f"({target.text}{sign})", target.type, pure=False)

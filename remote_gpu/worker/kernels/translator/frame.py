@@ -1,4 +1,4 @@
-"""Where a parser of the kernel language stands: tokens, scopes, and what names mean. Pure."""
+"""The state of a parser of the kernel language: tokens, scopes and symbols. Pure."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from remote_gpu.worker.kernels.lexer.words import check_word
 from remote_gpu.worker.kernels.translator.types import Scalar, Struct, Target, Type
 from remote_gpu.worker.kernels.translator.values import Checks
 
-#: Parentheses, blocks and operators in one another; a parser's own stack is finite.
+#: Nested parentheses, blocks and operators: the parser recurses.
 DEPTH_MAX = 40
 
 
 @dataclass
 class Variable:
-    """A number, a structure or an array with a name."""
+    """A variable of a number, structure or array type."""
 
     text: str
     type: Type
     space: str = "private"
     constant: bool = False
     volatile: bool = False
-    below: int | None = None  #: proved for the length of a loop
+    below: int | None = None  #: exclusive upper bound, proved within a loop
 
 
 @dataclass(frozen=True)
 class PointerVariable:
-    """Three variables for a compiler."""
+    """A pointer variable: three variables for a compiler."""
 
     text: str
     target: Target
@@ -42,7 +42,7 @@ class Function:
     text: str
     takes: tuple[Scalar | Struct | Target, ...]
     gives: Scalar | Struct
-    private_bytes: int = 0  #: of its variables and those of what it calls
+    private_bytes: int = 0  #: of its variables and of the functions that it calls
 
 
 Symbol: TypeAlias = "Variable | PointerVariable | Function | int | Scalar | Struct"
@@ -50,14 +50,14 @@ Symbol: TypeAlias = "Variable | PointerVariable | Function | int | Scalar | Stru
 
 @dataclass
 class Frame:
-    """What is known where an expression stands."""
+    """The position in the tokens, and the symbols visible there."""
 
     tokens: Sequence[Token]
     at: int = 0
     scopes: list[dict[str, Symbol]] = field(default_factory=lambda: [{}])
     checks: Checks = field(default_factory=Checks)
     depth: int = 0
-    private_bytes: int = 0  #: of the function that is being read
+    private_bytes: int = 0  #: of the current function
 
     def text(self, ahead: int = 0) -> str:
         place = self.at + ahead
@@ -76,7 +76,7 @@ class Frame:
         return self.tokens[self.at - 1]
 
     def skip(self, text: str) -> bool:
-        """Take the next token if it is this one."""
+        """Take the next token if its text is `text`."""
         if self.text() != text:
             return False
         self.at += 1
@@ -88,7 +88,7 @@ class Frame:
             raise wrong(self.line, f"expected {text!r} before {found[:40]!r}")
 
     def name(self) -> str:
-        """A name of the user's own."""
+        """Take a name of the user."""
         token = self.take()
         if token.sort is not Sort.WORD:
             raise wrong(token.line, f"expected a name before {token.text[:40]!r}")

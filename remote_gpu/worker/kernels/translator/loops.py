@@ -1,4 +1,4 @@
-"""Loops whose counter is proved to stay below a number. Pure."""
+"""Loops with a proved upper bound of their counter. Pure."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def _changes(sign: str) -> bool:
 
 
 def _end_of_statement(frame: Frame, at: int) -> int:
-    """Behind the statement that begins there, or a part of it when it is an `if` without braces:
-    what the search for changes then misses cannot be changed either."""
+    """The position after the statement at `at`, or after a part of it for an `if` without braces;
+    changes of the counter in the rest are refused later."""
     tokens = frame.tokens
     while at < len(tokens) and tokens[at].text in _HEADS:
         at = _end_of(frame, at + 1, "(", ")")

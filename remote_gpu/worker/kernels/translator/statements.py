@@ -1,4 +1,4 @@
-"""Declarations and statements of the kernel language: parsed, checked, written anew. Pure."""
+"""Declarations and statements of the kernel language: parsed, checked and translated. Pure."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from remote_gpu.worker.kernels.translator.values import pointer
 
 _STORAGE = frozenset({"static", "inline"})
 _WORDS = frozenset({"signed", "unsigned", "void", *SCALAR_BYTES})
-#: Of one array, and of all variables of one work item: a driver keeps those of a whole group on a
-#: thread's stack, and a larger jump would pass the page that guards its end.
+#: Of one array, and of all variables of one work item: drivers keep them on a thread's stack, and a
+#: larger offset could skip the guard page at its end.
 PRIVATE_BYTES_MAX = 1 << 16
 LOCAL_BYTES_MAX = 1 << 22
 _BLOCKS_WRITTEN = ("{", "if", "while", "do", "for", "switch")
@@ -32,7 +32,7 @@ _BLOCKS_WRITTEN = ("{", "if", "while", "do", "for", "switch")
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """The words before a declaration's names."""
+    """The specifiers of a declaration."""
 
     kind: Scalar | Struct
     space: str = ""
@@ -41,19 +41,19 @@ class Declared:
 
 
 class Statements:
-    """Reads declarations and statements at the place of a frame, and writes them."""
+    """The translation of declarations and statements at the position of a frame."""
 
     def __init__(self, frame: Frame) -> None:
         self._frame = frame
         self.expressions = Expressions(frame, self._type_name)
-        self.leave = "return"  #: what a `return` without a value becomes
-        self.local_bytes = 0  #: of the kernel that is being read
+        self.leave = "return"  #: the translation of a `return` without a value
+        self.local_bytes = 0  #: of the current kernel
         self._structs: dict[str, Struct] = {}
         self._made = 0
         self._lines: list[list[str]] = [[]]
 
     def write(self, line: int, text: str) -> None:
-        """Put a text on a line, or behind what stands on a later one."""
+        """Append a text at a line, or at the last line if that is later."""
         while len(self._lines) < line:
             self._lines.append([])
         self._lines[-1].append(text)
@@ -62,7 +62,7 @@ class Statements:
         return "\n".join(" ".join(parts) for parts in self._lines) + "\n"
 
     def pragma(self, token: Token) -> None:
-        """A line of its own; what follows it stands on a later one."""
+        """Write a `#pragma` on its own line."""
         self.write(token.line, "")
         if any(self._lines[-1]):
             self._lines.append([])
@@ -70,7 +70,7 @@ class Statements:
         self._lines.append([])
 
     def specifiers(self) -> Declared:
-        """Raises OpFailed(EINVAL) where no type stands."""
+        """The specifiers at this position. Raises OpFailed(EINVAL) without a type."""
         frame, line = self._frame, self._frame.line
         words: list[str] = []
         kind: Scalar | Struct | None = None
@@ -81,7 +81,7 @@ class Statements:
                 seen.add(frame.take().text)
             elif word in SPACES:
                 if space:
-                    raise wrong(line, "one address space is enough")
+                    raise wrong(line, "a declaration has more than one address space")
                 space = SPACES[frame.take().text]
             elif word == "__attribute__":
                 self.attribute()
@@ -113,7 +113,7 @@ class Statements:
         return Scalar(name)
 
     def target(self, declared: Declared) -> Target:
-        """The pointer that `*` begins."""
+        """The target of the pointer type that `*` begins."""
         frame, line = self._frame, self._frame.line
         frame.expect("*")
         while frame.text() in QUALIFIERS or SPACES.get(frame.text()) == "private":
@@ -141,7 +141,7 @@ class Statements:
         return declared.kind
 
     def attribute(self) -> str:
-        """Raises OpFailed(EINVAL) for one that is not in the subset."""
+        """The text of an attribute. Raises OpFailed(EINVAL) for one that is not in the subset."""
         frame = self._frame
         parts, depth = [frame.take().text], 0
         while True:
@@ -154,7 +154,7 @@ class Statements:
                 return " ".join(parts)
 
     def _enum(self) -> Scalar:
-        """An enumeration is a set of constants; a variable of it is an int."""
+        """Define the constants of an enumeration, whose variables are ints."""
         frame = self._frame
         frame.take()
         if frame.text() != "{":
@@ -191,7 +191,7 @@ class Statements:
         while frame.text() == "__attribute__":
             attributes += self.attribute() + " "
         if not members or len({name for name, _ in members}) < len(members):
-            raise wrong(line, "a structure has members, each with a name of its own")
+            raise wrong(line, "a structure must have members with distinct names")
         self._made += 1
         made = Struct(f"orchgpu_struct_{self._made}", tuple(members))
         inner = " ".join(f"{_declaration(kind, name + '_')};" for name, kind in members)
@@ -204,10 +204,10 @@ class Statements:
         frame, line = self._frame, self._frame.line
         declared = self.specifiers()
         if declared.space or declared.volatile or declared.kind == VOID:
-            raise wrong(line, "a member has no address space, is not volatile and not void")
+            raise wrong(line, "a member cannot be void, volatile or in an address space")
         while True:
             if frame.text() in ("*", "("):
-                raise wrong(line, "a structure has no pointers; pass the buffer beside it")
+                raise wrong(line, "a structure cannot contain pointers; pass the buffer separately")
             name = frame.name()
             members.append((name, self._array(declared.kind, line)))
             if not frame.skip(","):
@@ -215,7 +215,7 @@ class Statements:
         frame.expect(";")
 
     def _array(self, kind: Type, line: int) -> Type:
-        """The type behind a name: `[N]…` or nothing."""
+        """The type with the dimensions `[N]…` after a name, if any."""
         lengths: list[int] = []
         while self._frame.skip("["):
             lengths.append(self.expressions.constant("]"))
@@ -227,12 +227,12 @@ class Statements:
         return kind
 
     def typedef(self) -> None:
-        """A name for a number's or a structure's type."""
+        """Define a name for the type of a number or structure."""
         frame, line = self._frame, self._frame.line
         frame.expect("typedef")
         declared = self.specifiers()
         if declared.space or declared.constant or frame.text() in ("*", "("):
-            raise wrong(line, "a typedef names a number or a structure; write pointers out")
+            raise wrong(line, "a typedef must name a number or a structure; write pointers out")
         name = frame.name()
         if name in C_WORDS or name in BUILTINS:
             raise wrong(line, f"{name!r} cannot be a name here")
@@ -242,7 +242,7 @@ class Statements:
         frame.expect(";")
 
     def variable(self, declared: Declared, name: str = "", *, outside: bool = False) -> str:
-        """The names of one declaration and its `;`, for compilers."""
+        """The translation of a declaration's names, with the `;`."""
         frame, made = self._frame, list[str]()
         while True:
             line = frame.line
@@ -266,7 +266,7 @@ class Statements:
         if frame.text() == "[":
             raise wrong(line, f"{name!r}: an array of pointers is not in the subset")
         if not frame.skip("="):
-            raise wrong(line, f"the pointer {name!r} must begin with a value")
+            raise wrong(line, f"the pointer {name!r} must be initialised")
         given = pointer(self.expressions.value(), line)
         self.expressions.check_target(given.target, target, line)
         frame.scopes[-1][name] = PointerVariable(name, target)
@@ -277,22 +277,22 @@ class Statements:
     def _plain(self, declared: Declared, name: str, line: int, *, outside: bool) -> str:
         frame = self._frame
         if frame.text() == "(":
-            raise wrong(line, f"{name!r}: a function stands outside of functions")
+            raise wrong(line, f"{name!r}: define functions outside of functions")
         if declared.kind == VOID:
             raise wrong(line, f"{name!r} cannot be void")
         kind = self._open_array(declared.kind, line)
         space = declared.space or "private"
         if space == "global" or (space == "constant" and not outside):
-            raise wrong(line, f"{name!r}: a variable here is __local or private")
+            raise wrong(line, f"{name!r}: a variable here must be __local or private")
         begins = ""
         if frame.skip("="):
             if space == "local":
-                raise wrong(line, f"{name!r}: __local memory begins without values")
+                raise wrong(line, f"{name!r}: __local memory cannot be initialised")
             begins = f" = {self._initial(kind, line)}"
-        elif space == "private":  # what nobody wrote would be what others left on the stack
+        elif space == "private":  # uninitialised memory could have data of others
             begins = " = {0}" if isinstance(kind, (Array, Struct)) else " = 0"
         elif space == "constant":
-            raise wrong(line, f"{name!r}: a constant begins with a value")
+            raise wrong(line, f"{name!r}: a constant must be initialised")
         self._count(kind, space, line)
         constant = declared.constant or space == "constant"
         frame.scopes[-1][name] = Variable(f"{name}_", kind, space, constant, declared.volatile)
@@ -301,13 +301,13 @@ class Statements:
         return f"{prefix}{words}{_declaration(kind, name + '_')}{begins};"
 
     def _open_array(self, kind: Type, line: int) -> Type:
-        """An array's type; `[]` is as long as its values."""
+        """The type of an array; `[]` gets the length of its initialiser."""
         frame = self._frame
         if frame.text() != "[" or frame.text(1) != "]":
             return self._array(kind, line)
         at, depth, count = frame.at + 2, 0, 1
         if [frame.text(2), frame.text(3)] != ["=", "{"]:
-            raise wrong(line, "an array has a length")
+            raise wrong(line, "an array must have a length")
         for token in frame.tokens[at + 2 :]:
             if token.text == "}" and not depth:
                 break
@@ -319,7 +319,7 @@ class Statements:
     def _initial(self, kind: Type, line: int) -> str:
         if self._frame.text() != "{":
             if isinstance(kind, Array):
-                raise wrong(line, "the values of an array stand in braces")
+                raise wrong(line, "initialise an array with values in braces")
             return self.expressions.number()
         return self._braces()
 
@@ -347,17 +347,17 @@ class Statements:
                 raise wrong(line, f"{message}; use a temporary buffer of the graph")
 
     def block(self) -> None:
-        """Statements up to the brace that closes them, which is taken."""
+        """Translate statements up to and including the closing brace."""
         frame = self._frame
         frame.scopes.append({})
         while not frame.skip("}"):
             if frame.at >= len(frame.tokens):
-                raise wrong(frame.line, "a brace has no end")
+                raise wrong(frame.line, "a block has no closing brace")
             self.statement()
         frame.scopes.pop()
 
     def statement(self) -> None:
-        """One statement. Raises OpFailed(EINVAL)."""
+        """Translate one statement. Raises OpFailed(EINVAL)."""
         frame = self._frame
         token = frame.tokens[frame.at] if frame.at < len(frame.tokens) else frame.take()
         frame.enter()
@@ -389,11 +389,11 @@ class Statements:
 
     def _declares(self, word: str) -> bool:
         if word == "typedef":
-            raise wrong(self._frame.line, "a typedef stands outside of functions")
+            raise wrong(self._frame.line, "write a typedef outside of functions")
         return word in _STORAGE or word in _WORDS or self.expressions.begins_type(word)
 
     def _scoped(self) -> None:
-        """A statement that a condition or a loop holds; its declarations end with it."""
+        """Translate the statement of a condition or loop in its own scope."""
         line = self._frame.line
         self._frame.scopes.append({})
         self.write(line, "{")
@@ -454,7 +454,7 @@ class Statements:
             self.write(line, f"{{ {self.leave}; }}")
             return
         if self.leave != "return":
-            raise wrong(line, "a kernel returns nothing")
+            raise wrong(line, "a kernel cannot return a value")
         self.write(line, f"return {self.expressions.number()};")
         frame.expect(";")
 
@@ -481,7 +481,7 @@ class Statements:
         frame.scopes.pop()
 
     def _for_begins(self) -> tuple[str, str]:
-        """What stands in the parentheses, and what has to stand before the loop."""
+        """The first part of the head, and declarations to write before the loop."""
         frame = self._frame
         if frame.skip(";"):
             return ";", ""

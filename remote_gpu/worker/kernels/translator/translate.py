@@ -1,8 +1,8 @@
-"""A kernel source written anew for compilers, with every access checked. Pure.
+"""The translation of a kernel source, with every memory access checked. Pure.
 
-Every name of the user gets a `_` behind it, so that none is a macro or a function of a compiler.
-A kernel takes more than the user wrote: where it reports a fault, a zero that the compiler does not
-know, and the bytes of each memory (`bounds.py` passes them).
+Every name of the user gets the suffix `_`, so that none is a macro or function of a compiler. A
+kernel has additional parameters, which `bounds.py` passes: memory for a report, a zero unknown to
+the compiler, and the size of each memory.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ from remote_gpu.worker.kernels.translator.statements import Statements
 from remote_gpu.worker.kernels.translator.types import SCALAR_BYTES, VOID, Scalar, Struct, Target
 from remote_gpu.worker.kernels.translator.values import FAULT_BITS
 
-#: What a kernel can be given that is not memory.
+#: Types of a kernel's arguments other than memory.
 KERNEL_SCALARS = frozenset({"int", "uint", "long", "ulong", "float", "double"})
 _END = "orchgpu_end(orchgpu_fault, orchgpu_bits);"
-#: A compiler for CPUs computes several work items at once when all of them write their report; two
-#: threads that write one place in the same nanosecond may then lose one of two reports. On a card
-#: only what has something to report writes.
+#: CPU compilers vectorise over work items only if all of them write the report; of two threads that
+#: write the same word at once one report may be lost. On a card only work items with faults write.
 _REPORT = """
 #if defined(ORCHGPU_CPU)
 #define orchgpu_end(fault, bits) (fault)[get_local_id(0)] |= (bits)
@@ -40,31 +39,31 @@ class Parameter:
     """One parameter of a kernel."""
 
     name: str
-    takes: str  #: "buffer", "shared", or the scalar that it is
-    bytes_min: int = 0  #: of a memory: one element, which a failed check may fall back on
+    takes: str  #: "buffer", "shared" or the name of a scalar
+    bytes_min: int = 0  #: of memory: one element, the target of failed accesses
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """One kernel."""
+    """The signature of one kernel."""
 
     name: str
     parameters: tuple[Parameter, ...]
     line: int
-    private_bytes: int  #: of one work item's variables, or more
+    private_bytes: int  #: at most, of one work item's variables
 
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """A source for compilers."""
+    """A translated source."""
 
     text: str
     kernels: dict[str, Signature]
-    lines: tuple[tuple[int, ...], ...]  #: of each bit of a report: the lines that it stands for
+    lines: tuple[tuple[int, ...], ...]  #: per bit of a report: its lines
 
 
 class Translator:
-    """Translates one source."""
+    """The translation of one source."""
 
     def __init__(self, tokens: Sequence[Token]) -> None:
         self._frame = Frame(tokens)
@@ -74,7 +73,7 @@ class Translator:
         self._kernels: dict[str, Signature] = {}
 
     def translate(self) -> Translation:
-        """Raises OpFailed(EINVAL) naming line and rule."""
+        """Translate all tokens. Raises OpFailed(EINVAL) naming line and rule."""
         frame = self._frame
         while frame.at < len(frame.tokens):
             self._outside()
@@ -85,7 +84,7 @@ class Translator:
         return Translation(text, self._kernels, tuple(map(tuple, lines)))
 
     def _outside(self) -> None:
-        """One thing that stands outside of functions."""
+        """Translate one declaration or definition outside of functions."""
         frame, write = self._frame, self._statements.write
         if frame.tokens[frame.at].sort is Sort.DIRECTIVE:
             self._statements.pragma(frame.take())
@@ -103,13 +102,16 @@ class Translator:
             if frame.skip(";"):
                 return
             if frame.text() == "*":
-                raise wrong(line, "neither a function nor the program gives or keeps pointers")
+                raise wrong(
+                    line,
+                    "functions cannot return pointers, and global variables cannot be pointers",
+                )
             name = self._own_name()
             if frame.text() == "(":
                 self._function(declared.kind, name, line)
             else:
                 if declared.space != "constant":
-                    message = f"{name!r} lies outside of a function: declare it __constant"
+                    message = f"{name!r} is outside of functions: declare it __constant"
                     raise wrong(line, message)
                 write(line, self._statements.variable(declared, name, outside=True))
 
@@ -138,7 +140,7 @@ class Translator:
                 return found
 
     def _parameter(self) -> tuple[str, Scalar | Struct | Target, bool]:
-        """Name, type, and whether its address space is written."""
+        """Name, type, and whether the address space is explicit."""
         frame, line = self._frame, self._frame.line
         declared = self._statements.specifiers()
         kind: Scalar | Struct | Target = declared.kind
@@ -164,7 +166,7 @@ class Translator:
         frame = self._frame
         taken = self._parameters()
         if frame.skip(";"):
-            return  # a declaration promises what has to be defined above its calls
+            return  # functions must be defined before their calls
         scope, texts = self._scope_of(taken, line)
         takes = ", ".join([*texts, _HIDDEN])
         function = Function(f"{name}_", tuple(kind for _, kind, _ in taken), gives)
@@ -180,7 +182,7 @@ class Translator:
         texts: list[str] = []
         for name, kind, _ in taken:
             if name in scope:
-                raise wrong(line, f"two parameters are called {name!r}")
+                raise wrong(line, f"two parameters have the name {name!r}")
             if isinstance(kind, Target):
                 scope[name] = PointerVariable(name, kind)
                 texts += [f"{kind.text}{name}__b", f"ulong {name}__n", f"ulong {name}__o"]
@@ -194,7 +196,7 @@ class Translator:
     ) -> None:
         frame = self._frame
         frame.private_bytes = sum(
-            24 if isinstance(one, PointerVariable) else 8 for one in scope.values()
+            24 if isinstance(parameter, PointerVariable) else 8 for parameter in scope.values()
         )
         frame.scopes.append(dict(scope))
         line = frame.line
@@ -224,7 +226,7 @@ class Translator:
             raise wrong(line, "a kernel is written as: __kernel void NAME(…) { … }")
         if name in self._kernels:
             raise wrong(line, f"kernel {name!r} is defined twice")
-        parameters = tuple(self._checked(name, *one, line) for one in taken)
+        parameters = tuple(self._checked(name, *parameter, line) for parameter in taken)
         scope, _ = self._scope_of(taken, line)
         texts, first = self._memories(taken)
         sized = [f"ulong {n}__s" for n, kind, _ in taken if isinstance(kind, Target)]
@@ -238,7 +240,7 @@ class Translator:
     def _memories(
         self, taken: Sequence[tuple[str, Scalar | Struct | Target, bool]]
     ) -> tuple[list[str], list[str]]:
-        """A kernel's parameters for compilers, and what its body begins with."""
+        """The translated parameters of a kernel, and the first declarations of its body."""
         texts: list[str] = []
         first = [
             "__private uint orchgpu_bits = 0;",

@@ -44,7 +44,7 @@ SCALAR_NAMES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A number; name "" for the result of arithmetic, whose type only the compiler knows."""
+    """The type of a number; name "" for the result of arithmetic, decided by the compiler."""
 
     name: str
 
@@ -63,27 +63,27 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True)
 class Struct:
-    """A structure or a union, equal only to itself."""
+    """A structure type, equal only to itself."""
 
-    text: str  #: its name for compilers, unique in a source
+    text: str  #: its translated name, unique in a source
     members: tuple[tuple[str, Type], ...]
 
     @property
     def size(self) -> int:
-        """As compilers lay it out; a packed one is not larger."""
+        """The size in the layout of compilers; a packed structure is not larger."""
         end = 0
-        for _, one in self.members:
-            end = _up(end, one.align) + one.size
+        for _, member in self.members:
+            end = _up(end, member.align) + member.size
         return _up(end, self.align)
 
     @property
     def align(self) -> int:
-        return max(one.align for _, one in self.members)
+        return max(member.align for _, member in self.members)
 
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """Elements side by side."""
+    """The type of an array."""
 
     element: Type
     length: int
@@ -94,7 +94,7 @@ class Array:
 
     @property
     def count(self) -> int:
-        """Of all elements of all its rows."""
+        """The number of all elements of all rows."""
         inner = self.element.count if isinstance(self.element, Array) else 1
         return self.length * inner
 
@@ -109,16 +109,16 @@ class Array:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a pointer points to."""
+    """The target type of a pointer."""
 
     space: str  #: global, local, constant or private
     element: Scalar | Struct
-    constant: bool = False  #: it is not written
+    constant: bool = False  #: read-only
     volatile: bool = False
 
     @property
     def text(self) -> str:
-        """The declaration of a pointer to it, without the name."""
+        """The declaration of a pointer to it, up to the name."""
         const = "const " if self.constant else ""
         return f"__{self.space} {const}{'volatile ' * self.volatile}{self.element.text} *"
 

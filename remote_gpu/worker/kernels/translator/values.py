@@ -1,9 +1,8 @@
-"""What an expression of a kernel is, and the text that a compiler gets for it. Pure.
+"""The values of expressions, and their translated texts. Pure.
 
-A pointer is three texts: where its memory begins, how many elements it has, and an offset in
-elements. No pointer to another place is ever made: an access is `base[offset]` after the offset was
-compared with the count, so arithmetic on pointers is arithmetic on numbers and cannot leave a
-memory.
+A pointer has three texts: the base of its memory, the count of elements, and an offset in elements.
+An access is `base[offset]` after a comparison of offset and count. Other pointers are not formed,
+so pointer arithmetic is arithmetic on numbers and stays inside the memory.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import TypeAlias
 from remote_gpu.worker.kernels.lexer.tokens import wrong
 from remote_gpu.worker.kernels.translator.types import NUMBER, Array, Scalar, Struct, Target
 
-#: Lines with checked accesses beyond this many share the last bit of a report.
+#: Bits of a report; further lines with checked accesses share the last one.
 FAULT_BITS = 32
 
 
@@ -24,17 +23,17 @@ class Plain:
 
     text: str
     type: Scalar | Struct = NUMBER
-    pure: bool = True  #: computing it twice, or not at all, makes no difference
-    stored: bool = False  #: it can be assigned, and its address taken
+    pure: bool = True  #: without side effects
+    stored: bool = False  #: an lvalue
     space: str = "private"
     constant: bool = False
     volatile: bool = False
-    below: int | None = None  #: it is proved to lie in 0…below - 1
+    below: int | None = None  #: proved to be in 0…below - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """One element of a memory, not checked yet."""
+    """One element of a memory, before its check."""
 
     base: str
     count: str
@@ -45,19 +44,19 @@ class Element:
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """A place in a memory."""
+    """A position in a memory."""
 
     base: str
     count: str
     offset: str
     target: Target
     pure: bool
-    name: str = ""  #: of the variable that it is
+    name: str = ""  #: of the pointer variable, if it is one
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """An array, or a part of one that is an array."""
+    """An array, or an array within one."""
 
     text: str
     type: Array
@@ -72,46 +71,47 @@ Value: TypeAlias = "Plain | Element | Pointer | Row"
 
 @dataclass
 class Checks:
-    """The accesses of one source that are checked when it runs."""
+    """The accesses of one source that are checked at run time."""
 
     lines: dict[int, int] = field(default_factory=dict)  #: line → bit of the report
     _targets: dict[str, int] = field(default_factory=dict)
     _used: dict[str, None] = field(default_factory=dict)
 
     def index(self, index: str, count: str, line: int) -> str:
-        """The index if it is below the count, else 0; reported."""
+        """The index if it is below the count; else 0, with a report."""
         return f"orchgpu_at({index}, {count}, {self._report(line)})"
 
-    def get(self, one: Element, line: int) -> str:
-        """What is read there; 0 outside."""
-        name = self._helper("get", one.target)
-        return f"{name}({one.base}, {one.count}, {one.index}, {self._report(line)})"
+    def get(self, element: Element, line: int) -> str:
+        """A read of the element; 0 outside."""
+        name = self._helper("get", element.target)
+        return f"{name}({element.base}, {element.count}, {element.index}, {self._report(line)})"
 
-    def set(self, one: Element, value: str, line: int) -> str:
-        """What is written there; nothing outside."""
-        name = self._helper("set", one.target)
-        return f"{name}({one.base}, {one.count}, {one.index}, {value}, {self._report(line)})"
+    def set(self, element: Element, value: str, line: int) -> str:
+        """A write of the element; none outside."""
+        name = self._helper("set", element.target)
+        place = f"{element.base}, {element.count}, {element.index}"
+        return f"{name}({place}, {value}, {self._report(line)})"
 
-    def place(self, one: Element, line: int) -> str:
-        """The element itself; the first one outside."""
-        return f"{one.base}[{self.index(one.index, one.count, line)}]"
+    def place(self, element: Element, line: int) -> str:
+        """The element as an lvalue; the first one outside."""
+        return f"{element.base}[{self.index(element.index, element.count, line)}]"
 
     def helpers(self) -> str:
-        """The functions that were used, on one line."""
+        """The helper functions in use, on one line."""
         return " ".join((_AT, *self._used))
 
     def _report(self, line: int) -> str:
         bit = self.lines.setdefault(line, min(len(self.lines), FAULT_BITS - 1))
         return f"orchgpu_bad, {1 << bit:#x}u"
 
-    def _helper(self, act: str, target: Target) -> str:
+    def _helper(self, action: str, target: Target) -> str:
         number = self._targets.setdefault(target.text, len(self._targets))
-        name = f"orchgpu_{act}_{number}"
+        name = f"orchgpu_{action}_{number}"
         kind = target.element.text
         takes = f"{target.text}b, ulong n, ulong i"
         report = "__private uint *bad, uint bit"
         mark = "*bad |= i < n ? 0u : bit;"
-        if act == "get":
+        if action == "get":
             head = f"{kind} {name}({takes}, {report})"
             body = f"{mark} return i < n ? b[i] : ({kind})0;"
         else:
@@ -142,7 +142,7 @@ def read(value: Value, checks: Checks, line: int) -> Plain:
 
 
 def stored(value: Value, checks: Checks, line: int) -> Plain:
-    """The value as something that can be assigned. Raises OpFailed(EINVAL)."""
+    """The value as an lvalue. Raises OpFailed(EINVAL)."""
     if isinstance(value, Element):
         target = value.target
         text = checks.place(value, line)
@@ -156,7 +156,7 @@ def stored(value: Value, checks: Checks, line: int) -> Plain:
             volatile=target.volatile,
         )
     if not isinstance(value, Plain) or not value.stored:
-        raise wrong(line, "this cannot be assigned, and it has no address")
+        raise wrong(line, "this is not an lvalue: it cannot be assigned and has no address")
     return value
 
 
@@ -174,13 +174,15 @@ def pointer(value: Value, line: int) -> Pointer:
 
 
 def length_of(row: Row) -> str:
-    """For a compiler that must not conclude from it that a check is needless: a conclusion may rest
-    on arithmetic that never overflows, as C allows it, and a kernel's does what it wants."""
+    """The length of an array, opaque to the compiler.
+
+    Knowing it, a compiler could drop a check by C's rule that signed arithmetic does not overflow.
+    """
     return f"({row.type.length}ul + orchgpu_zero)"
 
 
 def at(value: Value, index: Plain, checks: Checks, line: int) -> Value:
-    """`value[index]`. Raises OpFailed(EINVAL) for what has no elements."""
+    """`value[index]`. Raises OpFailed(EINVAL) for a value without elements."""
     pure = index.pure and not isinstance(value, Plain) and value.pure
     if isinstance(value, Row):
         return _at_row(value, index, pure, checks, line)
@@ -213,15 +215,15 @@ def _at_row(row: Row, index: Plain, pure: bool, checks: Checks, line: int) -> Va
 
 
 def member(value: Value, name: str, checks: Checks, line: int) -> Value:
-    """`value.name`. Raises OpFailed(EINVAL) for what is no structure with that member."""
+    """`value.name`. Raises OpFailed(EINVAL) for a value without that member."""
     whole = read(value, checks, line)
     found = dict(whole.type.members).get(name) if isinstance(whole.type, Struct) else None
     if found is None:
-        raise wrong(line, f"there is no member {name!r} in this")
+        raise wrong(line, f"this has no member {name!r}")
     text = f"{whole.text}.{name}_"
     if isinstance(found, Array):
         if not whole.stored:
-            raise wrong(line, "an array in a result: keep the result in a variable first")
+            raise wrong(line, "an array in a result: assign the result to a variable first")
         return Row(text, found, whole.space, whole.constant, whole.volatile, whole.pure)
     return Plain(
         text,

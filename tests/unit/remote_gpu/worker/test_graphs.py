@@ -1,4 +1,4 @@
-"""Graphs: what is refused before a device is asked; operations and contents. Kernels: contract."""
+"""Graphs: checks without a device, operations and contents. Kernels: tests/contract."""
 
 from __future__ import annotations
 
@@ -74,12 +74,12 @@ def test_results_must_fit_their_buffers(local) -> None:
     graph = Graph()
     a = graph.input("a", 16)
     graph.op("sgemm", a, a, out=[graph.output("c", 12)], m=2, n=2, k=2)
-    with pytest.raises(OpFailed, match="step 1: sgemm gave results"):
+    with pytest.raises(OpFailed, match="step 1: sgemm returned results"):
         local.run(graph, a=bytes(16))
 
 
 @pytest.mark.parametrize("inputs", [{}, {"a": b"x" * 15}, {"b": b"x" * 16}, {"a": b"", "b": b""}])
-def test_inputs_by_name_and_size(local, inputs) -> None:
+def test_inputs_are_checked_by_name_and_size(local, inputs) -> None:
     graph = Graph()
     graph.op("noop", graph.input("a", 16))
     with pytest.raises(OpFailed, match="EINVAL"):
@@ -97,7 +97,7 @@ def test_inputs_by_name_and_size(local, inputs) -> None:
         lambda g: (g.input("", 4), g.op("noop")),
     ],
 )
-def test_graphs_that_no_device_could_run(build) -> None:
+def test_invalid_graphs_are_refused(build) -> None:
     graph = Graph()
     build(graph)
     with pytest.raises(OpFailed, match="EINVAL"):
@@ -108,7 +108,7 @@ def test_graphs_that_no_device_could_run(build) -> None:
     ("sizes", "groups"),
     [((10,), (3,)), ((), ()), ((4, 4), (4,)), ((1,) * 4, (1,) * 4), ((0,), (1,))],
 )
-def test_grids_that_do_not_divide(sizes, groups) -> None:
+def test_groups_must_divide_the_grid(sizes, groups) -> None:
     graph = Graph(KERNELS)
     graph.launch("scale", sizes, groups)
     with pytest.raises(OpFailed, match="EINVAL"):
@@ -128,7 +128,7 @@ def test_grids_that_do_not_divide(sizes, groups) -> None:
         ("double", 10**400),
     ],
 )
-def test_scalars_out_of_range(kind, value) -> None:
+def test_scalars_out_of_range_are_refused(kind, value) -> None:
     graph = Graph(KERNELS)
     graph.launch("scale", (1,), (1,), Graph.scalar(kind, value))
     with pytest.raises(OpFailed, match="EINVAL"):
@@ -149,14 +149,14 @@ JSON = st.recursive(
 
 @given(JSON)
 @settings(max_examples=200)
-def test_any_meta_is_a_graph_or_refused(meta) -> None:
+def test_any_meta_is_a_graph_or_is_refused(meta) -> None:
     specs: list[Spec] = []
     refused = refusal_of(lambda: specs.append(Spec.from_meta(meta)))
     assert refused is None or refused.code == "EINVAL"
     assert all(Spec.from_meta(spec.to_meta()) == spec for spec in specs)
 
 
-def test_what_is_sent_is_what_was_built() -> None:
+def test_a_graph_round_trips() -> None:
     spec = scaled_and_added().spec
     assert Spec.from_meta(spec.to_meta()) == spec
     assert spec.id == scaled_and_added().spec.id
@@ -201,7 +201,7 @@ def echo_graph(size: int) -> Graph:
     return graph
 
 
-def test_the_graph_that_ran_longest_ago_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_least_recently_used_graph_is_evicted(monkeypatch: pytest.MonkeyPatch) -> None:
     """To others, and to their memory; who runs it again does not notice."""
     with Local() as device:
         quota = device._runner._context.quota
@@ -225,7 +225,7 @@ def test_the_graph_that_ran_longest_ago_gives_way(monkeypatch: pytest.MonkeyPatc
         quota.limit_bytes = None
         assert run(third, 302) == 1
         assert [run(first, 300), run(second, 301)] == [0, 1]
-        with pytest.raises(OpFailed, match="this graph takes inputs of bytes"):
+        with pytest.raises(OpFailed, match="this graph takes inputs of these bytes"):
             device.op("graph.run", b"x", graph=first.spec.id)
 
 
@@ -253,7 +253,7 @@ def _put(runner: Runner, graph: Graph) -> None:
         runner.run("graph.put", {"graph": graph.spec.to_meta()}, [])
 
 
-def test_contents_are_asked_for_once_per_tenant(tmp_path) -> None:
+def test_contents_are_requested_once_per_tenant(tmp_path) -> None:
     graph = noop_graph(4, b"weights")
     meta = graph.spec.to_meta()
     missing = [content_id(b"weights")]
@@ -266,7 +266,7 @@ def test_contents_are_asked_for_once_per_tenant(tmp_path) -> None:
         runner.close()
 
 
-def test_contents_are_what_their_name_says(tmp_path) -> None:
+def test_contents_match_their_hash(tmp_path) -> None:
     contents = Contents.of_tenant(tmp_path, "one")
     name = content_id(b"right")
     with pytest.raises(OpFailed, match="EINVAL"):
@@ -282,7 +282,7 @@ def test_contents_are_what_their_name_says(tmp_path) -> None:
             runner.run("content.put", {"content": bad}, [memoryview(b"right")])
 
 
-def test_the_oldest_contents_make_room(tmp_path) -> None:
+def test_the_oldest_contents_are_evicted(tmp_path) -> None:
     contents = Contents(tmp_path / "one", bytes_max=250)
     names = []
     for number in range(4):
@@ -295,7 +295,7 @@ def test_the_oldest_contents_make_room(tmp_path) -> None:
         contents.put(content_id(bytes(251)), memoryview(bytes(251)))
 
 
-def test_compiled_kernels_have_a_limit(tmp_path) -> None:
+def test_the_cache_of_compiled_kernels_is_limited(tmp_path) -> None:
     folder = tmp_path / "compiled"
     trim(folder)
     (folder / "ab" / "cd").mkdir(parents=True)

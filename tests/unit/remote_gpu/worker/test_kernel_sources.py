@@ -1,4 +1,4 @@
-"""The OpenCL C subset of graphs: what is refused, and what the translation to CUDA makes of it."""
+"""The OpenCL C subset of graphs: refused sources, and the conversion to CUDA."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from remote_gpu.worker.kernels.lexer.tokens import SOURCE_CHARS_MAX
 from remote_gpu.worker.kernels.lexer.words import BUILTINS
 from remote_gpu.worker.kernels.source import read_source
 
-FOLDER = Path(__file__).parents[2] / "contract"
+FOLDER = Path(__file__).parents[3] / "contract"
 ALL = "".join(
     (FOLDER / name).read_text(encoding="utf-8") for name in ("kernels.cl", "functions.cl")
 )
@@ -59,7 +59,7 @@ def kernel(body: str, parameters: str = "__global float *x") -> str:
         (kernel("") + kernel(""), "line 4: kernel 'f' is defined twice"),
         ("float min(float a) { return a; }\n" + kernel(""), "'min' is a function of OpenCL C"),
         (kernel("x[0] = (1;"), "line 2: expected ')'"),
-        (kernel("/* never"), "line 2: a comment has no end"),
+        (kernel("/* never"), "line 2: a comment is not closed"),
         (kernel("x[0] = 1 @ 2;"), "line 2: unexpected '@'"),
         (kernel("x[0] = π;"), "line 2: unexpected 'π'"),
     ],
@@ -111,12 +111,12 @@ INCLUDE = '#include "/etc/passwd"\n'
         "#define P (0)\n#define S(f) f P\nint g(void) { return S(system); }\n",
     ],
 )
-def test_nothing_is_hidden_from_the_check(source: str) -> None:
+def test_text_that_compilers_may_read_differently_is_refused(source: str) -> None:
     with pytest.raises(OpFailed, match="EINVAL"):
         read_source(source + kernel("x[0] = 1;"))
 
 
-def test_what_looks_alike_is_in_the_subset() -> None:
+def test_similar_text_in_the_subset_is_accepted() -> None:
     source = (
         "// don't: what? a \\ b\r\n/* a * b \\\n / */\n"
         "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\r\n"
@@ -129,17 +129,17 @@ def test_what_looks_alike_is_in_the_subset() -> None:
     assert "\r" not in read.text
 
 
-def test_words_in_comments_and_texts_are_free() -> None:
+def test_comments_and_strings_are_not_checked() -> None:
     source = "// float4 printf\n/* system(0)\n @ */" + kernel("x[0] = 1; // image2d_t")
     assert list(read_source(source).kernels) == ["f"]
 
 
-def test_a_source_has_a_length() -> None:
+def test_the_length_of_a_source_is_limited() -> None:
     with pytest.raises(OpFailed, match="E2BIG"):
         read_source(" " * (SOURCE_CHARS_MAX + 1))
 
 
-def test_kernels_are_read_with_what_they_take() -> None:
+def test_kernels_are_read_with_their_parameters() -> None:
     kernels = read_source(ALL).kernels
     assert [p.takes for p in kernels["spaces"].parameters] == [
         "buffer",
@@ -170,15 +170,15 @@ def test_kernels_are_read_with_what_they_take() -> None:
         (("x", Shared(4), Scalar("float", 1.0)), "argument 1 of kernel 'f' is shared"),
     ],
 )
-def test_arguments_that_do_not_fit(arguments, words) -> None:
+def test_wrong_arguments_are_refused(arguments, words) -> None:
     source = read_source(kernel("", "__global float *y, __global const float *x, float k"))
     with pytest.raises(OpFailed, match=words):
         source.check_call("f", arguments)
-    with pytest.raises(OpFailed, match="no kernel 'g' in the source; it has f"):
+    with pytest.raises(OpFailed, match="the source has no kernel 'g'; it has f"):
         source.check_call("g", arguments)
 
 
-def test_the_translation_keeps_lines_and_finds_memory() -> None:
+def test_the_conversion_to_cuda_keeps_lines_and_places_shared_memory() -> None:
     cuda = to_cuda(read_source(ALL).text)
     assert cuda.startswith(prelude())
     body = cuda.split("#line 1\n")[1]
@@ -189,7 +189,7 @@ def test_the_translation_keeps_lines_and_finds_memory() -> None:
     assert not re.search(r"__(kernel|global|local|constant)\b", body.replace("__global__", ""))
 
 
-def test_memories_of_a_group_do_not_touch() -> None:
+def test_memories_of_a_group_do_not_overlap() -> None:
     assert shared_offsets([4, 16, 17]) == ([0, 16, 32], 64)
     assert shared_offsets([]) == ([], 0)
 
@@ -200,7 +200,7 @@ def test_every_function_of_the_subset_is_in_the_contract_source() -> None:
 
 @given(st.text(alphabet='(){};,*# \n/"_abf0.\\', max_size=60) | st.text(max_size=30))
 @settings(max_examples=150)
-def test_any_text_is_a_source_or_refused(text: str) -> None:
+def test_any_text_is_a_source_or_is_refused(text: str) -> None:
     for source in (text, kernel(text), kernel("", text)):
         try:
             read = read_source(source)
@@ -210,7 +210,7 @@ def test_any_text_is_a_source_or_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("piece", ["f(", "/*", "__local ", "#define a a\n", '"', "__kernel "])
-def test_long_nonsense_costs_no_more_than_its_length(piece: str) -> None:
+def test_reading_a_source_is_linear_in_its_length(piece: str) -> None:
     with contextlib.suppress(OpFailed):  # quadratic work would run into the test's time limit
         to_cuda(read_source(kernel(piece * 10_000)).text)
 
@@ -239,17 +239,17 @@ POINTERS = "__global float *x, __global int *y, ulong n"
         ("__global double *p = (__global double *)x;", "cannot be cast to one to double"),
         ("__global ulong *p = x;", "declare both alike"),
         ("__local float *p = x;", "declare both alike"),
-        ("__local float *p = (__local float *)x;", "a pointer to __global stays one"),
-        ("float *p = (float *)x;", "a pointer to __global stays one"),
+        ("__local float *p = (__local float *)x;", "cannot change the address space"),
+        ("float *p = (float *)x;", "cannot change the address space"),
         ("__global void *p = x;", "a pointer to void is not in the subset"),
         ("__global bool *p = (__global bool *)x;", "a pointer to bool"),
-        ("__global float *p;", "the pointer 'p' must begin with a value"),
+        ("__global float *p;", "the pointer 'p' must be initialised"),
         ("__global float *p = 0;", "a number is not a pointer"),
         ("__global float *p = n;", "a number is not a pointer"),
         ("__global float **p = &x;", "a pointer to pointers is not in the subset"),
         ("__global float *p[2];", "an array of pointers is not in the subset"),
-        ("n = (ulong)(&x);", "this cannot be assigned, and it has no address"),
-        ("__global float *p = n ? x : x + 1;", "cannot be chosen by \\?:"),
+        ("n = (ulong)(&x);", "this is not an lvalue"),
+        ("__global float *p = n ? x : x + 1;", "cannot select pointers"),
         ("__global float *p = x; n = (p = x) == x;", "in a statement of its own"),
         ("union { ulong a; } u;", "a union is not in the subset"),
         ("struct { __global float *p; } s;", "outside of functions|no pointers"),
@@ -287,7 +287,7 @@ POINTERS = "__global float *x, __global int *y, ulong n"
         ("int a[-1];", "an array has 1"),
         ("int a[1 << 23];", "at most 65536 bytes of variables"),
         ("int a[20000];", "at most 65536 bytes of variables"),
-        ("float a[2] = x;", "the values of an array stand in braces"),
+        ("float a[2] = x;", "initialise an array with values in braces"),
         ("__private float *p = (float[]){1};", "pointers to functions and arrays"),
         ("auto p = x;", "'auto' is not declared|not a type"),
         ("__auto_type p = x;", "'__auto_type'"),
@@ -299,7 +299,7 @@ POINTERS = "__global float *x, __global int *y, ulong n"
         ("for (int i = 0; i < 4; i++) { put(&(i)); }", "cannot be assigned"),
     ],
 )
-def test_no_pointer_is_made_or_taken_apart(body: str, words: str) -> None:
+def test_pointers_cannot_be_converted(body: str, words: str) -> None:
     before = (
         "static int g(__global int *p) { return p[0]; }\nstatic void put(int *p) { p[0] = 9; }\n"
     )
@@ -346,19 +346,19 @@ def test_no_pointer_is_made_or_taken_apart(body: str, words: str) -> None:
         "#define A(x) x\n__constant int a = " + "A(" * 100 + "1" + ")" * 100 + ";\n",
     ],
 )
-def test_what_a_parser_could_stumble_over_is_refused(source: str) -> None:
+def test_deep_and_recursive_sources_are_refused(source: str) -> None:
     with pytest.raises(OpFailed, match=r"(EINVAL|E2BIG): the source does not build: line \d+: "):
         read_source(source + kernel("x[0] = 1;"))
 
 
-def test_a_group_has_no_more_variables_than_a_stack() -> None:
+def test_the_variables_of_a_group_are_limited() -> None:
     source = read_source(kernel("float mine[1024]; mine[0] = x[0];"))
     source.check_call("f", ["x"], (8, 8))
     with pytest.raises(OpFailed, match="1024 work items of a group with 4120 bytes of variables"):
         source.check_call("f", ["x"], (1024,))
 
 
-def test_loops_that_stay_inside_are_not_checked() -> None:
+def test_a_proved_loop_counter_has_no_check() -> None:
     """A loop that C counts for us is proved; what could leave it is not."""
     inside = "float a[4]; for (int i = 0; i < 4; i++) { a[i] = x[0]; }"
     assert "a_[i_]" in read_source(kernel(inside)).text
@@ -453,7 +453,7 @@ WORDS = st.sampled_from(
 
 @given(st.lists(WORDS, max_size=25))
 @settings(max_examples=500, deadline=None)
-def test_no_text_makes_a_pointer_of_a_number(words: list[str]) -> None:
+def test_no_text_gives_an_unchecked_access(words: list[str]) -> None:
     """Whatever is accepted accesses memory through checks alone."""
     try:
         text = read_source(kernel(" ".join(words) + ";", POINTERS)).text

@@ -1,4 +1,4 @@
-"""A gate between lanes, which are threads, and a gpud that gives and asks back as it likes."""
+"""The gate between lanes in threads and a gpud that grants and revokes tokens at random."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_every_call_of_every_lane_gets_its_turn(width) -> None:
     assert gpud.most <= width
 
 
-def test_an_error_inside_gives_the_token_back() -> None:
+def test_an_error_inside_returns_the_token() -> None:
     gpud = Gpud(1)
     host = threading.Thread(target=gpud.serve, daemon=True)
     host.start()
@@ -87,7 +87,7 @@ def sent(calls: list[Any]) -> tuple[Tokens, list[tuple[str, int]]]:
     return tokens, messages
 
 
-def test_lanes_of_a_lease_pass_a_token_on_among_themselves() -> None:
+def test_lanes_of_a_lease_share_a_token() -> None:
     first, second = Waiter(), Waiter()
     tokens, messages = sent(
         [("take", 0.0), ("wait", first), ("wait", second), ("granted", 1, math.inf, 1, 0.0)]
@@ -113,7 +113,7 @@ def test_lanes_of_a_lease_pass_a_token_on_among_themselves() -> None:
         (LINGER_S / 4, LINGER_S / 2, False),
     ],
 )
-def test_an_idle_token_is_given_back_in_time(until_s, look_s, kept) -> None:
+def test_an_idle_token_is_returned_in_time(until_s, look_s, kept) -> None:
     tokens, messages = sent(
         [
             ("take", 0.0),
@@ -128,7 +128,7 @@ def test_an_idle_token_is_given_back_in_time(until_s, look_s, kept) -> None:
     assert bool(tokens.take(look_s)) == kept
 
 
-def test_a_slow_caller_is_trusted_again_once_it_is_quick() -> None:
+def test_a_caller_that_becomes_quick_keeps_its_token_again() -> None:
     tokens, messages = sent([("take", 0.0), ("wait", Waiter()), ("granted", 1, 1e9, 1, 0.0)])
     now_s, ticket, kept = 0.0, 1, list[bool]()
     for call in range(100):

@@ -1,4 +1,4 @@
-"""What a machine's drivers answer decides what is offered; each test runs with all hidden, too."""
+"""Offered operations depend on working drivers; each test also runs with all drivers hidden."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ DOUBLE = "__kernel void twice(__global int *x) { x[get_global_id(0)] *= 2; }"
 
 
 @pytest.mark.skipif(not BROUGHT, reason="no wheel brings an OpenCL driver for this platform")
-def test_the_projects_own_driver_answers_unless_it_is_hidden() -> None:
+def test_the_packaged_driver_works_unless_hidden() -> None:
     assert ({"cpu", "opencl"} <= drivers.answering()) == (not HIDDEN)
     assert ("cpu" not in drivers.answering()) == HIDDEN
 
 
-def test_implementations_by_kernels_are_offered_only_where_a_driver_answers() -> None:
+def test_implementations_by_kernels_need_a_working_driver() -> None:
     with Local() as device:
         offered = {
             one["implementation"].split()[0]
@@ -33,7 +33,7 @@ def test_implementations_by_kernels_are_offered_only_where_a_driver_answers() ->
     assert offered == {"numpy"} | (kernels if "cpu" in drivers.answering() else set())
 
 
-def test_kernels_run_or_the_answer_says_what_is_missing() -> None:
+def test_kernels_run_or_the_error_names_what_is_missing() -> None:
     graph = Graph(DOUBLE)
     graph.launch("twice", (2,), (1,), graph.inout("x", 8))
     numbers = (3).to_bytes(4, "little") + (4).to_bytes(4, "little")
@@ -47,13 +47,13 @@ def test_kernels_run_or_the_answer_says_what_is_missing() -> None:
     assert open_backend("cpu").implementation == "host"
 
 
-def test_what_answered_before_a_driver_ended_the_child_counts() -> None:
+def test_kinds_printed_before_a_crash_of_the_child_count() -> None:
     program = f"import os; print({drivers._PRINTED + 'cpu'!r}, flush=True); os.abort()"
     output = drivers._output_of([sys.executable, "-c", program], {})
     assert output == f"{drivers._PRINTED}cpu\n"
 
 
-def test_a_driver_that_hangs_is_not_waited_for_longer_than_its_limit() -> None:
+def test_a_hanging_driver_is_abandoned_at_the_time_limit() -> None:
     program = f"import signal; print({drivers._PRINTED + 'cpu'!r}, flush=True); signal.pause()"
     output = drivers._output_of([sys.executable, "-c", program], {}, limit_s=1.0)
     assert output in {f"{drivers._PRINTED}cpu\n", ""}  # "": it had not even started

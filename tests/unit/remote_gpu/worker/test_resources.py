@@ -1,4 +1,4 @@
-"""Sessions of operations: what is registered is loaded once, counted, and freed with the last."""
+"""Sessions of operations: resources are loaded once, counted, and freed with the last reference."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def device():
         yield local
 
 
-def test_what_two_sessions_registered_is_freed_with_the_second(device) -> None:
+def test_a_resource_is_freed_with_its_last_session(device) -> None:
     one, other = Operations(device), Operations(device)
     first, second = one.resource("data", DATA), other.resource("data", DATA)
     assert first == second
@@ -37,7 +37,7 @@ def test_what_two_sessions_registered_is_freed_with_the_second(device) -> None:
     assert (gone.value.code, gone.value.errno) == ("ENOENT", errno.ENOENT)
 
 
-def test_a_closed_session_runs_nothing(device) -> None:
+def test_a_closed_session_refuses_calls(device) -> None:
     operations = Operations(device)
     number = operations.id
     operations.close()
@@ -99,7 +99,7 @@ def test_loading_is_done_once_and_counted_until_the_last_reference() -> None:
         resources.loaded(name, quota, load)
 
 
-def test_what_does_not_load_holds_no_memory() -> None:
+def test_a_failed_load_frees_its_memory() -> None:
     resources, quota = Resources(), Quota(100)
     name, session = content_id(memoryview(DATA)), resources.new_session()
     resources.register(session, "model", name, memoryview(DATA))
@@ -115,7 +115,7 @@ def test_what_does_not_load_holds_no_memory() -> None:
         resources.loaded(name, Quota(1), bytes)
 
 
-def test_where_a_resource_comes_from(tmp_path) -> None:
+def test_sources_of_resources(tmp_path) -> None:
     path = tmp_path / "data"
     path.write_bytes(DATA)
 
@@ -138,7 +138,7 @@ def test_where_a_resource_comes_from(tmp_path) -> None:
             read_source(source)
 
 
-def test_a_device_describes_what_it_can_do(device) -> None:
+def test_a_device_describes_its_operations(device) -> None:
     with Operations(device) as operations:
         found = operations.describe()
         assert {info.name for info in found} == set(device.operations())
@@ -169,7 +169,7 @@ def test_a_generic_call_is_a_list(device) -> None:
             operations.generic(["noop", b"x"], results=2)
 
 
-def test_an_implementation_can_be_demanded(device) -> None:
+def test_an_implementation_can_be_selected(device) -> None:
     assert device.op("burn", ms=0, implementation="python").implementation == "python"
     for wanted in ("fortran", 5, ""):
         with pytest.raises(OpFailed) as failed:

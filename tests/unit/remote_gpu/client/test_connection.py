@@ -1,4 +1,4 @@
-"""The connection of an envelope: decoded strictly, or refused with what is wrong."""
+"""The connection of an envelope: strict decoding, with the fault in the error."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from corekit.budget import Budget
 from remote_gpu.client import Lane, Refusal, Refused, Session, connect
+from remote_gpu.client.reply import connection_of
 from remote_gpu.client.transport import timing
 from remote_gpu.wire.connection import CONNECTION_VARIABLE, SESSION_VARIABLE, parse_access
 from remote_gpu.wire.errors import WireError
@@ -44,7 +45,7 @@ def changed(path, value):
     return copied
 
 
-def test_a_good_one() -> None:
+def test_a_valid_one_is_read() -> None:
     access = parse_access(GOOD)
     assert access.hosts[0].address == ("127.0.0.1", 4711)
     assert access.devices[0][1].memory_mib == 2048
@@ -75,7 +76,7 @@ def test_a_good_one() -> None:
         changed(["hosts", 0, "devices", 0, "index"], "0"),
     ],
 )
-def test_bad_ones_are_refused_before_anything_is_dialled(bad) -> None:
+def test_an_invalid_connection_is_refused_before_dialling(bad) -> None:
     with pytest.raises(WireError):
         parse_access(bad)
     with pytest.raises(Refused) as refused:
@@ -114,7 +115,7 @@ def test_any_token_is_a_connection_or_a_wire_error(path, value, text) -> None:
             assert parse_access(access.to_json()) == access
 
 
-def test_an_environment_without_a_lease_says_so() -> None:
+def test_an_environment_without_a_lease_is_refused() -> None:
     with pytest.raises(Refused, match="Local") as refused:
         connect({})
     assert refused.value.code == Refusal.NOT_INSTALLED
@@ -127,8 +128,8 @@ def test_a_broken_environment_names_its_variable() -> None:
         connect({CONNECTION_VARIABLE: json.dumps({"lease": 1})})
 
 
-def test_a_device_the_lease_does_not_have() -> None:
-    with pytest.raises(Refused, match="no number 3"):
+def test_a_device_outside_of_the_lease_is_refused() -> None:
+    with pytest.raises(Refused, match="no device 3"):
         Lane.open(parse_access(GOOD), 3)
 
 
@@ -154,7 +155,7 @@ def test_a_variable_that_is_not_on_the_list_is_refused(middleware, variables) ->
         allowed_variables(middleware, variables)
 
 
-def test_what_is_on_the_list_passes() -> None:
+def test_allowed_variables_pass() -> None:
     variables = {
         "RCUDA_DEVICE_COUNT": "2",
         "RCUDA_DEVICE_0": "127.0.0.1@{0}:0",
@@ -174,7 +175,7 @@ def test_the_client_loads_the_standard_library_only_and_little_of_it() -> None:
         "import sys; before = set(sys.modules); import remote_gpu.client;"
         "print(*set(sys.modules) - before)"
     )
-    root = Path(__file__).resolve().parents[3]
+    root = Path(__file__).resolve().parents[4]
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True
     )
@@ -221,12 +222,36 @@ def test_the_client_loads_the_standard_library_only_and_little_of_it() -> None:
     }
 
 
-def test_a_clients_patience_is_the_budgets() -> None:
+def test_the_clients_timeouts_are_those_of_the_budget() -> None:
     budget = Budget()
     assert (
         budget.gateway_dial_s,
         budget.gateway_answer_s,
         budget.gateway_door_s,
-    ) == (timing.DIAL_S, timing.ANSWER_S, timing.DOOR_S)
+    ) == (timing.DIAL_S, timing.ANSWER_S, timing.RELAY_S)
     host_s = budget.install_wait_s + budget.worker_cut_s + budget.handshake_s
     assert host_s <= timing.ANSWER_S < budget.session_silence_s
+
+
+GRANTED = "SSGM_ERROR=0;JOB=lease-1;RCUDA_DEVICE_COUNT=1;RCUDA_DEVICE_0=127.0.0.1@4711:0"
+
+
+def test_a_classic_reply_becomes_a_connection() -> None:
+    access = parse_access(connection_of(GRANTED))
+    assert (access.lease, access.hosts[0].gateway) == ("lease-1", "127.0.0.1:4711")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "code"),
+    [
+        ("COUNT=1", "COUNT=two", "PROTOCOL"),
+        ("COUNT=1", "COUNT=-1", "PROTOCOL"),
+        ("COUNT=1", "COUNT=2", "PROTOCOL"),
+        ("@4711:0", "", "PROTOCOL"),
+        ("ERROR=0", "ERROR=1", "NOT_INSTALLED"),
+        ("COUNT=1", "COUNT=0", "NOT_INSTALLED"),
+    ],
+)
+def test_a_malformed_classic_reply_is_refused(old: str, new: str, code: str) -> None:
+    with pytest.raises(Refused, match=code):
+        connection_of(GRANTED.replace(old, new))

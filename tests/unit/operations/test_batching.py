@@ -1,4 +1,4 @@
-"""Calls of one model joined into one run: the same results, and nobody pays for another's fault."""
+"""Batched calls of one model: equal results, and separate errors."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Callers:
             thread.join()
 
 
-def test_those_who_come_while_one_runs_share_the_next_run() -> None:
+def test_calls_during_a_run_share_the_next_one() -> None:
     callers = Callers()
     callers.hold_first(items(1))
     callers.gather(items(2), items(3, 4), items(5))
@@ -94,7 +94,7 @@ def test_those_who_come_while_one_runs_share_the_next_run() -> None:
         assert joined == (1 if number == 0 else 3)
 
 
-def test_who_fails_fails_alone() -> None:
+def test_a_failing_call_fails_alone() -> None:
     callers = Callers()
     callers.hold_first(items(1))
     callers.gather(items(2), items(-1), items(3))
@@ -104,7 +104,7 @@ def test_who_fails_fails_alone() -> None:
     assert callers.answers[3][0][0].tolist() == [[6]]
 
 
-def test_a_run_has_a_limit_and_the_rest_the_next_one() -> None:
+def test_calls_over_the_limit_of_a_run_form_the_next_one() -> None:
     callers = Callers(items_max=2)
     callers.hold_first(items(1))
     callers.gather(items(2), items(3), items(4, 5, 6), items(7))
@@ -112,7 +112,7 @@ def test_a_run_has_a_limit_and_the_rest_the_next_one() -> None:
     assert [callers.answers[n][0][0].sum() for n in range(5)] == [2, 4, 6, 30, 14]
 
 
-def test_without_memory_for_a_joint_run_each_runs_alone() -> None:
+def test_without_memory_for_a_joint_run_calls_run_alone() -> None:
     callers = Callers()
     callers.hold_first(items(1))
     callers.gather(items(2), items(3), quota=Quota(7))
@@ -120,7 +120,7 @@ def test_without_memory_for_a_joint_run_each_runs_alone() -> None:
     assert [callers.answers[n][1] for n in range(3)] == [1, 1, 1]
 
 
-def test_other_shapes_are_other_batches() -> None:
+def test_different_shapes_are_different_batches() -> None:
     callers = Callers()
     callers.hold_first(items(1))
     callers.start(np.ones((1, 2), np.float32))
@@ -130,7 +130,7 @@ def test_other_shapes_are_other_batches() -> None:
     callers.threads[0].join()
 
 
-def test_one_alone_waits_for_nobody() -> None:
+def test_a_single_caller_does_not_wait() -> None:
     callers = Callers()
     callers.model.go.set()
     for number in range(3):
@@ -140,7 +140,7 @@ def test_one_alone_waits_for_nobody() -> None:
         assert (result[0].tolist(), joined) == ([[2 * number]], 1)
 
 
-def test_a_turn_that_is_refused_is_everybodys_answer() -> None:
+def test_a_refused_turn_fails_all_calls_of_a_batch() -> None:
     def refused():
         raise OSError("gone")
 
@@ -173,7 +173,7 @@ class TakesTurns(CpuOperation):
             return {}, [b"done"]
 
 
-def test_a_step_of_a_graph_has_the_turn_of_its_run() -> None:
+def test_a_step_of_a_graph_uses_the_turn_of_its_run() -> None:
     registry, gate = Registry(), OneTurn()
     registry.add(TakesTurns())
     runner = Runner(registry, Context(gate=gate))

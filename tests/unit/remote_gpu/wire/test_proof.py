@@ -1,4 +1,4 @@
-"""The proof: good for one key, lease, fence, host, session and pair of nonces, and nothing else."""
+"""The proof: valid for one key, lease, fence, host, session and pair of nonces only."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ HELLO = Hello(
 )
 
 
-def test_a_hello_survives_the_wire() -> None:
+def test_a_hello_round_trips() -> None:
     assert Hello.from_meta(HELLO.to_meta()) == HELLO
 
 

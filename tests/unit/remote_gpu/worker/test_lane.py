@@ -1,4 +1,4 @@
-"""A lane in memory: whatever comes in is answered with a result or a code, and no byte is lost."""
+"""A lane in memory: any input is answered with a result or a code."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ calls = st.tuples(
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(calls, max_size=12))
-def test_every_call_that_wants_an_answer_gets_one_in_order(made) -> None:
+def test_calls_are_answered_in_order(made) -> None:
     ends = Ends()
     client = ends.client()
     for number, (name, arguments, buffers, reply) in enumerate(made):
@@ -161,7 +161,7 @@ def test_every_call_that_wants_an_answer_gets_one_in_order(made) -> None:
 
 @settings(deadline=None)
 @given(st.binary(max_size=300))
-def test_bytes_that_are_no_frames_end_the_lane(data) -> None:
+def test_malformed_frames_end_the_lane(data) -> None:
     ends = Ends()
     ends.to_server += data
     assert ends.serve().used_bytes == 0
@@ -273,7 +273,7 @@ def nested(levels: int) -> list:
         ({"op": "burn", "args": {"ms": -(10**400)}}, "EINVAL"),
     ],
 )
-def test_odd_json_is_an_error_of_its_call(meta, code) -> None:
+def test_unusual_json_is_an_error_of_its_call(meta, code) -> None:
     ends = Ends()
     ends.client().send(meta)
     ends.client().send({"op": "noop"})
@@ -283,7 +283,7 @@ def test_odd_json_is_an_error_of_its_call(meta, code) -> None:
     assert good["ran"] == "none"
 
 
-def test_results_that_no_client_takes_are_an_error_of_their_call(
+def test_too_large_results_are_an_error_of_their_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(lane, "RESULT_BYTES_MAX", 2)
@@ -298,7 +298,7 @@ def test_results_that_no_client_takes_are_an_error_of_their_call(
 
 
 @pytest.mark.parametrize("put", [False, True])
-def test_a_meta_as_deep_as_can_be_read_is_answered(put) -> None:
+def test_a_meta_at_the_depth_limit_is_answered(put) -> None:
     """One level more in the answer must not be one too many."""
     for levels in range(930, 1000):
         deep = "[" * levels + "]" * levels
@@ -315,7 +315,7 @@ def test_a_meta_as_deep_as_can_be_read_is_answered(put) -> None:
 
 @settings(deadline=None, max_examples=25)
 @given(st.binary(max_size=40), st.integers(0, 1 << 22), st.integers(1, 3))
-def test_any_rings_and_sizes_in_shared_memory_harm_their_own_lane_only(rings, size, times) -> None:
+def test_any_bytes_on_the_bell_affect_their_own_lane_only(rings, size, times) -> None:
     ours, theirs = socket.socketpair()
     quota = Quota(1 << 23)
     server = LaneServer(theirs, Runner(REGISTRY, Context(quota=quota)), quota, shared_lane(theirs))
@@ -345,7 +345,7 @@ def test_any_rings_and_sizes_in_shared_memory_harm_their_own_lane_only(rings, si
         ({}, "EIO"),
     ],
 )
-def test_an_operation_that_misbehaves(arguments, code) -> None:
+def test_errors_of_operations_become_codes(arguments, code) -> None:
     ends = Ends()
     ends.client().send({"op": "bad", "args": arguments})
     ends.client().send({"op": "noop"})
@@ -355,7 +355,7 @@ def test_an_operation_that_misbehaves(arguments, code) -> None:
     assert good["ran"] == "none"
 
 
-def test_stated_limits_are_kept() -> None:
+def test_declared_limits_are_enforced() -> None:
     ends = Ends()
     for buffers in ([b"x" * 11], [b"", b""]):
         ends.client().send({"op": "bad", "in": [len(b) for b in buffers]}, buffers)
@@ -363,7 +363,7 @@ def test_stated_limits_are_kept() -> None:
     assert [answer["error"]["code"] for answer in answers(ends)] == ["E2BIG", "EINVAL"]
 
 
-def test_the_registry_says_what_there_is() -> None:
+def test_the_registry_lists_known_names_in_errors() -> None:
     with pytest.raises(OpFailed, match="ENOTSUP"):
         REGISTRY.find("burn", "cuda")
     with pytest.raises(OpFailed, match="noop"):
@@ -371,7 +371,7 @@ def test_the_registry_says_what_there_is() -> None:
     assert "installed are arrays" in load_registry(["nonsense"]).failures["nonsense"]
 
 
-def test_an_operation_whose_library_is_missing_is_not_unknown() -> None:
+def test_an_operation_with_a_missing_library_is_enotsup() -> None:
     registry = load_registry(["noop"])
     registry.failures["onnx"] = "No module named 'onnxruntime'"
     with pytest.raises(OpFailed, match=r"ENOTSUP: .* cannot be loaded here: No module"):
@@ -380,7 +380,7 @@ def test_an_operation_whose_library_is_missing_is_not_unknown() -> None:
         registry.find("onx", "cpu")
 
 
-def test_an_operation_that_cannot_prepare_is_taken_out() -> None:
+def test_an_operation_that_cannot_prepare_is_removed() -> None:
     class Broken(Bad):
         name = "broken"
 
@@ -395,7 +395,7 @@ def test_an_operation_that_cannot_prepare_is_taken_out() -> None:
     assert "no model" in registry.failures["broken by none"]
 
 
-def test_a_quota_under_many_threads() -> None:
+def test_a_quota_is_thread_safe() -> None:
     quota = Quota(1000)
     taken: list[int] = []
     codes: list[str] = []
@@ -418,12 +418,12 @@ def test_a_quota_under_many_threads() -> None:
     assert set(codes) <= {OpCode.ENOMEM}
 
 
-def test_what_is_only_kept_to_save_time_is_given_up() -> None:
+def test_cached_memory_is_freed_before_a_refusal() -> None:
     quota = Quota(1_000_000)
     first, second = Area(quota), Area(quota)
     for area in (first, second):
         assert area.take(400_000).nbytes == 400_000
-    with pytest.raises(OpFailed, match="400000 bytes more than the 800000 in use"):
+    with pytest.raises(OpFailed, match="400000 bytes beside the 800000 in use"):
         quota.reserve(400_000)  # both are in use
     first.done()
     assert quota.used_bytes == 800_000
@@ -445,7 +445,7 @@ def test_warm_loads_once() -> None:
     assert (loads, warm.keys(), warm.find("other")) == ([1], ("key",), None)
 
 
-def test_warm_loads_once_for_many_lanes() -> None:
+def test_warm_loads_once_for_concurrent_lanes() -> None:
     warm, loads, began, go = Warm(), [], threading.Event(), threading.Event()
 
     def load() -> str:
@@ -483,7 +483,7 @@ def test_results_can_stay_on_the_device() -> None:
 
 
 @pytest.mark.parametrize("keep", [None, 5, [1.5], [True], ["1"], [7]])
-def test_only_buffers_can_keep_results(keep: object) -> None:
+def test_results_are_kept_in_buffers_only(keep: object) -> None:
     ends = Ends()
     client = ends.client()
     client.send({"op": "noop", "in": [1], "keep": keep}, [memoryview(b"x")], call=1)

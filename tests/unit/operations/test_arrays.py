@@ -1,4 +1,4 @@
-"""`map` and `reduce` against numpy in the test's own process, and what they refuse."""
+"""`map` and `reduce` compared with numpy, and their errors."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_reductions(local, name, axis) -> None:
     np.testing.assert_array_equal(result_of(result), REDUCTIONS[name](array, axis=axis))
 
 
-def test_nothing_to_divide_by_is_ieee(local) -> None:
+def test_division_by_zero_follows_ieee_754(local) -> None:
     zero = np.zeros(1, np.float32)
     result = local.op("map", zero, zero, function="divide", shapes=[[1], [1]])
     assert np.isnan(result_of(result)).all()
@@ -77,7 +77,7 @@ def test_nothing_to_divide_by_is_ieee(local) -> None:
         ("reduce", 1, {"function": "sum", "axis": "0"}),
     ],
 )
-def test_what_does_not_fit_is_refused(local, operation, inputs, args) -> None:
+def test_wrong_shapes_and_types_are_refused(local, operation, inputs, args) -> None:
     data = [example("float32", (4,))] * inputs
     wanted = {"function": "sqrt", "dtype": "float32", "shapes": [[4]] * inputs} | args
     if args.get("shapes") == [[4], [2, 2]]:
@@ -97,7 +97,7 @@ def test_what_does_not_fit_is_refused(local, operation, inputs, args) -> None:
         ([2], {"function": "abs", "shapes": [[2**62, 4, 0, 1]]}),
     ],
 )
-def test_what_numpy_cannot_compute_is_a_wrong_call(local, inputs, args) -> None:
+def test_errors_of_numpy_are_einval(local, inputs, args) -> None:
     data = [np.array([number], np.int32) for number in inputs] or [b""]
     with pytest.raises(OpFailed, match="EINVAL"):
         local.op("map", *data, dtype="int32", **args)
@@ -106,7 +106,7 @@ def test_what_numpy_cannot_compute_is_a_wrong_call(local, inputs, args) -> None:
 @pytest.mark.parametrize(
     ("dtype", "root"), [("uint8", "float16"), ("int32", "float64"), ("int64", "float64")]
 )
-def test_roots_of_whole_numbers(local, dtype, root) -> None:
+def test_roots_of_integers_are_fractions(local, dtype, root) -> None:
     result = local.op("map", np.array([9], dtype), function="sqrt", dtype=dtype, shapes=[[1]])
     assert result.values["dtype"] == root
     assert np.frombuffer(result.buffers[0], root).tolist() == [3.0]
@@ -119,7 +119,7 @@ def test_an_empty_array_has_no_reduction(local) -> None:
 
 @given(st.lists(st.integers(0, 5), max_size=4), st.binary(max_size=64))
 @settings(max_examples=100, deadline=None)
-def test_any_bytes_are_an_array_or_refused(local, shape, data) -> None:
+def test_any_bytes_are_an_array_or_are_refused(local, shape, data) -> None:
     fits = len(data) == 4 * int(np.prod(shape, dtype=int))
     if fits:
         result = local.op("map", data, function="abs", dtype="int32", shapes=[shape])

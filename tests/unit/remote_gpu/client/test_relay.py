@@ -1,4 +1,4 @@
-"""The relay: both ways, half-closed ways, cuts, and sockets that are closed at the end."""
+"""The relay: both directions, half-closed ones, cuts, and closed sockets at the end."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def relayed() -> Iterator[Relayed]:
     found.server.close()
 
 
-def test_a_way_that_ended_leaves_the_other_open(relayed: Relayed) -> None:
+def test_the_end_of_one_direction_leaves_the_other_open(relayed: Relayed) -> None:
     relayed.client.sendall(b"question")
     relayed.client.shutdown(socket.SHUT_WR)
     assert relayed.server.recv(100) == b"question"
@@ -56,7 +56,7 @@ def test_a_way_that_ended_leaves_the_other_open(relayed: Relayed) -> None:
     assert relayed.over.wait(END_S)
 
 
-def test_a_cut_ends_a_side_that_does_not_read(relayed: Relayed) -> None:
+def test_a_cut_ends_a_blocked_direction(relayed: Relayed) -> None:
     relayed.client.setblocking(False)
     with pytest.raises(BlockingIOError):
         relayed.client.sendall(bytes(1 << 26))  # the server takes nothing: all buffers fill
@@ -65,7 +65,7 @@ def test_a_cut_ends_a_side_that_does_not_read(relayed: Relayed) -> None:
     relayed.relay.cut()  # repeating it is no error
 
 
-def test_a_side_that_is_gone_takes_the_other_with_it(relayed: Relayed) -> None:
+def test_a_broken_side_ends_the_other(relayed: Relayed) -> None:
     relayed.server.close()
     assert relayed.client.recv(100) == b""
     with pytest.raises(OSError):

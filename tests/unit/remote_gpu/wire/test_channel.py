@@ -1,4 +1,4 @@
-"""The channel reads ahead: whoever waits on its socket must ask what is already here."""
+"""The read-ahead of a channel, which a select on its socket does not show."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from remote_gpu.wire.channel import Channel
 from remote_gpu.wire.frames import SESSION
 
 
-def test_two_frames_of_one_segment_are_both_known_to_be_here() -> None:
+def test_a_frame_read_ahead_is_reported_as_buffered() -> None:
     near, far = socket.socketpair()
     with near, far:
         Channel(far, SESSION).send({"beat": {}})

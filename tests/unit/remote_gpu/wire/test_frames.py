@@ -1,4 +1,4 @@
-"""Frames: what is sent is received; any other bytes are a typed error, before any allocation."""
+"""Frames: round trips, and a typed error for other bytes, before any allocation."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ json_values = st.recursive(
     portion=st.integers(1, 30_000),
     call=st.integers(0, 2**32 - 1),
 )
-def test_a_frame_survives_any_portions(meta, payload, portion, call) -> None:
+def test_a_frame_is_read_in_any_portions(meta, payload, portion, call) -> None:
     pipe = Pipe(portion=portion)
     Channel(pipe, Limits()).send(meta, payload, call=call)
     receiver = Channel(pipe, Limits())

@@ -1,4 +1,4 @@
-"""Programs that the operator listed: fixed commands, plain words, an end for certain."""
+"""Programs of the operator's list: fixed commands, plain words, a certain end."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_streams_and_status() -> None:
     assert run("kill -9 $$").status == -signal.SIGKILL
 
 
-def test_nothing_of_the_host_is_in_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_programs_environment_has_nothing_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     """And no NVIDIA device but its lease's: CUDA shows all where nobody says which."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-1")
     monkeypatch.setenv("CUDA_CACHE_PATH", "/of/the/host")
@@ -62,35 +62,35 @@ def test_nothing_of_the_host_is_in_its_environment(monkeypatch: pytest.MonkeyPat
     assert not Path(folder).exists()
 
 
-def test_what_it_leaves_in_its_folder_is_removed() -> None:
+def test_a_programs_folder_is_removed() -> None:
     folder = run("mkdir -p a/b; echo x > a/b/c; ln -s / a/root; ln -s a b; pwd").stdout
     assert not Path(folder.decode().strip()).exists()
     assert Path("/etc").exists()
 
 
-def test_a_program_that_reads_nothing_may() -> None:
+def test_a_program_may_ignore_its_input() -> None:
     assert run("exec true", b"x" * 1_000_000).status == 0
 
 
-def test_what_is_too_long_or_too_much_is_ended() -> None:
+def test_a_program_over_its_limits_is_ended() -> None:
     with pytest.raises(OpFailed, match="ETIMEDOUT"):
         run("sleep 600 & sleep 600", timeout_s=0.05)
     with pytest.raises(OpFailed, match="ENOMEM"):
         run("cat /dev/zero", quota=Quota(1 << 20))
 
 
-def test_what_it_writes_has_a_limit(monkeypatch) -> None:
+def test_the_output_of_a_program_is_limited(monkeypatch) -> None:
     monkeypatch.setattr(programs, "OUTPUT_BYTES_MAX", 1000)
     with pytest.raises(OpFailed, match="E2BIG"):
         run("cat /dev/zero")
 
 
-def test_what_it_left_running_ends_with_it() -> None:
+def test_background_processes_of_a_program_are_killed() -> None:
     ran = run("setsid sleep 600 >/dev/null 2>&1 & echo $!")
     until_gone(int(ran.stdout))
 
 
-def test_it_ends_with_its_worker(tmp_path) -> None:
+def test_a_program_ends_with_its_worker(tmp_path) -> None:
     """SIGKILL, as a lease ends: the worker can do nothing any more."""
     note = tmp_path / "pids"
     os.mkfifo(note)
@@ -100,7 +100,7 @@ def test_it_ends_with_its_worker(tmp_path) -> None:
         "from remote_gpu.worker.memory.quota import Quota\n"
         f"run_program({script(text)!r}, memoryview(b''), 600.0, Quota())\n"
     )
-    root = Path(__file__).resolve().parents[3]
+    root = Path(__file__).resolve().parents[4]
     worker = subprocess.Popen([sys.executable, "-c", code], cwd=root)
     with open(os.open(note, os.O_RDWR), "rb", 0) as pids:
         assert select.select([pids], [], [], 60)[0]
@@ -111,7 +111,7 @@ def test_it_ends_with_its_worker(tmp_path) -> None:
         until_gone(int(pid))
 
 
-def test_places_take_plain_words() -> None:
+def test_placeholders_take_plain_words() -> None:
     program = parse_program(f"{SHELL} -c 'echo {{what}}' --db={{db}} {{what}}")
     assert program.places == ("what", "db")
     filled = program.filled({"what": "a.b", "db": "nr-1"})
@@ -127,7 +127,7 @@ def test_places_take_plain_words() -> None:
     st.text(st.characters(codec="utf-8"), max_size=200)
     | st.sampled_from(["-x", "a b", "a/b", "$x", "a;b", "", "a\n", ".", ".."])
 )
-def test_no_word_is_an_option_a_path_or_a_shells(word) -> None:
+def test_words_cannot_be_options_paths_or_shell_syntax(word) -> None:
     try:
         filled = Program(command=("/x", "{w}")).filled({"w": word})[1]
     except OpFailed as error:
@@ -140,7 +140,7 @@ def test_no_word_is_an_option_a_path_or_a_shells(word) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "sh", "bin/sh", "/nothing/here", "/etc/passwd", "/bin", "'"])
-def test_what_is_no_program_is_refused(text) -> None:
+def test_an_invalid_program_is_refused(text) -> None:
     with pytest.raises(ValueError, match=r"."):
         parse_program(text)
 

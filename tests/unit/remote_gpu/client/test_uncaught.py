@@ -1,4 +1,4 @@
-"""A script that a device's error ends: its last lines name the script's own line."""
+"""The traceback of an uncaught device error ends at the script's own line."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def ended(script: str, folder: Path) -> list[str]:
         (POSTED, "device.run(graph, x=bytes(4))"),
     ],
 )
-def test_the_last_frame_is_the_users(script: str, line: str, tmp_path: Path) -> None:
+def test_the_last_frame_is_the_programs(script: str, line: str, tmp_path: Path) -> None:
     lines = ended(script, tmp_path)
     assert lines[-2].strip() == line
     assert f'{tmp_path}/script.py", line' in lines[-3]
@@ -50,7 +50,7 @@ def test_the_last_frame_is_the_users(script: str, line: str, tmp_path: Path) -> 
     assert "/remote_gpu/client/" not in "".join(lines)
 
 
-def test_other_errors_and_other_hooks_are_left_alone(tmp_path: Path) -> None:
+def test_other_errors_and_other_hooks_are_unchanged(tmp_path: Path) -> None:
     lines = ended(f"{NOWHERE.replace('{})', '{}) if 0 else gpu.Local()')}int('x')\n", tmp_path)
     assert lines[-1] == "ValueError: invalid literal for int() with base 10: 'x'"
     own = "import sys\nsys.excepthook = lambda *_: print('mine', file=sys.stderr)\n"

@@ -1,15 +1,15 @@
-"""The page of operations says what the operations declare."""
+"""The page of operations matches their declarations."""
 
 from __future__ import annotations
 
 import pytest
 
 from remote_gpu.wire.errors import OpFailed
-from remote_gpu.worker.arguments import Flag, Number, Signature, Structure, Text, Whole
+from remote_gpu.worker.arguments import Flag, Integer, Number, Signature, Structure, Text
 from tools.operations_table import PAGE, renewed
 
 
-def test_the_page_is_what_the_operations_declare() -> None:
+def test_the_page_matches_the_declarations() -> None:
     """Renew it with `python -m tools.operations_table`."""
     page = PAGE.read_text(encoding="utf-8")
     assert page == renewed(page)
@@ -17,7 +17,7 @@ def test_the_page_is_what_the_operations_declare() -> None:
 
 SIGNATURE = Signature(
     arguments=(
-        Whole(name="whole", meaning="", least=1, most=3),
+        Integer(name="whole", meaning="", least=1, most=3),
         Number(name="number", meaning="", least=0, most=1, default=0.5),
         Text(name="text", meaning="", default="a", choices=("a", "b")),
         Flag(name="flag", meaning=""),
@@ -34,7 +34,7 @@ def test_arguments_get_their_defaults() -> None:
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        ({}, "'whole' must be a whole number of 1…3"),
+        ({}, "'whole' must be an integer of 1…3"),
         ({"whole": True}, "'whole' must be"),
         ({"whole": 4}, "'whole' must be"),
         ({"whole": 1, "number": "x"}, "'number' must be a number of 0…1"),
@@ -42,10 +42,13 @@ def test_arguments_get_their_defaults() -> None:
         ({"whole": 1, "number": True}, "'number' must be"),
         ({"whole": 1, "text": "c"}, "'text' must be one of a, b"),
         ({"whole": 1, "flag": 1}, "'flag' must be true or false"),
-        ({"whole": 1, "other": 1}, "unknown argument 'other'; it takes whole, number, text"),
+        (
+            {"whole": 1, "other": 1},
+            "unknown argument 'other'; the operation takes whole, number, text",
+        ),
     ],
 )
-def test_what_is_wrong_is_named(args, said) -> None:
+def test_an_invalid_argument_is_named(args, said) -> None:
     with pytest.raises(OpFailed, match="EINVAL") as failed:
         SIGNATURE.read(args)
     assert said in failed.value.message

@@ -1,4 +1,4 @@
-"""A worker's lanes: whatever becomes of one, gpud is told of its end and the others go on."""
+"""A worker's lanes: gpud gets every end, and the other lanes continue."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Lane:
         return received is not None and received[0] == {"lane_ended": 7}
 
 
-def test_a_lane_that_gets_no_thread_ends_alone(small_stacks) -> None:
+def test_a_lane_without_a_thread_ends_alone(small_stacks) -> None:
     with ExitStack() as stack:
         lane, other = Lane(stack), Lane(stack)
         other.start()
@@ -61,7 +61,7 @@ def test_a_lane_that_gets_no_thread_ends_alone(small_stacks) -> None:
         assert other.ended()
 
 
-def test_a_lane_that_breaks_gives_its_place_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_lane_frees_its_slot(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[object] = []
     monkeypatch.setattr(threading, "excepthook", lambda broken: seen.append(broken.exc_type))
 

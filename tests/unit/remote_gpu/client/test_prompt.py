@@ -1,4 +1,4 @@
-"""A prompt socket is a socket: what is sent arrives, however late, and an end is an end."""
+"""A prompt socket receives like a socket: at once, late, and at the end of the stream."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from remote_gpu.client.transport.prompt import PromptSocket
 
 
 @pytest.fixture
-def ends() -> Iterator[tuple[PromptSocket, socket.socket]]:
+def ends(request: pytest.FixtureRequest) -> Iterator[tuple[PromptSocket, socket.socket]]:
+    """A socket that polls for the parameter's seconds, and its peer."""
     near, far = socket.socketpair()
     near.settimeout(None)
     with near, far:
-        yield PromptSocket(near), far
+        yield PromptSocket(near, getattr(request, "param", 0.001)), far
 
 
-def test_what_is_there_is_read_at_once(ends: tuple[PromptSocket, socket.socket]) -> None:
+def test_available_data_is_read_at_once(ends: tuple[PromptSocket, socket.socket]) -> None:
     prompt, far = ends
     target = bytearray(8)
     far.sendall(b"answer")
@@ -28,12 +29,9 @@ def test_what_is_there_is_read_at_once(ends: tuple[PromptSocket, socket.socket])
     assert target == b"answer\0\0"
 
 
-@pytest.mark.parametrize("asking_s", [0.0, 0.001])
-def test_late_answers_are_waited_for(
-    ends: tuple[PromptSocket, socket.socket], asking_s: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each is sent when its reader begins; with no time to ask, its reader sleeps."""
-    monkeypatch.setattr("remote_gpu.client.transport.prompt._ASKING_S", asking_s)
+@pytest.mark.parametrize("ends", [0.0, 0.001], indirect=True)
+def test_late_answers_are_waited_for(ends: tuple[PromptSocket, socket.socket]) -> None:
+    """Each is sent when its read begins; without time to poll the read sleeps."""
     prompt, far = ends
     reading = threading.Semaphore(0)
 
@@ -52,7 +50,7 @@ def test_late_answers_are_waited_for(
     thread.join()
 
 
-def test_an_end_is_no_data(ends: tuple[PromptSocket, socket.socket]) -> None:
+def test_the_end_of_the_stream_is_no_data(ends: tuple[PromptSocket, socket.socket]) -> None:
     prompt, far = ends
     far.close()
     assert prompt.recv_into(bytearray(1)) == 0
