@@ -29,8 +29,9 @@ from remote_gpu.host.lease_log import LeaseLog
 from remote_gpu.host.leases import CAP_S_MAX, Entry, LeaseTable, Step, StepKind
 from remote_gpu.host.servers.variables import worker_variables
 from remote_gpu.host.sharing.turns import Turns
-from remote_gpu.host.workers.pool import Worker, WorkerPool
+from remote_gpu.host.workers.pool import WorkerPool
 from remote_gpu.host.workers.residual_memory import LOOK_S, MemoryProbe, held_memory
+from remote_gpu.host.workers.worker import Worker
 from remote_gpu.wire.errors import Refusal, Refused
 from remote_gpu.wire.proof import Hello
 from remote_gpu.worker.control import Start
@@ -413,7 +414,7 @@ class HostDaemon(Generic[L]):
             logger.error("no worker", extra={"lease": entry.lease, "why": error.message})
             return None
         worker.end_in(self._cap_s(entry))  # the lease's length may have changed meanwhile
-        worker.on_turn = functools.partial(self._turns.heard, entry.lease)
+        worker.on_turn = functools.partial(self._turns.requested, entry.lease)
         worker.gone.add_done_callback(lambda _: self._worker_gone(entry, worker))
         self._turns.join(entry.lease, entry.install.shares, worker)
         return worker

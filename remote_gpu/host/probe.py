@@ -121,7 +121,7 @@ class HostProbe:
         return tuple(usage for usages in found for usage in usages)
 
     async def used_mib(self, device: DeviceId) -> int | None:
-        """Memory in use on a device now; None while its driver does not tell.
+        """Memory in use on a device now; None when its driver reports none.
 
         0 on one that is there no more, or is BAD and silent: it is lent again after it was found
         clean, and a lease's other devices do not wait for that.

@@ -186,7 +186,7 @@ class Relays:
             assert command is not None, "--middleware refuses those without a server"
             folder = self._folder / f"{install.fence}.{served.starts}"
             program = self._programs[name]
-            sandbox = None if self._sandboxes is None else self._sandboxes.make_of_server(program)
+            sandbox = None if self._sandboxes is None else self._sandboxes.make_for_server(program)
             server = served.server = Server(
                 program, command, folder, inherited=middleware.inherited, sandbox=sandbox
             )
@@ -200,7 +200,9 @@ class Relays:
             return port
         server.kill()
         await server.gone
-        logger.error("server not ready", extra={"event": "server", "said": server.said, **about})
+        logger.error(
+            "server not ready", extra={"event": "server", "output": server.output, **about}
+        )
         return Refused(Refusal.NOT_READY, f"{name} did not begin to serve on this host")
 
 

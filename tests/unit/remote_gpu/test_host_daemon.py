@@ -19,7 +19,7 @@ from corekit.budget import Budget
 from corekit.ids import LeaseId
 from gpu_scheduler.model import DeviceKind, EndReason, Health, Symptom
 from gpu_scheduler.protocol.host import Install
-from remote_gpu.host.workers.pool import Worker
+from remote_gpu.host.workers.worker import Worker
 from remote_gpu.worker import control
 from tests.unit.remote_gpu.host_parts import D0, Card, host_daemon, install
 
@@ -123,11 +123,11 @@ async def test_a_card_is_lent_again_when_its_memory_is_back(tmp_path: Path) -> N
             await seen(lambda: "l1" in reports.cuts)
             assert daemon.faults() == {}
             assert daemon.table.find("l4").occupying
-            card.used_mib_now = None  # what a driver does not tell is not clean
+            card.used_mib_now = None  # without a figure it is not clean
             daemon.end(LeaseId("l2"), 2, EndReason.REVOKED)
             await seen(lambda: bool(daemon.faults()))
-            assert (
-                daemon.faults()[D0].detail == "its driver does not tell what lease l2 left in use"
+            assert daemon.faults()[D0].detail == (
+                "its driver reports no memory in use after the end of lease l2"
             )
             card.used_mib_now = 0
             await seen(lambda: "l2" in reports.cuts)
