@@ -1,4 +1,4 @@
-"""Who may prove what: the host's side of a hello, decided from the table of leases alone; pure."""
+"""The host's side of a hello, decided from the table of leases alone. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from remote_gpu.wire.proof import Hello, Proving
 
 
 class Verifier:
-    """Reads the table at each question: what ended a moment ago opens nothing."""
+    """Decides by the current table: a lease that has just ended is refused."""
 
     def __init__(self, host_id: str, table: LeaseTable) -> None:
         self._host_id = host_id
@@ -21,11 +21,11 @@ class Verifier:
             raise Refused(Refusal.DENIED, f"this is not {hello.host}")
 
     def knows(self, lease: str) -> bool:
-        """It is installed, or was; of any other an install may be on its way."""
+        """True when it is installed or was; the install of another may be on its way."""
         return self._table.find(lease) is not None or bool(self._table.ended(lease))
 
     def proving(self, hello: Hello, nonce: str, authority: str) -> Proving:
-        """What the client must prove, with a nonce that was never used.
+        """The proof to demand of the client, for a `nonce` that was never used.
 
         Raises Refused: DENIED, ENDED, NOT_INSTALLED.
         """

@@ -213,7 +213,7 @@ def test_who_cannot_prove_it_starts_nothing(gpud) -> None:
             with pytest.raises(Refused, match="pocl has no port number 2"):  # for other servers
                 opened(gpud, session, "pocl", port=2)
     with gpud.open(gpud.install(middleware="rcuda")) as session:
-        with pytest.raises(Refused, match="is one for rcuda"):
+        with pytest.raises(Refused, match="is for rcuda only"):
             opened(gpud, session)
         assert set(gpud.workers()) <= set(below)
 

@@ -74,7 +74,7 @@ def test_what_was_placed_before_a_restart_died_with_its_run(tmp_path: Path) -> N
     assert read_overlaps(path.read_text().splitlines(), {"d": 1000}) == []
     write(log, StepKind.PLACED, 3)
     [overlap] = read_overlaps(path.read_text().splitlines(), {"d": 1000})
-    assert "d held by l2, l3: more memory than it has" in overlap
+    assert "d held by l2, l3: more memory than the device has" in overlap
     log.close()
 
 

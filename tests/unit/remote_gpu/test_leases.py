@@ -347,9 +347,8 @@ def test_the_check_of_the_log_sees_an_overlap() -> None:
     assert len(read_overlaps(both, {"d0": 1000})) == 1
 
 
-def test_a_bounded_memory_of_ended_leases(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("remote_gpu.host.leases._REMEMBERED_MAX", 3)
-    leases = table()
+def test_the_number_of_tombstones_is_bounded() -> None:
+    leases = LeaseTable(MEMORY, SILENCE_S, tombstones_max=3)
     for number in range(1, 6):
         leases.install(install(number), 0)
         leases.end(LeaseId(f"l{number}"), EndReason.DONE)
