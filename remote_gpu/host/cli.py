@@ -47,15 +47,15 @@ from remote_gpu.worker.programs import Program, parse_program
 logger = logging.getLogger(__name__)
 
 
-#: Of `--opencl`: the probe that lists so many.
+#: Probes of `--opencl`, by its value.
 _OPENCL: Mapping[str, Sequence[str]] = {"none": (), "cards": ("opencl-cards",), "all": ("opencl",)}
 
 
-_ISOLATION = """What a tenant computes is taken for hostile. Each lease's worker is isolated by
-what this machine has, as the log says at the start: a user per lease (as root), user and process
-namespaces, no network, Landlock, seccomp, a cgroup. Where files (a user per lease, or Landlock) or
-system calls (seccomp) cannot be restricted, kernels on CPUs and the operation exec are refused, or,
-with --isolation require, gpud does not start."""
+_ISOLATION = """A tenant's code is assumed to be hostile. Each lease's worker is isolated by the
+mechanisms of this machine, which the log lists at the start: a user per lease (as root), user and
+process namespaces, no network, Landlock, seccomp, a cgroup. Where files (a user per lease, or
+Landlock) or system calls (seccomp) cannot be restricted, kernels on CPUs and the operation exec are
+refused, or, with --isolation require, gpud does not start."""
 
 
 @click.command(
@@ -152,7 +152,7 @@ def main(
         _hide()
         parse_address(scheduler)  # before anything is started
         address, port = _address("--listen", listen)
-        told = _told(advertise or listen)
+        public = _advertised(advertise or listen)
         access = _access(key_file, ca)
         settings = HostSettings(
             host=HostId(host_id),
@@ -166,7 +166,7 @@ def main(
             budget=budget_from_environment(),
             listen_address=address,
             listen_port=port,
-            advertise_address=told[0],
+            advertise_address=public[0],
             door_ports=_ports(door_ports),
             data=_data(data),
             operations=_operations(operation),
@@ -178,7 +178,7 @@ def main(
             secret_files=_secret_files(key_file),
         )
         drivers = (*(["nvml"] if nvml else []), *_OPENCL[opencl])
-        upstream = Upstream(scheduler=scheduler, access=access, advertise=told, drivers=drivers)
+        upstream = Upstream(scheduler=scheduler, access=access, advertise=public, drivers=drivers)
         raise_descriptor_limit()  # before anything is accepted: a connection is a descriptor
         asyncio.run(_serve(settings, upstream, ready_file))
     except AppError as error:
@@ -225,7 +225,7 @@ async def _until_stopped(
 
 
 def _hide() -> None:
-    """Other processes of this user read neither our memory nor our first environment."""
+    """Hide memory and first environment from other processes of this user."""
     try:
         make_undumpable()
     except OSError as error:
@@ -233,7 +233,7 @@ def _hide() -> None:
 
 
 def _access(key_file: Path | None, ca: Path | None) -> Access:
-    """How the scheduler is reached; its key is in no environment from now on."""
+    """The access to the scheduler; its key is removed from the environment."""
     access = find_access(key_file=key_file, ca=ca)
     take((KEY_VARIABLE,))
     return access
@@ -245,7 +245,7 @@ def _secret_files(key_file: Path | None) -> tuple[Path, ...]:
 
 
 def _use_mps(folder: Path | None) -> None:
-    """All that gpud starts are clients of this MPS; without one, of what the driver finds."""
+    """Make all programs that gpud starts clients of this MPS."""
     if folder is not None:
         if not (folder / "control").exists():
             text = f"no MPS control daemon listens in {folder}: start nvidia-cuda-mps-control"
@@ -253,12 +253,12 @@ def _use_mps(folder: Path | None) -> None:
         os.environ[MPS_DIRECTORY] = str(folder)
 
 
-def _told(text: str) -> tuple[str, int]:
-    """The gateway as clients reach it. Raises INVALID for an address that nobody can connect to."""
-    told = _address("--advertise", text)
-    if _is_any(told[0]):
-        raise invalid(f"nobody can connect to {told[0]}: say --advertise ADDRESS:PORT")
-    return told
+def _advertised(text: str) -> tuple[str, int]:
+    """The gateway's address for clients. Raises INVALID for a wildcard address."""
+    advertised = _address("--advertise", text)
+    if _is_any(advertised[0]):
+        raise invalid(f"clients cannot connect to {advertised[0]}; give --advertise ADDRESS:PORT")
+    return advertised
 
 
 def _address(option: str, text: str) -> tuple[str, int]:
@@ -290,14 +290,14 @@ def _ports(text: str) -> range:
 
 
 def _is_any(address: str) -> bool:
-    """True for 0.0.0.0 and ::, where a server listens and nobody can connect."""
+    """True for 0.0.0.0 and ::, addresses to listen at but not to connect to."""
     with contextlib.suppress(ValueError):
         return ipaddress.ip_address(address).is_unspecified
     return False
 
 
 def _operations(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Those of `--operation`: names of the modules in `remote_gpu/worker/operations`."""
+    """The names of `--operation`, checked: modules of `remote_gpu/worker/operations`."""
     known = sorted(module.name for module in pkgutil.iter_modules(known_operations.__path__))
     for name in names:
         if name not in known:
@@ -308,7 +308,7 @@ def _operations(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _programs(items: Iterable[str]) -> dict[str, Program]:
-    """Commands of `--program`: `blast=/usr/bin/blastp -db nr -evalue {evalue}`."""
+    """The commands of `--program`: `blast=/usr/bin/blastp -db nr -evalue {evalue}`."""
     found: dict[str, Program] = {}
     for item in items:
         name, equals, command = item.partition("=")
@@ -324,7 +324,7 @@ def _programs(items: Iterable[str]) -> dict[str, Program]:
 
 
 def _middlewares(items: Iterable[str]) -> dict[str, Path]:
-    """The programs of `--middleware`; nothing else is ever started for a client."""
+    """The programs of `--middleware`; gpud starts no other for a client."""
     found: dict[str, Path] = {}
     served = [name for name in names() if name != "builtin"]
     for item in items:
@@ -351,6 +351,6 @@ def _data(items: Iterable[str]) -> dict[str, Path]:
         if name in found:
             raise invalid(f"--data {name!r} is given twice")
         if not Path(path).exists():
-            raise invalid(f"--data {name}: there is no {path}")
+            raise invalid(f"--data {name}: {path} does not exist")
         found[name] = Path(path).resolve()
     return found

@@ -24,7 +24,7 @@ from remote_gpu.client.tls import TlsStream
 from remote_gpu.host.gateway.frames import Peer
 from remote_gpu.host.servers.server import Server, free_port
 from remote_gpu.host.workers.sandboxes import Sandboxes
-from remote_gpu.middleware import VisibleDevices, find
+from remote_gpu.middleware import ServerLease, VisibleDevices, find
 from remote_gpu.wire.errors import Refusal, Refused
 from remote_gpu.wire.proof import Hello
 
@@ -181,8 +181,9 @@ class Relays:
             return Refused(Refusal.DENIED, f"{name} is refused for lease {install.lease}: {why}")
         served.starts += 1
         try:
+            port = free_port(middleware.server_ports)
             command = middleware.server_command(
-                install.fence, install.shares, free_port(middleware.server_ports)
+                ServerLease(fence=install.fence, shares=install.shares, port=port)
             )
             assert command is not None, "--middleware refuses middlewares without a server"
             folder = self._folder / f"{install.fence}.{served.starts}"

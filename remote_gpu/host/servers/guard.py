@@ -1,8 +1,9 @@
 """Run as a script: `guard.py PARENT_PID USER PROGRAM…` becomes PROGRAM, killed with its parent.
 
-The kernel sends SIGKILL when gpud dies for any reason; the setting survives `exec`. The program
-begins when gpud has written a byte to its standard input, as a user of its own unless USER is -1.
-Standard library only, no import of ours: started with `python -I -S` it costs a few milliseconds.
+The kernel sends SIGKILL when gpud dies, by whatever; that survives `exec`, so the program itself
+needs to know nothing of it. It begins when gpud has written a byte to its standard input, as a user
+of its own unless USER is -1. Standard library only and no import of ours: it is started with
+`python -I -S` to cost a few milliseconds.
 """
 
 import ctypes
@@ -17,7 +18,7 @@ def main(arguments: list[str]) -> None:
     """Bind to the parent, then become the program. Never returns."""
     parent, user, program = int(arguments[0]), int(arguments[1]), arguments[2:]
     libc = ctypes.CDLL(None)
-    if not os.read(0, 1):  # gpud closed it, or has ended
+    if not os.read(0, 1):  # gpud gave it up, or is gone
         sys.exit(128 + signal.SIGKILL)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -27,7 +28,7 @@ def main(arguments: list[str]) -> None:
         os.setresgid(user, user, user)
         os.setresuid(user, user, user)
         libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # after the change of user, which resets it
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # another user would have lost it
     if os.getppid() != parent:  # it died before the line above
         sys.exit(128 + signal.SIGKILL)
     os.execv(program[0], program)  # noqa: S606 - no shell is wanted

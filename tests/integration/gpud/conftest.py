@@ -49,10 +49,10 @@ def environment_over_tcp(session: Session) -> dict[str, str]:
 
 
 def until(ready, wait_s: float = WAIT_S) -> None:
-    """Poll; fails the test when it does not come true."""
+    """Poll a condition; the test fails when it is not true in time."""
     deadline_s = time.monotonic() + wait_s
     while not ready():
-        assert time.monotonic() < deadline_s, f"waited {wait_s} s in vain"
+        assert time.monotonic() < deadline_s, f"not true within {wait_s} s"
         time.sleep(0.005)
 
 

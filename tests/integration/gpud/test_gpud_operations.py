@@ -13,15 +13,10 @@ import numpy as np
 import pytest
 
 from remote_gpu.client import Operations, OpFailed, Refused, connect
+from tests.integration.gpud.conftest import until
 
 OPERATIONS = ("noop", "onnx", "exec")
 WAIT_S = 60.0
-
-
-def until(ready) -> None:
-    deadline_s = time.monotonic() + WAIT_S
-    while not ready():
-        assert time.monotonic() < deadline_s
 
 
 #: By which the processes of the listed program are found: it can tell nobody before its end.

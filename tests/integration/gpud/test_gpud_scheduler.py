@@ -10,7 +10,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,16 +24,10 @@ from remote_gpu.client.reply import connection_of
 from remote_gpu.host.lease_log import read_overlaps
 from remote_gpu.middleware import render
 from remote_gpu.worker.backends.drivers import answering
+from tests.integration.gpud.conftest import until
 
 SCALE = 0.05
 MEMORY_MIB = 1024
-
-
-def until(ready, wait_s: float = 60.0) -> None:
-    deadline_s = time.monotonic() + wait_s
-    while not ready():
-        assert time.monotonic() < deadline_s, f"waited {wait_s} s in vain"
-        time.sleep(0.01)
 
 
 class System:

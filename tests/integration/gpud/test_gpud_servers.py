@@ -85,7 +85,7 @@ def running(mark: str) -> list[int]:
     return found
 
 
-def test_each_has_a_user_and_leaves_nothing(gpud: Gpud, mark: str) -> None:
+def test_each_server_has_a_user_and_leaves_no_process(gpud: Gpud, mark: str) -> None:
     leases = [said(gpud) for _ in range(2)]
     users = {user for _, user in leases}
     assert len(users) == 2

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -16,14 +17,7 @@ from corekit.budget import Budget
 from gpu_scheduler.model import Hold
 from remote_gpu.client import Lane, OpFailed, Refusal, Refused, Session, connect
 from remote_gpu.wire.connection import parse_access
-from tests.integration.gpud.conftest import SCALE
-
-
-def until(ready, wait_s: float = 60.0) -> None:
-    deadline_s = time.monotonic() + wait_s
-    while not ready():
-        assert time.monotonic() < deadline_s, f"waited {wait_s} s in vain"
-        time.sleep(0.005)
+from tests.integration.gpud.conftest import SCALE, until
 
 
 def test_one_lease_from_install_to_cut(shared_gpud, nothing_left) -> None:
@@ -51,7 +45,9 @@ def test_one_lease_from_install_to_cut(shared_gpud, nothing_left) -> None:
     assert nonces == {session.nonce}
 
 
-def test_a_second_start_of_the_same_attempt_is_told_claimed(shared_gpud, nothing_left) -> None:
+def test_a_second_start_of_the_same_attempt_is_refused_as_claimed(
+    shared_gpud, nothing_left
+) -> None:
     install = shared_gpud.install()
     with shared_gpud.open(install) as session:
         for _ in range(3):
@@ -139,21 +135,27 @@ def test_a_lane_needs_the_session_it_belongs_to(shared_gpud, nothing_left) -> No
 def test_an_install_that_arrives_after_the_session_asks(shared_gpud, nothing_left) -> None:
     shared_gpud.install()
     fence = shared_gpud._fence + 1
-    opened: list[Session] = []
-    install = None
+    port = int(shared_gpud.gateway.rpartition(":")[2])
+    others = connections_at(port)
 
-    def late() -> None:
-        nonlocal install
-        time.sleep(0.1)
-        install = shared_gpud.install(secret="ab" * 32)
+    def install() -> None:
+        until(lambda: connections_at(port) > others)
+        shared_gpud.install(secret="ab" * 32)
 
-    thread = threading.Thread(target=late)
+    thread = threading.Thread(target=install)
     thread.start()
     host = {"host": "gpu-a", "gateway": shared_gpud.gateway, "secret": "ab" * 32}
     connection = {"lease": f"lease-{fence}", "fence": fence, "hosts": [host]}
-    opened.append(Session.open(connection, 10))
+    Session.open(connection, 10).close()
     thread.join()
-    opened[0].close()
+
+
+def connections_at(port: int) -> int:
+    """The number of established TCP connections at a local port."""
+    lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
+    return sum(
+        line.split()[1].endswith(f":{port:04X}") and line.split()[3] == "01" for line in lines
+    )
 
 
 def test_a_killed_client_ends_its_lease(shared_gpud) -> None:
@@ -175,7 +177,7 @@ def test_a_killed_client_ends_its_lease(shared_gpud) -> None:
     until(lambda: ("closed", "SESSION_LOST") in shared_gpud.scheduler.states(install.lease))
 
 
-def test_a_stopped_client_is_noticed_by_its_silence(shared_gpud) -> None:
+def test_a_stopped_client_loses_its_lease_by_silence(shared_gpud) -> None:
     install = shared_gpud.install()
     code = (
         "import json, sys, time; from remote_gpu.client import Session;"
@@ -194,7 +196,7 @@ def test_a_stopped_client_is_noticed_by_its_silence(shared_gpud) -> None:
     until(lambda: ("closed", "SESSION_LOST") in shared_gpud.scheduler.states(install.lease))
 
 
-def test_a_session_lives_on_by_its_beats_and_ends_at_its_cap(shared_gpud, nothing_left) -> None:
+def test_heartbeats_keep_a_session_until_its_cap(shared_gpud, nothing_left) -> None:
     install = shared_gpud.install()
     lost: list[Refused] = []
     started_s = time.monotonic()
@@ -314,7 +316,7 @@ def test_a_session_waits_until_the_old_lease_is_cut(shared_gpud, nothing_left) -
     assert shared_gpud.log_s(old.lease, "cut") <= shared_gpud.log_s(new.lease, "placed")
 
 
-def test_failing_operations_say_who_has_to_act(shared_gpud, nothing_left) -> None:
+def test_an_error_of_an_operation_names_its_cause(shared_gpud, nothing_left) -> None:
     install = shared_gpud.install()
     with shared_gpud.open(install) as session, connect(session.environment()) as device:
         for name, args, code in (

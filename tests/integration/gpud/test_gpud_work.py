@@ -382,7 +382,7 @@ def test_a_lane_given_to_a_dying_worker_gets_a_new_one(shared_gpud, nothing_left
         assert answers == [{}]
 
 
-def test_the_kernel_backs_the_quota(shared_gpud, nothing_left) -> None:
+def test_the_kernel_enforces_the_quota(shared_gpud, nothing_left) -> None:
     """A worker has a limit of its own on private memory, not far above the lease's."""
     install = shared_gpud.install(memory_mib=128)
     with shared_gpud.open(install) as session, connect(environment_over_tcp(session)) as device:
@@ -391,7 +391,7 @@ def test_the_kernel_backs_the_quota(shared_gpud, nothing_left) -> None:
         assert int(line.split()[3]) < 4 << 30
 
 
-def test_a_worker_has_nothing_of_gpuds_own_environment(shared_gpud, nothing_left) -> None:
+def test_a_worker_does_not_inherit_gpuds_environment(shared_gpud, nothing_left) -> None:
     """There the scheduler's key may be, and a tenant's kernel reads its worker's memory."""
     with (
         shared_gpud.open(shared_gpud.install()) as session,

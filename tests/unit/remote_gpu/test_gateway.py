@@ -58,7 +58,7 @@ async def answer(reader: asyncio.StreamReader) -> dict[str, Any]:
 
 
 @pytest.mark.asyncio
-async def test_who_waits_for_an_install_takes_no_place_from_others(tmp_path: Path) -> None:
+async def test_a_connection_that_awaits_an_install_takes_no_slot_of_others(tmp_path: Path) -> None:
     async with (
         serving(tmp_path, limits=GatewayLimits(per_source=2)) as (daemon, address),
         contextlib.AsyncExitStack() as stack,

@@ -145,7 +145,7 @@ def verdict(code: bytes, arch: int, number: int, *arguments: int) -> int:
         ("setsockopt", (3, 1, 13), EPERM, EPERM, EPERM),
     ],
 )
-def test_calls(
+def test_the_seccomp_filter_of_each_policy(
     machine: str, call: str, arguments: tuple[int, ...], strict: int, linking: int, starting: int
 ) -> None:
     for allowed, wanted in (
@@ -160,7 +160,7 @@ def test_calls(
 @given(
     st.sampled_from(["x86_64", "aarch64"]), st.integers(451, 2**32 - 1), st.integers(0, 2**32 - 1)
 )
-def test_no_call_that_is_newer_than_the_list_and_no_other_machine(
+def test_newer_calls_and_other_architectures_are_refused(
     machine: str, number: int, arch: int
 ) -> None:
     code = seccomp.build(machine, Permit(start=True, link=True, others=True, parents=True), 1)
@@ -169,7 +169,7 @@ def test_no_call_that_is_newer_than_the_list_and_no_other_machine(
         assert verdict(code, arch, 0) == KILLED
 
 
-def test_a_user_of_its_own_may_change_what_files_are() -> None:
+def test_a_lease_with_its_own_user_may_change_file_attributes() -> None:
     """Any other one would change those of gpud and of other leases: Landlock holds none of it."""
     code = seccomp.build("x86_64", permit(Policy(users=True), ()), 1)
     found = [
@@ -180,7 +180,7 @@ def test_a_user_of_its_own_may_change_what_files_are() -> None:
     assert not permit(Policy(own_users=True, landlock=7), ()).attributes
 
 
-def test_a_client_of_mps_has_local_sockets_alone() -> None:
+def test_a_client_of_mps_has_unix_sockets_only() -> None:
     code = seccomp.build("x86_64", Permit(local_sockets=True), 1)
     found = [verdict(code, ARCH["x86_64"], 41, family) for family in (1, 2, 10, 16)]
     assert found == [ALLOWED, EPERM, EPERM, EPERM]
@@ -193,7 +193,7 @@ def test_other_machines_have_no_filter() -> None:
 
 
 @pytest.mark.parametrize("facts", [ALL, ORDINARY])
-def test_all_that_is_there_is_used(facts: Facts) -> None:
+def test_every_available_mechanism_is_used(facts: Facts) -> None:
     policy = decide(facts, Setting.AUTO, programs=True, kernels=True)
     assert (policy.kernels_refused, policy.programs_refused) == ("", "")
     assert (policy.execute, policy.link, policy.seccomp, policy.landlock) == (True, True, True, 7)
@@ -216,13 +216,15 @@ def test_all_that_is_there_is_used(facts: Facts) -> None:
         (Facts(seccomp=True, users=True, mounts=True, unreached=("/root",)), True, True),
     ],
 )
-def test_what_is_too_little(facts: Facts, kernels: bool, programs: bool) -> None:
+def test_too_few_mechanisms_refuse_kernels_and_programs(
+    facts: Facts, kernels: bool, programs: bool
+) -> None:
     policy = decide(facts, Setting.AUTO, programs=True, kernels=True)
     assert (not policy.kernels_refused, not policy.programs_refused) == (kernels, programs)
     assert (policy.link, policy.execute) == (kernels, programs)
 
 
-def test_a_host_without_a_compiler_needs_no_end_for_what_it_starts() -> None:
+def test_a_host_without_a_compiler_need_not_end_child_processes() -> None:
     facts = Facts(seccomp=True, landlock=1)
     policy = decide(facts, Setting.AUTO, programs=False, kernels=False)
     assert policy.kernels_refused == ""
@@ -245,7 +247,7 @@ def test_a_host_without_a_compiler_needs_no_end_for_what_it_starts() -> None:
     st.booleans(),
     st.booleans(),
 )
-def test_tenants_code_runs_only_where_calls_and_files_are_held(
+def test_tenants_code_needs_restricted_calls_and_files(
     facts: Facts, programs: bool, kernels: bool
 ) -> None:
     policy = decide(facts, Setting.REQUIRE, programs=programs, kernels=kernels)
@@ -257,7 +259,7 @@ def test_tenants_code_runs_only_where_calls_and_files_are_held(
     assert not (allowed.others and not (policy.spaces or policy.users or policy.landlock >= 6))
 
 
-def test_none_is_none_but_what_costs_nothing() -> None:
+def test_isolation_none_keeps_the_free_mechanisms_only() -> None:
     policy = decide(ALL, Setting.NONE, programs=True, kernels=True)
     assert policy == Policy(execute=True, link=True)
     assert policy.mechanisms == ("undumpable",)
@@ -289,14 +291,14 @@ def test_paths_of_a_lease(tmp_path: Path) -> None:
         assert not writes or path == str(own) or path.startswith("/dev/"), path
 
 
-def test_a_secret_below_what_leases_read_is_found(tmp_path: Path) -> None:
+def test_a_secret_in_a_folder_that_leases_read_is_found(tmp_path: Path) -> None:
     host = places.Host(data=(tmp_path / "data",))
     assert places.read_by_leases(tmp_path / "data" / "key", host) == tmp_path / "data"
     assert places.read_by_leases(tmp_path / "state", host) is None
     assert places.read_by_leases(Path("/usr/local/state"), host) == Path("/usr")
 
 
-def test_folders_that_others_may_not_pass(tmp_path: Path) -> None:
+def test_folders_closed_to_other_users(tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     (closed / "below" / "more").mkdir(parents=True)
     outer = bind_mounts.closed_above(tmp_path / "x")
@@ -320,7 +322,7 @@ def test_two_hosts_of_a_machine_take_different_users(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: users of leases; run as root")
-def test_users_of_processes_that_a_killed_host_left_are_not_lent(tmp_path: Path) -> None:
+def test_users_of_running_leftover_processes_are_not_lent(tmp_path: Path) -> None:
     within = LAST
     with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE, user=within[7]):
         block = UserBlock.take(within, tmp_path)
@@ -332,7 +334,7 @@ def test_users_of_processes_that_a_killed_host_left_are_not_lent(tmp_path: Path)
 
 
 @pytest.mark.parametrize("policy", [Policy(), Policy(spaces=True), Policy(users=True)])
-def test_where_only_a_cgroup_ends_what_is_started_there_must_be_one(
+def test_a_cgroup_is_required_where_nothing_else_ends_processes(
     tmp_path: Path, policy: Policy
 ) -> None:
     if policy.users and os.geteuid() != 0:
@@ -373,7 +375,7 @@ def _use(folder: Path, kept: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_cells_folder_goes_with_it(tmp_path: Path) -> None:
+async def test_the_folder_of_a_sandbox_is_removed_with_it(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     sandboxes = Sandboxes(Policy(), kept)
     one = await sandboxes.make("t", 1 << 20, ("cpu",), None)
@@ -392,7 +394,7 @@ def _left(state: Path) -> tuple[set[str], list[int]]:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: users of leases; run as root")
 @pytest.mark.asyncio
-async def test_what_is_kept_has_the_tenants_group_and_follows_no_link(tmp_path: Path) -> None:
+async def test_kept_contents_get_the_tenants_group_without_following_links(tmp_path: Path) -> None:
     kept, elsewhere = tmp_path / "kept", tmp_path / "elsewhere"
     _before(kept, elsewhere)
     sandboxes = Sandboxes(Policy(users=True), kept)
@@ -415,7 +417,7 @@ async def test_what_is_kept_has_the_tenants_group_and_follows_no_link(tmp_path: 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: users of leases; run as root")
 @pytest.mark.asyncio
-async def test_a_living_leases_group_is_no_other_tenants_and_nothing_else_is_handed_over(
+async def test_the_group_of_a_running_lease_is_not_reused(
     tmp_path: Path,
 ) -> None:
     kept, secret = tmp_path / "kept", tmp_path / "secret"

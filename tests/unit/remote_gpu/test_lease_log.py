@@ -62,7 +62,7 @@ def test_a_full_disk_stops_no_step_and_loses_no_line(tmp_path: Path) -> None:
     log.close()
 
 
-def test_what_was_placed_before_a_restart_died_with_its_run(tmp_path: Path) -> None:
+def test_leases_placed_before_a_restart_ended_with_its_run(tmp_path: Path) -> None:
     path = tmp_path / "leases.jsonl"
     log = LeaseLog(path)
     write(log, StepKind.PLACED, 1)
@@ -78,7 +78,7 @@ def test_what_was_placed_before_a_restart_died_with_its_run(tmp_path: Path) -> N
     log.close()
 
 
-def test_a_log_does_not_grow_for_ever(tmp_path: Path) -> None:
+def test_the_log_is_rotated(tmp_path: Path) -> None:
     path = tmp_path / "leases.jsonl"
     log = LeaseLog(path, bytes_max=1000)
     for number in range(40):
