@@ -50,7 +50,7 @@ class CpuProbe:
         return DeviceId(f"{self._settings.host}/cpu0")
 
     def device(self) -> Device:
-        """Its description for the scheduler."""
+        """The CPU, as reported to the scheduler."""
         cores = ",".join(map(str, self._settings.cpus))
         detail = f"{len(self._settings.cpus)} core(s): {cores}"
         if self._settings.shared_with:

@@ -22,7 +22,7 @@ class ServerLease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerCommand:
-    """What a host starts for one lease, behind its gateway; the program is the operator's choice.
+    """The server of one lease, behind the gateway; the operator chooses the program.
 
     It runs in a folder of its own, which holds `files`; `{folder}` in a variable is its path.
     """

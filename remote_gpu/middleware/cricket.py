@@ -51,7 +51,7 @@ class Cricket(Middleware):
         }
 
     def server_command(self, lease: ServerLease) -> ServerCommand | None:
-        """It takes no port as an argument: the host looks up the one it chose."""
+        """The server takes no port as an argument: the host looks up the one it chose."""
         return ServerCommand(
             arguments=(_rpc_id(lease.fence),), variables=device_variables(lease.shares), port=0
         )

@@ -106,7 +106,7 @@ class _Lease:
 
 
 class TimeSlices:
-    """See the module. `now_s` is monotonic and never goes back."""
+    """The time slices of one device. `now_s` is monotonic."""
 
     def __init__(self, width: int = 1) -> None:
         """`width`: tokens at the same time, as many as the device has cores or queues."""

@@ -161,7 +161,7 @@ class WorkerPool:
         return tuple(sorted(worker.pid for worker in self._workers if worker.bound))
 
     async def close(self) -> None:
-        """Kill everything and wait until it is gone, or `worker_cut_s`. Safe to repeat."""
+        """Kill all processes and wait for their end, or `worker_cut_s`. Idempotent."""
         self._closing = True
         workers = list(self._workers)
         for worker in workers:

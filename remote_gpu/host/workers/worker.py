@@ -95,7 +95,7 @@ class Worker:
         self.send({"cap_s": cap_s})
 
     async def lane(self, stream: socket.socket, device: int, kind: str, key: bytes) -> bool:
-        """Hand a proven connection over; the caller closes its own copy.
+        """Hand an authenticated connection over; the caller closes its own copy.
 
         False: the process died before it took the lane, and nothing of it was served. Raises
         AppError: TIMEOUT when a living worker does not take it, UNAVAILABLE without a descriptor.
@@ -134,7 +134,7 @@ class Worker:
         self._signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """End it now. Safe to repeat; await `gone` for the certainty."""
+        """Kill it. Idempotent; await `gone` for its end."""
         self._signal(signal.SIGKILL)
         if self._sandbox is not None:
             self._sandbox.kill()

@@ -57,14 +57,14 @@ def until(ready, wait_s: float = WAIT_S) -> None:
 
 
 class SchedulerSide:
-    """Accepts the host's link, acknowledges everything, pushes what a test says."""
+    """Accepts the host's link, acknowledges everything, pushes the messages of a test."""
 
     def __init__(self) -> None:
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
         self.installs: dict[str, Install] = {}
         self.hellos: queue.Queue[dict[str, Any]] = queue.Queue()
-        self.said: list[tuple[str, dict[str, Any]]] = []  # sessions and cuts, in order
+        self.messages: list[tuple[str, dict[str, Any]]] = []  # sessions and cuts, in order
         self.reports: list[dict[str, Any]] = []
         self._stream: socket.socket | None = None
         self._sending = threading.Lock()
@@ -94,7 +94,7 @@ class SchedulerSide:
         else:
             if request.get("state") == "closed":
                 self.installs.pop(request["lease"], None)
-            self.said.append((op, request))
+            self.messages.append((op, request))
         self._send(stream, {"id": number, "ok": answer})
 
     def _send(self, stream: socket.socket, value: dict[str, Any]) -> None:
@@ -117,12 +117,12 @@ class SchedulerSide:
     def states(self, lease: str) -> list[tuple[str, str | None]]:
         return [
             (f["state"], f["reason"])
-            for op, f in self.said
+            for op, f in self.messages
             if op == "session" and f["lease"] == lease
         ]
 
     def is_cut(self, lease: str) -> bool:
-        return any(op == "cut" and fields["lease"] == lease for op, fields in self.said)
+        return any(op == "cut" and fields["lease"] == lease for op, fields in self.messages)
 
     def disconnect(self) -> None:
         self.listener.shutdown(socket.SHUT_RDWR)

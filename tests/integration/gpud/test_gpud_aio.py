@@ -27,7 +27,7 @@ from tests.integration.gpud.conftest import until
 
 @pytest.fixture
 def pair(shared_gpud, nothing_left):
-    """A session whose lease has the host's device twice, as its connection says."""
+    """A session whose lease has the host's device twice, according to its connection."""
     install = shared_gpud.install()
     connection = shared_gpud.connection(install)
     connection["hosts"][0]["devices"] *= 2
@@ -188,8 +188,8 @@ def outcome(act, device) -> object:
 
 def heard(act, device) -> str:
     """Without the names of operations, of which a host may have fewer, and the size of a frame."""
-    told = str(outcome(act, device)).partition("this device has")[0]
-    return re.sub(r"\d{7} bytes of JSON", "", told)
+    message = str(outcome(act, device)).partition("this device has")[0]
+    return re.sub(r"\d{7} bytes of JSON", "", message)
 
 
 @pytest.mark.drivers

@@ -290,7 +290,7 @@ def test_a_client_that_stops_reading_stops_its_own_lane_and_nothing_else(
 
 @pytest.mark.soak  # the kernel takes a hundred thousand answers before the gateway has to wait
 def test_a_session_that_stops_reading_is_lost_by_its_silence(shared_gpud) -> None:
-    """It beats for ever and takes no answer: the gateway waits with one, and then no longer."""
+    """A client that sends beats without reading answers: the gateway ends it after a while."""
     install = shared_gpud.install()
     [host] = parse_access(shared_gpud.connection(install)).hosts
     stream, _, _ = open_connection(
@@ -307,7 +307,7 @@ def test_a_session_that_stops_reading_is_lost_by_its_silence(shared_gpud) -> Non
     beats = pack({"beat": {}}) * 1000
 
     def lost() -> bool:
-        with contextlib.suppress(OSError):  # nobody reads, or it is closed
+        with contextlib.suppress(OSError):  # unread, or closed
             stream.sendall(beats)
         return ("closed", "SESSION_LOST") in shared_gpud.scheduler.states(install.lease)
 

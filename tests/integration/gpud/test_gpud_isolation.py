@@ -482,8 +482,8 @@ def test_kernels_and_programs_are_refused_where_nothing_isolates() -> None:
             with pytest.raises(OpFailed, match="no seccomp") as failed:
                 refused()
             assert (failed.value.code, "Landlock" in failed.value.message) == ("ENOTSUP", True)
-        said = (bare.gpud.state.parent / "gpud.log").read_text()
-        assert "kernels on CPUs and the operation exec are refused" in said
+        log = (bare.gpud.state.parent / "gpud.log").read_text()
+        assert "kernels on CPUs and the operation exec are refused" in log
 
 
 @BARE

@@ -19,7 +19,7 @@ OPERATIONS = ("noop", "onnx", "exec")
 WAIT_S = 60.0
 
 
-#: By which the processes of the listed program are found: it can tell nobody before its end.
+#: Marks the processes of the listed program, which cannot report them.
 MARK = str(10**8 + os.getpid())
 
 
@@ -149,11 +149,11 @@ def test_a_program_ends_with_its_lease(shared_gpud, nothing_left) -> None:
         thread = threading.Thread(target=run)
         thread.start()
         until(marked)
-        told = marked()
+        processes = marked()
         session.close()
         thread.join()
     until(lambda: shared_gpud.scheduler.is_cut(install.lease))
-    assert shared_gpud.survivors(told) == [], "its shares are free when nothing of it is left"
+    assert shared_gpud.survivors(processes) == [], "its shares are free when no process is left"
 
 
 def relu_model() -> bytes:

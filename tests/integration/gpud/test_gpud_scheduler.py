@@ -222,14 +222,14 @@ async def goes_where_its_contents_are(scheduler: SchedulerClient) -> None:
         await until_leases(scheduler)
         return granted.lease.shares[0].host == host
 
-    async with asyncio.timeout(60):  # until both hosts have told of it
+    async with asyncio.timeout(60):  # until both hosts have reported it
         for pause_s in itertools.repeat(0.05):
             if all([await chosen(host) for host in sorted(keys)]):
                 break
             await asyncio.sleep(pause_s)
     assert all([await chosen(host) for _ in range(3) for host in sorted(keys)])
-    told = (await scheduler.inventory()).hosts[0].devices[0].device
-    assert ("graph" in told.operations) == ("cpu" in answering())
+    device = (await scheduler.inventory()).hosts[0].devices[0].device
+    assert ("graph" in device.operations) == ("cpu" in answering())
 
 
 @pytest.mark.asyncio
@@ -253,7 +253,7 @@ async def test_two_hosts_serve_one_session_and_the_warm_one_is_chosen(system: Sy
         await until_leases(scheduler)
         for name in system.hosts:
             log = system.folder / name / "leases.jsonl"
-            # given back is told at once, the cut when everything of the lease is gone
+            # the return is reported at once, the cut when no process is left
             await asyncio.to_thread(until, lambda log=log: '"event":"cut"' in log.read_text())
         await goes_where_its_contents_are(scheduler)
 
@@ -272,7 +272,7 @@ def classic(system: System, *words: str) -> str:
 
 
 def test_a_classic_lease_has_a_port_of_its_own(system: System) -> None:
-    """The published form: one line says where, nobody proves anything, the port ends with it."""
+    """The classic form: one line with the address, no proof, a port that ends with the lease."""
     gateway = system.ready("remote_gpu.host")["gateway"].rpartition(":")[2]
     length = ("-lease-length", "1h", "-m", "64")
     mine = classic(system, "-alloc", *length)

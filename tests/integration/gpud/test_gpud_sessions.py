@@ -1,4 +1,4 @@
-"""Sessions on a real gpud: the first claims, none outlives its deadlines, every end is told."""
+"""Sessions of a real gpud: the first claims, none outlives its deadlines, every end is reported."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_one_lease_from_install_to_cut(shared_gpud, nothing_left) -> None:
         assert bytes(result.buffers[0]) == b"some bytes"
         assert result.values == {"args": {"answer": 42}}
     session.give_back()
-    session.give_back()  # repeating it is no error
+    session.give_back()  # it is idempotent
     session.close()
     session.close()
     scheduler = shared_gpud.scheduler
@@ -40,7 +40,9 @@ def test_one_lease_from_install_to_cut(shared_gpud, nothing_left) -> None:
         ("closed", "DONE"),
     ]
     nonces = {
-        f["nonce"] for op, f in scheduler.said if op == "session" and f["lease"] == install.lease
+        f["nonce"]
+        for op, f in scheduler.messages
+        if op == "session" and f["lease"] == install.lease
     }
     assert nonces == {session.nonce}
 
@@ -87,7 +89,7 @@ def test_a_lease_that_is_never_installed(shared_gpud) -> None:
     install = shared_gpud.install()
     started_s = time.monotonic()
     with pytest.raises(Refused) as refused:
-        Session.open(shared_gpud.connection(install, lease="lease-nobody-knows"), 10)
+        Session.open(shared_gpud.connection(install, lease="lease-unknown"), 10)
     assert refused.value.code == Refusal.NOT_INSTALLED
     assert time.monotonic() - started_s > 0.2, "its install was waited for"
 

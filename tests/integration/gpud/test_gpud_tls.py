@@ -1,4 +1,4 @@
-"""TLS on a real gpud: nothing readable on the way, and nobody in the middle, whatever he stole."""
+"""TLS of a real gpud: encrypted connections, and no man in the middle, even with stolen keys."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from remote_gpu.wire.channel import Channel
 from remote_gpu.wire.frames import HANDSHAKE
 from tests.certificates import certificate
 from tests.integration.gpud.conftest import over_tcp, until
-from tests.integration.gpud.test_gpud_doors import Client, program
+from tests.integration.gpud.test_gpud_relays import Client, program
 
 MARK = b"nobody else may read this. " * 8
 
@@ -40,7 +40,7 @@ def gpud(start_gpud, pair, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 class Between:
-    """Takes a client's connection and its own to the gateway, and does what a test says."""
+    """Takes a client's connection and its own to the gateway, and acts as a test demands."""
 
     def __init__(self, gateway: str, act: Callable[[socket.socket, socket.socket], None]) -> None:
         host, _, port = gateway.rpartition(":")

@@ -1,4 +1,4 @@
-"""Places at the gateway: who waits for an install takes none from who can prove itself."""
+"""Slots at the gateway: a connection that awaits an install takes none of a provable one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def serving(
 async def ask(
     address: str, lease: str, source: str = "127.0.0.1"
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A connection that has said hello for a lease."""
+    """Open a connection and send the hello for a lease."""
     host, _, port = address.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port), local_addr=(source, 0))
     hello = {
@@ -113,8 +113,8 @@ async def test_a_flood_for_unknown_leases_does_not_refuse_a_tenant(tmp_path: Pat
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("said", ["nothing", "half a header", "half a hello", "no proof"])
-async def test_a_connection_that_stays_half_open_is_dropped(tmp_path: Path, said: str) -> None:
+@pytest.mark.parametrize("sent", ["nothing", "half a header", "half a hello", "no proof"])
+async def test_a_connection_that_stays_half_open_is_dropped(tmp_path: Path, sent: str) -> None:
     async with serving(tmp_path, handshake_s=0.05) as (daemon, address):
         daemon.install(install("known"))
         host, _, port = address.rpartition(":")
@@ -131,10 +131,12 @@ async def test_a_connection_that_stays_half_open_is_dropped(tmp_path: Path, said
             "port": 0,
         }
         frame = pack({"hello": hello})
-        sent = {"nothing": 0, "half a header": 9, "half a hello": 100, "no proof": len(frame)}[said]
+        length = {"nothing": 0, "half a header": 9, "half a hello": 100, "no proof": len(frame)}[
+            sent
+        ]
         reader, writer = await asyncio.open_connection(host, int(port))
-        writer.write(frame[:sent])
-        if said == "no proof":
+        writer.write(frame[:length])
+        if sent == "no proof":
             assert "challenge" in await answer(reader)
         assert (await answer(reader))["refused"]["message"] == "too slow"
         assert await reader.read() == b""

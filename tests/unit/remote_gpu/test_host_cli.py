@@ -1,4 +1,4 @@
-"""What gpud is told on its command line, and what it refuses before anything is started."""
+"""Options of gpud, and refusals before any process is started."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def logging_as_before() -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("advertise", "bound", "told"),
+    ("advertise", "bound", "public"),
     [
         ("127.0.0.1:0", "127.0.0.1:4711", "127.0.0.1:4711"),
         ("gpu-a.example:0", "0.0.0.0:4711", "gpu-a.example:4711"),
@@ -40,8 +40,8 @@ def logging_as_before() -> Iterator[None]:
         ("[2001:db8::1]:0", "[::]:4711", "[2001:db8::1]:4711"),
     ],
 )
-def test_the_advertised_address(advertise: str, bound: str, told: str) -> None:
-    assert advertised(_address("--advertise", advertise), bound) == told
+def test_the_advertised_address(advertise: str, bound: str, public: str) -> None:
+    assert advertised(_address("--advertise", advertise), bound) == public
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def share(device: str, kind: DeviceKind, *, exclusive: bool = False) -> Share:
 
 
 @pytest.mark.parametrize(
-    ("shares", "told"),
+    ("shares", "added"),
     [
         ((share("h/cpu0", DeviceKind.CPU),), {"CUDA_VISIBLE_DEVICES": ""}),
         (
@@ -122,6 +122,6 @@ def share(device: str, kind: DeviceKind, *, exclusive: bool = False) -> Share:
         ((share("GPU-1", DeviceKind.CUDA, exclusive=True),), {"CUDA_VISIBLE_DEVICES": "GPU-1"}),
     ],
 )
-def test_variables_of_nvidia_devices_for_workers(shares, told) -> None:
-    assert worker_variables(shares) == {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"} | told
+def test_variables_of_nvidia_devices_for_workers(shares, added) -> None:
+    assert worker_variables(shares) == {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"} | added
     assert worker_variables(shares).keys() <= VARIABLES

@@ -69,7 +69,7 @@ async def test_a_worker_cannot_make_its_host_hold_descriptors() -> None:
     with theirs, os.fdopen(reading, "rb") as end:
         control.send(theirs, {"lane_ended": {}}, writing)
         os.close(writing)
-        await asyncio.to_thread(end.read)  # ends when nobody has the other end any more
+        await asyncio.to_thread(end.read)  # ends when no process has the other end
     process.kill()
     await worker.gone
     process.communicate()

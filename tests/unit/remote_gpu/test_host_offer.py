@@ -75,5 +75,5 @@ def test_a_host_reports_no_more_words_than_a_device_may_have(tmp_path: Path, wor
         ready = Ready(operations={"cpu": names}, resident=names)
 
     device = Device(id=DeviceId("d"), index=0, kind=DeviceKind.CPU, model="m", memory_mib=1)
-    (told,) = asyncio.run(Offer(Talkative(), KeptContents(tmp_path)).added_to([device]))
-    assert len(told.operations) <= words
+    (device,) = asyncio.run(Offer(Talkative(), KeptContents(tmp_path)).added_to([device]))
+    assert len(device.operations) <= words

@@ -1,4 +1,4 @@
-"""What a host says of itself: its cores, its devices, and what becomes of a probe that fails."""
+"""The devices that a host reports: its cores, those of its drivers, and failures of probes."""
 
 from __future__ import annotations
 

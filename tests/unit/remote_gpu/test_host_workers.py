@@ -1,4 +1,4 @@
-"""gpud beside a worker that a tenant has taken over: it says what it likes on its control socket.
+"""gpud beside a worker that a tenant has taken over: it sends anything on its control socket.
 
 The process is a real one that does nothing; the test speaks for it.
 """
@@ -66,7 +66,7 @@ async def hand_over(made: Worker, theirs: socket.socket) -> tuple[int, socket.so
         assert received is not None
         meta, descriptor = received
         assert descriptor is not None
-        os.close(descriptor)  # it serves nobody, and does not say so
+        os.close(descriptor)  # it serves no client, without reporting it
         control.send(theirs, {"lane_taken": {}})
         assert await handed
     return meta["lane"]["number"], client
@@ -81,7 +81,7 @@ async def test_a_lane_reported_as_ended_is_cut() -> None:
         await settle()
         assert made.lanes == 2
         client.setblocking(False)
-        assert client.recv(1) == b"", "whoever keeps the socket, its client sees the end"
+        assert client.recv(1) == b"", "the client sees the end, whatever process keeps the socket"
         with pytest.raises(BlockingIOError):
             lanes[0][1].recv(1, socket.MSG_DONTWAIT)
     for _, client in lanes:
@@ -207,7 +207,7 @@ async def test_no_close_waits_for_a_client_that_does_not_read() -> None:
                 os.close(received[1])
                 control.send(theirs, {"lane_taken": {}})
                 assert await handed
-            rescue = threading.Timer(30, client.close)  # whoever waits for it does so no longer
+            rescue = threading.Timer(30, client.close)  # ends the wait for it
             rescue.start()
             control.send(theirs, {"lane_ended": 1})
             await settle()

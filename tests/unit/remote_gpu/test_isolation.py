@@ -438,7 +438,7 @@ async def test_the_group_of_a_running_lease_is_not_reused(
         for made in (one, two):
             await made.close()
         three = await sandboxes.make("three", 1, ("cpu",), None)
-        assert three.sandbox.group == one.sandbox.group, "nobody has it any more"
+        assert three.sandbox.group == one.sandbox.group, "no running lease has it"
         await three.close()
     finally:
         sandboxes.close()

@@ -57,8 +57,8 @@ def test_a_full_disk_stops_no_step_and_loses_no_line(tmp_path: Path) -> None:
         write(log, StepKind.CUT, 1)
         assert read_overlaps(path.read_text().splitlines(), {"d": 1000}) == []
     write(log, StepKind.PLACED, 2)
-    told = [("started", ""), ("placed", "l1"), ("kill", "l1"), ("cut", "l1"), ("placed", "l2")]
-    assert events(path) == told
+    written = [("started", ""), ("placed", "l1"), ("kill", "l1"), ("cut", "l1"), ("placed", "l2")]
+    assert events(path) == written
     log.close()
 
 
@@ -68,7 +68,7 @@ def test_leases_placed_before_a_restart_ended_with_its_run(tmp_path: Path) -> No
     write(log, StepKind.PLACED, 1)
     log.close()
     with path.open("a") as file:
-        file.write('{"event": "ki')  # and nobody wrote the rest
+        file.write('{"event": "ki')  # the rest was not written
     log = LeaseLog(path)
     write(log, StepKind.PLACED, 2)
     assert read_overlaps(path.read_text().splitlines(), {"d": 1000}) == []

@@ -82,7 +82,7 @@ async def test_a_port_serves_its_lease_and_closes_with_it() -> None:
 @pytest.mark.asyncio
 async def test_other_networks_are_refused_and_ports_run_out() -> None:
     async def serve(served: Install, stream: socket.socket, source: str) -> None:
-        raise AssertionError("nobody may come in")
+        raise AssertionError("no connection is admitted")
 
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

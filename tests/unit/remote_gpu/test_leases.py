@@ -234,7 +234,7 @@ class Table(RuleBasedStateMachine):
     def take(self, steps: list[Step]) -> None:
         for step in steps:
             if step.kind is StepKind.KILL:
-                assert step.lease not in self.dying, "killed once: nothing else says it is gone"
+                assert step.lease not in self.dying, "killed once, so gone is called once"
                 self.dying.append(step.lease)
             line = {
                 "event": step.kind.value,

@@ -114,7 +114,7 @@ class Process:
             self.tokens.settle(now_s)
         self.look(now_s)
 
-    def told(self, change: Begin | Until, now_s: float) -> None:
+    def ends_at(self, change: Begin | Until, now_s: float) -> None:
         until_s = math.inf if change.until_s is None else change.until_s
         if isinstance(change, Begin):
             self.tokens.granted(change.ticket, until_s, self.play.table.width, now_s)
@@ -179,17 +179,17 @@ class Play:
                 case Resume():
                     process.resume(self.now_s)
                 case _:
-                    self.tell(process, change)
+                    self.deliver(process, change)
         if (wake_s := self.table.next_wake_s()) is not None:
             assert wake_s > self.now_s, "it was just looked at"
             self.at(wake_s, lambda s: self.change(self.table.wake, s), once=self)
         else:
             self.looks[self] = -1
 
-    def tell(self, process: Process, change: Begin | Until) -> None:
+    def deliver(self, process: Process, change: Begin | Until) -> None:
         self.at(
             self.now_s + HOP_S,
-            lambda s: process.awake(lambda now_s: process.told(change, now_s), s),
+            lambda s: process.awake(lambda now_s: process.ends_at(change, now_s), s),
         )
 
 
@@ -440,7 +440,7 @@ STEP = st.tuples(
 @given(st.lists(STEP, max_size=60), st.integers(1, 2))
 @settings(max_examples=40, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 def test_any_order_of_events_keeps_the_table_consistent(steps, width) -> None:
-    """Tokens are given once, never too many, and nobody waits beside an idle device."""
+    """Tokens are given once, never too many, and no lease waits beside an idle device."""
     table, now_s, tickets = TimeSlices(width), 0.0, itertools.count(1)
     names = [LeaseId(str(number)) for number in range(4)]
     waiting: dict[LeaseId, list[int]] = {name: [] for name in names}

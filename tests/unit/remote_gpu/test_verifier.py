@@ -1,4 +1,4 @@
-"""The verifier against all that must be refused: forged, foreign, replayed, ended, second."""
+"""The verifier against forged, foreign, replayed, ended and second attempts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def attacked(seed: int, count: int) -> Counter[str]:
     for one in itertools.islice(attempts(seed, "h", held, ended), count):
         assert refusal(verifier, table, one, draw) in one.codes, one
         tried[one.name] += 1
-    for target in held:  # and nobody who was there is disturbed
+    for target in held:  # and the held leases are unaffected
         assert table.admit_lane(target.lease, target.session).nonce == target.session
     return tried
 

@@ -1,4 +1,4 @@
-"""For a gpud under test: one more operation, which runs whatever its caller says.
+"""For a gpud under test: one more operation, which runs its caller's code.
 
 Found by PYTHONPATH alone; nothing of the product knows of it.
 """

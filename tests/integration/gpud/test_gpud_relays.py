@@ -1,4 +1,4 @@
-"""Doors on a real gpud: an unmodified client, the forwarder, the gateway, a server per lease."""
+"""Relays of a real gpud: an unmodified client, the forwarder, the gateway, a server per lease."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_an_unmodified_client_reaches_its_own_server(gpud, tmp_path: Path, name:
 
 
 def opened(gpud, session: Session, name: str = "lupine", **changes: Any) -> None:
-    """One door; raises Refused."""
+    """Open one relay; raises Refused."""
     view = session.view()
     host = replace(view.hosts[0], **{k: v for k, v in changes.items() if k == "secret"})
     stream, _, _ = open_connection(
@@ -309,12 +309,12 @@ def test_a_port_of_a_lease_leads_to_its_middleware(gpud) -> None:
         middleware="rcuda",
     )
 
-    def told() -> list[str]:
-        said = gpud.scheduler.said
-        return [f["address"] for op, f in said if op == "door" and f["lease"] == install.lease]
+    def addresses() -> list[str]:
+        messages = gpud.scheduler.messages
+        return [f["address"] for op, f in messages if op == "door" and f["lease"] == install.lease]
 
-    until(told)
-    with Client(int(told()[0].rpartition(":")[2])) as client:
+    until(addresses)
+    with Client(int(addresses()[0].rpartition(":")[2])) as client:
         assert client.hear() == b"port 0"
         assert client.ask(b"one") == b"one"
         facts = json.loads(client.ask(b"facts"))
