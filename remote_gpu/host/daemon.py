@@ -121,7 +121,8 @@ class HostDaemon(Generic[L]):
         self._workers: dict[LeaseId, asyncio.Task[Worker | None]] = {}
         self._unbinding: dict[LeaseId, asyncio.Task[None]] = {}  # ends of sessions' workers
         self._crashes: dict[LeaseId, int] = {}
-        self._faults: dict[LeaseId, dict[DeviceId, Fault]] = {}  # of leases that cannot be freed
+        #: Of leases that cannot be freed, by lease and stuck process (0: for memory).
+        self._faults: dict[tuple[LeaseId, int], dict[DeviceId, Fault]] = {}
         self._waiting: list[asyncio.Future[None]] = []
         self.gateway = Gateway(
             endpoints.host,
@@ -266,11 +267,9 @@ class HostDaemon(Generic[L]):
         """End the lanes, relays and memory of a session that is over. The lease goes on, as does a
         worker that has no lane yet."""
         self._relays.unbind(lease)
-        task = self._workers.get(lease)
-        if task is None or not task.done() or task.cancelled() or task.result() is None:
+        if (worker := self._started(lease)) is None:
             return
-        worker = self._workers.pop(lease).result()
-        assert worker is not None, "checked above"
+        del self._workers[lease]
         self._turns.leave(lease, worker)
         worker.kill()
         before = self._unbinding.get(lease)
@@ -310,24 +309,27 @@ class HostDaemon(Generic[L]):
         """
         detail = f"process {process.pid} of lease {lease} cannot be killed"
         logger.error("stuck", extra={"event": "stuck", "lease": lease, "pid": process.pid})
-        self._suspect(lease, dict.fromkeys(self.table.devices_of(lease), detail), Symptom.HUNG)
+        held = dict.fromkeys(self.table.devices_of(lease), detail)
+        self._suspect(lease, process.pid, held, Symptom.HUNG)
         await process.gone
         logger.info("unstuck", extra={"event": "unstuck", "lease": lease, "pid": process.pid})
-        del self._faults[lease]
+        del self._faults[lease, process.pid]
 
     async def _clean(self, lease: LeaseId) -> None:
         """Wait until the lease's cards are free of its memory; SUSPECT when that takes long."""
         deadline_s = self.now_s() + self._budget.worker_cut_s
         while held := await held_memory(self._memory, self.table, lease):
-            if self.now_s() >= deadline_s and lease not in self._faults:
+            if self.now_s() >= deadline_s and (lease, 0) not in self._faults:
                 logger.error("memory held", extra={"event": "memory_held", "lease": lease})
-                self._suspect(lease, held, Symptom.MEMORY_HELD)
+                self._suspect(lease, 0, held, Symptom.MEMORY_HELD)
             await asyncio.sleep(LOOK_S)
-        self._faults.pop(lease, None)
+        self._faults.pop((lease, 0), None)
 
-    def _suspect(self, lease: LeaseId, why: Mapping[DeviceId, str], symptom: Symptom) -> None:
+    def _suspect(
+        self, lease: LeaseId, pid: int, why: Mapping[DeviceId, str], symptom: Symptom
+    ) -> None:
         """Mark devices: no new leases; those that wait for this lease's shares end."""
-        self._faults[lease] = {
+        self._faults[lease, pid] = {
             device: Fault(health=Health.SUSPECT, symptom=symptom, detail=detail)
             for device, detail in why.items()
         }
@@ -395,6 +397,11 @@ class HostDaemon(Generic[L]):
         """Relay an authenticated connection to the lease's server, which the first one starts."""
         await self._relays.serve(entry.install, hello, peer, welcome)
 
+    def _started(self, lease: LeaseId) -> Worker | None:
+        """The lease's worker, once it is started."""
+        task = self._workers.get(lease)
+        return None if task is None or not task.done() or task.cancelled() else task.result()
+
     def _worker_of(self, entry: Entry) -> asyncio.Task[Worker | None]:
         task = self._workers.get(entry.lease)
         if task is None or (task.done() and task.result() is None):
@@ -431,17 +438,14 @@ class HostDaemon(Generic[L]):
 
     def _time_worker(self, lease: LeaseId) -> None:
         """Set the remaining time of a deadline lease's worker."""
-        entry, task = self.table.find(lease), self._workers.get(lease)
-        if entry is None or entry.held_by_session or task is None:
-            return
-        if task.done() and not task.cancelled() and (worker := task.result()) is not None:
+        entry, worker = self.table.find(lease), self._started(lease)
+        if entry is not None and worker is not None and not entry.held_by_session:
             worker.end_in(self._cap_s(entry))
 
     def _worker_gone(self, entry: Entry, worker: Worker) -> None:
         """Forget a crashed worker: its lanes are cut, and the next lane starts a new one."""
         self._turns.leave(entry.lease, worker)
-        task = self._workers.get(entry.lease)
-        if task is None or not task.done() or task.cancelled() or task.result() is not worker:
+        if self._started(entry.lease) is not worker:
             return  # killed on purpose
         del self._workers[entry.lease]
         crashes = self._crashes[entry.lease] = self._crashes.get(entry.lease, 0) + 1

@@ -298,7 +298,7 @@ def test_the_client_of_another_middleware_finds_the_forwarder(bench: Any) -> Non
 def test_a_port_of_a_host_the_lease_does_not_have(bench: Any) -> None:
     lupine(bench, "127.0.0.1:{7}")
     bench.write(COPY)
-    with pytest.raises(EnvelopeError, match="no host of the lease"):
+    with pytest.raises(EnvelopeError, match="is not a host of the lease"):
         bench.run()
     assert bench.gateway.heard == ["open", "close"]
 

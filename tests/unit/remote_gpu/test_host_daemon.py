@@ -60,6 +60,30 @@ async def test_a_worker_that_cannot_be_killed(tmp_path: Path) -> None:
     theirs.close()
 
 
+class Killed:
+    """A killed process that ends when a test lets it."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+
+@pytest.mark.asyncio
+async def test_a_fault_lasts_until_the_last_stuck_process_has_ended(tmp_path: Path) -> None:
+    lease, processes = LeaseId("l1"), [Killed(1), Killed(2)]
+    async with Nursery("test") as nursery:
+        with host_daemon(tmp_path, nursery, Budget(), {D0: 1000}) as daemon:
+            daemon.install(leased(1))
+            daemon.table.end(lease, EndReason.REVOKED)
+            stuck = [nursery.start(daemon._stuck(lease, one), "stuck") for one in processes]
+            await asyncio.sleep(0)
+            for process, task in zip(processes, stuck, strict=True):
+                assert daemon.faults()[D0].symptom is Symptom.HUNG
+                process.gone.set_result(None)
+                await task
+            assert daemon.faults() == {}
+
+
 @pytest.mark.asyncio
 async def test_a_worker_cannot_make_its_host_hold_descriptors() -> None:
     process = sleeping()
