@@ -16,7 +16,7 @@ import os
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from remote_gpu.host.leases import Step
 
@@ -26,6 +26,20 @@ logger = logging.getLogger(__name__)
 FILE_BYTES_MAX = 64 << 20
 #: Buffer for a full disk; lines beyond it are lost, and gpud's log reports it.
 _WAITING_BYTES_MAX = 4 << 20
+
+
+class _Share(TypedDict):
+    device: str
+    memory_mib: int
+    compute_guarantee_pct: int
+    exclusive: bool
+
+
+class _Line(TypedDict):
+    event: str
+    at_s: float
+    lease: str
+    shares: list[_Share]
 
 
 class LeaseLog:
@@ -73,7 +87,7 @@ class LeaseLog:
         self._descriptor = os.open(self._path, flags, 0o600)
         self._size = os.fstat(self._descriptor).st_size
 
-    def _append(self, line: Mapping[str, Any]) -> None:
+    def _append(self, line: Mapping[str, object]) -> None:
         text = json.dumps(line, separators=(",", ":")).encode() + b"\n"
         if len(self._waiting) + len(text) > _WAITING_BYTES_MAX:
             logger.error("a line of the lease log is lost", extra={"line": dict(line)})
@@ -101,10 +115,10 @@ class LeaseLog:
 def read_overlaps(lines: Iterable[str], memory_mib: Mapping[str, int]) -> list[str]:
     """The moments in a log at which a device was double-booked; empty = none."""
     found: list[str] = []
-    held: dict[str, dict[str, dict[str, Any]]] = {}  # device → lease → share
+    held: dict[str, dict[str, _Share]] = {}  # device → lease → share
     for line in lines:
         try:
-            entry = json.loads(line)
+            entry: _Line = json.loads(line)
         except ValueError:  # an incomplete line: gpud was stopped
             continue
         if entry["event"] == "started":
@@ -120,9 +134,9 @@ def read_overlaps(lines: Iterable[str], memory_mib: Mapping[str, int]) -> list[s
 
 
 def _overlaps(
-    entry: Mapping[str, Any],
+    entry: _Line,
     device: str,
-    held: Mapping[str, Mapping[str, Any]],
+    held: Mapping[str, _Share],
     memory_mib: Mapping[str, int],
 ) -> list[str]:
     where = f"{entry['at_s']}: {device} held by {', '.join(held)}"
