@@ -116,9 +116,9 @@ class Sandboxes:
                 raise AppError(ErrorCode.UNAVAILABLE, f"no users for leases: {error}") from None
         self._groups = self._cgroup_folder(policy)
         #: Processes of a user are killed at its end: no namespace ends them.
-        self._kills_users = (policy.execute or policy.link) and not policy.spaces
+        self._kills_users = (policy.execute or policy.link) and not policy.pid_namespace
         self.holds_all = (
-            policy.spaces or policy.seccomp
+            policy.pid_namespace or policy.seccomp
         )  #: the policy permits no process that it cannot end
         self._making, self._killing = asyncio.Lock(), asyncio.Lock()
         self._slots: dict[str, set[int]] = {}  # tenant → slots of compiled kernels in use
@@ -260,7 +260,7 @@ class Sandboxes:
         try:
             folder.mkdir(exist_ok=True)
         except OSError as error:
-            if not (policy.spaces or policy.users):  # nothing else ends a lease's processes
+            if not (policy.pid_namespace or policy.users):  # nothing else ends a lease's processes
                 message = f"no cgroups for leases: {error}"
                 raise AppError(ErrorCode.UNAVAILABLE, message) from None
             logger.warning("no cgroups for leases", extra={"why": str(error)})

@@ -27,8 +27,8 @@ from remote_gpu.worker.isolation.seccomp import Permit
 from remote_gpu.worker.isolation.users import BLOCK, RANGE, UserBlock
 
 LAST = range(RANGE.stop - 2 * BLOCK, RANGE.stop)  # no gpud of this machine comes so far
-ALL = Facts(users=True, mounts=True, spaces=True, network=True, landlock=7, seccomp=True)
-ORDINARY = Facts(spaces=True, own_users=True, network=True, landlock=7, seccomp=True)
+ALL = Facts(users=True, mounts=True, pid_namespace=True, network=True, landlock=7, seccomp=True)
+ORDINARY = Facts(pid_namespace=True, user_namespace=True, network=True, landlock=7, seccomp=True)
 NR = {
     "x86_64": {
         "execve": 59,
@@ -177,7 +177,7 @@ def test_a_lease_with_its_own_user_may_change_file_attributes() -> None:
         for name in ("fchmodat", "fsetxattr", "utimensat")
     ]
     assert found == [ALLOWED, ALLOWED, ALLOWED]
-    assert not permit(Policy(own_users=True, landlock=7), ()).attributes
+    assert not permit(Policy(user_namespace=True, landlock=7), ()).attributes
 
 
 def test_a_client_of_mps_has_unix_sockets_only() -> None:
@@ -206,11 +206,15 @@ def test_every_available_mechanism_is_used(facts: Facts) -> None:
     [
         (Facts(), False, False),
         (Facts(landlock=7), False, False),  # no system call is refused
-        (Facts(seccomp=True, spaces=True, own_users=True), False, False),  # nor files kept apart
+        (
+            Facts(seccomp=True, pid_namespace=True, user_namespace=True),
+            False,
+            False,
+        ),  # nor files kept apart
         (Facts(seccomp=True, landlock=7), False, False),  # a process could outlive its lease
         (Facts(seccomp=True, landlock=1, cgroup="/c"), False, False),  # or signal gpud
         (Facts(seccomp=True, landlock=6, cgroup="/c"), True, True),
-        (Facts(seccomp=True, landlock=1, spaces=True), True, True),
+        (Facts(seccomp=True, landlock=1, pid_namespace=True), True, True),
         (Facts(seccomp=True, users=True), True, True),
         (Facts(seccomp=True, users=True, unreached=("/root",)), False, False),
         (Facts(seccomp=True, users=True, mounts=True, unreached=("/root",)), True, True),
@@ -236,8 +240,8 @@ def test_a_host_without_a_compiler_need_not_end_child_processes() -> None:
         Facts,
         users=st.booleans(),
         mounts=st.booleans(),
-        spaces=st.booleans(),
-        own_users=st.booleans(),
+        pid_namespace=st.booleans(),
+        user_namespace=st.booleans(),
         network=st.booleans(),
         landlock=st.integers(0, 9),
         seccomp=st.booleans(),
@@ -252,11 +256,13 @@ def test_tenants_code_needs_restricted_calls_and_files(
 ) -> None:
     policy = decide(facts, Setting.REQUIRE, programs=programs, kernels=kernels)
     held = policy.seccomp and (policy.landlock > 0 or policy.users)
-    ends = policy.spaces or policy.users or bool(policy.cgroup)
+    ends = policy.pid_namespace or policy.users or bool(policy.cgroup)
     assert held or policy.kernels_refused
     assert (held and ends) or not (policy.execute or policy.link)
     allowed = permit(policy, [])
-    assert not (allowed.others and not (policy.spaces or policy.users or policy.landlock >= 6))
+    assert not (
+        allowed.others and not (policy.pid_namespace or policy.users or policy.landlock >= 6)
+    )
 
 
 def test_isolation_none_keeps_the_free_mechanisms_only() -> None:
@@ -333,7 +339,7 @@ def test_users_of_running_leftover_processes_are_not_lent(tmp_path: Path) -> Non
     assert block.ids.start == within.start
 
 
-@pytest.mark.parametrize("policy", [Policy(), Policy(spaces=True), Policy(users=True)])
+@pytest.mark.parametrize("policy", [Policy(), Policy(pid_namespace=True), Policy(users=True)])
 def test_a_cgroup_is_required_where_nothing_else_ends_processes(
     tmp_path: Path, policy: Policy
 ) -> None:
@@ -343,7 +349,7 @@ def test_a_cgroup_is_required_where_nothing_else_ends_processes(
     number = os.getpid()
     (tmp_path / f"orchgpu-{number}").write_text("no folder can be made here")
     with contextlib.ExitStack() as stack:
-        if not policy.spaces and not policy.users:
+        if not policy.pid_namespace and not policy.users:
             stack.enter_context(pytest.raises(AppError, match="no cgroups"))
         Sandboxes(replace(policy, cgroup=str(tmp_path)), tmp_path / "kept").close()
 
