@@ -142,7 +142,9 @@ class Gateway:
                 await _refuse(peer, refused)
                 return
             except (WireError, OSError, TimeoutError) as error:
-                await _refuse(peer, Refused(Refusal.PROTOCOL, str(error) or "too slow"))
+                await _refuse(
+                    peer, Refused(Refusal.PROTOCOL, str(error) or "the handshake timed out")
+                )
                 return
             await self._serve_proven(peer, proven)
 
@@ -215,7 +217,7 @@ class Gateway:
         finally:
             waiting.cancel()
         if evicted:
-            raise Refused(Refusal.BUSY, "newer connections that wait for an install took its place")
+            raise Refused(Refusal.BUSY, "evicted by newer connections that wait for an install")
 
     async def _receive(self, peer: Peer) -> dict[str, object]:
         return await peer.receive(HANDSHAKE, self._budget.handshake_s)
@@ -313,7 +315,7 @@ def _is_local(stream: socket.socket) -> bool:
 def _evict(peer: Peer) -> None:
     """Refuse a connection before its proof; its task then sees the end of the connection."""
     with contextlib.suppress(OSError):
-        refused = {"code": Refusal.BUSY, "message": "newer connections took its place"}
+        refused = {"code": Refusal.BUSY, "message": "evicted by newer connections"}
         peer.send_now({"refused": refused})
         peer.socket.shutdown(socket.SHUT_RDWR)
 

@@ -18,7 +18,7 @@ class Verifier:
     def check_host(self, hello: Hello) -> None:
         """Raises Refused(DENIED) for a hello to another host."""
         if hello.host != self._host_id:
-            raise Refused(Refusal.DENIED, f"this is not {hello.host}")
+            raise Refused(Refusal.DENIED, f"this host is {self._host_id}, not {hello.host}")
 
     def knows(self, lease: str) -> bool:
         """True when it is installed or was; the install of another may be on its way."""
@@ -40,4 +40,4 @@ class Verifier:
             return entry
         if (ended := self._table.ended(lease)) is not None:
             raise Refused(Refusal.ENDED, f"lease {lease} ended here: {ended.reason}")
-        raise Refused(Refusal.NOT_INSTALLED, f"lease {lease} is not known here")
+        raise Refused(Refusal.NOT_INSTALLED, f"lease {lease} is unknown on this host")
