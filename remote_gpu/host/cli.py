@@ -11,7 +11,7 @@ import os
 import pkgutil
 import signal
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -296,26 +296,39 @@ def _is_any(address: str) -> bool:
     return False
 
 
-def _operations(names: tuple[str, ...]) -> tuple[str, ...]:
+def _operations(named: tuple[str, ...]) -> tuple[str, ...]:
     """The names of `--operation`, checked: modules of `remote_gpu/worker/operations`."""
     known = sorted(module.name for module in pkgutil.iter_modules(known_operations.__path__))
-    for name in names:
-        if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            meant = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}"
-            raise invalid(f"--operation {name!r} is unknown; {meant}")
-    return names
+    for name in named:
+        _check_known("--operation", name, known)
+    return named
+
+
+def _check_known(option: str, name: str, known: Sequence[str]) -> None:
+    """Raises INVALID for an unknown name, with the nearest known one or all of them."""
+    if name not in known:
+        close = difflib.get_close_matches(name, known, n=1)
+        meant = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}"
+        raise invalid(f"{option} {name!r} is unknown; {meant}")
+
+
+def _pairs(option: str, value: str, items: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """The parts of each NAME=VALUE. Raises INVALID for a malformed item and a repeated name."""
+    seen: set[str] = set()
+    for item in items:
+        name, equals, text = item.partition("=")
+        if not equals or not name:
+            raise invalid(f"{option} {item!r} is not NAME={value}")
+        if name in seen:
+            raise invalid(f"{option} {name!r} is given twice")
+        seen.add(name)
+        yield name, text
 
 
 def _programs(items: Iterable[str]) -> dict[str, Program]:
     """The commands of `--program`: `blast=/usr/bin/blastp -db nr -evalue {evalue}`."""
     found: dict[str, Program] = {}
-    for item in items:
-        name, equals, command = item.partition("=")
-        if not equals or not name:
-            raise invalid(f"--program {item!r} is not NAME=COMMAND")
-        if name in found:
-            raise invalid(f"--program {name!r} is given twice")
+    for name, command in _pairs("--program", "COMMAND", items):
         try:
             found[name] = parse_program(command)
         except ValueError as error:
@@ -326,15 +339,8 @@ def _programs(items: Iterable[str]) -> dict[str, Program]:
 def _middlewares(items: Iterable[str]) -> dict[str, Path]:
     """The programs of `--middleware`; gpud starts no other for a client."""
     found: dict[str, Path] = {}
-    served = [name for name in names() if name != "builtin"]
-    for item in items:
-        name, equals, path = item.partition("=")
-        if not equals or name not in served:
-            raise invalid(
-                f"--middleware {item!r} is not NAME=PROGRAM with one of {', '.join(served)}"
-            )
-        if name in found:
-            raise invalid(f"--middleware {name!r} is given twice")
+    for name, path in _pairs("--middleware", "PROGRAM", items):
+        _check_known("--middleware", name, [known for known in names() if known != "builtin"])
         program = Path(path)
         if not program.is_absolute() or not program.is_file() or not os.access(program, os.X_OK):
             raise invalid(f"--middleware {name}: {path!r} is not the absolute path of a program")
@@ -344,12 +350,9 @@ def _middlewares(items: Iterable[str]) -> dict[str, Path]:
 
 def _data(items: Iterable[str]) -> dict[str, Path]:
     found: dict[str, Path] = {}
-    for item in items:
-        name, equals, path = item.partition("=")
-        if not equals or not name or "/" in name:
-            raise invalid(f"--data {item!r} is not NAME=PATH")
-        if name in found:
-            raise invalid(f"--data {name!r} is given twice")
+    for name, path in _pairs("--data", "PATH", items):
+        if "/" in name:
+            raise invalid(f"--data: the name {name!r} has a slash")
         if not Path(path).exists():
             raise invalid(f"--data {name}: {path} does not exist")
         found[name] = Path(path).resolve()
