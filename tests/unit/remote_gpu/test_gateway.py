@@ -30,13 +30,9 @@ async def serving(
             yield daemon, daemon.gateway.address
 
 
-async def ask(
-    address: str, lease: str, source: str = "127.0.0.1"
-) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Open a connection and send the hello for a lease."""
-    host, _, port = address.rpartition(":")
-    reader, writer = await asyncio.open_connection(host, int(port), local_addr=(source, 0))
-    hello = {
+def hello(lease: str) -> bytes:
+    """The frame of a session's hello."""
+    fields = {
         "role": "session",
         "lease": lease,
         "fence": 1,
@@ -48,7 +44,16 @@ async def ask(
         "middleware": "",
         "port": 0,
     }
-    writer.write(pack({"hello": hello}))
+    return pack({"hello": fields})
+
+
+async def ask(
+    address: str, lease: str, source: str = "127.0.0.1"
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Open a connection and send the hello for a lease."""
+    host, _, port = address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port), local_addr=(source, 0))
+    writer.write(hello(lease))
     return reader, writer
 
 
@@ -118,19 +123,7 @@ async def test_a_connection_that_stays_half_open_is_dropped(tmp_path: Path, sent
     async with serving(tmp_path, handshake_s=0.05) as (daemon, address):
         daemon.install(install("known"))
         host, _, port = address.rpartition(":")
-        hello = {
-            "role": "session",
-            "lease": "known",
-            "fence": 1,
-            "host": "h",
-            "session": "00" * 16,
-            "nonce": "11" * 16,
-            "cap_ms": 1000,
-            "device": 0,
-            "middleware": "",
-            "port": 0,
-        }
-        frame = pack({"hello": hello})
+        frame = hello("known")
         length = {"nothing": 0, "half a header": 9, "half a hello": 100, "no proof": len(frame)}[
             sent
         ]
