@@ -1,5 +1,5 @@
-"""gpud: the program of a GPU host. Its doors open only for leases that the scheduler installed.
+"""gpud: the program of a GPU host. Its gateway admits only leases that the scheduler installed.
 
-Owns the gateway, the installs with their deadlines, and the workers; implements the monitor's
-HostControl port. Decides nothing about who gets a device: it obeys, and cuts.
+Owns the gateway, the installed leases with their deadlines, and the workers; implements the
+monitor's `HostControl`. Grants are the scheduler's decision; gpud enforces them and ends leases.
 """

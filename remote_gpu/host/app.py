@@ -39,7 +39,7 @@ from remote_gpu.worker.programs.programs import Program
 logger = logging.getLogger(__name__)
 
 LEASE_LOG_NAME = "leases.jsonl"  #: in the state folder
-KEPT_NAME = "kept"  #: in the state folder: what tenants sent by hash, and their compiled kernels
+KEPT_NAME = "kept"  #: in the state folder: tenants' contents by hash, and their compiled kernels
 SOCKET_NAME = "gateway.sock"  #: in the state folder: the gateway for programs of this machine
 SERVERS_NAME = "servers"  #: in the state folder: one folder for each server that runs
 
@@ -54,17 +54,19 @@ class HostSettings:
     budget: Budget
     listen_address: str = "127.0.0.1"
     listen_port: int = 0  #: 0 = any free one
-    advertise_address: str = ""  #: as clients reach it; "" = the same
+    advertise_address: str = ""  #: address for clients; "" = the same
     door_ports: range = range(1)  #: for leases with a port of their own; 0 = any free one
     data: Mapping[str, Path] = field(default_factory=dict)  #: host-resident data by name
     operations: tuple[str, ...] = ()  #: to offer; empty = all that load
     programs: Mapping[str, Program] = field(default_factory=dict)  #: that `exec` may run
-    batch_wait_s: float = BATCH_WAIT_S  #: how long calls of one model wait for each other
+    batch_wait_s: float = BATCH_WAIT_S  #: longest wait of a call for others of its model
     middlewares: Mapping[str, Path] = field(default_factory=dict)  #: name → its server's program
-    visible: VisibleDevices = field(default_factory=VisibleDevices)  #: what those servers could see
+    visible: VisibleDevices = field(
+        default_factory=VisibleDevices
+    )  #: devices that those servers can see
     tls: HostTls | None = None
     isolation: Setting = Setting.AUTO
-    secret_files: tuple[Path, ...] = ()  #: beside `state`: none of them may be open to leases
+    secret_files: tuple[Path, ...] = ()  #: beside `state`; none may be readable by leases
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,9 +198,9 @@ async def _probe(
     return HostProbe(probes, settings.budget.host_lost_s, offer)
 
 
-def advertised(told: tuple[str, int], gateway: str) -> str:
+def advertised(settings: tuple[str, int], gateway: str) -> str:
     """The gateway's "address:port" for clients; port 0 = that of `gateway`."""
-    address, port = told
+    address, port = settings
     shown = f"[{address}]" if ":" in address else address
     return f"{shown}:{port or gateway.rpartition(':')[2]}"
 

@@ -10,7 +10,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -46,15 +46,15 @@ from remote_gpu.worker.registry import installed
 logger = logging.getLogger(__name__)
 
 
-#: Of `--opencl`: the probe that lists so many.
+#: Probes of `--opencl`, by its value.
 _OPENCL: Mapping[str, Sequence[str]] = {"none": (), "cards": ("opencl-cards",), "all": ("opencl",)}
 
 
-_ISOLATION = """What a tenant computes is taken for hostile. Each lease's worker is isolated by
-what this machine has, as the log says at the start: a user per lease (as root), user and process
-namespaces, no network, Landlock, seccomp, a cgroup. Where files (a user per lease, or Landlock) or
-system calls (seccomp) cannot be restricted, kernels on CPUs and the operation exec are refused, or,
-with --isolation require, gpud does not start."""
+_ISOLATION = """A tenant's code is assumed to be hostile. Each lease's worker is isolated by the
+mechanisms of this machine, which the log lists at the start: a user per lease (as root), user and
+process namespaces, no network, Landlock, seccomp, a cgroup. Where files (a user per lease, or
+Landlock) or system calls (seccomp) cannot be restricted, kernels on CPUs and the operation exec are
+refused, or, with --isolation require, gpud does not start."""
 
 
 @click.command(
@@ -151,7 +151,7 @@ def main(
         _hide()
         parse_address(scheduler)  # before anything is started
         address, port = _address("--listen", listen)
-        told = _told(advertise or listen)
+        public = _advertised(advertise or listen)
         access = _access(key_file, ca)
         settings = HostSettings(
             host=HostId(host_id),
@@ -165,7 +165,7 @@ def main(
             budget=budget_from_environment(),
             listen_address=address,
             listen_port=port,
-            advertise_address=told[0],
+            advertise_address=public[0],
             door_ports=_ports(door_ports),
             data=_data(data),
             operations=_operations(operation),
@@ -177,7 +177,7 @@ def main(
             secret_files=_secret_files(key_file),
         )
         drivers = (*(["nvml"] if nvml else []), *_OPENCL[opencl])
-        upstream = Upstream(scheduler=scheduler, access=access, advertise=told, drivers=drivers)
+        upstream = Upstream(scheduler=scheduler, access=access, advertise=public, drivers=drivers)
         raise_descriptor_limit()  # before anything is accepted: a connection is a descriptor
         asyncio.run(_serve(settings, upstream, ready_file))
     except AppError as error:
@@ -224,7 +224,7 @@ async def _until_stopped(
 
 
 def _hide() -> None:
-    """Other processes of this user read neither our memory nor our first environment."""
+    """Hide memory and first environment from other processes of this user."""
     try:
         make_undumpable()
     except OSError as error:
@@ -232,7 +232,7 @@ def _hide() -> None:
 
 
 def _access(key_file: Path | None, ca: Path | None) -> Access:
-    """How the scheduler is reached; its key is in no environment from now on."""
+    """The access to the scheduler; its key is removed from the environment."""
     access = find_access(key_file=key_file, ca=ca)
     take((KEY_VARIABLE,))
     return access
@@ -244,7 +244,7 @@ def _secret_files(key_file: Path | None) -> tuple[Path, ...]:
 
 
 def _use_mps(folder: Path | None) -> None:
-    """All that gpud starts are clients of this MPS; without one, of what the driver finds."""
+    """Make all programs that gpud starts clients of this MPS."""
     if folder is not None:
         if not (folder / "control").exists():
             text = f"no MPS control daemon listens in {folder}: start nvidia-cuda-mps-control"
@@ -252,12 +252,12 @@ def _use_mps(folder: Path | None) -> None:
         os.environ[MPS_DIRECTORY] = str(folder)
 
 
-def _told(text: str) -> tuple[str, int]:
-    """The gateway as clients reach it. Raises INVALID for an address that nobody can connect to."""
-    told = _address("--advertise", text)
-    if _is_any(told[0]):
-        raise invalid(f"nobody can connect to {told[0]}: say --advertise ADDRESS:PORT")
-    return told
+def _advertised(text: str) -> tuple[str, int]:
+    """The gateway's address for clients. Raises INVALID for a wildcard address."""
+    advertised = _address("--advertise", text)
+    if _is_any(advertised[0]):
+        raise invalid(f"clients cannot connect to {advertised[0]}; give --advertise ADDRESS:PORT")
+    return advertised
 
 
 def _address(option: str, text: str) -> tuple[str, int]:
@@ -289,32 +289,45 @@ def _ports(text: str) -> range:
 
 
 def _is_any(address: str) -> bool:
-    """True for 0.0.0.0 and ::, where a server listens and nobody can connect."""
+    """True for 0.0.0.0 and ::, addresses to listen at but not to connect to."""
     with contextlib.suppress(ValueError):
         return ipaddress.ip_address(address).is_unspecified
     return False
 
 
-def _operations(names: tuple[str, ...]) -> tuple[str, ...]:
-    """The names of `--operation`, each of an installed file or entry point."""
+def _operations(named: tuple[str, ...]) -> tuple[str, ...]:
+    """The names of `--operation`, checked: files and entry points of operations."""
     known = sorted(installed())
-    for name in names:
-        if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            meant = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}"
-            raise invalid(f"--operation {name!r} is unknown; {meant}")
-    return names
+    for name in named:
+        _check_known("--operation", name, known)
+    return named
+
+
+def _check_known(option: str, name: str, known: Sequence[str]) -> None:
+    """Raises INVALID for an unknown name, with the nearest known one or all of them."""
+    if name not in known:
+        close = difflib.get_close_matches(name, known, n=1)
+        meant = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}"
+        raise invalid(f"{option} {name!r} is unknown; {meant}")
+
+
+def _pairs(option: str, value: str, items: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """The parts of each NAME=VALUE. Raises INVALID for a malformed item and a repeated name."""
+    seen: set[str] = set()
+    for item in items:
+        name, equals, text = item.partition("=")
+        if not equals or not name:
+            raise invalid(f"{option} {item!r} is not NAME={value}")
+        if name in seen:
+            raise invalid(f"{option} {name!r} is given twice")
+        seen.add(name)
+        yield name, text
 
 
 def _programs(items: Iterable[str]) -> dict[str, Program]:
-    """Commands of `--program`: `blast=/usr/bin/blastp -db nr -evalue {evalue}`."""
+    """The commands of `--program`: `blast=/usr/bin/blastp -db nr -evalue {evalue}`."""
     found: dict[str, Program] = {}
-    for item in items:
-        name, equals, command = item.partition("=")
-        if not equals or not name:
-            raise invalid(f"--program {item!r} is not NAME=COMMAND")
-        if name in found:
-            raise invalid(f"--program {name!r} is given twice")
+    for name, command in _pairs("--program", "COMMAND", items):
         try:
             found[name] = parse_program(command)
         except ValueError as error:
@@ -323,17 +336,10 @@ def _programs(items: Iterable[str]) -> dict[str, Program]:
 
 
 def _middlewares(items: Iterable[str]) -> dict[str, Path]:
-    """The programs of `--middleware`; nothing else is ever started for a client."""
+    """The programs of `--middleware`; gpud starts no other for a client."""
     found: dict[str, Path] = {}
-    served = [name for name in names() if name != "builtin"]
-    for item in items:
-        name, equals, path = item.partition("=")
-        if not equals or name not in served:
-            raise invalid(
-                f"--middleware {item!r} is not NAME=PROGRAM with one of {', '.join(served)}"
-            )
-        if name in found:
-            raise invalid(f"--middleware {name!r} is given twice")
+    for name, path in _pairs("--middleware", "PROGRAM", items):
+        _check_known("--middleware", name, [known for known in names() if known != "builtin"])
         program = Path(path)
         if not program.is_absolute() or not program.is_file() or not os.access(program, os.X_OK):
             raise invalid(f"--middleware {name}: {path!r} is not the absolute path of a program")
@@ -343,13 +349,10 @@ def _middlewares(items: Iterable[str]) -> dict[str, Path]:
 
 def _data(items: Iterable[str]) -> dict[str, Path]:
     found: dict[str, Path] = {}
-    for item in items:
-        name, equals, path = item.partition("=")
-        if not equals or not name or "/" in name:
-            raise invalid(f"--data {item!r} is not NAME=PATH")
-        if name in found:
-            raise invalid(f"--data {name!r} is given twice")
+    for name, path in _pairs("--data", "PATH", items):
+        if "/" in name:
+            raise invalid(f"--data: the name {name!r} has a slash")
         if not Path(path).exists():
-            raise invalid(f"--data {name}: there is no {path}")
+            raise invalid(f"--data {name}: {path} does not exist")
         found[name] = Path(path).resolve()
     return found

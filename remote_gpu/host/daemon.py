@@ -1,4 +1,4 @@
-"""One GPU host: the table of leases, carried out. Implements the monitor's HostControl port."""
+"""The daemon of a GPU host: carries out the table of leases. Implements `HostControl`."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ from remote_gpu.host.lease_log import LeaseLog
 from remote_gpu.host.leases import CAP_S_MAX, Entry, LeaseTable, Step, StepKind
 from remote_gpu.host.servers.variables import worker_variables
 from remote_gpu.host.sharing.turns import Turns
-from remote_gpu.host.workers.pool import Worker, WorkerPool
+from remote_gpu.host.workers.pool import WorkerPool
 from remote_gpu.host.workers.residual_memory import LOOK_S, MemoryProbe, held_memory
+from remote_gpu.host.workers.worker import Worker
 from remote_gpu.wire.errors import Refusal, Refused
 from remote_gpu.wire.proof import Hello
 from remote_gpu.worker.control import Start
@@ -38,11 +39,11 @@ from remote_gpu.worker.control import Start
 logger = logging.getLogger(__name__)
 
 LANES_MAX = 16  #: open at once on one lease; each is a thread in its worker
-#: A worker that crashed is replaced this often within one lease; then the device is not to blame.
+#: A crashed worker is replaced this often within one lease; then the lease ends as DEVICE_BAD.
 CRASHES_MAX = 5
-#: Every call may carry this much whatever the lease's memory is; a request may ask for none.
+#: Least quota of a worker, for the data of calls; a request may ask for no memory.
 _MEMORY_FLOOR_BYTES = 64 << 20
-_TICK_S_MAX = 1.0  #: deadlines are looked at this often at least
+_TICK_S_MAX = 1.0  #: longest time between two checks of deadlines
 
 
 class Link(Protocol):
@@ -120,7 +121,8 @@ class HostDaemon(Generic[L]):
         self._workers: dict[LeaseId, asyncio.Task[Worker | None]] = {}
         self._unbinding: dict[LeaseId, asyncio.Task[None]] = {}  # ends of sessions' workers
         self._crashes: dict[LeaseId, int] = {}
-        self._faults: dict[LeaseId, dict[DeviceId, Fault]] = {}  # of leases that cannot be cut
+        #: Of leases that cannot be freed, by lease and stuck process (0: for memory).
+        self._faults: dict[tuple[LeaseId, int], dict[DeviceId, Fault]] = {}
         self._waiting: list[asyncio.Future[None]] = []
         self.gateway = Gateway(
             endpoints.host,
@@ -139,42 +141,48 @@ class HostDaemon(Generic[L]):
         """The machine's monotonic clock, shared with the lease log."""
         return time.monotonic()
 
-    # --- HostControl: what the scheduler says
+    def expire(self) -> float:
+        """End everything whose deadline has passed; returns the monotonic time."""
+        now_s = self.now_s()
+        self.apply(self.table.expire(now_s))
+        return now_s
+
+    # --- HostControl: calls of the scheduler
 
     def installed(self) -> tuple[LeaseId, ...]:
-        """Leases whose doors are open here."""
+        """Leases installed here, those that are ending included."""
         return tuple(entry.lease for entry in self.table)
 
     def seen(self, devices: tuple[Device, ...]) -> None:
-        """Lend what is there."""
+        """Set the devices that may be lent."""
         self.table.lend({device.id: device.memory_mib for device in devices})
 
     def leased(self) -> Collection[DeviceId]:
-        """Devices that a lease uses, or used until its worker is gone."""
+        """Devices that leases occupy, until their workers are gone."""
         held = (entry.install.shares for entry in self.table if entry.occupying)
         return {share.device for shares in held for share in shares}
 
     def faults(self) -> Mapping[DeviceId, Fault]:
-        """Devices whose last user cannot be killed."""
+        """Devices with a process that cannot be killed, or with memory that is not freed."""
         return {device: fault for found in self._faults.values() for device, fault in found.items()}
 
     def full_state(self, installs: tuple[Install, ...], epoch: int) -> None:
-        """The scheduler's truth after a (re)connect."""
+        """Replace the installed leases by the scheduler's list, after a (re)connect."""
         logger.debug("full state", extra={"installs": len(installs), "epoch": epoch})
-        now_s = self.now_s()
-        self.apply([*self.table.expire(now_s), *self.table.full_state(installs, now_s)])
+        now_s = self.expire()
+        self.apply(self.table.full_state(installs, now_s))
         for install in installs:
             self._time_worker(install.lease)
 
     def install(self, install: Install) -> None:
-        """Open a door; of a lease that is here, its length may be another one now."""
-        now_s = self.now_s()
-        self.apply([*self.table.expire(now_s), *self.table.install(install, now_s)])
+        """Install a lease; of an installed one, the remaining time may have changed."""
+        now_s = self.expire()
+        self.apply(self.table.install(install, now_s))
         self._time_worker(install.lease)
 
     def end(self, lease: LeaseId, fence: int, reason: EndReason) -> None:
-        """Close a door, kill, free; then `cut`. One that is not here is cut already."""
-        del fence  # ids of leases are never used twice
+        """End a lease, kill its processes, then report `cut`; an unknown lease is cut already."""
+        del fence  # ids of leases are unique
         steps = self.table.end(lease, reason, "ended by the scheduler", reported=False)
         if steps:
             self.apply(steps)
@@ -182,23 +190,23 @@ class HostDaemon(Generic[L]):
             self._reports.cut(lease)
 
     def staged(self, lease: LeaseId, connect_by_s: float) -> None:
-        """The first session must open in time."""
+        """Set the time by which the first session must open."""
         self.table.staged(lease, connect_by_s, self.now_s())
         self._wake()
 
     def resize(self, lease: LeaseId, compute_limit_pct: int) -> None:
-        """Another elastic limit for its shares."""
+        """Set another elastic limit for its shares."""
         self.table.resize(lease, compute_limit_pct)
         self._turns.resize(lease, compute_limit_pct)
 
     def link_changed(self, connected: bool) -> None:
-        """Leases live on without the scheduler, by their own deadlines."""
+        """Log it: leases go on without the scheduler, by their own deadlines."""
         logger.info("scheduler reachable" if connected else "scheduler not reachable")
 
     # --- the table's steps
 
     def apply(self, steps: list[Step]) -> None:
-        """Carry steps out, in order; slow ones in tasks of their own."""
+        """Carry out steps in order; slow ones in tasks of their own."""
         for step in steps:
             self._apply_one(step)
         if steps:
@@ -211,9 +219,9 @@ class HostDaemon(Generic[L]):
         elif step.kind is StepKind.KILL:
             self._nursery.start(self._kill(step.lease), "kill")
         elif step.kind is StepKind.OPENED:
-            self._tell(step, SessionState.OPENED)
+            self._report(step, SessionState.OPENED)
         elif step.kind is StepKind.RETURNED:
-            self._tell(step, SessionState.FREED)
+            self._report(step, SessionState.FREED)
         elif step.kind is StepKind.UNBOUND:
             self.gateway.session_ended(step)
             self._unbind(step.lease)
@@ -224,24 +232,24 @@ class HostDaemon(Generic[L]):
             self._ports.close(step.lease)
             self.gateway.session_ended(step)
             if step.reported:
-                self._tell(step, SessionState.CLOSED)
+                self._report(step, SessionState.CLOSED)
 
     def _open_port(self, lease: LeaseId) -> None:
-        """Of a lease that is reached so: listen, and tell the scheduler where."""
+        """Listen for a lease with a port of its own, and report the address."""
         entry = self.table.find(lease)
         if entry is None or entry.install.door is not Door.PORT:
             return
         try:
             address = self._ports.open(entry.install)
         except OSError as error:
-            detail = f"no port can be opened for it: {error.strerror or error}"
+            detail = f"no port can be opened for the lease: {error.strerror or error}"
             logger.error("no port", extra={"event": "no_port", "lease": lease, "why": detail})
             self.apply(self.table.end(lease, EndReason.REVOKED, detail))
             return
         self._reports.door(lease, address)
 
     async def _serve_port(self, install: Install, stream: socket.socket, source: str) -> None:
-        """Serve a connection to a lease's own port, by the middleware that was asked for."""
+        """Serve a connection at a lease's own port, by the middleware of its request."""
         name = install.middleware or "builtin"
         if name == "builtin":
             await self.gateway.serve_port(install.lease, stream, source)
@@ -252,18 +260,16 @@ class HostDaemon(Generic[L]):
             about = {"event": "refused", "lease": install.lease, "why": refused.message}
             logger.warning("a connection to a lease's port is refused", extra=about)
 
-    def _tell(self, step: Step, state: SessionState) -> None:
+    def _report(self, step: Step, state: SessionState) -> None:
         self._reports.session(step.lease, state, step.nonce, step.reason, step.detail)
 
     def _unbind(self, lease: LeaseId) -> None:
-        """What its session opened ends with the session: lanes, doors, memory. The lease goes on,
-        and so does a worker that serves nobody yet."""
+        """End the lanes, relays and memory of a session that is over. The lease goes on, as does a
+        worker that has no lane yet."""
         self._relays.unbind(lease)
-        task = self._workers.get(lease)
-        if task is None or not task.done() or task.cancelled() or task.result() is None:
+        if (worker := self._started(lease)) is None:
             return
-        worker = self._workers.pop(lease).result()
-        assert worker is not None, "looked at above"
+        del self._workers[lease]
         self._turns.leave(lease, worker)
         worker.kill()
         before = self._unbinding.get(lease)
@@ -277,7 +283,7 @@ class HostDaemon(Generic[L]):
         await self._end(lease, worker)
 
     async def _kill(self, lease: LeaseId) -> None:
-        """End the lease's worker and server for certain; only then are its shares free."""
+        """Kill the lease's worker and server, await their end, and free its shares."""
         server = self._relays.leave(lease)
         task = self._workers.pop(lease, None)
         worker = await task if task is not None else None
@@ -297,30 +303,33 @@ class HostDaemon(Generic[L]):
             await self._stuck(lease, process)
 
     async def _stuck(self, lease: LeaseId, process: KilledProcess) -> None:
-        """It sleeps inside a driver or a file system and holds its shares until that lets it go.
+        """Await the end of a process that sleeps in a driver or a file system, with its shares.
 
-        The devices get nothing new until then; who waits for these shares is told at once.
+        Its devices get no new leases until then; leases that wait for its shares end at once.
         """
         detail = f"process {process.pid} of lease {lease} cannot be killed"
         logger.error("stuck", extra={"event": "stuck", "lease": lease, "pid": process.pid})
-        self._suspect(lease, dict.fromkeys(self.table.devices_of(lease), detail), Symptom.HUNG)
+        held = dict.fromkeys(self.table.devices_of(lease), detail)
+        self._suspect(lease, process.pid, held, Symptom.HUNG)
         await process.gone
         logger.info("unstuck", extra={"event": "unstuck", "lease": lease, "pid": process.pid})
-        del self._faults[lease]
+        del self._faults[lease, process.pid]
 
     async def _clean(self, lease: LeaseId) -> None:
         """Wait until the lease's cards are free of its memory; SUSPECT when that takes long."""
         deadline_s = self.now_s() + self._budget.worker_cut_s
         while held := await held_memory(self._memory, self.table, lease):
-            if self.now_s() >= deadline_s and lease not in self._faults:
+            if self.now_s() >= deadline_s and (lease, 0) not in self._faults:
                 logger.error("memory held", extra={"event": "memory_held", "lease": lease})
-                self._suspect(lease, held, Symptom.MEMORY_HELD)
+                self._suspect(lease, 0, held, Symptom.MEMORY_HELD)
             await asyncio.sleep(LOOK_S)
-        self._faults.pop(lease, None)
+        self._faults.pop((lease, 0), None)
 
-    def _suspect(self, lease: LeaseId, why: Mapping[DeviceId, str], symptom: Symptom) -> None:
-        """These devices get nothing new; who waits for the lease's shares is told."""
-        self._faults[lease] = {
+    def _suspect(
+        self, lease: LeaseId, pid: int, why: Mapping[DeviceId, str], symptom: Symptom
+    ) -> None:
+        """Mark devices: no new leases; those that wait for this lease's shares end."""
+        self._faults[lease, pid] = {
             device: Fault(health=Health.SUSPECT, symptom=symptom, detail=detail)
             for device, detail in why.items()
         }
@@ -350,24 +359,23 @@ class HostDaemon(Generic[L]):
                 change.set_result(None)
 
     async def hand_over(self, entry: Entry, device: int, stream: socket.socket, key: bytes) -> None:
-        """Give a proven lane to the lease's worker, starting it for the first one.
+        """Give an authenticated lane to the lease's worker, which the first one starts.
 
-        With a `key` the worker takes it into TLS and welcomes it there.
-
-        A worker that dies before it took the lane is replaced: nothing of the lane was served.
+        With a `key` the worker continues in TLS and sends the welcome there. A worker that dies
+        before it took the lane is replaced: none of the lane's calls was served.
         """
-        kind = next(one.kind for one in entry.install.shares if one.index == device)
+        kind = next(share.kind for share in entry.install.shares if share.index == device)
         session = entry.nonce
-        ended = Refused(Refusal.ENDED, f"lease {entry.lease} is over, or its session")
+        ended = Refused(Refusal.ENDED, f"lease {entry.lease} or its session is over")
 
-        def lives() -> bool:
+        def is_current() -> bool:
             return self.table.find(entry.lease) is entry and entry.nonce == session
 
         for _ in range(CRASHES_MAX):
-            if not lives():  # nobody would end a worker of it
+            if not is_current():  # no step would end its worker
                 raise ended
             worker = await asyncio.shield(self._worker_of(entry))
-            if not lives() or entry.lease not in self._workers:
+            if not is_current() or entry.lease not in self._workers:
                 raise ended
             if worker is None:
                 raise Refused(Refusal.NOT_READY, "no worker can be started on this host")
@@ -381,13 +389,18 @@ class HostDaemon(Generic[L]):
                 Peer(stream).send_now({"tls": {}} if key else {"welcome": {}})
                 return
             self._worker_gone(entry, worker)  # its own callback may be a moment behind
-        raise Refused(Refusal.NOT_READY, "workers of this lease die as soon as they are started")
+        raise Refused(Refusal.NOT_READY, "workers of this lease die at their start; see gpud's log")
 
     async def relay(
         self, entry: Entry, hello: Hello, peer: Peer, welcome: dict[str, object]
     ) -> None:
-        """Relay a proven door to the lease's server, starting it for the first one."""
+        """Relay an authenticated connection to the lease's server, which the first one starts."""
         await self._relays.serve(entry.install, hello, peer, welcome)
+
+    def _started(self, lease: LeaseId) -> Worker | None:
+        """The lease's worker, once it is started."""
+        task = self._workers.get(lease)
+        return None if task is None or not task.done() or task.cancelled() else task.result()
 
     def _worker_of(self, entry: Entry) -> asyncio.Task[Worker | None]:
         task = self._workers.get(entry.lease)
@@ -412,30 +425,27 @@ class HostDaemon(Generic[L]):
         except AppError as error:
             logger.error("no worker", extra={"lease": entry.lease, "why": error.message})
             return None
-        worker.end_in(self._cap_s(entry))  # the lease's length may have changed meanwhile
-        worker.on_turn = functools.partial(self._turns.heard, entry.lease)
+        worker.end_in(self._cap_s(entry))  # the remaining time may have changed meanwhile
+        worker.on_turn = functools.partial(self._turns.requested, entry.lease)
         worker.gone.add_done_callback(lambda _: self._worker_gone(entry, worker))
         self._turns.join(entry.lease, entry.install.shares, worker)
         return worker
 
     def _cap_s(self, entry: Entry) -> float:
-        """When a worker ends itself: a little after gpud should have ended it."""
+        """Seconds until a worker ends itself, a little after gpud should have ended it."""
         left_s = CAP_S_MAX if entry.last_s is None else entry.last_s - self.now_s()
         return left_s + self._budget.worker_slack_s
 
     def _time_worker(self, lease: LeaseId) -> None:
-        """Let the worker of a deadline lease live as long as the lease does now."""
-        entry, task = self.table.find(lease), self._workers.get(lease)
-        if entry is None or entry.held_by_session or task is None:
-            return
-        if task.done() and not task.cancelled() and (worker := task.result()) is not None:
+        """Set the remaining time of a deadline lease's worker."""
+        entry, worker = self.table.find(lease), self._started(lease)
+        if entry is not None and worker is not None and not entry.held_by_session:
             worker.end_in(self._cap_s(entry))
 
     def _worker_gone(self, entry: Entry, worker: Worker) -> None:
-        """If it crashed, its lanes are cut and the next lane gets a new one; the lease lives on."""
+        """Forget a crashed worker: its lanes are cut, and the next lane starts a new one."""
         self._turns.leave(entry.lease, worker)
-        task = self._workers.get(entry.lease)
-        if task is None or not task.done() or task.cancelled() or task.result() is not worker:
+        if self._started(entry.lease) is not worker:
             return  # killed on purpose
         del self._workers[entry.lease]
         crashes = self._crashes[entry.lease] = self._crashes.get(entry.lease, 0) + 1
@@ -444,22 +454,21 @@ class HostDaemon(Generic[L]):
             detail = f"its worker died {crashes} times"
             self.apply(self.table.end(entry.lease, EndReason.DEVICE_BAD, detail))
 
-    # --- eternal
+    # --- tasks for the life of the program
 
     async def keep_deadlines(self) -> None:
         """End leases when their own deadlines pass, with or without a scheduler."""
         while True:
-            now_s = self.now_s()
-            self.apply(self.table.expire(now_s))
+            now_s = self.expire()
             next_s = self.table.next_deadline_s()
             wait_s = _TICK_S_MAX if next_s is None else min(_TICK_S_MAX, max(0.0, next_s - now_s))
             await self._next_change(wait_s)
 
     async def close(self) -> None:
-        """End every lease: this host's program stops, and its workers with it."""
+        """End every lease, for this host's program stops."""
         for lease in self.installed():
             self.apply(self.table.end(lease, EndReason.HOST_LOST, "the host's program stops"))
-        cut_s = self._budget.worker_cut_s  # whatever lives on dies with the spawner
+        cut_s = self._budget.worker_cut_s  # processes that are left die with the spawner
         if not await self.until(lambda: not any(e.occupying for e in self.table), cut_s):
             logger.error("workers do not end", extra={"leases": self.installed()})
         self._ports.close_all()

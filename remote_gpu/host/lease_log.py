@@ -1,11 +1,11 @@
-"""What happened to every lease on this host, as JSON lines: the host's own evidence.
+"""The log of all leases of this host, as JSON lines.
 
     {"event": "placed", "at_s": 12.5, "lease": "…", "fence": 7, "shares": [{"device", "memory_mib",
      "compute_guarantee_pct", "exclusive"}], …}
 
 `at_s` is this machine's monotonic clock. A lease occupies its shares from `placed` to `cut`; no two
-leases may overlap on one share. `read_overlaps` checks that. A run of gpud begins with `started`:
-what was placed before died with the run before.
+leases may overlap on one share: `read_overlaps` checks that. A run of gpud begins with `started`:
+leases placed before have ended with the run before.
 """
 
 from __future__ import annotations
@@ -16,20 +16,34 @@ import os
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from remote_gpu.host.leases import Step
 
 logger = logging.getLogger(__name__)
 
-#: A file that has grown to this becomes the old one, of which there is one: some 100,000 leases.
+#: A file of this size is rotated; one old file is kept. It holds some 100,000 leases.
 FILE_BYTES_MAX = 64 << 20
-#: What waits for room on the disk; lines beyond it are lost, and the log says so.
+#: Buffer for a full disk; lines beyond it are lost, and gpud's log reports it.
 _WAITING_BYTES_MAX = 4 << 20
 
 
+class _Share(TypedDict):
+    device: str
+    memory_mib: int
+    compute_guarantee_pct: int
+    exclusive: bool
+
+
+class _Line(TypedDict):
+    event: str
+    at_s: float
+    lease: str
+    shares: list[_Share]
+
+
 class LeaseLog:
-    """Appends one line per step; leases end whether or not it can be written."""
+    """Appends one line per step; a step is taken whether or not the line can be written."""
 
     def __init__(self, path: Path, bytes_max: int = FILE_BYTES_MAX) -> None:
         """Raises OSError."""
@@ -73,7 +87,7 @@ class LeaseLog:
         self._descriptor = os.open(self._path, flags, 0o600)
         self._size = os.fstat(self._descriptor).st_size
 
-    def _append(self, line: Mapping[str, Any]) -> None:
+    def _append(self, line: Mapping[str, object]) -> None:
         text = json.dumps(line, separators=(",", ":")).encode() + b"\n"
         if len(self._waiting) + len(text) > _WAITING_BYTES_MAX:
             logger.error("a line of the lease log is lost", extra={"line": dict(line)})
@@ -83,7 +97,7 @@ class LeaseLog:
             if self._size >= self._bytes_max and text == self._waiting:  # the last line is whole
                 self._rotate()
             written = os.write(self._descriptor, self._waiting)
-        except OSError as error:  # what a lease's end does must not wait for a disk
+        except OSError as error:  # the end of a lease must not wait for a disk
             if not self._full:
                 logger.error("the lease log cannot be written", extra={"why": str(error)})
             self._full = True
@@ -99,30 +113,30 @@ class LeaseLog:
 
 
 def read_overlaps(lines: Iterable[str], memory_mib: Mapping[str, int]) -> list[str]:
-    """Every moment in a log at which a device was lent beyond what it has; empty = none."""
+    """The moments in a log at which a device was double-booked; empty = none."""
     found: list[str] = []
-    held: dict[str, dict[str, dict[str, Any]]] = {}  # device → lease → share
+    held: dict[str, dict[str, _Share]] = {}  # device → lease → share
     for line in lines:
         try:
-            entry = json.loads(line)
-        except ValueError:  # half a line: gpud was stopped
+            entry: _Line = json.loads(line)
+        except ValueError:  # an incomplete line: gpud was stopped
             continue
         if entry["event"] == "started":
             held.clear()
-        for share in entry.get("shares", ()):  # a newer version's event may be of no share
+        for share in entry.get("shares", ()):  # an event of a newer version may have none
             on_device = held.setdefault(share["device"], {})
             if entry["event"] == "placed":
                 on_device[entry["lease"]] = share
-                found += _excess(entry, share["device"], on_device, memory_mib)
+                found += _overlaps(entry, share["device"], on_device, memory_mib)
             elif entry["event"] == "cut":
                 on_device.pop(entry["lease"], None)
     return found
 
 
-def _excess(
-    entry: Mapping[str, Any],
+def _overlaps(
+    entry: _Line,
     device: str,
-    held: Mapping[str, Mapping[str, Any]],
+    held: Mapping[str, _Share],
     memory_mib: Mapping[str, int],
 ) -> list[str]:
     where = f"{entry['at_s']}: {device} held by {', '.join(held)}"
@@ -130,7 +144,7 @@ def _excess(
     if len(held) > 1 and any(share["exclusive"] for share in held.values()):
         problems.append(f"{where}, one exclusively")
     if sum(share["memory_mib"] for share in held.values()) > memory_mib[device]:
-        problems.append(f"{where}: more memory than it has")
+        problems.append(f"{where}: more memory than the device has")
     if sum(share["compute_guarantee_pct"] for share in held.values()) > 100:
-        problems.append(f"{where}: more compute than it has")
+        problems.append(f"{where}: more compute than the device has")
     return problems

@@ -1,4 +1,4 @@
-"""What this host's own programs add to what drivers say of its devices: operations, warm keys."""
+"""Operations and warm keys that this host's programs add to the devices of its drivers."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from gpu_scheduler.warm import kept_key
 from remote_gpu.host.workers.pool import Ready
 from remote_gpu.wire.graphs import CONTENT_PREFIX
 
-#: Contents published of one host, the newest; what is older is still found by who comes.
+#: Contents published of one host, the newest; older ones are unpublished, but still found.
 KEPT_KEYS_MAX = 512
-_TICK_NS_MAX = 50_000_000  #: file systems take times from the kernel's tick, 10 ms at the longest
-_UNSURE = -1
-#: Warm keys of data for all, and names of operations: a device has `RESIDENT_MAX` words in all.
+_TICK_NS_MAX = 50_000_000  #: file systems take times from the kernel's tick, at most 10 ms
+_UNSETTLED = -1
+#: Warm keys of host-resident data, and operations, within `RESIDENT_MAX` words of a device.
 _OTHER_WORDS_MAX = 256
 
 
-class Finds(Protocol):
-    """Who knows what the spawner found; a new spawner may find something else."""
+class Spawner(Protocol):
+    """Source of the operations and data that the present spawner found."""
 
     @property
     def ready(self) -> Ready: ...
 
 
 class KeptContents:
-    """The contents that tenants have sent, by the keys under which a host publishes them."""
+    """The contents that tenants sent, by the warm keys under which a host publishes them."""
 
     def __init__(self, root: Path) -> None:
         """`root`: the folder with one folder for each tenant."""
@@ -40,24 +40,24 @@ class KeptContents:
         self._seen: dict[str, tuple[int, list[tuple[int, str]]]] = {}
 
     def keys(self) -> tuple[str, ...]:
-        """The newest first. Reads only folders in which files came or went.
+        """The keys, newest first. Reads only folders whose files changed.
 
-        A folder's time stands still for a tick of the kernel: one that changed just now may change
-        again unseen, and is read again the next time.
+        A folder's time has the resolution of the kernel's tick: a folder that has just changed may
+        change again at the same time, so it is read again at the next call.
         """
         settled_ns = time.time_ns() - _TICK_NS_MAX
         seen: dict[str, tuple[int, list[tuple[int, str]]]] = {}
         with contextlib.suppress(OSError):
             for entry in os.scandir(self._root):
-                with contextlib.suppress(OSError):  # it was removed in this moment
+                with contextlib.suppress(OSError):  # it was removed meanwhile
                     changed_ns = entry.stat().st_mtime_ns
                     known = self._seen.get(entry.name)
                     if known is None or known[0] != changed_ns:
                         files = self._of_tenant(entry.name)
-                        known = (changed_ns if changed_ns < settled_ns else _UNSURE, files)
+                        known = (changed_ns if changed_ns < settled_ns else _UNSETTLED, files)
                     seen[entry.name] = known
         self._seen = seen
-        found = sorted((one for _, files in seen.values() for one in files), reverse=True)
+        found = sorted((file for _, files in seen.values() for file in files), reverse=True)
         return tuple(key for _, key in found[:KEPT_KEYS_MAX])
 
     def _of_tenant(self, folder: str) -> list[tuple[int, str]]:
@@ -70,21 +70,21 @@ class KeptContents:
 
 
 class Offer:
-    """Of one host; all its devices of a kind can do the same, and reach the same contents."""
+    """The offer of one host: all devices of a kind have the same operations and contents."""
 
-    def __init__(self, finds: Finds, kept: KeptContents) -> None:
-        self._finds = finds
+    def __init__(self, spawner: Spawner, kept: KeptContents) -> None:
+        self._spawner = spawner
         self._kept = kept
 
     async def added_to(self, devices: Sequence[Device]) -> tuple[Device, ...]:
         """The devices, with operations and warm keys."""
-        kept, ready = await asyncio.to_thread(self._kept.keys), self._finds.ready
+        kept, ready = await asyncio.to_thread(self._kept.keys), self._spawner.ready
         resident = (*tuple(ready.resident)[:_OTHER_WORDS_MAX], *kept)
         return tuple(self._added_to(device, ready, resident) for device in devices)
 
     def _added_to(self, device: Device, ready: Ready, resident: tuple[str, ...]) -> Device:
         operations = ready.operations.get(device.kind)
-        if operations is None:  # nothing of this program runs there
+        if operations is None:  # none of our operations runs there
             return device
         names = tuple(operations)[:_OTHER_WORDS_MAX]
         return replace(device, operations=names, resident=resident)

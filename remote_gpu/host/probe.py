@@ -1,10 +1,11 @@
-"""The devices of this host: its CPU cores as one device, and NVIDIA devices where there are any."""
+"""The devices of this host: its CPU cores as one device, and those of its drivers."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import os
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,10 +21,8 @@ from remote_gpu.host.offer import Offer
 
 logger = logging.getLogger(__name__)
 
-#: A machine of which the half is left to the system and to the programs beside gpud.
+#: Part of the machine's memory to lend; the rest is for the system and other programs.
 _DEFAULT_PART = 0.5
-
-
 CPU_INDEX = 0  #: on its host; cards follow
 
 
@@ -32,9 +31,9 @@ class CpuSettings:
     """The part of the machine that this host lends."""
 
     host: HostId
-    cpus: tuple[int, ...]  #: cores; every process of the host is held on them
+    cpus: tuple[int, ...]  #: cores; every process of gpud is bound to them
     memory_mib: int
-    shared_with: tuple[str, ...] = ()  #: hosts on the same machine that own the same cores
+    shared_with: tuple[str, ...] = ()  #: hosts of the same machine with the same cores
 
 
 class CpuProbe:
@@ -45,18 +44,18 @@ class CpuProbe:
         self._pids = pids
         self._model = _cpu_model()
         self._busy_s: dict[int, float] = {}
-        self._looked_s = time.monotonic()
+        self._read_s = time.monotonic()
 
     @property
     def device_id(self) -> DeviceId:
         return DeviceId(f"{self._settings.host}/cpu0")
 
     def device(self) -> Device:
-        """As the scheduler should know it now."""
+        """The CPU, as reported to the scheduler."""
         cores = ",".join(map(str, self._settings.cpus))
         detail = f"{len(self._settings.cpus)} core(s): {cores}"
         if self._settings.shared_with:
-            detail += "; the same cores belong to " + ", ".join(self._settings.shared_with)
+            detail += "; shared with " + ", ".join(self._settings.shared_with)
         return Device(
             id=self.device_id,
             index=CPU_INDEX,
@@ -67,18 +66,18 @@ class CpuProbe:
         )
 
     async def devices(self) -> tuple[Device, ...]:
-        """Always one."""
+        """One device."""
         return (self.device(),)
 
     async def usage(self) -> tuple[Usage, ...]:
-        """Memory and CPU time of the workers, since the last look."""
+        """Memory of the workers, and their CPU time since the last call."""
         pids = tuple(self._pids())
-        # the kernel walks page tables to answer: milliseconds each, not the event loop's
+        # in a thread: the kernel walks page tables, which takes milliseconds for each
         used_bytes = await asyncio.to_thread(lambda: sum(map(_private_bytes, pids)))
         now_s, busy_s = time.monotonic(), {pid: _cpu_seconds(pid) for pid in pids}
         spent_s = sum(s - self._busy_s.get(pid, s) for pid, s in busy_s.items())
-        available_s = max(1e-3, now_s - self._looked_s) * len(self._settings.cpus)
-        self._busy_s, self._looked_s = busy_s, now_s
+        available_s = max(1e-3, now_s - self._read_s) * len(self._settings.cpus)
+        self._busy_s, self._read_s = busy_s, now_s
         return (
             Usage(
                 device=self.device_id,
@@ -89,55 +88,55 @@ class CpuProbe:
         )
 
     async def close(self) -> None:
-        """Holds nothing."""
+        """Do nothing: it holds no driver."""
 
 
 class HostProbe:
-    """Several probes as one. One that fails does so for its own devices alone.
+    """Several probes as one; a failure of one affects its own devices only.
 
-    A device keeps the index it got when it was first seen: leases name it by that.
+    A device keeps the index that it got when it was first seen: leases name it by that.
     """
 
     def __init__(
         self, probes: Sequence[Probe], bad_after_s: float, offer: Offer | None = None
     ) -> None:
-        """`offer`: what the host's programs add to its devices."""
+        """`offer`: operations and warm keys to add."""
         self._offer = offer
         self._probes = tuple(LastSeen(probe, bad_after_s) for probe in probes)
         self._indices: dict[DeviceId, int] = {}
-        self._looking = asyncio.Lock()  # a driver's process answers one question at a time
+        self._reading = asyncio.Lock()  # a driver's process answers one request at a time
 
     async def devices(self) -> tuple[Device, ...]:
-        """All devices, with an index of their own on this host."""
-        async with self._looking:
-            every = await self._look()
-        for device in every:
+        """All devices, each with its index on this host."""
+        async with self._reading:
+            found = await self._read()
+        for device in found:
             self._indices.setdefault(device.id, len(self._indices))
-        numbered = tuple(replace(device, index=self._indices[device.id]) for device in every)
+        numbered = tuple(replace(device, index=self._indices[device.id]) for device in found)
         return numbered if self._offer is None else await self._offer.added_to(numbered)
 
     async def usage(self) -> tuple[Usage, ...]:
-        """The figures of all that answer, as at the newest `devices`."""
+        """The figures of all probes that answer, of the newest `devices`."""
         found = await asyncio.gather(*(probe.usage() for probe in self._probes))
         return tuple(usage for usages in found for usage in usages)
 
     async def used_mib(self, device: DeviceId) -> int | None:
-        """Memory in use on a device now; None while its driver does not tell.
+        """Memory in use on a device now; None when its driver reports none.
 
-        0 on one that is there no more, or is BAD and silent: it is lent again after it was found
-        clean, and a lease's other devices do not wait for that.
+        0 on a device that is absent, or BAD without an answer: it is lent again only after a good
+        reading, and a lease's other devices do not wait for that.
         """
-        async with self._looking:  # figures are those of the newest look: of this one
-            there = {one.id for one in await self._look() if one.health is not Health.BAD}
-            figures = {one.device: one.memory_used_mib for one in await self.usage()}
-        return figures.get(device, None if device in there else 0)
+        async with self._reading:  # the figures are those of the newest reading, this one
+            present = {d.id for d in await self._read() if d.health is not Health.BAD}
+            figures = {usage.device: usage.memory_used_mib for usage in await self.usage()}
+        return figures.get(device, None if device in present else 0)
 
-    async def _look(self) -> list[Device]:
+    async def _read(self) -> list[Device]:
         found = await asyncio.gather(*(_devices(probe) for probe in self._probes))
         return [device for devices in found for device in devices]
 
     async def close(self) -> None:
-        """Close all."""
+        """Close all probes."""
         for probe in self._probes:
             await probe.close()
 
@@ -145,13 +144,13 @@ class HostProbe:
 async def _devices(probe: Probe) -> tuple[Device, ...]:
     try:
         return await probe.devices()
-    except AppError as error:  # nothing was ever seen of it
+    except AppError as error:  # it has never answered
         logger.warning("probe: %s", error.message)
         return ()
 
 
 def parse_cpus(text: str) -> tuple[int, ...]:
-    """`"0,2-3"` → (0, 2, 3). Raises INVALID for anything else and for cores we may not use."""
+    """`"0,2-3"` → (0, 2, 3). Raises INVALID for other texts and for forbidden cores."""
     allowed = os.sched_getaffinity(0)
     if not text:
         return tuple(sorted(allowed))
@@ -172,7 +171,7 @@ def default_memory_mib() -> int:
     for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
         if line.startswith("MemTotal:"):
             return int(int(line.split()[1]) / 1024 * _DEFAULT_PART)
-    raise invalid("/proc/meminfo names no MemTotal; say --memory-mib")
+    raise invalid("/proc/meminfo has no MemTotal; give --memory-mib")
 
 
 def _cpu_model() -> str:
@@ -184,10 +183,10 @@ def _cpu_model() -> str:
 
 
 def _private_bytes(pid: int) -> int:
-    """Resident memory that is its own, not the spawner's; 0 once the process is gone."""
+    """Resident memory of its own, without the spawner's; 0 once the process is gone."""
     try:
         text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
-    except PermissionError:  # undumpable, and we are not root
+    except PermissionError:  # undumpable, and gpud is not root
         return _anonymous_beyond_parent(pid)
     except OSError:
         return 0
@@ -196,7 +195,7 @@ def _private_bytes(pid: int) -> int:
 
 
 def _anonymous_beyond_parent(pid: int) -> int:
-    """Resident memory of no file that the process it was forked from has not: an estimate."""
+    """An estimate: resident anonymous memory beyond that of its parent process."""
     try:
         own = _status(pid)
         of_parent = _status(own["PPid"])
@@ -206,9 +205,8 @@ def _anonymous_beyond_parent(pid: int) -> int:
 
 
 def _status(pid: int) -> dict[str, int]:
-    lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
-    fields = (line.replace(":", " ").split() for line in lines)
-    return {one[0]: int(one[1]) for one in fields if len(one) > 1 and one[1].isdecimal()}
+    text = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    return {name: int(value) for name, value in re.findall(r"(?m)^(\w+):\s+(\d+)\b", text)}
 
 
 def _cpu_seconds(pid: int) -> float:

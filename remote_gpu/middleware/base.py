@@ -12,8 +12,17 @@ from remote_gpu.wire.variables import ClientRules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServerLease:
+    """A lease on one host, as its server needs it."""
+
+    fence: int
+    shares: tuple[Share, ...]  #: those on this host
+    port: int  #: the first of `server_ports` free ones
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServerCommand:
-    """What a host starts for one lease, behind its gateway; the program is the operator's choice.
+    """The server of one lease, behind the gateway; the operator chooses the program.
 
     It runs in a folder of its own, which holds `files`; `{folder}` in a variable is its path.
     """
@@ -87,9 +96,7 @@ class Middleware(abc.ABC):
         """
 
     @abc.abstractmethod
-    def server_command(
-        self, fence: int, shares: tuple[Share, ...], port: int
-    ) -> ServerCommand | None:
+    def server_command(self, lease: ServerLease) -> ServerCommand | None:
         """The command a host starts for its shares of a lease; None when gpud is the server."""
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gpu_scheduler.model import GrantedLease, Share
-from remote_gpu.middleware.base import Middleware, ServerCommand, Summary
+from gpu_scheduler.model import GrantedLease
+from remote_gpu.middleware.base import Middleware, ServerCommand, ServerLease, Summary
 from remote_gpu.wire.variables import ClientRules
 
 
@@ -19,11 +19,9 @@ class Builtin(Middleware):
         del granted
         return {}
 
-    def server_command(
-        self, fence: int, shares: tuple[Share, ...], port: int
-    ) -> ServerCommand | None:
+    def server_command(self, lease: ServerLease) -> ServerCommand | None:
         """None: gpud is the server."""
-        del fence, shares, port
+        del lease
         return None
 
 

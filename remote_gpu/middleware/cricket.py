@@ -13,8 +13,14 @@ must be built for it. One thread serves all connections. Several hosts: no.
 
 from __future__ import annotations
 
-from gpu_scheduler.model import GrantedLease, Share
-from remote_gpu.middleware.base import Middleware, ServerCommand, Summary, device_variables
+from gpu_scheduler.model import GrantedLease
+from remote_gpu.middleware.base import (
+    Middleware,
+    ServerCommand,
+    ServerLease,
+    Summary,
+    device_variables,
+)
 from remote_gpu.wire.variables import ADDRESS, ClientRules
 
 _RPC_VERSION_MAX = 2**31 - 1  #: ONC RPC's versions are 32 bits wide
@@ -44,13 +50,10 @@ class Cricket(Middleware):
             "CRICKET_RPCID": _rpc_id(granted.lease.fence),
         }
 
-    def server_command(
-        self, fence: int, shares: tuple[Share, ...], port: int
-    ) -> ServerCommand | None:
-        """It takes no port as an argument: the host looks up the one it chose."""
-        del port
+    def server_command(self, lease: ServerLease) -> ServerCommand | None:
+        """The server takes no port as an argument: the host looks up the one it chose."""
         return ServerCommand(
-            arguments=(_rpc_id(fence),), variables=device_variables(shares), port=0
+            arguments=(_rpc_id(lease.fence),), variables=device_variables(lease.shares), port=0
         )
 
 

@@ -15,8 +15,14 @@ from __future__ import annotations
 
 import json
 
-from gpu_scheduler.model import GrantedLease, Share
-from remote_gpu.middleware.base import Middleware, ServerCommand, Summary, device_variables
+from gpu_scheduler.model import GrantedLease
+from remote_gpu.middleware.base import (
+    Middleware,
+    ServerCommand,
+    ServerLease,
+    Summary,
+    device_variables,
+)
 from remote_gpu.wire.variables import ClientRules
 
 _PROPERTIES = "properties.json"
@@ -54,16 +60,13 @@ class Gvirtus(Middleware):
         del granted
         return {"GVIRTUS_CONFIG": "{file}"}
 
-    def server_command(
-        self, fence: int, shares: tuple[Share, ...], port: int
-    ) -> ServerCommand | None:
+    def server_command(self, lease: ServerLease) -> ServerCommand | None:
         """The server reads its file, its only argument."""
-        del fence
         return ServerCommand(
             arguments=(_PROPERTIES,),
-            variables=device_variables(shares),
-            files={_PROPERTIES: _properties(str(port))},
-            port=port,
+            variables=device_variables(lease.shares),
+            files={_PROPERTIES: _properties(str(lease.port))},
+            port=lease.port,
         )
 
 

@@ -17,10 +17,11 @@ listens on every interface: the host's firewall keeps all but the gateway's port
 from __future__ import annotations
 
 from corekit.errors import invalid
-from gpu_scheduler.model import GrantedLease, Share
+from gpu_scheduler.model import GrantedLease
 from remote_gpu.middleware.base import (
     Middleware,
     ServerCommand,
+    ServerLease,
     Summary,
     addresses,
     device_variables,
@@ -58,13 +59,11 @@ class Lupine(Middleware):
         servers = ",".join(f"127.0.0.1:{{{host}}}" for host in hosts)
         return {"LUPINE_SERVER": servers, "LUPINE_DISABLE_LOCAL": "1"}
 
-    def server_command(
-        self, fence: int, shares: tuple[Share, ...], port: int
-    ) -> ServerCommand | None:
+    def server_command(self, lease: ServerLease) -> ServerCommand | None:
         """The server takes its port from a variable, and has no arguments."""
-        del fence
         return ServerCommand(
-            variables={"LUPINE_PORT": str(port), **device_variables(shares)}, port=port
+            variables={"LUPINE_PORT": str(lease.port), **device_variables(lease.shares)},
+            port=lease.port,
         )
 
 

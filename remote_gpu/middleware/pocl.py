@@ -22,6 +22,7 @@ from gpu_scheduler.monitor.names import opencl_name
 from remote_gpu.middleware.base import (
     Middleware,
     ServerCommand,
+    ServerLease,
     Summary,
     VisibleDevices,
     addresses,
@@ -61,24 +62,23 @@ class Pocl(Middleware):
             variables[f"POCL_REMOTE{number}_PARAMETERS"] = parameters
         return variables
 
-    def server_command(
-        self, fence: int, shares: tuple[Share, ...], port: int
-    ) -> ServerCommand | None:
+    def server_command(self, lease: ServerLease) -> ServerCommand | None:
         """pocld on 127.0.0.1, with its compiled kernels in the lease's folder.
 
         It accepts a client's next program without a wait (`…_RECONNECT`), and keeps the state of
         the last one until the lease ends. Its own CPU device is switched off beside a card.
         """
-        del fence
         variables = {
             "POCLD_ALLOW_CLIENT_RECONNECT": "1",
             "POCL_CACHE_DIR": "{folder}",
-            **device_variables(shares),
+            **device_variables(lease.shares),
         }
-        if not any(_is_of_pocl(share) for share in shares):
+        if not any(_is_of_pocl(share) for share in lease.shares):
             variables["POCL_DEVICES"] = "none"
         return ServerCommand(
-            arguments=("-a", "127.0.0.1", "-p", str(port)), variables=variables, port=port
+            arguments=("-a", "127.0.0.1", "-p", str(lease.port)),
+            variables=variables,
+            port=lease.port,
         )
 
     def refusal(self, devices: VisibleDevices, shares: Sequence[Share] = ()) -> str | None:

@@ -11,10 +11,11 @@ Carries the CUDA runtime, the driver and most libraries of CUDA 9 and 10. Severa
 
 from __future__ import annotations
 
-from gpu_scheduler.model import GrantedLease, Share
+from gpu_scheduler.model import GrantedLease
 from remote_gpu.middleware.base import (
     Middleware,
     ServerCommand,
+    ServerLease,
     Summary,
     addresses,
     device_variables,
@@ -47,15 +48,12 @@ class Rcuda(Middleware):
             variables[f"RCUDA_DEVICE_{number}"] = f"127.0.0.1@{{{address.host}}}:{address.device}"
         return variables
 
-    def server_command(
-        self, fence: int, shares: tuple[Share, ...], port: int
-    ) -> ServerCommand | None:
+    def server_command(self, lease: ServerLease) -> ServerCommand | None:
         """rCUDAd in the foreground over TCP, for as many clients (`-n 0`) as the lease has."""
-        del fence
         return ServerCommand(
-            arguments=("-i", "-l", "TCP", "-n", "0", "-p", str(port)),
-            variables={"RCUDAPROTO": "TCP", **device_variables(shares)},
-            port=port,
+            arguments=("-i", "-l", "TCP", "-n", "0", "-p", str(lease.port)),
+            variables={"RCUDAPROTO": "TCP", **device_variables(lease.shares)},
+            port=lease.port,
         )
 
 

@@ -61,7 +61,7 @@ def _own() -> Iterator[Middleware]:
 
 
 def _of_packages() -> Iterator[Middleware]:
-    for point in entry_points(group=GROUP):
+    for point in sorted(entry_points(group=GROUP)):  # the same order gives the same packages
         try:
             middleware = point.load()
         except Exception as error:  # another package's code: one fault leaves the others

@@ -11,8 +11,14 @@ lease runs code on the host as the agent's user. Several hosts: no.
 
 from __future__ import annotations
 
-from gpu_scheduler.model import GrantedLease, Share
-from remote_gpu.middleware.base import Middleware, ServerCommand, Summary, device_variables
+from gpu_scheduler.model import GrantedLease
+from remote_gpu.middleware.base import (
+    Middleware,
+    ServerCommand,
+    ServerLease,
+    Summary,
+    device_variables,
+)
 from remote_gpu.wire.variables import ADDRESS, ClientRules
 
 
@@ -42,15 +48,12 @@ class Vaccel(Middleware):
             "VACCEL_RPC_ADDRESS": "tcp://127.0.0.1:{0}",
         }
 
-    def server_command(
-        self, fence: int, shares: tuple[Share, ...], port: int
-    ) -> ServerCommand | None:
+    def server_command(self, lease: ServerLease) -> ServerCommand | None:
         """The agent on 127.0.0.1, initialised by its own environment."""
-        del fence
         return ServerCommand(
-            arguments=("-a", f"tcp://127.0.0.1:{port}"),
-            variables={"VACCEL_BOOTSTRAP_ENABLED": "0", **device_variables(shares)},
-            port=port,
+            arguments=("-a", f"tcp://127.0.0.1:{lease.port}"),
+            variables={"VACCEL_BOOTSTRAP_ENABLED": "0", **device_variables(lease.shares)},
+            port=lease.port,
         )
 
 

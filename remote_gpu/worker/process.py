@@ -26,7 +26,7 @@ from remote_gpu.wire.frames import HANDSHAKE, Meta
 from remote_gpu.wire.proof import confirm_binding
 from remote_gpu.worker import control
 from remote_gpu.worker.arguments import Arguments
-from remote_gpu.worker.isolation.apply import Sandbox, enclose_worker
+from remote_gpu.worker.isolation.apply import Sandbox, isolate_worker
 from remote_gpu.worker.isolation.places import Host
 from remote_gpu.worker.isolation.policy import Policy
 from remote_gpu.worker.isolation.system import libc
@@ -96,7 +96,7 @@ def _serve(
     os.environ.update({k: v for k, v in start.variables.items() if k in control.VARIABLES})
     contents = Contents.of_tenant(walls.kept, start.tenant)
     sandbox = Sandbox(**start.sandbox)
-    enclose_worker(walls.policy, walls.host, sandbox, contents.folder)
+    isolate_worker(walls.policy, walls.host, sandbox, contents.folder)
     context = dataclasses.replace(
         context,
         tenant=start.tenant,

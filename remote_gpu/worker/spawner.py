@@ -22,7 +22,7 @@ from remote_gpu.wire.frames import Meta
 from remote_gpu.worker import control
 from remote_gpu.worker.backends.choice import KINDS
 from remote_gpu.worker.backends.drivers import answering
-from remote_gpu.worker.isolation.apply import enclose_spawner
+from remote_gpu.worker.isolation.apply import isolate_spawner
 from remote_gpu.worker.isolation.places import Host
 from remote_gpu.worker.isolation.policy import Policy
 from remote_gpu.worker.operation import Context
@@ -45,8 +45,8 @@ def main() -> None:
         context=server_context(Path(tls[0]), Path(tls[1])) if tls else None,
     )
     walls = _walls(settings)
-    fork = enclose_spawner(walls.policy, walls.host, walls.kept)
-    if walls.policy.spaces:  # another process: its parent waits for it
+    fork = isolate_spawner(walls.policy, walls.host, walls.kept)
+    if walls.policy.pid_namespace:  # another process: its parent waits for it
         control.die_with_parent(0)
     registry = load_registry(settings["operations"])
     context = Context(
@@ -122,7 +122,7 @@ def _serve(
         descriptor = received[1]
         if descriptor is None:
             continue
-        me = 0 if walls.policy.spaces else os.getpid()
+        me = 0 if walls.policy.pid_namespace else os.getpid()
         pid = fork()
         if pid == 0:
             stream.close()

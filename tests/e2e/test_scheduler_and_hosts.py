@@ -81,7 +81,14 @@ def test_a_host_stopped_past_its_lease_never_lends_one_share_twice(live: Live) -
     host = lease["shares"][0]["host"]
     live.signal(host, signal.SIGSTOP)
     others = [live.upload("short", f"while {n}.txt") for n in range(3)]
-    time.sleep(2.0)  # 40 s at scale: the host is LOST, its lease ended, the job tried elsewhere
+    until(
+        "a lost host",
+        lambda: [
+            one
+            for one in live.scheduler("inventory")["hosts"]
+            if (one["host"], one["state"]) == (host, "LOST")
+        ],
+    )
     live.signal(host, signal.SIGCONT)
     for other in others:
         assert live.result("short", other).state == "SUCCEEDED"

@@ -1,6 +1,6 @@
-"""Frames on a non-blocking socket of the event loop, never reading a byte beyond the frame.
+"""Frames on a non-blocking socket of the event loop, without reading beyond the frame.
 
-What follows on a lane is the worker's: it is read by another process, from the same socket.
+The next bytes of a lane belong to the worker, another process that reads the same socket.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _TLS_READ_BYTES = 1 << 14  #: one record; frames of sessions are far smaller
 
 
 class Peer:
-    """One connection as frames: plain, or in TLS once `secure` was awaited."""
+    """One connection as frames: plain, or in TLS after `secure`."""
 
     def __init__(self, stream: socket.socket) -> None:
         self.socket = stream
@@ -26,13 +26,13 @@ class Peer:
 
     async def send(self, meta: Mapping[str, object], wait_s: float) -> None:
         """Send one small frame. Raises OSError, TimeoutError."""
-        async with asyncio.timeout(wait_s):  # wait_for would make a task of it
+        async with asyncio.timeout(wait_s):  # wait_for would make a task
             await asyncio.get_running_loop().sock_sendall(self.socket, self._sealed(meta))
 
     def send_now(self, meta: Mapping[str, object]) -> None:
-        """Send one small frame, or none if the kernel has no room for it. Raises OSError.
+        """Send one small frame, or none if the kernel's buffer is full. Raises OSError.
 
-        Never waits, not even where a worker that holds the socket, too, has made it a blocking one.
+        Never waits, not even on a socket that a worker, which has it too, has made blocking.
         """
         self.socket.send(self._sealed(meta), socket.MSG_DONTWAIT)
 
@@ -41,11 +41,11 @@ class Peer:
         async with asyncio.timeout(wait_s):
             header = parse_header(await self._exactly(HEADER_BYTES), limits)
             if header.payload_bytes:
-                raise WireError("a payload where none belongs")
+                raise WireError("unexpected payload")
             return parse_meta(await self._exactly(header.meta_bytes))
 
     async def secure(self, context: ssl.SSLContext, wait_s: float) -> bytes:
-        """The server's side of the TLS handshake; returns the connection's binding.
+        """Do the server's side of the TLS handshake; returns the connection's binding.
 
         Raises WireError when it fails, OSError, TimeoutError.
         """

@@ -1,4 +1,4 @@
-"""The gateway: the host's one open port. Proves, claims, holds sessions, hands lanes to workers."""
+"""The gateway, a host's one open port: authenticates clients, holds sessions, hands lanes over."""
 
 from __future__ import annotations
 
@@ -55,18 +55,20 @@ class Host(Protocol):
 
     table: LeaseTable
 
-    def now_s(self) -> float: ...
+    def expire(self) -> float:
+        """End everything whose deadline has passed; returns the monotonic time."""
+        ...
 
     def apply(self, steps: list[Step]) -> None:
-        """Carry steps of the table out."""
+        """Carry out steps of the table."""
         ...
 
     async def until(self, ready: Callable[[], bool], wait_s: float) -> bool:
-        """Wait until the table makes `ready` true; False when it did not in time."""
+        """Wait until a change of the table makes `ready` true; False when it did not in time."""
         ...
 
     async def hand_over(self, entry: Entry, device: int, stream: socket.socket, key: bytes) -> None:
-        """Give a proven lane to the lease's worker, with a key if it goes on in TLS.
+        """Give an authenticated lane to the lease's worker; with a key it continues in TLS.
 
         Raises Refused.
         """
@@ -75,7 +77,7 @@ class Host(Protocol):
     async def relay(
         self, entry: Entry, hello: Hello, peer: Peer, welcome: dict[str, object]
     ) -> None:
-        """Welcome a proven connection and relay it to the lease's server. Raises Refused."""
+        """Welcome a connection and relay it to the lease's server. Raises Refused."""
         ...
 
 
@@ -118,7 +120,7 @@ class Gateway:
             self._nursery.start(self._connection(stream, source), "connection")
 
     def session_ended(self, step: Step) -> None:
-        """Tell the session's holder why it is over, and cut it."""
+        """Send the session's holder the reason, and close the connection."""
         if (peer := self._sessions.pop(step.lease, None)) is not None:
             ended = {"reason": step.reason, "detail": step.detail}
             with contextlib.suppress(OSError):  # at once: its task may close it at any await
@@ -140,7 +142,9 @@ class Gateway:
                 await _refuse(peer, refused)
                 return
             except (WireError, OSError, TimeoutError) as error:
-                await _refuse(peer, Refused(Refusal.PROTOCOL, str(error) or "too slow"))
+                await _refuse(
+                    peer, Refused(Refusal.PROTOCOL, str(error) or "the handshake timed out")
+                )
                 return
             await self._serve_proven(peer, proven)
 
@@ -163,11 +167,11 @@ class Gateway:
     async def _prove(self, peer: Peer, source: str, port_of: LeaseId | None) -> Proving:
         if not source:
             _check_credentials(peer.socket)
-        evicted = functools.partial(_evicted, peer)
-        with self._unproven.held(source, evicted):
+        evict = functools.partial(_evict, peer)
+        with self._unproven.held(source, evict):
             hello = Hello.from_meta(await self._receive(peer))
         proving = await self._proving(hello, source, port_of)
-        with self._known.held(source, evicted):
+        with self._known.held(source, evict):
             await self._send(peer, proving.challenge)
             answer = text_field(await self._receive(peer), "proof", 64)
         if not proving.accepts(answer):
@@ -175,7 +179,7 @@ class Gateway:
         return proving
 
     async def _proving(self, hello: Hello, source: str, port_of: LeaseId | None) -> Proving:
-        """Of the lease's secret, or at the lease's own port of its name."""
+        """The proof to demand: of the lease's secret, or at the lease's own port of its id."""
         authority = self._tls.authority_for(source) if self._tls is not None else ""
         nonce = secrets.token_hex(NONCE_BYTES)
         if port_of is None:
@@ -183,7 +187,7 @@ class Gateway:
             await self._install_of(hello, source)
             return self._verifier.proving(hello, nonce, authority)
         if hello.lease != port_of:
-            raise Refused(Refusal.DENIED, "this port is another lease's")
+            raise Refused(Refusal.DENIED, "this port belongs to another lease")
         return Proving(port_key(hello.lease), hello, nonce, authority)
 
     async def _bound(self, peer: Peer, proven: Proving) -> dict[str, object]:
@@ -194,27 +198,26 @@ class Gateway:
         return confirm_binding(proven.key, binding, await self._receive(peer))
 
     async def _install_of(self, hello: Hello, source: str) -> None:
-        """The lease's install may be a moment behind the envelope. Raises Refused(BUSY)."""
-        host = self._host
-        host.apply(host.table.expire(host.now_s()))
+        """Wait for an install that may arrive after the envelope. Raises Refused(BUSY)."""
+        self._host.expire()
         if self._verifier.knows(hello.lease):
             return
         known = functools.partial(self._verifier.knows, hello.lease)
-        waiting = asyncio.ensure_future(host.until(known, self._budget.install_wait_s))
-        lost = False
+        waiting = asyncio.ensure_future(self._host.until(known, self._budget.install_wait_s))
+        evicted = False
 
-        def evicted() -> None:
-            nonlocal lost
-            lost = True
+        def evict() -> None:
+            nonlocal evicted
+            evicted = True
             waiting.cancel()
 
         try:
-            with self._awaited.held(source, evicted):
+            with self._awaited.held(source, evict):
                 await asyncio.wait({waiting})
         finally:
             waiting.cancel()
-        if lost:
-            raise Refused(Refusal.BUSY, "newer connections that wait for an install took its place")
+        if evicted:
+            raise Refused(Refusal.BUSY, "evicted by newer connections that wait for an install")
 
     async def _receive(self, peer: Peer) -> dict[str, object]:
         return await peer.receive(HANDSHAKE, self._budget.handshake_s)
@@ -224,24 +227,23 @@ class Gateway:
 
     async def _session(self, peer: Peer, hello: Hello, welcome: dict[str, object]) -> None:
         lease = LeaseId(hello.lease)
-        # A cut is real work and may take so long; a session refused before fails its attempt.
+        # Killing the lease before it takes time; a refused session would fail its attempt.
         await self._host.until(lambda: self._placed(lease), self._budget.worker_cut_s)
         host = self._host
-        now_s = host.now_s()
-        host.apply(host.table.expire(now_s))
+        now_s = host.expire()
         opened = host.table.open(lease, hello.session, hello.cap_ms / 1000, now_s)
         self._sessions[lease] = peer
         host.apply(opened)
         welcome |= {
             "beat_s": self._budget.session_beat_s,
             "silence_s": self._budget.session_silence_s,
-            "unix": self._listeners.path if _is_here(peer.socket) else "",
+            "unix": self._listeners.path if _is_local(peer.socket) else "",
         }
         try:
             await self._send(peer, {"welcome": welcome})
             await self._hold(peer, lease, hello.session)
         except (WireError, OSError, TimeoutError) as error:
-            if self._sessions.get(lease) is peer:  # else it was ended here, which closed it
+            if self._sessions.get(lease) is peer:  # else it was ended by this host
                 host.apply(host.table.session_over(lease, EndReason.SESSION_LOST, str(error)))
         finally:
             if self._sessions.get(lease) is peer:
@@ -252,12 +254,11 @@ class Gateway:
         return entry is None or entry.phase is not Phase.QUEUED
 
     async def _hold(self, peer: Peer, lease: LeaseId, nonce: str) -> None:
-        """Answer what the session says until it closes."""
+        """Answer the messages of a session until it closes."""
         host, silence_s = self._host, self._budget.session_silence_s
         while True:
             meta = await peer.receive(SESSION, 2 * silence_s)
-            now_s = host.now_s()
-            host.apply(host.table.expire(now_s))  # after a stop of this process: deadlines first
+            now_s = host.expire()  # first: this process may have been stopped
             entry = host.table.find(lease)
             if entry is None or entry.nonce != nonce:
                 return
@@ -273,7 +274,7 @@ class Gateway:
 
     async def _closed(self, peer: Peer, lease: LeaseId, close: dict[str, object]) -> None:
         reason = EndReason.RELEASED if close.get("reason") == "RELEASED" else EndReason.DONE
-        self._sessions.pop(lease, None)  # ended by its holder: there is nobody to tell
+        self._sessions.pop(lease, None)  # its holder ended it, and needs no message
         detail = str(close.get("detail", ""))[:500]
         self._host.apply(self._host.table.session_over(lease, reason, detail))
         with contextlib.suppress(OSError, TimeoutError):
@@ -281,7 +282,7 @@ class Gateway:
 
     async def _lane(self, peer: Peer, proven: Proving) -> None:
         host, hello = self._host, proven.hello
-        host.apply(host.table.expire(host.now_s()))
+        host.expire()
         entry = host.table.admit_lane(hello.lease, hello.session)
         if not any(share.index == hello.device for share in entry.install.shares):
             raise Refused(Refusal.DENIED, f"device {hello.device} is not part of the lease")
@@ -289,21 +290,21 @@ class Gateway:
 
     async def _relayed(self, peer: Peer, hello: Hello, welcome: dict[str, object]) -> None:
         host = self._host
-        host.apply(host.table.expire(host.now_s()))
+        host.expire()
         entry = host.table.admit_lane(hello.lease, hello.session)
         await host.relay(entry, hello, peer, welcome)
 
 
 def _check_credentials(stream: socket.socket) -> None:
-    """Who is at the other end of a Unix socket, by the kernel's word. Raises Refused(DENIED)."""
-    told = stream.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    _, user, _ = _CREDENTIALS.unpack(told)
+    """Check the peer's user on a Unix socket, as the kernel knows it. Raises Refused(DENIED)."""
+    credentials = stream.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    _, user, _ = _CREDENTIALS.unpack(credentials)
     if user not in (0, os.geteuid()):
-        raise Refused(Refusal.DENIED, f"user {user} of this machine may come by TCP only")
+        raise Refused(Refusal.DENIED, f"user {user} of this machine may connect by TCP only")
 
 
-def _is_here(stream: socket.socket) -> bool:
-    """The peer is a program of this machine: both ends have one address."""
+def _is_local(stream: socket.socket) -> bool:
+    """True when the peer is a program of this machine: both ends have one address."""
     if stream.family == socket.AF_UNIX:
         return True
     with contextlib.suppress(OSError):
@@ -311,16 +312,16 @@ def _is_here(stream: socket.socket) -> bool:
     return False
 
 
-def _evicted(peer: Peer) -> None:
-    """Its place before the proof is another's; its task sees the end of the connection."""
+def _evict(peer: Peer) -> None:
+    """Refuse a connection before its proof; its task then sees the end of the connection."""
     with contextlib.suppress(OSError):
-        refused = {"code": Refusal.BUSY, "message": "newer connections took its place"}
+        refused = {"code": Refusal.BUSY, "message": "evicted by newer connections"}
         peer.send_now({"refused": refused})
         peer.socket.shutdown(socket.SHUT_RDWR)
 
 
 async def _refuse(peer: Peer, refused: Refused) -> None:
-    """Say why and close; a peer that does not listen is dropped."""
+    """Send the refusal; a peer that does not read it is dropped."""
     with contextlib.suppress(OSError, TimeoutError):
         body = {"code": refused.code, "message": refused.message[:500]}
         await peer.send({"refused": body}, 0.5)

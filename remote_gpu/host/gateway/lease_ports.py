@@ -1,8 +1,8 @@
-"""Ports of leases: `door: port` gives a lease a listening port of its own, without any proof.
+"""Ports of leases: `door: port` gives a lease a listening port of its own, without a proof.
 
-Weaker than the gateway: whoever comes from one of the lease's networks is its holder. So a port
-opens when the lease has its shares, closes when it is over, and takes connections of these networks
-alone. The classic `ssgm` hands such ports to clients that know no secret.
+It is weaker than the gateway: any peer from one of the lease's networks counts as its holder. So a
+port opens when the lease has its shares, closes when it ends, and accepts only these networks. The
+classic `ssgm` gives such ports to clients without a secret.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from remote_gpu.host.gateway.listeners import accepted
 logger = logging.getLogger(__name__)
 
 _BACKLOG = 64
-#: Serves one connection, which it owns, from an address.
+#: Serves one connection, which is closed after it, from an address.
 Serve = Callable[[Install, socket.socket, str], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortSettings:
-    """Where ports open."""
+    """Addresses and numbers of the ports of leases."""
 
     listen: str  #: address of this machine
-    advertise: str  #: how clients reach it; an IPv6 address without brackets
+    advertise: str  #: address for clients; IPv6 without brackets
     ports: range = range(1)  #: to choose from; 0 = any free one
 
 
@@ -53,9 +53,9 @@ class LeasePorts:
         self._open: dict[LeaseId, _Open] = {}
 
     def open(self, install: Install) -> str:
-        """Listen for the lease's holder; its "address:port". Raises OSError when no port is left.
+        """Listen for the lease's holder; returns "address:port". Idempotent.
 
-        Safe to repeat.
+        Raises OSError when no port is left.
         """
         known = self._open.get(install.lease)
         if known is None:
@@ -65,18 +65,18 @@ class LeasePorts:
             task.add_done_callback(lambda _: listener.close())
             known = self._open[install.lease] = _Open(listener, task)
         port = known.listener.getsockname()[1]
-        told = self._settings.advertise
-        return f"[{told}]:{port}" if ":" in told else f"{told}:{port}"
+        address = self._settings.advertise
+        return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
     def close(self, lease: LeaseId) -> None:
-        """Take no more connections; those there are end with the lease. Safe to repeat."""
+        """Accept no more connections; open ones end with the lease. Idempotent."""
         if (known := self._open.pop(lease, None)) is not None:
             with contextlib.suppress(OSError):
                 known.listener.shutdown(socket.SHUT_RDWR)  # at once, whenever the task ends
             known.accepting.cancel()
 
     def close_all(self) -> None:
-        """The host stops."""
+        """Close all ports."""
         for lease in tuple(self._open):
             self.close(lease)
 
@@ -89,7 +89,7 @@ class LeasePorts:
             except OSError as error:
                 if error.errno != errno.EADDRINUSE:
                     raise
-        raise OSError(errno.EADDRINUSE, "every port of --door-ports is in use")
+        raise OSError(errno.EADDRINUSE, "every port of --door-ports is in use; give more")
 
     async def _accept(self, listener: socket.socket, install: Install) -> None:
         async for stream, source in accepted(listener):
@@ -97,7 +97,9 @@ class LeasePorts:
                 self._nursery.start(self._connection(install, stream, source), "connection")
                 continue
             about = {"event": "not_admitted", "lease": install.lease, "source": source}
-            logger.warning("not from a network of the lease", extra=about)
+            logger.warning(
+                "connection refused: its address is in no network of the lease", extra=about
+            )
             stream.close()
 
     async def _connection(self, install: Install, stream: socket.socket, source: str) -> None:
@@ -106,8 +108,8 @@ class LeasePorts:
 
 
 def admits(sources: tuple[str, ...], address: str) -> bool:
-    """May a machine of this address connect?"""
-    came = ipaddress.ip_address(address.partition("%")[0])
-    if isinstance(came, ipaddress.IPv6Address) and came.ipv4_mapped is not None:
-        came = came.ipv4_mapped
-    return any(came in ipaddress.ip_network(source) for source in sources)
+    """True when a machine of this address may connect."""
+    peer = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(peer, ipaddress.IPv6Address) and peer.ipv4_mapped is not None:
+        peer = peer.ipv4_mapped
+    return any(peer in ipaddress.ip_network(source) for source in sources)

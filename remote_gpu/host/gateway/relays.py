@@ -1,7 +1,7 @@
-"""Doors to other middlewares: one server per lease on 127.0.0.1, reached by proven connections.
+"""Relays to servers of other middlewares: one server per lease on 127.0.0.1.
 
-A lease's first door starts its server, its end kills it. Which programs there are is the operator's
-to say (`gpud --middleware NAME=PROGRAM`); a client only names one of them.
+A lease's first relay starts its server, and the lease's end kills it. The operator names the
+programs (`gpud --middleware NAME=PROGRAM`); a client chooses one of them by name.
 """
 
 from __future__ import annotations
@@ -24,42 +24,44 @@ from remote_gpu.client.transport.tls import TlsStream
 from remote_gpu.host.gateway.frames import Peer
 from remote_gpu.host.servers.server import Server, free_port
 from remote_gpu.host.workers.sandboxes import Sandboxes
-from remote_gpu.middleware import VisibleDevices, find
+from remote_gpu.middleware import ServerLease, VisibleDevices, find
 from remote_gpu.wire.errors import Refusal, Refused
 from remote_gpu.wire.proof import Hello
 
 logger = logging.getLogger(__name__)
 
-RELAYS_MAX = 64  #: open at once on one lease; each is two threads and half a MiB of gpud
-#: A server that dies or does not serve is started anew this often within one lease.
+RELAYS_MAX = 64  #: at once for one lease; each costs two threads and half a MiB of gpud
+#: A server that dies or does not serve is started at most this often within one lease.
 STARTS_MAX = 5
 
 
 @dataclass(slots=True, kw_only=True)
 class _Served:
-    """One lease's server and the doors to it."""
+    """One lease's server and the relays to it."""
 
     install: Install
     middleware: str
-    ended: bool = False  #: the lease is over: nothing starts any more
-    doors: int = 0  #: open or about to be
+    ended: bool = False  #: the lease is over: no server is started any more
+    open: int = 0  #: relays, starting ones included
     starts: int = 0
     relays: list[Relay] = field(default_factory=list)
-    proven: list[Relay] = field(default_factory=list)  #: those of them that a session opened
-    sessions: int = 0  #: that are over
+    of_sessions: list[Relay] = field(default_factory=list)  #: a part of `relays`
+    sessions_ended: int = 0
     server: Server | None = None
-    port: asyncio.Task[int | Refused] | None = None  #: where it serves, or why it does not
+    port: asyncio.Task[int | Refused] | None = (
+        None  #: its port, or the reason why it does not serve
+    )
 
     @contextlib.contextmanager
-    def door(self) -> Iterator[None]:
-        """One place. Raises Refused(BUSY)."""
-        if self.doors >= RELAYS_MAX:
-            raise Refused(Refusal.BUSY, f"a lease has at most {RELAYS_MAX} doors open")
-        self.doors += 1
+    def counted(self) -> Iterator[None]:
+        """Count one relay for the length of a block. Raises Refused(BUSY)."""
+        if self.open >= RELAYS_MAX:
+            raise Refused(Refusal.BUSY, f"a lease has at most {RELAYS_MAX} relays at once")
+        self.open += 1
         try:
             yield
         finally:
-            self.doors -= 1
+            self.open -= 1
 
     def check(self) -> None:
         """Raises Refused(ENDED) once the lease is over."""
@@ -68,7 +70,7 @@ class _Served:
 
 
 class Relays:
-    """The servers of this host."""
+    """The servers of this host's leases, and the relays to them."""
 
     def __init__(
         self,
@@ -79,9 +81,8 @@ class Relays:
         visible: VisibleDevices,
         sandboxes: Sandboxes | None = None,
     ) -> None:
-        """`programs`: middleware → absolute path; `folder`: for those that run, emptied now;
-        `visible`: what their servers could see of this host; `sandboxes`: where they run, as far as
-        they bear it."""
+        """`programs`: middleware → absolute path; `folder`: of running servers, emptied now;
+        `visible`: devices that servers can see here; `sandboxes`: of unmodified servers."""
         self._sandboxes = sandboxes
         self._programs = programs
         self._folder = folder
@@ -94,45 +95,45 @@ class Relays:
     async def serve(
         self, install: Install, hello: Hello, peer: Peer, welcome: dict[str, object]
     ) -> None:
-        """Relay a proven door to the lease's server until either side, or the lease, ends.
+        """Relay an authenticated connection to the lease's server until a side or the lease ends.
 
-        Raises Refused: DENIED for a middleware or port this host has not, NOT_READY when the
+        Raises Refused: DENIED for a middleware or port that this host lacks, NOT_READY when the
         program does not serve, BUSY, ENDED.
         """
         served = self._of(install, hello.middleware, hello.port)
-        sessions = served.sessions
-        with served.door(), contextlib.ExitStack() as stack:
+        sessions_ended = served.sessions_ended
+        with served.counted(), contextlib.ExitStack() as stack:
             port = await self._port(served) + hello.port
             inner = stack.enter_context(await _connected(port))
             await peer.send({"welcome": welcome}, self._budget.handshake_s)
             served.check()
-            if served.sessions != sessions:
+            if served.sessions_ended != sessions_ended:
                 raise Refused(Refusal.ENDED, f"the session of {install.lease} is over")
             outer: End = peer.socket
             if peer.machine is not None:
                 outer = TlsStream(peer.socket, peer.machine)
-            await _relayed(served, outer, inner, proven=True)
+            await _relayed(served, outer, inner, of_session=True)
 
     async def serve_port(self, install: Install, name: str, stream: socket.socket) -> None:
-        """Relay a connection to the lease's own port to its server, from the first byte on.
+        """Relay a connection at the lease's own port to its server, from the first byte on.
 
-        Of a server with several ports only the first can be reached so. Raises Refused.
+        Only the first of several ports of a server can be reached so. Raises Refused.
         """
         served = self._of(install, name, 0)
-        with served.door(), contextlib.ExitStack() as stack:
+        with served.counted(), contextlib.ExitStack() as stack:
             inner = stack.enter_context(await _connected(await self._port(served)))
             served.check()
             await _relayed(served, stream, inner)
 
     def unbind(self, lease: LeaseId) -> None:
-        """Cut what the lease's session opened; its server goes on, for those of its port too."""
+        """Cut the relays of the lease's session; its server and relays of its port go on."""
         if (served := self._served.get(lease)) is not None:
-            served.sessions += 1
-            for relay in served.proven:
+            served.sessions_ended += 1
+            for relay in served.of_sessions:
                 relay.cut()
 
     def leave(self, lease: LeaseId) -> Server | None:
-        """Cut the lease's doors and kill its server; the caller awaits that it is gone."""
+        """Cut the lease's relays and kill its server; the caller awaits the server's end."""
         served = self._served.pop(lease, None)
         if served is None:
             return None
@@ -147,7 +148,7 @@ class Relays:
         if name not in self._programs:
             raise Refused(Refusal.DENIED, f"this host does not offer {name!r}")
         if install.middleware not in (None, name):
-            raise Refused(Refusal.DENIED, f"lease {install.lease} is one for {install.middleware}")
+            raise Refused(Refusal.DENIED, f"lease {install.lease} is for {install.middleware} only")
         if port >= find(name).client.ports:
             raise Refused(Refusal.DENIED, f"{name} has no port number {port}")
         served = self._served.setdefault(install.lease, _Served(install=install, middleware=name))
@@ -156,7 +157,7 @@ class Relays:
         return served
 
     async def _port(self, served: _Served) -> int:
-        """Where the lease's server serves, started if it is not there."""
+        """The port of the lease's server, which is started if it does not run."""
         task = served.port
         if task is None or (task.done() and not _serves(served, task.result())):
             if served.starts >= STARTS_MAX:
@@ -169,7 +170,7 @@ class Relays:
         return port
 
     async def _start(self, served: _Served) -> int | Refused:
-        """Its port once it serves. Returned and not raised: a bad program is no bug of gpud's."""
+        """Start it; returns its port, or a refusal: a bad program is not a bug of gpud."""
         if served.server is not None:
             await served.server.gone
         if served.ended:
@@ -180,13 +181,14 @@ class Relays:
             return Refused(Refusal.DENIED, f"{name} is refused for lease {install.lease}: {why}")
         served.starts += 1
         try:
+            port = free_port(middleware.server_ports)
             command = middleware.server_command(
-                install.fence, install.shares, free_port(middleware.server_ports)
+                ServerLease(fence=install.fence, shares=install.shares, port=port)
             )
-            assert command is not None, "--middleware refuses those without a server"
+            assert command is not None, "--middleware refuses middlewares without a server"
             folder = self._folder / f"{install.fence}.{served.starts}"
             program = self._programs[name]
-            sandbox = None if self._sandboxes is None else self._sandboxes.make_of_server(program)
+            sandbox = None if self._sandboxes is None else self._sandboxes.make_for_server(program)
             server = served.server = Server(
                 program, command, folder, inherited=middleware.inherited, sandbox=sandbox
             )
@@ -200,8 +202,12 @@ class Relays:
             return port
         server.kill()
         await server.gone
-        logger.error("server not ready", extra={"event": "server", "said": server.said, **about})
-        return Refused(Refusal.NOT_READY, f"{name} did not begin to serve on this host")
+        logger.error(
+            "server not ready", extra={"event": "server", "output": server.output, **about}
+        )
+        return Refused(
+            Refusal.NOT_READY, f"{name} did not begin to serve on this host; see gpud's log"
+        )
 
 
 def _serves(served: _Served, port: int | Refused) -> bool:
@@ -224,9 +230,9 @@ async def _connected(port: int) -> socket.socket:
 
 
 async def _relayed(
-    served: _Served, outer: End, inner: socket.socket, *, proven: bool = False
+    served: _Served, outer: End, inner: socket.socket, *, of_session: bool = False
 ) -> None:
-    """Both ways, to the end of both sockets."""
+    """Relay both ways, to the end of both sockets."""
     loop = asyncio.get_running_loop()
     over = asyncio.Event()
     relay = Relay(outer, inner)
@@ -236,16 +242,16 @@ async def _relayed(
 
     try:
         relay.start(ended)
-    except RuntimeError:  # the machine has no more threads; those that began end with the sockets
+    except RuntimeError:  # no more threads; a started one ends with its socket
         relay.cut()
-        raise Refused(Refusal.BUSY, "this host has no thread for one more door") from None
-    lists = (served.relays, served.proven) if proven else (served.relays,)
-    for one in lists:
-        one.append(relay)
+        raise Refused(Refusal.BUSY, "this host has no thread for one more relay") from None
+    lists = (served.relays, served.of_sessions) if of_session else (served.relays,)
+    for relays in lists:
+        relays.append(relay)
     try:
         await over.wait()
     finally:
         relay.cut()
         await over.wait()  # at once: its threads end when both sockets are shut down
-        for one in lists:
-            one.remove(relay)
+        for relays in lists:
+            relays.remove(relay)

@@ -1,4 +1,4 @@
-"""TLS of a host: one certificate, told to clients inside the proof of their lease's secret."""
+"""TLS of a host: one certificate, sent to clients within the proof of their lease's secret."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ _BEGIN, _END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostTls:
-    """What the gateway and its workers serve TLS with."""
+    """Certificate and key with which the gateway and its workers serve TLS."""
 
     certificate: Path
     key: Path
-    required: bool  #: also by programs of this machine; those of others have no choice
-    authority: str  #: PEM; what clients trust
+    required: bool  #: for programs of this machine too; those of other machines always use it
+    authority: str  #: PEM; trusted by clients
     context: ssl.SSLContext
 
     @classmethod
     def load(cls, certificate: Path, key: Path, *, required: bool) -> Self:
-        """Raises INVALID for files that hold no matching pair, DENIED for a key all may read."""
+        """Raises INVALID unless both files match, DENIED for a world-readable key."""
         try:
             authority = certificate.read_text(encoding="ascii", errors="replace")
             mode = key.stat().st_mode & 0o777
             if mode & 0o007:
-                text = f"{key} may be read by everybody (mode {mode:o}); run: chmod o= {key}"
+                text = f"{key} is world-readable (mode {mode:o}); run: chmod o= {key}"
                 raise AppError(ErrorCode.DENIED, text)
             context = server_context(certificate, key)
         except OSError as error:  # ssl.SSLError is one
-            reason = error.strerror or "they are no certificate and key in PEM form that match"
+            reason = error.strerror or "they are not a matching certificate and key in PEM form"
             raise invalid(f"cannot use {certificate} and {key} for TLS: {reason}") from None
-        # the host's own certificate is the first one; its key may stand in the same file
+        # the host's own certificate is the first one; its key may be in the same file
         authority = _BEGIN + authority.partition(_BEGIN)[2].partition(_END)[0] + _END
         if len(authority) > AUTHORITY_CHARACTERS_MAX:
             text = f"{certificate}: a certificate of {len(authority)} characters is too large for"
@@ -52,9 +52,9 @@ class HostTls:
         )
 
     def authority_for(self, source: str) -> str:
-        """What a client at an address must use; "" = it stays as it is.
+        """The authority for a client at an address; "" = its connection stays plain.
 
-        A Unix socket (no address) and, unless TLS is required, the loopback leave no machine.
+        Plain are Unix sockets (no address) and, unless TLS is required, the loopback.
         """
         if not source:
             return ""

@@ -1,4 +1,4 @@
-"""Who may prove what: the host's side of a hello, decided from the table of leases alone; pure."""
+"""The host's side of a hello, decided from the table of leases alone. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from remote_gpu.wire.proof import Hello, Proving
 
 
 class Verifier:
-    """Reads the table at each question: what ended a moment ago opens nothing."""
+    """Decides by the current table: a lease that has just ended is refused."""
 
     def __init__(self, host_id: str, table: LeaseTable) -> None:
         self._host_id = host_id
@@ -18,14 +18,14 @@ class Verifier:
     def check_host(self, hello: Hello) -> None:
         """Raises Refused(DENIED) for a hello to another host."""
         if hello.host != self._host_id:
-            raise Refused(Refusal.DENIED, f"this is not {hello.host}")
+            raise Refused(Refusal.DENIED, f"this host is {self._host_id}, not {hello.host}")
 
     def knows(self, lease: str) -> bool:
-        """It is installed, or was; of any other an install may be on its way."""
+        """True when it is installed or was; the install of another may be on its way."""
         return self._table.find(lease) is not None or bool(self._table.ended(lease))
 
     def proving(self, hello: Hello, nonce: str, authority: str) -> Proving:
-        """What the client must prove, with a nonce that was never used.
+        """The proof to demand of the client, for a `nonce` that was never used.
 
         Raises Refused: DENIED, ENDED, NOT_INSTALLED.
         """
@@ -40,4 +40,4 @@ class Verifier:
             return entry
         if (ended := self._table.ended(lease)) is not None:
             raise Refused(Refusal.ENDED, f"lease {lease} ended here: {ended.reason}")
-        raise Refused(Refusal.NOT_INSTALLED, f"lease {lease} is not known here")
+        raise Refused(Refusal.NOT_INSTALLED, f"lease {lease} is unknown on this host")

@@ -1,7 +1,7 @@
 """The server of another middleware: the operator's program, in a process group of its own.
 
-It is ended by SIGKILL to the whole group, and gone when nobody of the group is left. What it forks
-into other sessions ends with its sandbox, where that has a user or a cgroup of its own.
+It is ended by SIGKILL to the whole group, and gone when no process of the group is left. A process
+that it forks into another session ends with its sandbox, if that has a user or a cgroup of its own.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from remote_gpu.host.workers.sandboxes import HostSandbox
 from remote_gpu.middleware import ServerCommand
 
 _GUARD = Path(__file__).with_name("guard.py")
-_LOOK_S = 0.02  #: between looks at what a server listens on, or at what is left of it
-#: Below those that Linux gives to outgoing connections (ip_local_port_range): what is free stays
-#: so until the server takes it, but for another server.
+_LOOK_S = 0.02  #: between two checks of the ports it listens on, or of the processes left
+#: Below those that Linux gives to outgoing connections (ip_local_port_range): a free one stays so
+#: until the server takes it, unless another server does.
 _PORTS = range(20_000, 32_000)
 _PORT_TRIES = 50
-_SAID_BYTES = 2000  #: of its last words, for the log
+_OUTPUT_BYTES = 2000  #: of the end of its output, for the log
 _LISTENING = "0A"  #: state of a socket in /proc/net/tcp, <net/tcp_states.h>
 
 
@@ -45,7 +45,7 @@ class Server:
         inherited: Sequence[str] = (),
         sandbox: HostSandbox | None = None,
     ) -> None:
-        """Start it in `folder`, which is made now and removed at its end, as its sandbox does.
+        """Start it in `folder`, which is made now and removed at its end, as its sandbox is.
 
         `inherited`: variables of gpud's own environment, beside `INHERITED`. Raises OSError.
         """
@@ -62,7 +62,7 @@ class Server:
         }
         arguments = [str(os.getpid()), str(user), str(program), *command.arguments]
         passed = {name: os.environ[name] for name in (*INHERITED, *inherited) if name in os.environ}
-        self._output, inner = os.pipe()
+        self._pipe, inner = os.pipe()
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(_GUARD), *arguments],
@@ -74,23 +74,23 @@ class Server:
                 start_new_session=True,
             )
         except BaseException:
-            os.close(self._output)
+            os.close(self._pipe)
             raise
         finally:
             os.close(inner)
         self._folder = folder
-        self._said = b""
+        self._tail = b""
         self.pid = self._process.pid
         self._begin()
         self.exited = asyncio.Event()  #: its first process has ended
         self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._pidfd = os.pidfd_open(self.pid)
-        os.set_blocking(self._output, False)
+        os.set_blocking(self._pipe, False)
         asyncio.get_running_loop().add_reader(self._pidfd, self.exited.set)
-        asyncio.get_running_loop().add_reader(self._output, self._hear)
+        asyncio.get_running_loop().add_reader(self._pipe, self._read)
 
     def _begin(self) -> None:
-        """Once it is in its sandbox, so that all it starts is. Raises OSError."""
+        """Let it run, once it is in its sandbox, which its children inherit. Raises OSError."""
         assert self._process.stdin is not None, "it is a pipe"
         try:
             with self._process.stdin as stdin:
@@ -100,28 +100,28 @@ class Server:
         except OSError:
             self._process.kill()
             self._process.wait()
-            os.close(self._output)
+            os.close(self._pipe)
             raise
 
     @property
-    def said(self) -> str:
-        """The end of what it wrote."""
-        return self._said.decode("utf-8", "replace").strip()
+    def output(self) -> str:
+        """The end of its output."""
+        return self._tail.decode("utf-8", "replace").strip()
 
     async def watch(self) -> None:
-        """Run beside it: makes `gone` true once nothing of it is left."""
+        """Set `gone` once no process of it is left."""
         loop = asyncio.get_running_loop()
         try:
             await self.exited.wait()
-            self.kill()  # what it forked does not outlive it
+            self.kill()  # its children do not outlive it
         finally:
             loop.remove_reader(self._pidfd)
             os.close(self._pidfd)
-            loop.remove_reader(self._output)
-            self._hear()
-            os.close(self._output)
-        self._process.wait()  # only now may its number become anybody else's
-        while _group_lives(self.pid):  # noqa: ASYNC110 - the kernel tells nobody of a group's end
+            loop.remove_reader(self._pipe)
+            self._read()
+            os.close(self._pipe)
+        self._process.wait()  # only now may another process get its number
+        while _group_lives(self.pid):  # noqa: ASYNC110 - the kernel has no event for a group's end
             await asyncio.sleep(_LOOK_S)
         if self._sandbox is not None:
             await self._sandbox.close()
@@ -129,7 +129,7 @@ class Server:
         self.gone.set_result(None)
 
     def kill(self) -> None:
-        """End the group now. Safe to repeat; await `gone` for the certainty."""
+        """Kill the group. Idempotent; await `gone` for the end."""
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
@@ -137,9 +137,9 @@ class Server:
             self._sandbox.kill()
 
     async def listens(self, port: int, wait_s: float) -> int:
-        """The port it serves on, once it does: `port`, or for 0 its lowest; 0 = it does not.
+        """The port it listens on: `port`, or for 0 its lowest one; 0 = none in time.
 
-        Nobody connects to find out: some servers take the first connection for their only client.
+        No connection is made: some servers take the first one for that of their only client.
         """
         until_s = time.monotonic() + wait_s
         while not self.exited.is_set() and time.monotonic() < until_s:
@@ -149,16 +149,16 @@ class Server:
             await asyncio.sleep(_LOOK_S)
         return 0
 
-    def _hear(self) -> None:
+    def _read(self) -> None:
         with contextlib.suppress(BlockingIOError):
-            if words := os.read(self._output, 1 << 16):
-                self._said = (self._said + words)[-_SAID_BYTES:]
-            else:  # closed by all of the group, and readable for ever
-                asyncio.get_running_loop().remove_reader(self._output)
+            if output := os.read(self._pipe, 1 << 16):
+                self._tail = (self._tail + output)[-_OUTPUT_BYTES:]
+            else:  # the whole group closed it
+                asyncio.get_running_loop().remove_reader(self._pipe)
 
 
 def free_port(count: int) -> int:
-    """The first of `count` consecutive ports that nobody uses now. Raises OSError when none is."""
+    """The first of `count` consecutive free ports. Raises OSError when there are none."""
     for first in random.sample(_PORTS, _PORT_TRIES):
         with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
             for port in range(first, first + count):
@@ -168,7 +168,7 @@ def free_port(count: int) -> int:
 
 
 def _group_lives(group: int) -> bool:
-    """Somebody of it is more than an entry that its new parent has yet to remove."""
+    """True while a process of it is more than a zombie."""
     with contextlib.suppress(PermissionError):
         try:
             os.killpg(group, 0)
@@ -183,8 +183,8 @@ def _group_lives(group: int) -> bool:
 
 
 def _listening(pid: int) -> set[int]:
-    """The TCP ports that a process or one below it listens on."""
-    own = {inode for one in _family(pid) for inode in _sockets(one)}
+    """The TCP ports on which a process or a descendant listens."""
+    own = {inode for member in _family(pid) for inode in _sockets(member)}
     found: set[int] = set()
     for table in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):
@@ -196,6 +196,7 @@ def _listening(pid: int) -> set[int]:
 
 
 def _family(pid: int) -> list[int]:
+    """A process and its descendants."""
     found = [pid]
     for parent in found:  # grows meanwhile
         for thread in Path(f"/proc/{parent}/task").glob("*/children"):
@@ -205,7 +206,7 @@ def _family(pid: int) -> list[int]:
 
 
 def _sockets(pid: int) -> list[str]:
-    """Inodes of the sockets a process has open; none of one that is not ours to look at."""
+    """Inodes of the sockets of a process; none where it may not be inspected."""
     names: list[str] = []
     with contextlib.suppress(OSError):
         for descriptor in Path(f"/proc/{pid}/fd").iterdir():

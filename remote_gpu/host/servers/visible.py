@@ -1,7 +1,7 @@
-"""What the servers of other middlewares could see on this host, and whether that is too much.
+"""The devices that servers of other middlewares can see on this host, and their refusal.
 
-A server is the operator's program: it sees what the machine shows to gpud's user, less what its
-middleware can hide from it. Where that is more than a lease's devices, the host does not start.
+A server is the operator's program: it sees the devices that gpud's user sees, less those that its
+middleware can hide from it. Where these are more than a lease's devices, the host does not start.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from gpu_scheduler.monitor.ports import Probe
 from gpu_scheduler.monitor.probes import probe_of
 from remote_gpu.middleware import VisibleDevices, find
 
-_ANSWER_S = 60.0  #: of a driver, at the start; cards that sleep take seconds
+_ANSWER_S = 60.0  #: limit of a driver at the start; sleeping cards take seconds
 
 
 async def visible_devices(host: HostId) -> VisibleDevices:
-    """Looked for now, in children: lent or not, and whatever this host was told to list.
+    """The devices found now by child processes, whether this host lends them or not.
 
-    Raises AppError(TIMEOUT) where a driver does not answer: what it shows is not known.
+    Raises AppError(TIMEOUT) where a driver does not answer: its devices are unknown then.
     """
     every, cards, nvidia = [
         await _seen(probe_of(name, host, _ANSWER_S)) for name in ("opencl", "opencl-cards", "nvml")
@@ -37,19 +37,19 @@ async def visible_devices(host: HostId) -> VisibleDevices:
 
 
 def check_middlewares(names: Iterable[str], visible: VisibleDevices) -> None:
-    """Raises INVALID for one whose servers would see devices of other leases."""
+    """Raises INVALID for a middleware whose servers would see devices of other leases."""
     for name in names:
         if (why := find(name).refusal(visible)) is not None:
             raise invalid(f"--middleware {name} is refused on this host: {why}")
 
 
 def _nodes() -> int:
-    """NVIDIA's boards by their device files, for a machine whose NVML is not installed."""
+    """The number of NVIDIA boards by their device files, for a machine without NVML."""
     return len(list(Path("/dev").glob("nvidia[0-9]*")))
 
 
 async def _seen(probe: Probe) -> Sequence[Device]:
-    """Its devices; none where there is no driver."""
+    """The probe's devices; none where there is no driver."""
     try:
         return await probe.devices()
     except AppError as error:

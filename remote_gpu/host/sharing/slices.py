@@ -1,21 +1,22 @@
-"""Whose turn it is on a device, as a pure table: guarantees, elastic limits, idle time lent.
+"""Time slices of one device, as a pure table: guarantees, elastic limits, idle time shared.
 
 A lease is given *tokens*, one for each operation that it may run at a time, and keeps them from
-call to call: for as long as nobody else wants the device, else until a moment of the monotonic
-clock, the end of its *slice*. Between these it computes without a message
+call to call: while no other lease wants the device, else until a moment of the monotonic clock, the
+end of its *slice*. Between these it computes without a message
 (`remote_gpu.worker.turns`). Tokens are given by start-time fair queueing (Goyal, Vin, Cheng 1996;
 with depth: Jin, Chase, Kaur 2004): the virtual time of a lease advances by the time that it holds
-them over its guarantee, and the least goes next. What a lease holds too long in one slice it pays
-for in the next ones, and what it leaves idle goes to the rest in proportion to their guarantees.
+them over its guarantee, and the least is next. A lease that overruns one slice gets less in the
+next ones; its idle time goes to the others in proportion to their guarantees.
 
-* A slice lasts `SLICE_S`, and longer for as long as its lease is behind the one that waits: beside
-  a tenth, nine tenths run 90 ms in one piece.
-* A lease that comes back from idleness goes first at once: the holder is asked to give back after
-  its present launch. Idleness is no credit, and costs nothing that it was owed when it went: a
-  lease keeps its lag behind the mean (as in Stoica, Abdel-Wahab 1995, and Linux' EEVDF). A caller
-  of nine tenths whom its network delays now and then would lose up to 80 ms each time else.
-* Who does not give back in `GRACE_S` is paused (its process is stopped), and goes on in its turn.
-* A lease with a limit below 100 % pauses after each slice for as long as the limit says.
+* A slice lasts `SLICE_S`, and longer while its lease is behind the one that waits: beside a tenth,
+  nine tenths run 90 ms in one piece.
+* A lease that becomes active again is first at once: the holder must give back after its present
+  launch. Idleness earns no credit and loses no lag: a lease keeps its lag behind the mean (as in
+  Stoica, Abdel-Wahab 1995, and Linux' EEVDF). Otherwise a lease of nine tenths would lose up to
+  80 ms whenever its network delays a call.
+* A lease that does not give back in `GRACE_S` is paused (its process is stopped) until its next
+  slice.
+* A lease with a limit below 100 % pauses after each slice, as long as the limit demands.
 """
 
 from __future__ import annotations
@@ -27,34 +28,34 @@ from typing import TypeAlias
 
 from corekit.ids import LeaseId
 
-#: Of one holder while others wait. To hand over takes 0.2 ms (two processes and gpud wake up) to
-#: 1 ms (cold caches): 2 to 10 % of this; eight tenants go round in 80 ms.
+#: Length of one holder's slice while others wait. A handover takes 0.2 ms (two processes and gpud
+#: wake up) to 1 ms (cold caches): 2 to 10 % of this; eight tenants take 80 ms for one round.
 SLICE_S = 0.010
-#: For the launch that runs at a slice's end; what takes longer is stopped, which costs 0.02 ms.
+#: For the launch that runs at a slice's end; a longer one is stopped, which costs 0.02 ms.
 GRACE_S = 0.002
-#: Whoever gave back at its slice's end is back with its next call within this, or has gone idle.
+#: A lease that gave back at its slice's end makes its next call within this, or is idle.
 BACK_S = 0.002
-#: Ends that differ by less are the same: what this slice is off the next ones make good.
+#: Ends that differ by less are the same: the next slices correct the difference.
 TOLERANCE_S = 0.002
-#: Tokens of one lease, asked for or held, where the device has fewer: a worker of ours asks for
-#: no more than those.
+#: Tokens of one lease, requested or held, where the device has fewer: our worker requests no more
+#: than the device has.
 ASKED_MAX = 64
-#: Leases without a guarantee share what is left: together they weigh little beside any guarantee.
+#: Weight of leases without a guarantee: together little beside any guarantee.
 BEST_EFFORT_PCT = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """A lease has one token more."""
+    """Give a lease one more token."""
 
     lease: LeaseId
-    ticket: int  #: as it was asked for
-    until_s: float | None  #: all its tokens are due then; None: when they are asked back
+    ticket: int  #: of its request
+    until_s: float | None  #: all its tokens are due then; None: on demand
 
 
 @dataclass(frozen=True, slots=True)
 class Until:
-    """The tokens of a lease are due at another moment; one that has passed means at once."""
+    """Change the moment at which the tokens of a lease are due; a past one means at once."""
 
     lease: LeaseId
     until_s: float | None
@@ -62,14 +63,14 @@ class Until:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Stop all that a lease computes."""
+    """Stop the worker of a lease."""
 
     lease: LeaseId
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Let it go on."""
+    """Resume the worker of a lease."""
 
     lease: LeaseId
 
@@ -87,37 +88,36 @@ class _Lease:
     paused: list[int] = field(default_factory=list)  #: tickets; all or none of a lease's are
     slice_s: float = 0.0  #: when its present slice began
     slice_virtual_s: float = 0.0  #: its virtual time then
-    until_s: float | None = None  #: as it was told
-    eager: bool = False  #: came back from idleness, with less behind it than whoever runs
-    back_by_s: float = 0.0  #: expected back until then
-    allowed_s: float = 0.0  #: its limit lets nothing begin or go on before
-
-    owed_s: float = 0.0  #: of virtual time, when it was last here
+    until_s: float | None = None  #: as its worker knows it
+    eager: bool = False  #: active again after idleness, with less virtual time than the holder
+    back_by_s: float = 0.0  #: its next call is expected until then
+    allowed_s: float = 0.0  #: its limit allows no computing before
+    owed_s: float = 0.0  #: lag in virtual time, when it was last active
 
     @property
-    def here(self) -> bool:
-        """It computes or wants to."""
+    def active(self) -> bool:
+        """True while it computes or waits for a token."""
         return bool(self.waiting or self.running or self.paused)
 
     @property
-    def wants(self) -> bool:
-        """There is something to begin or to resume."""
+    def runnable(self) -> bool:
+        """True while it has a call to begin or to resume."""
         return bool(self.waiting or self.paused)
 
 
 class TimeSlices:
-    """See the module. `now_s` is monotonic and never goes back."""
+    """The time slices of one device. `now_s` is monotonic."""
 
     def __init__(self, width: int = 1) -> None:
         """`width`: tokens at the same time, as many as the device has cores or queues."""
         self.width = width
         self._leases: dict[LeaseId, _Lease] = {}
         self._running = 0
-        self._virtual_s = 0.0  # of the slice that began last: idle time is no credit
+        self._virtual_s = 0.0  # of the newest slice: idle time earns no credit
         self._wake_s: float | None = None
 
     def join(self, lease: LeaseId, guarantee_pct: int, limit_pct: int) -> None:
-        """A lease may ask from now on. Repeating it changes its share; then `wake` is due."""
+        """Add a lease, or change the share of a known one; then `wake` is due."""
         weight = max(float(guarantee_pct), BEST_EFFORT_PCT)
         rate = self.width * limit_pct / 100
         known = self._leases.get(lease)
@@ -127,21 +127,21 @@ class TimeSlices:
             known.weight, known.rate = weight, rate
 
     def leave(self, lease: LeaseId, now_s: float) -> list[Change]:
-        """Its process ended, and its tokens with it. Safe to repeat."""
+        """Remove a lease whose process ended, with its tokens. Idempotent."""
         gone = self._leases.pop(lease, None)
         if gone is not None:
             self._running -= len(gone.running)
         return self._dispatch(now_s)
 
     def ask(self, lease: LeaseId, ticket: int, now_s: float) -> list[Change]:
-        """A call wants to compute; returns what changes now, maybe its own begin.
+        """Request a token for a call; returns the changes, its own `Begin` perhaps among them.
 
-        Raises ValueError for what no worker of ours asks, before anything is changed.
+        Raises ValueError for a request that our worker never makes, before anything is changed.
         """
         entry = self._leases[lease]
         self._check(entry, ticket)
         self._advance(now_s)
-        if not entry.here:
+        if not entry.active:
             entry.eager = entry.virtual_s < self._virtual_s
             entry.virtual_s = max(entry.virtual_s, self._place_s(entry))
             entry.back_by_s = 0.0
@@ -149,7 +149,7 @@ class TimeSlices:
         return self._dispatch(now_s)
 
     def done(self, lease: LeaseId, ticket: int, now_s: float) -> list[Change]:
-        """A token is back, or its asker has given up. Unknown tickets change nothing."""
+        """Return a token, or withdraw its request. An unknown ticket changes nothing."""
         entry = self._leases.get(lease)
         if entry is None:
             return []
@@ -160,57 +160,59 @@ class TimeSlices:
             self._running -= 1
             if entry.until_s is not None and now_s >= entry.until_s:
                 entry.back_by_s = now_s + BACK_S
-        elif ticket in entry.paused:  # it was faster than the pause
+        elif ticket in entry.paused:  # it ended before the pause
             entry.paused.remove(ticket)
             if not entry.paused:
                 changes.append(Resume(lease))
         elif ticket in entry.waiting:
             entry.waiting.remove(ticket)
-        if not entry.here:
+        if not entry.active:
             entry.owed_s = self._owed_s(entry, now_s)
         return changes + self._dispatch(now_s)
 
     def wake(self, now_s: float) -> list[Change]:
-        """To be called at `next_wake_s`."""
+        """Update at `next_wake_s`."""
         return self._dispatch(now_s)
 
     def next_wake_s(self) -> float | None:
-        """When something may change without any call."""
+        """The next moment at which something may change without a call."""
         return self._wake_s
 
     def _check(self, entry: _Lease, ticket: object) -> None:
-        """Tickets of all leases are counted and kept here: a wrong one would harm the others."""
+        """Check a ticket: gpud counts those of all leases, so a wrong one would harm the others."""
         if type(ticket) is not int:
-            raise ValueError("a ticket that is no number")
+            raise ValueError("a ticket is not an integer")
         known = len(entry.waiting) + len(entry.running) + len(entry.paused)
         if ticket in entry.running or ticket in entry.waiting or ticket in entry.paused:
-            raise ValueError("a ticket was asked for twice")
+            raise ValueError("a ticket is requested twice")
         if known >= max(ASKED_MAX, self.width):
-            raise ValueError(f"{known} tokens are asked for, of a device that has {self.width}")
+            raise ValueError(f"{known} tokens are requested of a device that has {self.width}")
 
     def _place_s(self, back: _Lease) -> float:
-        """The virtual time with which a lease is owed as much as when it went idle."""
+        """The virtual time at which a lease has the lag that it had when it became idle."""
         weight, fair_s = self._fair(back)
         if not weight:
             return self._virtual_s
         return fair_s - back.owed_s * (weight + back.weight) / weight  # it moves the mean itself
 
     def _owed_s(self, gone: _Lease, now_s: float) -> float:
-        """How far a lease that goes idle is behind the mean of all that are here, itself too."""
+        """The lag of a lease that becomes idle behind the mean of all active ones and itself."""
         for entry in self._leases.values():
             self._charge(entry, now_s)
         weight, fair_s = self._fair(gone)
         return max(0.0, (fair_s - gone.virtual_s) * weight / (weight + gone.weight))
 
     def _fair(self, left_out: _Lease) -> tuple[float, float]:
-        """The weight of the others that are here, and their mean virtual time."""
-        others = [entry for entry in self._leases.values() if entry.here and entry is not left_out]
+        """The weight of the other active leases, and their mean virtual time."""
+        others = [
+            entry for entry in self._leases.values() if entry.active and entry is not left_out
+        ]
         weight = sum(entry.weight for entry in others)
         mean_s = sum(entry.weight * entry.virtual_s for entry in others) / weight if weight else 0.0
         return weight, mean_s
 
     def _advance(self, now_s: float) -> None:
-        """Accounts as of now. Who holds the device unasked has had its slice already."""
+        """Charge all accounts up to now. A holder without a demand has used its slice already."""
         for entry in self._leases.values():
             self._charge(entry, now_s)
             if entry.running and entry.until_s is None and now_s >= entry.slice_s + SLICE_S:
@@ -218,7 +220,7 @@ class TimeSlices:
                 self._virtual_s = max(self._virtual_s, entry.virtual_s)
 
     def _charge(self, entry: _Lease, now_s: float) -> None:
-        """Bring an account up to now, and the pause that its limit asks for."""
+        """Charge one account up to now, and set the pause that its limit demands."""
         for ticket, since_s in entry.running.items():
             entry.running[ticket] = now_s
             entry.virtual_s += (now_s - since_s) / entry.weight
@@ -246,7 +248,7 @@ class TimeSlices:
         return changes
 
     def _begin(self, entry: _Lease, now_s: float) -> int | None:
-        """Resume what was paused (None), else the oldest call. All of a lease go on together."""
+        """Resume all paused calls (None), else begin the oldest waiting one."""
         if not entry.running:
             entry.slice_s, entry.slice_virtual_s = now_s, entry.virtual_s
             self._virtual_s = max(self._virtual_s, entry.virtual_s)
@@ -262,30 +264,30 @@ class TimeSlices:
         return ticket
 
     def _first_end_s(self, entry: _Lease, now_s: float) -> float | None:
-        """Of a slice that begins: None when nobody else is here or about to be."""
+        """The end of a slice that begins; None when no other lease is active or about to be."""
         others = (other for other in self._leases.values() if other is not entry)
         if any(other.back_by_s > now_s or other.allowed_s > now_s for other in others):
             return entry.slice_s + SLICE_S
         return None
 
     def _move_ends(self, now_s: float) -> list[Until]:
-        """Slices end earlier or later by who waits now; told ends that still fit stay."""
+        """Move the ends of slices for the leases that wait now; an end that still fits stays."""
         moved: list[Until] = []
         for lease, entry, end_s in self._ends(now_s):
-            told_s = entry.until_s
-            if told_s is None:
+            known_s = entry.until_s
+            if known_s is None:
                 differs = True
-            elif told_s <= now_s:  # it is asked back already
+            elif known_s <= now_s:  # its tokens are due already
                 differs = end_s > now_s + TOLERANCE_S
             else:
-                differs = abs(end_s - told_s) > TOLERANCE_S
+                differs = abs(end_s - known_s) > TOLERANCE_S
             if differs:
                 entry.until_s = end_s
                 moved.append(Until(lease, end_s))
         return moved
 
     def _ends(self, now_s: float) -> Iterator[tuple[LeaseId, _Lease, float]]:
-        """When each holder that must give back has to: the one that is furthest ahead first."""
+        """The end for each holder that must give back, the furthest ahead first."""
         holders = [(lease, entry) for lease, entry in self._leases.items() if entry.running]
         holders.sort(key=lambda holder: -holder[1].virtual_s)
         waiters = sorted(
@@ -300,7 +302,7 @@ class TimeSlices:
                 yield lease, entry, min(ends_s)
 
     def _pause(self, now_s: float) -> list[Change]:
-        """Stop whoever did not give back in time, when its limit or somebody else asks for it."""
+        """Pause overdue holders, if their limit or another lease demands it."""
         changes: list[Change] = []
         for lease, entry in self._leases.items():
             if not entry.running or entry.until_s is None or now_s < entry.until_s + GRACE_S:
@@ -320,14 +322,14 @@ class TimeSlices:
         )
 
     def _ready(self, now_s: float) -> list[_Lease]:
-        return [e for e in self._leases.values() if e.wants and e.allowed_s <= now_s]
+        return [e for e in self._leases.values() if e.runnable and e.allowed_s <= now_s]
 
     def _next(self, now_s: float) -> LeaseId | None:
-        """The lease whose turn it is; None when nobody wants one."""
+        """The lease with the next slice; None when no lease is runnable."""
         ready = [
             (entry.virtual_s, not entry.eager, number, lease)
             for number, (lease, entry) in enumerate(self._leases.items())
-            if entry.wants and entry.allowed_s <= now_s
+            if entry.runnable and entry.allowed_s <= now_s
         ]
         return min(ready)[3] if ready else None
 
@@ -340,12 +342,12 @@ class TimeSlices:
             if entry.running and entry.until_s is not None
             if waited_for or entry.rate < self.width
         ]
-        moments += [e.allowed_s for e in entries if e.wants and e.allowed_s > now_s]
+        moments += [e.allowed_s for e in entries if e.runnable and e.allowed_s > now_s]
         return min(moments, default=None)
 
 
 def _end_s(holder: _Lease, waiter: _Lease, now_s: float) -> float:
-    """When the holder is ahead of the waiter, but not before its slice is over."""
+    """The moment at which the holder is ahead of the waiter, but not before its slice ends."""
     ahead_s = now_s + (waiter.virtual_s - holder.virtual_s) * holder.weight / len(holder.running)
     if waiter.eager and waiter.virtual_s <= holder.slice_virtual_s:
         return max(now_s, ahead_s)

@@ -1,4 +1,4 @@
-"""Turns of this host's devices, carried out: workers ask, hold tokens, are stopped and go on."""
+"""Time slices of this host's devices, applied to workers: tokens, stops and resumptions."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from remote_gpu.host.sharing.slices import Begin, Change, Pause, Resume, TimeSli
 logger = logging.getLogger(__name__)
 
 
-class Computing(Protocol):
-    """The process of a lease."""
+class Process(Protocol):
+    """The worker of a lease."""
 
-    def tell(self, meta: Mapping[str, Any]) -> None:
-        """One packet; lost when it has died."""
+    def send(self, meta: Mapping[str, object]) -> None:
+        """Send one packet; lost when it has died."""
         ...
 
     def pause(self) -> None: ...
@@ -26,52 +26,54 @@ class Computing(Protocol):
 
 
 class Turns:
-    """All devices of a host. Lives in the event loop."""
+    """The time slices of all devices of a host, in the event loop."""
 
     def __init__(self, widths: Mapping[int, int]) -> None:
-        """`widths`: by a device's index, how many turns it takes at once; 1 where it is missing."""
+        """`widths`: tokens at once by a device's index; 1 where it is missing."""
         self._widths = widths
         self._devices: dict[int, _Device] = {}
 
-    def join(self, lease: LeaseId, shares: Sequence[Share], worker: Computing) -> None:
-        """A lease's worker is there."""
+    def join(self, lease: LeaseId, shares: Sequence[Share], worker: Process) -> None:
+        """Add a lease's worker."""
         for share in shares:
             if share.index not in self._devices:
                 self._devices[share.index] = _Device(share.index, self._widths.get(share.index, 1))
             self._devices[share.index].join(lease, share, worker)
 
     def resize(self, lease: LeaseId, compute_limit_pct: int) -> None:
-        """Another elastic limit; unknown leases are over."""
+        """Set another elastic limit; an unknown lease has ended."""
         for device in self._devices.values():
             device.resize(lease, compute_limit_pct)
 
-    def leave(self, lease: LeaseId, worker: Computing) -> None:
-        """That worker of the lease is gone; a newer one stays. Safe to repeat."""
+    def leave(self, lease: LeaseId, worker: Process) -> None:
+        """Remove that worker of the lease, but not a newer one. Idempotent."""
         for device in self._devices.values():
             device.leave(lease, worker)
 
-    def heard(self, lease: LeaseId, meta: Mapping[str, Any]) -> None:
-        """A worker asks for a token, or gives one back."""
-        for word in ("ask", "done"):
-            if word in meta:
-                index, ticket = meta[word]
-                self._devices[index].heard(lease, word, ticket)
+    def requested(self, lease: LeaseId, meta: Mapping[str, Any]) -> None:
+        """Handle a worker's request for a token, or the return of one."""
+        for op in ("ask", "done"):
+            if op in meta:
+                index, ticket = meta[op]
+                self._devices[index].requested(lease, op, ticket)
 
     def close(self) -> None:
-        """Stop the timers."""
+        """Cancel the timers."""
         for device in self._devices.values():
             device.close()
 
 
 class _Device:
+    """The time slices of one device, and its timer."""
+
     def __init__(self, index: int, width: int) -> None:
         self._index = index
         self._slices = TimeSlices(width)
-        self._members: dict[LeaseId, tuple[Share, Computing]] = {}
+        self._members: dict[LeaseId, tuple[Share, Process]] = {}
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
 
-    def join(self, lease: LeaseId, share: Share, worker: Computing) -> None:
+    def join(self, lease: LeaseId, share: Share, worker: Process) -> None:
         self._members[lease] = share, worker
         self._slices.join(lease, share.compute_guarantee_pct, share.compute_limit_pct)
 
@@ -80,15 +82,15 @@ class _Device:
             self._slices.join(lease, known[0].compute_guarantee_pct, compute_limit_pct)
             self._carry_out(self._slices.wake(self._loop.time()))
 
-    def leave(self, lease: LeaseId, worker: Computing) -> None:
+    def leave(self, lease: LeaseId, worker: Process) -> None:
         known = self._members.get(lease)
         if known is not None and known[1] is worker:
             del self._members[lease]
             self._carry_out(self._slices.leave(lease, self._loop.time()))
 
-    def heard(self, lease: LeaseId, word: str, ticket: int) -> None:
+    def requested(self, lease: LeaseId, op: str, ticket: int) -> None:
         if lease in self._members:
-            step = self._slices.ask if word == "ask" else self._slices.done
+            step = self._slices.ask if op == "ask" else self._slices.done
             self._carry_out(step(lease, ticket, self._loop.time()))
 
     def close(self) -> None:
@@ -101,9 +103,9 @@ class _Device:
             match change:
                 case Begin():
                     width = self._slices.width
-                    worker.tell({"turn": [self._index, change.ticket, change.until_s, width]})
+                    worker.send({"turn": [self._index, change.ticket, change.until_s, width]})
                 case Until():
-                    worker.tell({"due": [self._index, change.until_s]})
+                    worker.send({"due": [self._index, change.until_s]})
                 case Pause():
                     worker.pause()
                 case Resume():

@@ -1,4 +1,4 @@
-"""What isolates the leases of this host: found, decided and told when gpud starts."""
+"""The isolation of this host's leases: probed, decided and logged when gpud starts."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def find_policy(
     data: Mapping[str, Path],
     programs: Mapping[str, Program],
 ) -> Policy:
-    """What is used on this machine, written to the log. `kept`: of the tenants, in `state`.
+    """The policy for this machine, which is logged. `kept`: the tenants' folder in `state`.
 
-    Raises AppError: UNAVAILABLE under `require` where it is too little, INVALID when what no lease
-    may read lies in a folder that all of them may.
+    Raises AppError: UNAVAILABLE under `require` where the machine has too few mechanisms, INVALID
+    when a secret file lies in a folder that leases may read.
     """
     kernels = importlib.util.find_spec("pyopencl") is not None
     if setting is Setting.NONE:
@@ -45,29 +45,31 @@ def find_policy(
     read = places.libraries()
     facts = probe.ask([*read, *host.data, *host.programs, kept])
     policy = decide(facts, setting, programs=bool(programs), kernels=kernels)
-    _tell(policy, facts, setting, programs=bool(programs))
+    _log(policy, facts, setting, programs=bool(programs))
     why = policy.kernels_refused or (policy.programs_refused if programs else "")
     if setting is Setting.REQUIRE and why:
         raise AppError(ErrorCode.UNAVAILABLE, f"--isolation require: {why}")
     if policy.users:
-        _warn_of_closed(data.values())
+        _warn_of_unreadable(data.values())
     return policy
 
 
 def _check_apart(secret: Iterable[Path], host: places.Host) -> None:
     for path in secret:
         if (folder := places.read_by_leases(path, host)) is not None:
-            raise invalid(f"{path} lies in {folder}, which every lease may read: move it elsewhere")
+            raise invalid(
+                f"{path} lies in {folder}, which every lease may read; move it to another folder"
+            )
 
 
-def _tell(policy: Policy, facts: Facts, setting: Setting, *, programs: bool) -> None:
+def _log(policy: Policy, facts: Facts, setting: Setting, *, programs: bool) -> None:
     about = {
         "event": "isolation",
         "setting": setting.value,
         "mechanisms": policy.mechanisms,
         "missing": dict(facts.why),
     }
-    logger.info("leases are isolated by what this machine has", extra=about)
+    logger.info("leases are isolated by the mechanisms of this machine", extra=about)
     if policy.kernels_refused:
         text = "kernels on CPUs and the operation exec are refused"
         logger.warning(text, extra={"event": "isolation", "why": policy.kernels_refused})
@@ -76,8 +78,8 @@ def _tell(policy: Policy, facts: Facts, setting: Setting, *, programs: bool) -> 
         logger.warning(text, extra={"event": "isolation", "why": policy.programs_refused})
 
 
-def _warn_of_closed(data: Iterable[Path]) -> None:
+def _warn_of_unreadable(data: Iterable[Path]) -> None:
     for path in data:
-        if not path.stat().st_mode & os.R_OK:  # the bit of others has the same value
-            text = "leases have users of their own, who may not read this: chmod -R o+rX"
+        if not path.stat().st_mode & os.R_OK:  # the bit for others has this value
+            text = "the users of leases may not read this data; run: chmod -R o+rX"
             logger.warning(text, extra={"event": "isolation", "data": str(path)})

@@ -1,8 +1,8 @@
 """Run as a script by root: `kill_user.py USER KILLER` kills processes of USER until there is none.
 
-It takes USER as its effective user alone, so that the kernel lets it signal those processes and
-nobody else's; they cannot signal it, because its real and saved users are KILLER's. Standard
-library only and no import of ours: it is started with `python -I -S` to cost a few milliseconds.
+Only its effective user becomes USER, so that the kernel lets it signal those processes and no
+others; they cannot signal it, because its real and saved users are KILLER. Standard library only,
+no import of ours: started with `python -I -S` it costs a few milliseconds.
 """
 
 import contextlib
@@ -12,26 +12,26 @@ import sys
 import time
 from pathlib import Path
 
-_LOOK_S = 0.002  #: a killed process is looked for again until it is gone
+_POLL_S = 0.002  #: between two checks whether the killed processes are gone
 
 
 def main(user: int, killer: int) -> None:
-    """Returns when no process has that user. Raises OSError unless root runs it."""
+    """Return when no process has that user. Raises OSError unless root runs it."""
     if min(user, killer) <= 0 or user == killer:
-        raise ValueError("two users beside root are needed")
+        raise ValueError("two different users, neither of them root, are needed")
     os.setgroups([])
     os.setresgid(killer, killer, killer)
     os.setresuid(killer, user, killer)
     while True:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(-1, signal.SIGKILL)  # all that we may signal, but ourselves
+            os.kill(-1, signal.SIGKILL)  # all processes that this one may signal, except itself
         if not any(_lives(entry, user) for entry in Path("/proc").glob("[0-9]*/status")):
             return
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
 
 
 def _lives(status: Path, user: int) -> bool:
-    """Of that user, and more than an entry that its parent has yet to remove."""
+    """True for a process of that user that is not a zombie."""
     try:
         lines = status.read_text(errors="replace").splitlines()
     except OSError:  # it is gone

@@ -1,6 +1,7 @@
-"""Removes folders that leases filled: however deep, whatever their modes, following no link.
+"""Removal of folders that leases filled: of any depth and mode, following no link.
 
-`shutil.rmtree` recurses, and leaves what its owner closed to itself. A tenant would keep the disk.
+`shutil.rmtree` recurses, and leaves folders that their owner has closed. A tenant could fill the
+disk with both.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def remove_tree(folder: Path) -> None:
-    """What cannot be removed stays. Safe to repeat, raises nothing for what is not there."""
+    """Remove a folder; entries that cannot be removed stay. Idempotent, raises nothing."""
     with contextlib.suppress(OSError):
         with _opened(folder) as top:
             left = names_in(top)
@@ -28,7 +29,7 @@ def remove_tree(folder: Path) -> None:
 
 
 def names_in(folder: int) -> list[str]:
-    """Of an open folder. Raises OSError."""
+    """The names in an open folder. Raises OSError."""
     with os.scandir(folder) as entries:
         return [entry.name for entry in entries]
 
@@ -56,10 +57,10 @@ def _take_apart(name: str, top: int) -> list[str]:
 
 @contextlib.contextmanager
 def _opened(path: Path | str, above: int | None = None) -> Iterator[int]:
-    """A folder, opened to its owner first."""
+    """Open a folder, after giving its owner access."""
     closed = os.open(path, _CLOSED, dir_fd=above)
     try:
-        with contextlib.suppress(PermissionError):  # another's: as it is
+        with contextlib.suppress(PermissionError):  # another user's: as it is
             Path(f"/proc/self/fd/{closed}").chmod(0o700)
     finally:
         os.close(closed)

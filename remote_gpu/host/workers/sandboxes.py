@@ -34,9 +34,9 @@ logger = logging.getLogger(__name__)
 #: the host's side of a card's contexts.
 _OVERHEAD_BYTES = 1 << 30
 _CARD_OVERHEAD_BYTES = 4 << 30
-_GROUPS = "orchgpu-"  #: before the number of a gpud: the folder of its groups
-_DEPTH_MAX = 16  #: folders within folders; those of compiled kernels have six
-_LOOK_S = 0.005  #: between looks at a cgroup whose processes were killed
+_GROUPS = "orchgpu-"  #: prefix of the folder of a gpud's groups, before its process id
+_DEPTH_MAX = 16  #: nesting of folders; those of compiled kernels have six levels
+_POLL_S = 0.005  #: between two checks of a cgroup whose processes were killed
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _KILL_USER = Path(__file__).with_name("kill_user.py")
 _KILL_USER_S = 10.0
@@ -44,7 +44,7 @@ _KILL_AGAIN_S = 1.0
 
 
 class HostSandbox:
-    """One lease's. `sandbox` is what its worker is told."""
+    """The sandbox of one lease, seen from gpud; its worker gets the field `sandbox`."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class HostSandbox:
         *,
         kills_user: bool = False,
     ) -> None:
-        """`kills_user`: look for processes of its user at its end, which nothing else ends."""
+        """`kills_user`: kill processes of its user at its end; no namespace or cgroup does."""
         self.sandbox = sandbox
         self._kills_user = kills_user
         self._sandboxes = sandboxes
@@ -63,22 +63,22 @@ class HostSandbox:
 
     @property
     def holds_all(self) -> bool:
-        """Nothing that its first process started is left once it is closed."""
+        """True when no process that it started is left once it is closed."""
         return self._sandboxes.holds_all
 
     def admit(self, pid: int) -> None:
-        """Before the process learns of the lease. Raises OSError."""
+        """Move a process in, before it learns of the lease. Raises OSError."""
         if self._group is not None:
             self._group.admit(pid)
 
     def kill(self) -> None:
-        """Everything in it, now. Safe to repeat; `close` makes sure of it."""
+        """Kill its processes. Idempotent; `close` waits for their end."""
         if self._group is not None:
             with contextlib.suppress(OSError):
                 self._group.kill()
 
     async def close(self) -> None:
-        """Returns when nothing of it is left. Its first process has ended. Safe to repeat."""
+        """Remove it, once its first process has ended; returns when nothing is left. Idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -89,48 +89,50 @@ class HostSandbox:
             self.kill()
             while not self._group.remove():
                 self.kill()
-                await asyncio.sleep(_LOOK_S)
-        await asyncio.to_thread(self._sandboxes.leave, self.sandbox)
+                await asyncio.sleep(_POLL_S)
+        await asyncio.to_thread(self._sandboxes.release, self.sandbox)
 
 
 class Sandboxes:
-    """Those of one host."""
+    """The sandboxes of one host."""
 
     def __init__(self, policy: Policy, kept: Path) -> None:
-        """`kept`: the folder of kept contents; made now, and emptied of what a gpud left before.
+        """`kept`: the folder of kept contents, made now; leftovers of an earlier gpud are removed.
 
-        Raises AppError(UNAVAILABLE) when no users are left for this host, or the only thing that
-        ends what leases start cannot be had; OSError.
+        Raises AppError(UNAVAILABLE) when no users are left for this host, or when it lacks the only
+        mechanism that ends the processes of leases; OSError.
         """
         self._kept = kept
         self._scratch = kept.parent / SCRATCH_NAME
         remove_tree(self._scratch)
         for folder in (kept, self._scratch):
             folder.mkdir(parents=True, exist_ok=True)
-            folder.chmod(0o711)  # to be passed, not listed: names of tenants
+            folder.chmod(0o711)  # passable, not readable: it lists tenants
         self._users: UserBlock | None = None
         if policy.users:
             try:
                 self._users = UserBlock.take()
             except OSError as error:
                 raise AppError(ErrorCode.UNAVAILABLE, f"no users for leases: {error}") from None
-        self._groups = self._folder_of_groups(policy)
-        #: A user's processes are looked for at its end: no namespace ends them.
-        self._kills_users = (policy.execute or policy.link) and not policy.spaces
-        self.holds_all = policy.spaces or policy.seccomp  #: a policy lets start what it can end
+        self._groups = self._cgroup_folder(policy)
+        #: Processes of a user are killed at its end: no namespace ends them.
+        self._kills_users = (policy.execute or policy.link) and not policy.pid_namespace
+        self.holds_all = (
+            policy.pid_namespace or policy.seccomp
+        )  #: the policy permits no process that it cannot end
         self._making, self._killing = asyncio.Lock(), asyncio.Lock()
         self._slots: dict[str, set[int]] = {}  # tenant → slots of compiled kernels in use
-        self._living: list[int] = []  # groups of leases; the folder of one may be gone
+        self._groups_in_use: list[int] = []  # of leases, whose folder may be gone
 
     def close(self) -> None:
-        """Nobody is in any sandbox. Safe to repeat."""
+        """Release the users and cgroups; every sandbox is closed. Idempotent."""
         if self._users is not None:
             self._users.close()
         if self._groups is not None:
             remove_all(self._groups)
 
     def group(self, pid: int) -> Group | None:
-        """A group for a process, in which it is when this returns. Raises OSError."""
+        """Make a cgroup and move a process into it. Raises OSError."""
         if self._groups is None:
             return None
         group = Group(self._groups, secrets.token_hex(8))
@@ -144,7 +146,7 @@ class Sandboxes:
     async def make(
         self, tenant: str, memory_bytes: int, kinds: tuple[str, ...], group: Group | None
     ) -> HostSandbox:
-        """For a lease, with the `group` of its worker. Raises OSError."""
+        """Make the sandbox of a lease, with the `group` of its worker. Raises OSError."""
         async with self._making:
             return await asyncio.to_thread(self._make, tenant, memory_bytes, kinds, group)
 
@@ -164,9 +166,9 @@ class Sandboxes:
             group.limit(memory_bytes + overhead)
         return HostSandbox(self, sandbox, group, kills_user=self._kills_users)
 
-    def make_of_server(self, program: Path) -> HostSandbox:
-        """For a server that knows nothing of it: a user, where one may pass to `program`, and a
-        cgroup without limits. Raises OSError."""
+    def make_for_server(self, program: Path) -> HostSandbox:
+        """Make the sandbox of an unmodified server: a user, if `program` is reachable for one, and
+        a cgroup without limits. Raises OSError."""
         user = -1
         group = None
         if self._groups is not None:
@@ -174,22 +176,22 @@ class Sandboxes:
         if self._users is not None and (closed := closed_above(program)) is None:
             user = self._users.lend()
         elif self._users is not None:
-            text = "a server runs as gpud's user: another one may not pass this folder"
+            text = "a server runs as gpud's user, for no other user may pass this folder"
             logger.warning(text, extra={"program": str(program), "folder": str(closed)})
         return HostSandbox(self, Sandbox(user=user, group=user), group, kills_user=True)
 
     async def kill_user(self, user: int) -> None:
-        """End what a lease's user has left. One at a time: they are of one user themselves."""
-        assert self._users is not None, "users are lent by it"
+        """Kill all processes of a lease's user. One at a time: the killers share one user."""
+        assert self._users is not None, "it lent the user"
         while True:
             async with self._killing:
                 if await asyncio.to_thread(_kill_user, user, self._users.killer):
                     return
-            logger.warning("processes of a lease's user do not end", extra={"user": user})
+            logger.warning("processes of a lease's user have not ended yet", extra={"user": user})
             await asyncio.sleep(_KILL_AGAIN_S)
 
-    def leave(self, sandbox: Sandbox) -> None:
-        """Remove its files, and free what it was lent. Nothing of it runs."""
+    def release(self, sandbox: Sandbox) -> None:
+        """Remove the files of a sandbox without processes, and return its user and slot."""
         if sandbox.folder:
             remove_tree(Path(sandbox.folder))
             if Path(sandbox.folder).exists():
@@ -199,7 +201,7 @@ class Sandboxes:
         if sandbox.compiled:
             tenant, slot = Path(sandbox.compiled).parts[-3], int(Path(sandbox.compiled).name)
             self._slots[tenant].discard(slot)
-            self._living.remove(sandbox.group)
+            self._groups_in_use.remove(sandbox.group)
         if sandbox.user >= 0 and self._users is not None:
             self._users.give_back(sandbox.user)
 
@@ -214,7 +216,7 @@ class Sandboxes:
         slot = next(number for number in range(len(slots) + 1) if number not in slots)
         user = self._users.lend()
         slots.add(slot)
-        self._living.append(group)
+        self._groups_in_use.append(group)
         try:
             with (
                 _opened(self._kept) as kept,
@@ -222,35 +224,35 @@ class Sandboxes:
                 _entered("compiled", tenants, 0, group) as all_compiled,
                 _entered(str(slot), all_compiled, user, group) as compiled,
             ):
-                _hand_over(compiled, user, group)
+                _chown_tree(compiled, user, group)
             os.chown(folder, user, group)
         except BaseException:
             slots.discard(slot)
-            self._living.remove(group)
+            self._groups_in_use.remove(group)
             self._users.give_back(user)
             raise
-        place = str(own / "compiled" / str(slot))
-        return Sandbox(user=user, group=group, folder=str(folder), compiled=place, kinds=kinds)
+        path = str(own / "compiled" / str(slot))
+        return Sandbox(user=user, group=group, folder=str(folder), compiled=path, kinds=kinds)
 
     def _group_of(self, folder: Path, users: UserBlock) -> int:
-        """The tenant's, kept as the group of its folder; one of this block."""
+        """The tenant's group of this block, stored as the group of its folder."""
         with contextlib.suppress(FileNotFoundError):
             stat = folder.stat()
             if stat.st_gid in users.ids:
                 return stat.st_gid
         with os.scandir(self._kept) as entries:
             taken = {entry.stat(follow_symlinks=False).st_gid for entry in entries}
-        taken.update(self._living)
+        taken.update(self._groups_in_use)
         group = users.group_of(taken)
         with _opened(self._kept) as kept, _entered(folder.name, kept, 0, group) as tenants:
-            _hand_over(tenants, -1, group)
+            _chown_tree(tenants, -1, group)
         return group
 
-    def _folder_of_groups(self, policy: Policy) -> Path | None:
+    def _cgroup_folder(self, policy: Policy) -> Path | None:
         if not policy.cgroup:
             return None
         own = Path(policy.cgroup)
-        for left in own.glob(f"{_GROUPS}*"):  # by a gpud that was killed
+        for left in own.glob(f"{_GROUPS}*"):  # of a gpud that was killed
             if not Path("/proc", left.name.removeprefix(_GROUPS)).exists():
                 remove_all(left)
         prepare(own)
@@ -258,7 +260,7 @@ class Sandboxes:
         try:
             folder.mkdir(exist_ok=True)
         except OSError as error:
-            if not (policy.spaces or policy.users):  # nothing else ends what a lease starts
+            if not (policy.pid_namespace or policy.users):  # nothing else ends a lease's processes
                 message = f"no cgroups for leases: {error}"
                 raise AppError(ErrorCode.UNAVAILABLE, message) from None
             logger.warning("no cgroups for leases", extra={"why": str(error)})
@@ -278,7 +280,7 @@ def _opened(path: Path) -> Iterator[int]:
 
 @contextlib.contextmanager
 def _entered(name: str, above: int, user: int, group: int) -> Iterator[int]:
-    """A folder in an open one, made if it is not there, with that owner and for that group alone.
+    """Open a folder within an open one, made if absent, for that owner and that group only.
 
     Leases of the tenant may write to the folders above it meanwhile: no step follows a link.
     """
@@ -286,7 +288,7 @@ def _entered(name: str, above: int, user: int, group: int) -> Iterator[int]:
         os.mkdir(name, dir_fd=above)
     try:
         descriptor = os.open(name, _FOLDER, dir_fd=above)
-    except NotADirectoryError:  # a link, or a file: a lease's doing
+    except NotADirectoryError:  # a link, or a file, made by a lease
         os.unlink(name, dir_fd=above)
         os.mkdir(name, dir_fd=above)
         descriptor = os.open(name, _FOLDER, dir_fd=above)
@@ -298,11 +300,11 @@ def _entered(name: str, above: int, user: int, group: int) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _hand_over(folder: int, user: int, group: int, depth: int = 0) -> None:
-    """All below an open folder to an owner (-1: as it is) and a group, which may write.
+def _chown_tree(folder: int, user: int, group: int, depth: int = 0) -> None:
+    """Give all entries below an open folder an owner (-1: unchanged) and a group that may write.
 
-    Follows no link. What cannot be changed stays as it is, and closed to the lease; so do a file
-    that has another name, which may be anybody's, and what lies deeper than anything of ours.
+    Follows no link. Three kinds of entries stay as they are, closed to the lease: those that cannot
+    be changed, files with another name, and those nested deeper than ours.
     """
     for name in names_in(folder):
         with contextlib.suppress(OSError):
@@ -318,13 +320,13 @@ def _hand_over(folder: int, user: int, group: int, depth: int = 0) -> None:
             if S_ISDIR(mode) and depth < _DEPTH_MAX:
                 below = os.open(name, _FOLDER, dir_fd=folder)
                 try:
-                    _hand_over(below, user, group, depth + 1)
+                    _chown_tree(below, user, group, depth + 1)
                 finally:
                     os.close(below)
 
 
 def _kill_user(user: int, killer: int) -> bool:
-    """Kill all processes of a lease's user, which no other lease has. False: some may be left."""
+    """Kill all processes of a lease's user, which no other lease has. False: some may remain."""
     command = [sys.executable, "-I", "-S", str(_KILL_USER), str(user), str(killer)]
     with contextlib.suppress(subprocess.TimeoutExpired, OSError):
         return subprocess.run(command, timeout=_KILL_USER_S, check=False).returncode == 0

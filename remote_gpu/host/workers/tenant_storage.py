@@ -1,7 +1,7 @@
-"""What the host keeps for all tenants together: a limit on bytes and on tenants.
+"""The contents that a host keeps for all tenants together: limits on bytes and on tenants.
 
-Each tenant has a limit of its own (`worker/contents.py`). Without one for all of them a host fills
-up with what tenants left who never come back; a name of a tenant costs its inventor nothing.
+Each tenant has a limit of its own in its workers. Without a common one, the contents of tenants
+that never return would fill the host; a new tenant's name costs nothing.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from pathlib import Path
 
 from remote_gpu.host.workers.removal import remove_tree
 
-#: Four tenants' limits: what is kept saves a transfer, and the disk belongs to the host.
+#: Four tenants' limits: a kept content saves a transfer, and the disk is the host's.
 HOST_BYTES_MAX = 16 << 30
-#: Folders; more tenants than this do not take turns on one host.
+#: Folders; one host serves fewer tenants by turns.
 TENANTS_MAX = 256
-#: Folders within folders; those of compiled kernels have six.
+#: Nesting of folders; those of compiled kernels have six levels.
 _DEPTH_MAX = 32
 _UNMEASURED_BYTES = 1 << 62
 
@@ -39,38 +39,38 @@ class StoredItem:
 def surplus(
     kept: Collection[StoredItem], bytes_max: int = HOST_BYTES_MAX, tenants_max: int = TENANTS_MAX
 ) -> list[StoredItem]:
-    """What has to go: all of the tenants that were away longest, then what was unused longest."""
+    """The items to evict: all of the least recently seen tenants, then the least recently used."""
     last_ns: dict[Path, int] = {}
-    for one in kept:
-        last_ns[one.tenant] = max(one.used_ns, last_ns.get(one.tenant, 0))
+    for item in kept:
+        last_ns[item.tenant] = max(item.used_ns, last_ns.get(item.tenant, 0))
     staying = set(sorted(last_ns, key=lambda tenant: (-last_ns[tenant], tenant))[:tenants_max])
-    going = [one for one in kept if one.tenant not in staying]
-    left = sorted(one for one in kept if one.tenant in staying)
-    held = sum(one.bytes for one in left)
-    for one in left:
+    evicted = [item for item in kept if item.tenant not in staying]
+    left = sorted(item for item in kept if item.tenant in staying)
+    held = sum(item.bytes for item in left)
+    for item in left:
         if held <= bytes_max:
             break
-        going.append(one)
-        held -= one.bytes
-    return going
+        evicted.append(item)
+        held -= item.bytes
+    return evicted
 
 
 def evict(root: Path, bytes_max: int = HOST_BYTES_MAX, tenants_max: int = TENANTS_MAX) -> None:
-    """Remove the surplus below a host's folder of contents; safe beside workers that use it.
+    """Remove the surplus below a host's folder of contents; safe while workers use it.
 
-    A worker that has a file open keeps its bytes; one that looks for it asks its client again.
+    A worker with an open file keeps its bytes; one that misses a file asks its client again.
     """
-    for one in surplus(_look(root), bytes_max, tenants_max):
-        if one.path.is_dir() and not one.path.is_symlink():
-            remove_tree(one.path)
+    for item in surplus(_scan(root), bytes_max, tenants_max):
+        if item.path.is_dir() and not item.path.is_symlink():
+            remove_tree(item.path)
         else:
             with contextlib.suppress(OSError):
-                one.path.unlink(missing_ok=True)
+                item.path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # not empty: the tenant has more
-            one.tenant.rmdir()
+            item.tenant.rmdir()
 
 
-def _look(root: Path) -> list[StoredItem]:
+def _scan(root: Path) -> list[StoredItem]:
     found: list[StoredItem] = []
     with contextlib.suppress(OSError):
         for tenant in root.iterdir():
@@ -80,15 +80,15 @@ def _look(root: Path) -> list[StoredItem]:
 
 
 def _measure(path: Path) -> StoredItem:
-    """Raises OSError when it is gone. What lies too deep to be ours is the first that has to go."""
+    """Raises OSError when it is gone. One nested too deep to be ours is evicted first."""
     own = path.lstat()
     size, used_ns = own.st_size, own.st_mtime_ns
-    for place, _, names in os.walk(path):
-        if len(Path(place).parts) - len(path.parts) > _DEPTH_MAX:
+    for folder, _, names in os.walk(path):
+        if len(Path(folder).parts) - len(path.parts) > _DEPTH_MAX:
             return StoredItem(0, path, _UNMEASURED_BYTES)
         for name in names:
             with contextlib.suppress(OSError):
-                stat = (Path(place) / name).lstat()
+                stat = (Path(folder) / name).lstat()
                 size += stat.st_size
                 used_ns = max(used_ns, stat.st_mtime_ns)
     return StoredItem(used_ns, path, size)

@@ -1,7 +1,7 @@
-"""Puts processes into their isolation: the spawner once, each worker before it serves anybody.
+"""Isolation of processes: of the spawner once, of each worker before it serves a client.
 
 Every step raises OSError when the kernel refuses it. The policy was decided by trying them, so that
-is a fault: a worker that cannot be isolated ends, and is never used without.
+is a fault: a worker that cannot be isolated ends, and serves no client.
 """
 
 from __future__ import annotations
@@ -27,39 +27,41 @@ from remote_gpu.worker.isolation import (
 )
 from remote_gpu.worker.isolation.policy import LANDLOCK_SIGNALS, TASKS_MAX, Policy
 
-_READ_BY_GROUP = 0o007  #: umask: leases of a tenant have its group in common
+_READ_BY_GROUP = 0o007  #: umask: leases of a tenant share its group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sandbox:
-    """What one lease's processes have of their own; given by gpud."""
+    """The user, group and folders of one lease's processes; made by gpud."""
 
     user: int = -1  #: -1: gpud's own
     group: int = -1  #: the tenant's
     folder: str = ""  #: for temporary files, removed after the lease; "" = the machine's
-    compiled: str = ""  #: below the tenant's compiled kernels, this lease's; "" = all of them
+    compiled: str = ""  #: this lease's folder below the tenant's compiled kernels; "" = all of them
     kinds: tuple[str, ...] = ()  #: of the lease's devices
 
 
-def enclose_spawner(policy: Policy, host: places.Host, kept: Path) -> Callable[[], int]:
-    """What all workers inherit; returns what forks one of them. Single-threaded still.
+def isolate_spawner(policy: Policy, host: places.Host, kept: Path) -> Callable[[], int]:
+    """Isolate the spawner, still single-threaded; returns the function that forks a worker.
 
-    Where processes have a namespace of their own, the caller is another process afterwards.
+    With process namespaces, the caller is another process afterwards.
     """
-    if policy.spaces or policy.network:
+    if policy.pid_namespace or policy.network:
         if os.geteuid():
-            namespaces.leave_users()
+            namespaces.unshare_user()
         if policy.network:
-            namespaces.leave_network()
+            namespaces.unshare_network()
     if policy.users:
-        with contextlib.suppress(OSError):  # not needed where all can be reached: `Facts.unreached`
-            namespaces.leave_mounts()
+        with contextlib.suppress(
+            OSError
+        ):  # not needed where all files can be reached: `Facts.unreached`
+            namespaces.unshare_mounts()
             read = places.libraries()
             scratch = kept.parent / SCRATCH_NAME
             bind_mounts.cover([*read, *host.data, *host.programs, *host.pipes, kept, scratch])
     fork: Callable[[], int] = os.fork
-    if policy.spaces:
-        namespaces.lead_processes()
+    if policy.pid_namespace:
+        namespaces.become_first_process()
         fork = namespaces.NamespaceForker().fork
     hardening.make_undumpable()
     return fork
@@ -69,13 +71,13 @@ def enclose_spawner(policy: Policy, host: places.Host, kept: Path) -> Callable[[
 SCRATCH_NAME = "scratch"
 
 
-def enclose_worker(policy: Policy, host: places.Host, sandbox: Sandbox, kept: Path | None) -> None:
-    """This process is the lease's alone from now on. Single-threaded still."""
+def isolate_worker(policy: Policy, host: places.Host, sandbox: Sandbox, kept: Path | None) -> None:
+    """Isolate this worker for its lease, while it is single-threaded."""
     hardening.make_undumpable()
-    if policy.spaces:
+    if policy.pid_namespace:
         namespaces.own_proc()
-    if policy.own_users:
-        namespaces.leave_user_briefly_seen()
+    if policy.user_namespace:
+        namespaces.unshare_user_of_undumpable()
     if sandbox.folder:
         _use_folder(sandbox.folder)
     if policy.users and sandbox.user >= 0:
@@ -85,7 +87,7 @@ def enclose_worker(policy: Policy, host: places.Host, sandbox: Sandbox, kept: Pa
     if policy.seccomp or policy.landlock:
         capabilities.drop_all()
     hardening.set_no_new_privileges()
-    if policy.own_users or (policy.users and sandbox.user >= 0):
+    if policy.user_namespace or (policy.users and sandbox.user >= 0):
         resource.setrlimit(resource.RLIMIT_NPROC, (TASKS_MAX, TASKS_MAX))
     if policy.landlock:
         own = [Path(sandbox.folder)] if sandbox.folder else []
@@ -98,7 +100,7 @@ def enclose_worker(policy: Policy, host: places.Host, sandbox: Sandbox, kept: Pa
                 sandbox.kinds,
                 execute=policy.execute,
                 link=policy.link,
-                own_proc=policy.spaces,
+                own_proc=policy.pid_namespace,
             ),
         )
     if policy.seccomp:
@@ -107,24 +109,24 @@ def enclose_worker(policy: Policy, host: places.Host, sandbox: Sandbox, kept: Pa
 
 
 def permit(policy: Policy, kinds: Collection[str]) -> seccomp.Permit:
-    """What a worker's filter lets through, beyond computing. Pure."""
-    apart = policy.spaces or policy.users or policy.landlock >= LANDLOCK_SIGNALS
+    """The exceptions of a worker's filter of system calls. Pure."""
+    apart = policy.pid_namespace or policy.users or policy.landlock >= LANDLOCK_SIGNALS
     return seccomp.Permit(
         start=policy.execute,
         link=policy.link,
         local_sockets="cuda" in kinds,
         attributes=policy.users,
         others=(policy.execute or policy.link) and apart,
-        parents=(policy.execute or policy.link) and not policy.spaces,
+        parents=(policy.execute or policy.link) and not policy.pid_namespace,
     )
 
 
 def _use_folder(folder: str) -> None:
-    """For all that libraries keep in the temporary folder, or below the home."""
+    """Set the temporary folder and the home, for files of libraries."""
     os.chdir("/")
     os.environ.update(TMPDIR=folder, HOME=folder, XDG_CACHE_HOME=folder)
     tempfile.tempdir = folder
-    machine = Path(folder, "machine")  # PoCL's hwloc opens the root it looks below: it may, here
+    machine = Path(folder, "machine")  # PoCL's hwloc must be able to open its root
     machine.mkdir()
     for name in ("sys", "proc"):
         (machine / name).symlink_to(f"/{name}")

@@ -1,8 +1,8 @@
-"""Folders that only root may pass are covered, for one process tree, by what is needed of them.
+"""Bind mounts that make files below closed folders reachable, for one process tree.
 
-A worker with a user of its own must reach Python, libraries and data wherever they lie, though a
-folder above them is closed to it: one of /root or the host's state. Over each such folder an empty
-one is mounted that any user may pass, and in it what is needed. The rest of it is out of sight.
+A worker with a user of its own must reach Python, libraries and data in any folder, also below one
+that is closed to it, such as /root or the host's state. Over each closed folder an empty one is
+mounted that any user may pass, and the needed files are bind-mounted in it. The rest is hidden.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def closed_above(path: Path) -> Path | None:
 
 
 def outermost(paths: Iterable[Path]) -> list[Path]:
-    """Those that exist and lie below none of the others, resolved."""
+    """The existing paths that are below none of the others, resolved."""
     found: list[Path] = []
     for path in sorted({path.resolve() for path in paths if path.exists()}):
         if not found or not path.is_relative_to(found[-1]):

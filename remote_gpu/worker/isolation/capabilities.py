@@ -1,4 +1,4 @@
-"""All of Linux's capabilities given up, also those that a program of user 0 would get."""
+"""Dropping of all capabilities, also of those that a program of user 0 would get."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class _Header(ctypes.Structure):
 
 
 def drop_all() -> None:
-    """This process has no capability, and nothing that it starts ever has one. Raises OSError."""
+    """Drop all capabilities of this process and its children. Raises OSError."""
     for number in range(_LAST_POSSIBLE + 1):
         with contextlib.suppress(OSError):  # unknown to this kernel, or there is none to drop
             prctl(_PR_CAPBSET_DROP, number)

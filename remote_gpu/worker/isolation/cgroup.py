@@ -14,7 +14,7 @@ _CONTROLLERS: Final = ("memory", "pids")
 
 
 def own_folder() -> Path:
-    """This process's group. Raises OSError where version 2 is not mounted."""
+    """The folder of this process's group. Raises OSError where version 2 is not mounted."""
     for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines():
         fields, _, rest = line.partition(" - ")
         if rest.split()[0] == "cgroup2":
@@ -25,7 +25,7 @@ def own_folder() -> Path:
 
 
 def try_folder(folder: Path) -> None:
-    """Make a group there, kill and remove it. Raises OSError."""
+    """Try to make, kill and remove a group in a folder. Raises OSError."""
     group = Group(folder, f"orchgpu-probe-{os.getpid()}")
     try:
         group.kill()
@@ -34,10 +34,10 @@ def try_folder(folder: Path) -> None:
 
 
 def prepare(folder: Path) -> None:
-    """Hand the controllers down, as far as they are there and ours to hand down.
+    """Delegate the controllers to groups below, as far as gpud has them.
 
-    A group with processes of its own cannot do that: one that holds gpud alone gets a group below
-    for it (what systemd's `DelegateSubgroup=` does).
+    A group with processes of its own cannot do that: if gpud is its only process, it moves into a
+    group below (as with systemd's `DelegateSubgroup=`).
     """
     names = (folder / "cgroup.controllers").read_text(encoding="ascii").split()
     wanted = " ".join(f"+{name}" for name in _CONTROLLERS if name in names)
@@ -63,17 +63,17 @@ class Group:
         self.folder.mkdir()
 
     def limit(self, memory_bytes: int, tasks: int = TASKS_MAX) -> None:
-        """What its processes may have together; nothing where a controller is not there."""
+        """Limit its processes together, by the controllers that are available."""
         for name, value in (("memory.max", memory_bytes), ("pids.max", tasks)):
             with contextlib.suppress(OSError):
                 _write(self.folder / name, str(value))
 
     def admit(self, pid: int) -> None:
-        """Move a process in; what it starts is in it. Raises OSError."""
+        """Move a process in; its children inherit the group. Raises OSError."""
         _write(self.folder / "cgroup.procs", str(pid))
 
     def kill(self) -> None:
-        """All of its processes, by SIGKILL; before Linux 5.14 one by one."""
+        """Kill its processes by SIGKILL; before Linux 5.14 one by one."""
         try:
             _write(self.folder / "cgroup.kill", "1")
         except FileNotFoundError:
@@ -82,7 +82,7 @@ class Group:
                     os.kill(int(pid), 9)
 
     def remove(self) -> bool:
-        """Whether it is gone: it stays while a process of it lives."""
+        """Remove it; False while a process of it has not ended."""
         with contextlib.suppress(FileNotFoundError):
             try:
                 self.folder.rmdir()
@@ -94,7 +94,7 @@ class Group:
 
 
 def remove_all(folder: Path) -> None:
-    """A folder of groups, and what is in them. What cannot be removed stays."""
+    """Kill and remove a folder of groups; a group that cannot be removed stays."""
     with contextlib.suppress(OSError):
         for below in [one for one in folder.iterdir() if one.is_dir()]:
             with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""A process's memory and environment are its own: no dump, no debugger, no privileges by `exec`.
+"""Hardening of a process: no dump, no debugger, no new privileges by `exec`, no inherited secrets.
 
 A process that is not dumpable cannot be read or traced by others of its user: /proc/PID/mem,
 environ, maps, fd and ptrace need CAP_SYS_PTRACE then (proc(5), ptrace(2), PTRACE_MODE_*).
@@ -26,14 +26,14 @@ def make_undumpable(hidden: bool = True) -> None:
 
 
 def set_no_new_privileges() -> None:
-    """No program started from now on gets more rights than this process. Raises OSError."""
+    """Set `no_new_privs`: programs get no more rights than this process. Raises OSError."""
     prctl(_PR_SET_NO_NEW_PRIVS, 1, what="prctl(PR_SET_NO_NEW_PRIVS)")
 
 
 def take(names: tuple[str, ...], environment: MutableMapping[str, str] = os.environ) -> None:
-    """Remove secrets that were read from the environment, so that nothing started inherits them.
+    """Remove secrets from the environment, so that child processes do not inherit them.
 
-    The block that the kernel shows as /proc/PID/environ keeps them: `make_undumpable` covers that.
+    The copy in /proc/PID/environ stays: `make_undumpable` protects it.
     """
     for name in names:
         environment.pop(name, None)

@@ -1,7 +1,7 @@
-"""Landlock: which files a process may reach, and that it makes no connection of its own.
+"""Landlock: the files that a process may access, and a ban on its own connections.
 
-Rules allow what lies below a file or folder; what no rule names is refused, whoever owns it. Also,
-a process in it can neither trace nor read the memory of one that is not (landlock(7)).
+Rules allow files and folders with all that is below them; other access is refused, also to the
+owner. A restricted process cannot trace or read the memory of an unrestricted one (landlock(7)).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ EXECUTE: Final = 1 << 0  # <linux/landlock.h>
 _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 1, 1 << 2, 1 << 3
 _REMOVE_DIR, _REMOVE_FILE, _MAKE_DIR, _MAKE_REG, _MAKE_SYM = 1 << 4, 1 << 5, 1 << 7, 1 << 8, 1 << 12
 _REFER, _TRUNCATE, _IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
-#: What each version of the interface knows, by its number: newer ones know as much as the last.
+#: Access rights by version of the interface; a newer version has those of the last.
 _KNOWN = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}
 _NET_SINCE, _SCOPED_SINCE = 4, 6
 _BIND_CONNECT_TCP, _ABSTRACT_SOCKETS_SIGNALS = 3, 3
@@ -53,13 +53,13 @@ class _Beneath(ctypes.Structure):
 
 
 def version() -> int:
-    """Of this kernel's interface. Raises OSError where it has none, or it is not enabled."""
+    """The version of this kernel's interface. Raises OSError where it is not enabled."""
     size = ctypes.c_size_t(0)
     return call(_CREATE, None, size, ctypes.c_uint32(_VERSION_FLAG), what="Landlock")
 
 
 def restrict(abi: int, allowed: Iterable[tuple[Path, int]]) -> None:
-    """This thread, and what it starts, reach `allowed` alone: a path and what may be done below.
+    """Restrict this thread and its children to `allowed`: paths with their access rights.
 
     Paths that do not exist are left out. It cannot be undone. Raises OSError.
     """

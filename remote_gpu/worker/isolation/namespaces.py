@@ -1,8 +1,8 @@
-"""Namespaces: no process but its own, no network, no mount that others see.
+"""Namespaces of processes, network and mounts.
 
 The spawner enters them once, and each worker is the first process of a process namespace of its
-own: when it ends, the kernel kills all that it started before its end is told (pid_namespaces(7)).
-Without root all of it hangs on a user namespace, in which users and groups keep their numbers.
+own: when it ends, the kernel kills its children before it reports the end (pid_namespaces(7)).
+Without root all of them need a user namespace, in which users and groups keep their numbers.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def unshare(flags: int, what: str) -> None:
     checked(libc.unshare(flags), what)
 
 
-def leave_users() -> None:
-    """Into a user namespace in which we have all rights, and no more outside. Raises OSError.
+def unshare_user() -> None:
+    """Enter a user namespace with all rights inside it, and no more outside. Raises OSError.
 
     Needs a dumpable process: the kernel keeps the maps of others for root.
     """
@@ -36,30 +36,30 @@ def leave_users() -> None:
     Path("/proc/self/gid_map").write_text(f"{group} {group} 1", encoding="ascii")
 
 
-def leave_user_briefly_seen() -> None:
-    """`leave_users` for a process that is undumpable, and is so again when this returns."""
+def unshare_user_of_undumpable() -> None:
+    """`unshare_user` for a process that is undumpable, and is so again when this returns."""
     make_undumpable(False)
     try:
-        leave_users()
+        unshare_user()
     finally:
         make_undumpable()
 
 
-def leave_mounts() -> None:
-    """Mounts made from now on are this process's own. Raises OSError."""
+def unshare_mounts() -> None:
+    """Enter a mount namespace; later mounts are visible in it only. Raises OSError."""
     unshare(_NEWNS, "mount namespace")
     checked(libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None), "mount of / as private")
 
 
-def leave_network() -> None:
-    """Into a network without interfaces; sockets that are there already go on. Raises OSError."""
+def unshare_network() -> None:
+    """Enter a network namespace without interfaces; existing sockets go on. Raises OSError."""
     unshare(_NEWNET, "network namespace")
 
 
-def lead_processes() -> None:
+def become_first_process() -> None:
     """Fork once: the child returns as the first process of a namespace, the parent waits for it.
 
-    Whatever ends the parent ends the child, and whatever ends the child ends all below it.
+    When the parent ends, the child is killed; when the child ends, its descendants are.
     """
     unshare(_NEWPID, "process namespace")
     pid = os.fork()
@@ -70,15 +70,17 @@ def lead_processes() -> None:
 
 
 def own_proc() -> None:
-    """/proc shows this process's namespace alone. Raises OSError."""
-    leave_mounts()
+    """Mount a /proc of this process's namespace. Raises OSError."""
+    unshare_mounts()
     flags = _MS_NOSUID | _MS_NODEV | _MS_NOEXEC
     checked(libc.mount(b"proc", _PROC, b"proc", flags, None), "mount of /proc")
 
 
 class NamespaceForker:
-    """Forks processes that are the first of a namespace each. Made within `lead_processes`, or as
-    root anywhere."""
+    """Forks processes that are each the first of a namespace.
+
+    Made after `become_first_process`, or as root anywhere.
+    """
 
     def __init__(self) -> None:
         self._own = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)

@@ -1,4 +1,4 @@
-"""Which files a lease's processes reach: libraries and drivers to read, its own to write."""
+"""Files that a lease's processes may access: libraries and drivers to read, its own to write."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from remote_gpu.worker.isolation.landlock import DEVICE, EXECUTE, READ, WRITE
 
-#: Of every machine: libraries, and what the loader, drivers and time zones are configured by.
+#: On every machine: libraries, and configurations of the loader, drivers and time zones.
 _SYSTEM = (
     "/usr",
     "/lib",
@@ -35,7 +35,7 @@ _SYSTEM = (
     "/sys/class",
     "/sys/module",
 )
-#: Of a /proc that shows other processes as well: what concerns the machine, and this process.
+#: In a /proc that shows other processes too: files on the machine, and on this process.
 _PROC = (
     "/proc/self",
     "/proc/cpuinfo",
@@ -49,7 +49,7 @@ _PROC = (
     "/proc/sys/kernel",
     "/proc/sys/vm",
 )
-#: What a compiler of OpenCL for CPUs runs to make a library of a kernel, and what loads it.
+#: Linkers by which a compiler of OpenCL for CPUs makes a library of a kernel, and their loader.
 _LINKERS = (
     "/usr/bin/ld",
     "/usr/bin/ld.lld",
@@ -59,7 +59,7 @@ _LINKERS = (
     "/lib/ld-linux-aarch64.so.1",
 )
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
-#: Of cards, by the kind of a lease's devices: nodes, and memory shared with the driver's services.
+#: By kind of device: device files of cards, and memory shared with the driver's services.
 _CARDS: Mapping[str, tuple[str, ...]] = {
     "cuda": ("nvidia*", "dri", "shm"),
     "opencl": ("dri", "kfd", "nvidia*"),
@@ -68,7 +68,7 @@ _CARDS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """What all leases of a host may reach."""
+    """Files of this host that all leases may access."""
 
     data: tuple[Path, ...] = ()  #: `gpud --data`
     programs: tuple[Path, ...] = ()  #: `gpud --program`
@@ -76,9 +76,9 @@ class Host:
 
 
 def libraries() -> list[Path]:
-    """Where this Python and what it has loaded lie: of a package its own folder and no more.
+    """The folders of this Python and of the packages it has loaded.
 
-    Without the folder that a program was started in, or its script's: workers have none.
+    Without the folder in which a program was started, or its script's: workers have none.
     """
     path = sys.path if sys.flags.safe_path else sys.path[1:]
     found = {sys.prefix, sys.base_prefix, sys.exec_prefix, *(one for one in path if one)}
@@ -89,7 +89,7 @@ def libraries() -> list[Path]:
 
 
 def read_by_leases(path: Path, host: Host) -> Path | None:
-    """The folder that all leases may read and in which a path lies, if there is one."""
+    """The folder around a path that all leases may read, if there is one."""
     open_to_all = (*map(Path, _SYSTEM), *libraries(), *host.data)
     whole = path.resolve()
     return next((one for one in open_to_all if whole.is_relative_to(one.resolve())), None)
@@ -105,13 +105,13 @@ def allowed(
     link: bool,
     own_proc: bool,
 ) -> list[tuple[Path, int]]:
-    """For `landlock.restrict`. `own`: what the lease may write; `kinds`: of its devices."""
+    """Rules for `landlock.restrict`. `own`: files of the lease; `kinds`: of its devices."""
     run = READ | (EXECUTE if execute else 0)
     found = [(Path(one), run) for one in _SYSTEM]
     found += [(one, run) for one in (*read, *host.programs)]
     found += [(one, READ) for one in host.data]
     found += [(one, WRITE) for one in own]
-    # the warden of a program looks for what that has started
+    # the warden of a program reads the list of its processes
     found += [(Path(one), READ) for one in (("/proc",) if own_proc or execute else _PROC)]
     found += [(Path(one), DEVICE) for one in _DEVICES]
     if link:

@@ -1,4 +1,4 @@
-"""What holds a lease's processes: decided once, from what the machine has. Pure."""
+"""The isolation of leases, decided once from the mechanisms of the machine. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-#: Of Landlock: signals and abstract sockets are held since this version of its interface.
+#: Version of Landlock's interface since which it restricts signals and abstract sockets.
 LANDLOCK_SIGNALS = 6
 #: Threads and processes of one lease: 16 lanes with the pools of their libraries.
 TASKS_MAX = 1024
@@ -15,51 +15,53 @@ TASKS_MAX = 1024
 class Setting(StrEnum):
     """`gpud --isolation`."""
 
-    AUTO = "auto"  #: what the machine has; code of tenants is refused where that is too little
-    REQUIRE = "require"  #: gpud does not start where it is too little
-    NONE = "none"  #: none: one tenant's machine
+    AUTO = "auto"  #: all available mechanisms; tenants' code is refused where they are too few
+    REQUIRE = "require"  #: gpud does not start where they are too few
+    NONE = "none"  #: for a machine of one tenant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What was tried on this machine, and worked."""
+    """Mechanisms that were tried on this machine and work."""
 
-    users: bool = False  #: processes can be given users of their own: gpud is root
-    mounts: bool = False  #: folders can be mounted where nobody else sees it, as root
-    spaces: bool = False  #: process and mount namespaces, with a /proc of their own
-    own_users: bool = False  #: by a user namespace, without root
+    users: bool = False  #: gpud is root, and can change the user of a process
+    mounts: bool = False  #: root can mount folders in a namespace of its own
+    pid_namespace: bool = False  #: process and mount namespaces, with their own /proc
+    user_namespace: bool = False  #: user namespaces, without root
     network: bool = False  #: a network namespace
     landlock: int = 0  #: version of the interface; 0 = none
     seccomp: bool = False
     cgroup: str = ""  #: folder below which groups can be made; "" = none
     unreached: tuple[str, ...] = ()  #: folders that a lease's user may not pass
-    why: Mapping[str, str] = field(default_factory=dict)  #: mechanism → why it is not there
+    why: Mapping[str, str] = field(
+        default_factory=dict
+    )  #: mechanism → the reason why it is missing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """What is used. The default is the weakest: memory hidden, no more privileges."""
+    """The mechanisms in use. The default is the weakest: undumpable, no new privileges."""
 
     users: bool = False  #: a user per lease
-    own_users: bool = False  #: a user namespace per lease
-    spaces: bool = False  #: a process namespace per lease, which ends as a whole
+    user_namespace: bool = False  #: a user namespace per lease
+    pid_namespace: bool = False  #: a process namespace per lease, which ends as a whole
     network: bool = False
     landlock: int = 0
     seccomp: bool = False
     cgroup: str = ""
-    execute: bool = False  #: programs of the operator may be started
-    link: bool = False  #: the linker of a compiler for CPUs may be
-    kernels_refused: str = ""  #: why code of tenants does not run on the CPU; "" = it does
-    programs_refused: str = ""  #: the same of the operation `exec`
+    execute: bool = False  #: the operator's programs may be started
+    link: bool = False  #: the linker of a compiler for CPUs may be started
+    kernels_refused: str = ""  #: the reason why kernels do not run on the CPU; "" = they do
+    programs_refused: str = ""  #: the same for the operation `exec`
 
     @property
     def mechanisms(self) -> tuple[str, ...]:
-        """Those in use, for people."""
+        """The names of the mechanisms in use."""
         landlock = f"Landlock {self.landlock}" if self.landlock else ""
         named = {
             "a user per lease": self.users,
-            "a user namespace per lease": self.own_users,
-            "a process namespace per lease": self.spaces,
+            "a user namespace per lease": self.user_namespace,
+            "a process namespace per lease": self.pid_namespace,
             "no network": self.network,
             landlock: bool(self.landlock),
             "seccomp": self.seccomp,
@@ -70,31 +72,31 @@ class Policy:
 
 
 def decide(facts: Facts, setting: Setting, *, programs: bool, kernels: bool) -> Policy:
-    """`programs`: the operator listed some for `exec`; `kernels`: a compiler for CPUs may be here,
-    which starts a linker."""
+    """Decide by the facts. `programs`: the operator listed some for `exec`; `kernels`: a compiler
+    for CPUs may be installed, which starts a linker."""
     if setting is Setting.NONE:
         return Policy(execute=programs, link=kernels)
     users = facts.users and (facts.mounts or not facts.unreached)
     refused = _missing(facts, users)
-    without_end = (
+    unending = (
         ""
-        if facts.spaces or users or facts.cgroup
+        if facts.pid_namespace or users or facts.cgroup
         else (
-            "what a program starts could outlive its lease: there is neither a process namespace"
+            "processes of a program could outlive its lease: there is neither a process namespace"
             " nor a user per lease nor a cgroup"
         )
     )
     exposed = (
         ""
-        if facts.spaces or users or facts.landlock >= LANDLOCK_SIGNALS
+        if facts.pid_namespace or users or facts.landlock >= LANDLOCK_SIGNALS
         else ("a program could send signals to gpud and to other leases")
     )
-    programs_refused = refused or without_end or exposed
+    programs_refused = refused or unending or exposed
     kernels_refused = refused or (programs_refused if kernels else "")
     return Policy(
         users=users,
-        own_users=facts.own_users and facts.spaces,
-        spaces=facts.spaces,
+        user_namespace=facts.user_namespace and facts.pid_namespace,
+        pid_namespace=facts.pid_namespace,
         network=facts.network,
         landlock=facts.landlock,
         seccomp=facts.seccomp,
@@ -107,17 +109,17 @@ def decide(facts: Facts, setting: Setting, *, programs: bool, kernels: bool) -> 
 
 
 def _missing(facts: Facts, users: bool) -> str:
-    """Why tenants' code cannot be held here; "": it can.
+    """The reason why tenants' code cannot be restricted; "" = it can.
 
-    Files need Landlock or a user per lease; calls (programs, sockets, signals) need seccomp.
+    Files need Landlock or a user per lease; system calls (programs, sockets, signals) need seccomp.
     """
     missing = []
     if not facts.landlock and not users:
         reasons = {name: facts.why.get(name, "") for name in ("landlock", "users")}
         if facts.unreached:
             reasons["users"] = f"they could not pass {', '.join(facts.unreached)}"
-        told = "; ".join(f"{name}: {why}" for name, why in reasons.items() if why)
-        missing.append(f"neither Landlock nor a user per lease keeps files apart ({told})")
+        reasons_text = "; ".join(f"{name}: {why}" for name, why in reasons.items() if why)
+        missing.append(f"neither Landlock nor a user per lease protects files ({reasons_text})")
     if not facts.seccomp:
         missing.append(f"no seccomp ({facts.why.get('seccomp', 'not tried')})")
     return " and ".join(missing)

@@ -1,7 +1,7 @@
-"""`python -m remote_gpu.worker.isolation.probe CLOSED…`: what isolates processes on this machine.
+"""`python -m remote_gpu.worker.isolation.probe CLOSED…`: mechanisms of isolation of this machine.
 
-Each mechanism is tried in a process that ends with the try, because most cannot be taken back. The
-answer is one JSON object, the fields of `Facts`. Run by gpud when it starts.
+Each mechanism is tried in a child process, because most cannot be undone. The answer is one JSON
+object, the fields of `Facts`. Run by gpud when it starts.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from remote_gpu.worker.isolation import (
 )
 from remote_gpu.worker.isolation.policy import Facts
 
-_ANSWER_S = 30.0  #: some tries of milliseconds, on a machine that is busy
-_SAID_BYTES_MAX = 4096
+_ANSWER_S = 30.0  #: some tries of milliseconds each, on a busy machine
+_REASON_BYTES_MAX = 4096
 _REFUSED = Path("/etc/hostname"), Path("/etc/passwd"), Path("/proc/uptime")  #: one of them exists
 
 
 def ask(reached: Iterable[Path]) -> Facts:
-    """`reached`: what a lease's processes must be able to read. What fails is absent."""
+    """Probe in a child process. `reached`: files that leases must be able to read."""
     command = [sys.executable, "-m", "remote_gpu.worker.isolation.probe", *map(str, reached)]
     try:
         answer = subprocess.run(command, capture_output=True, timeout=_ANSWER_S, check=True)
@@ -44,15 +44,14 @@ def ask(reached: Iterable[Path]) -> Facts:
 
 
 def find(reached: Iterable[Path]) -> Facts:
-    """In a process of its own: it forks, and must have one thread."""
+    """Try all mechanisms; this process forks, so it must have one thread."""
     why: dict[str, str] = {}
     root = os.geteuid() == 0
 
     def works(name: str, attempt: Callable[[], object]) -> bool:
-        said = _tried(attempt)
-        if said:
-            why[name] = said
-        return not said
+        if reason := _tried(attempt):
+            why[name] = reason
+        return not reason
 
     abi = 0
     if works("landlock", _landlock):
@@ -60,12 +59,12 @@ def find(reached: Iterable[Path]) -> Facts:
     group = ""
     if works("cgroup", lambda: cgroup.try_folder(cgroup.own_folder())):
         group = str(cgroup.own_folder())
-    spaces = works("spaces", _spaces)
+    pid_namespace = works("pid_namespace", _pid_namespace)
     return Facts(
         users=works("users", lambda: users.can_become(users.RANGE.start)),
-        mounts=root and works("mounts", namespaces.leave_mounts),
-        spaces=spaces,
-        own_users=not root and spaces and works("own_users", _own_users),
+        mounts=root and works("mounts", namespaces.unshare_mounts),
+        pid_namespace=pid_namespace,
+        user_namespace=not root and pid_namespace and works("user_namespace", _user_namespace),
         network=works("network", _network),
         landlock=abi,
         seccomp=works("seccomp", _seccomp),
@@ -81,7 +80,7 @@ def _closed(paths: Iterable[Path]) -> list[Path]:
 
 
 def _tried(attempt: Callable[[], object]) -> str:
-    """Why it fails, "" when it does not; in a process that ends with it."""
+    """The reason why an attempt fails in a child process; "" = it succeeds."""
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -89,20 +88,20 @@ def _tried(attempt: Callable[[], object]) -> str:
         try:
             attempt()
         except BaseException as error:
-            os.write(write, (str(error) or repr(error)).encode()[:_SAID_BYTES_MAX])
+            os.write(write, (str(error) or repr(error)).encode()[:_REASON_BYTES_MAX])
             os._exit(1)
         os._exit(0)
     os.close(write)
     with os.fdopen(read, "rb") as stream:
-        said = stream.read().decode(errors="replace")
+        reason = stream.read().decode(errors="replace")
     _, status = os.waitpid(pid, 0)
-    return said or ("" if status == 0 else f"the process that tried it ended with {status}")
+    return reason or ("" if status == 0 else f"the process that tried it ended with {status}")
 
 
-def _spaces() -> None:
+def _pid_namespace() -> None:
     if os.geteuid():
-        namespaces.leave_users()
-    namespaces.lead_processes()
+        namespaces.unshare_user()
+    namespaces.become_first_process()
     forker = namespaces.NamespaceForker()
     hardening.make_undumpable()
     for _ in range(2):
@@ -114,20 +113,20 @@ def _spaces() -> None:
             os._exit(3)
         _, status = os.waitpid(pid, 0)
         if status:
-            raise OSError("no /proc of its own can be mounted in a process namespace")
+            raise OSError("/proc cannot be mounted in a process namespace")
 
 
-def _own_users() -> None:
-    namespaces.leave_users()
+def _user_namespace() -> None:
+    namespaces.unshare_user()
     hardening.make_undumpable()
-    namespaces.leave_user_briefly_seen()
+    namespaces.unshare_user_of_undumpable()
     capabilities.drop_all()
 
 
 def _network() -> None:
     if os.geteuid():
-        namespaces.leave_users()
-    namespaces.leave_network()
+        namespaces.unshare_user()
+    namespaces.unshare_network()
 
 
 def _landlock() -> None:
@@ -142,16 +141,16 @@ def _landlock() -> None:
 
 def _seccomp() -> None:
     if not seccomp.supported(system.architecture()):
-        raise OSError(f"the system calls of {system.architecture()} are not known here")
+        raise OSError(f"the system calls of {system.architecture()} are unknown")
     hardening.set_no_new_privileges()
     seccomp.install(seccomp.build(system.architecture(), seccomp.Permit(), os.getpid()))
     with contextlib.suppress(PermissionError):
         os.fork()
-        raise OSError("a refused call was made")
+        raise OSError("a refused call succeeded")
 
 
 def main() -> None:
-    """Print the facts."""
+    """Print the facts as JSON."""
     facts = find([Path(one) for one in sys.argv[1:]])
     sys.stdout.write(json.dumps(asdict(facts)))
 

@@ -1,4 +1,4 @@
-"""seccomp: the calls that a worker never needs are refused, and all that are newer than this list.
+"""seccomp: a filter that refuses system calls which a worker never needs, and all newer ones.
 
 A filter is a small program of the kernel's (classic BPF), checked at every call, inherited by all
 threads and processes, and never taken back. Refused calls fail as for a lack of rights (EPERM);
@@ -41,7 +41,7 @@ _ALWAYS: Final[dict[str, tuple[int | None, int | None]]] = {
     "listen": (50, 201),
     "accept": (43, 202),
     "accept4": (288, 242),
-    # what is shared by key, not by file: no other rule covers it
+    # shared by key, not by file: no other rule covers it
     "shmget": (29, 194),
     "shmat": (30, 196),
     "shmctl": (31, 195),
@@ -119,7 +119,7 @@ _STARTING: Final[dict[str, tuple[int | None, int | None]]] = {
     "vfork": (58, None),
 }
 _FORKING: Final[dict[str, tuple[int | None, int | None]]] = {"fork": (57, None)}
-#: What the owner of a file may do to it. Landlock holds none of it, wherever the file lies.
+#: Rights of a file's owner, which Landlock does not restrict.
 _ATTRIBUTES: Final[dict[str, tuple[int | None, int | None]]] = {
     "chmod": (90, None),
     "fchmod": (91, 52),
@@ -177,18 +177,20 @@ _Code = list[tuple[int, int, int, int]]  # code, jump if true, jump if false, co
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Permit:
-    """What one worker may do beyond computing."""
+    """The exceptions of one worker's filter."""
 
     start: bool = False  #: other programs, for the operation `exec`
     link: bool = False  #: a compiler's linker, in a child that shares our memory until its `exec`
     local_sockets: bool = False  #: of the Unix family, for clients of NVIDIA MPS
     attributes: bool = False  #: modes, owners, dates of files: its user owns no others' files
-    others: bool = False  #: name other processes: what keeps them apart is another mechanism
-    parents: bool = False  #: be told of a parent's end: where no namespace ends them with it
+    others: bool = False  #: name other processes, from which another mechanism protects
+    parents: bool = (
+        False  #: ask for a signal at a parent's end: where no namespace ends them with it
+    )
 
 
 def supported(machine: str) -> bool:
-    """Whether numbers of calls are known for a machine."""
+    """True for a machine whose numbers of calls are known."""
     return machine in _AUDIT_ARCH
 
 
@@ -222,7 +224,7 @@ def build(machine: str, permit: Permit, pid: int) -> bytes:
 
 
 def _conditions(column: int, permit: Permit, pid: int) -> list[tuple[int, _Code]]:
-    """Calls that are refused for some of their arguments. Each ends in a decision."""
+    """Rules for calls that are refused with some arguments only; each ends in a decision."""
     found: list[tuple[int, _Code]] = [
         (_CLONE[column], _clone(permit)),
         (_SOCKETPAIR[column], _socketpair()),
@@ -246,7 +248,7 @@ def _conditions(column: int, permit: Permit, pid: int) -> list[tuple[int, _Code]
 
 
 def _argument(index: int) -> tuple[int, int, int, int]:
-    """Its low half: what the kernel reads of an int, on machines that begin with it."""
+    """Load the low half of an argument: an int, on little-endian machines."""
     return (_LD_ABS, 0, 0, _ARGUMENTS + 8 * index)
 
 
@@ -273,7 +275,7 @@ def _but(index: int, values: tuple[int, ...]) -> _Code:
 
 
 def _of_descriptor(index: int) -> _Code:
-    """Without a path: both halves of its address are 0."""
+    """Allow a call without a path: both halves of its address are 0."""
     low, high = _argument(index), (_LD_ABS, 0, 0, _ARGUMENTS + 8 * index + 4)
     return [low, (_JEQ, 0, 3, 0), high, *_if(_JEQ, 0, _ALLOW), (_RET, 0, 0, _REFUSE)]
 
@@ -287,7 +289,7 @@ def _clone(permit: Permit) -> _Code:
 
 
 def _socketpair() -> _Code:
-    """Streams and packets: a datagram socket could send to any address."""
+    """Allow streams and packets only: a datagram socket could send to any address."""
     masked = [_argument(1), (_AND, 0, 0, _SOCK_TYPE_MASK)]
     for value in (_SOCK_STREAM, _SOCK_SEQPACKET):
         masked += _if(_JEQ, value, _ALLOW)
@@ -299,7 +301,7 @@ class _Program(ctypes.Structure):
 
 
 def install(code: bytes) -> None:
-    """Hold this thread and all that it starts to a filter of `build`. Raises OSError.
+    """Restrict this thread and its children by a filter of `build`. Raises OSError.
 
     Needs `set_no_new_privileges` before.
     """

@@ -1,4 +1,4 @@
-"""System calls that Python 3.11 has no name for. Linux, x86-64 and aarch64 alone."""
+"""System calls that Python 3.11 does not have. Linux on x86-64 and aarch64 only."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import platform
 from collections.abc import Mapping
 
-#: As `uname -m` says, for which the numbers of system calls are known here.
+#: Machines, as `uname -m` names them, whose numbers of system calls are known here.
 ARCHITECTURES = ("x86_64", "aarch64")
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -34,13 +34,13 @@ def call(number: int, *arguments: object, what: str) -> int:
 
 
 def architecture() -> str:
-    """What this process runs on, as `uname -m` says it."""
+    """This machine, as `uname -m` names it."""
     return platform.machine()
 
 
 def number_of(numbers: Mapping[str, int]) -> int:
-    """Of a call, by architecture. Raises OSError where it is not known."""
+    """The number of a call on this architecture. Raises OSError where it is unknown."""
     try:
         return numbers[architecture()]
     except KeyError:
-        raise OSError(f"system calls of {architecture()} are not known here") from None
+        raise OSError(f"system calls of {architecture()} are unknown") from None

@@ -298,7 +298,7 @@ def test_the_client_of_another_middleware_finds_the_forwarder(bench: Any) -> Non
 def test_a_port_of_an_unknown_host_is_refused(bench: Any) -> None:
     lupine(bench, "127.0.0.1:{7}")
     bench.write(COPY)
-    with pytest.raises(EnvelopeError, match="not a host of the lease"):
+    with pytest.raises(EnvelopeError, match="is not a host of the lease"):
         bench.run()
     assert bench.gateway.heard == ["open", "close"]
 

@@ -49,22 +49,38 @@ def environment_over_tcp(session: Session) -> dict[str, str]:
 
 
 def until(ready, wait_s: float = WAIT_S) -> None:
-    """Poll; fails the test when it does not come true."""
+    """Poll a condition; the test fails when it is not true in time."""
     deadline_s = time.monotonic() + wait_s
     while not ready():
-        assert time.monotonic() < deadline_s, f"waited {wait_s} s in vain"
+        assert time.monotonic() < deadline_s, f"not true within {wait_s} s"
         time.sleep(0.005)
 
 
+def relu_model() -> bytes:
+    """The ONNX model `y = relu(x)` for float32 vectors of any length, as protobuf by hand."""
+
+    def field(number: int, payload: bytes) -> bytes:
+        return bytes([number << 3 | 2, len(payload)]) + payload
+
+    def tensor(name: bytes) -> bytes:
+        dimension = field(1, field(2, b"n"))  # TensorShapeProto.dim = {dim_param: "n"}
+        kind = field(1, b"\x08\x01" + field(2, dimension))  # elem_type FLOAT, shape
+        return field(1, name) + field(2, kind)
+
+    node = field(1, b"x") + field(2, b"y") + field(4, b"Relu")
+    graph = field(1, node) + field(2, b"g") + field(11, tensor(b"x")) + field(12, tensor(b"y"))
+    return b"\x08\x08" + field(7, graph) + field(8, field(1, b"") + b"\x10\x0d")
+
+
 class SchedulerSide:
-    """Accepts the host's link, acknowledges everything, pushes what a test says."""
+    """Accepts the host's link, acknowledges everything, pushes the messages of a test."""
 
     def __init__(self) -> None:
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
         self.installs: dict[str, Install] = {}
         self.hellos: queue.Queue[dict[str, Any]] = queue.Queue()
-        self.said: list[tuple[str, dict[str, Any]]] = []  # sessions and cuts, in order
+        self.messages: list[tuple[str, dict[str, Any]]] = []  # sessions and cuts, in order
         self.reports: list[dict[str, Any]] = []
         self._stream: socket.socket | None = None
         self._sending = threading.Lock()
@@ -94,7 +110,7 @@ class SchedulerSide:
         else:
             if request.get("state") == "closed":
                 self.installs.pop(request["lease"], None)
-            self.said.append((op, request))
+            self.messages.append((op, request))
         self._send(stream, {"id": number, "ok": answer})
 
     def _send(self, stream: socket.socket, value: dict[str, Any]) -> None:
@@ -117,12 +133,12 @@ class SchedulerSide:
     def states(self, lease: str) -> list[tuple[str, str | None]]:
         return [
             (f["state"], f["reason"])
-            for op, f in self.said
+            for op, f in self.messages
             if op == "session" and f["lease"] == lease
         ]
 
     def is_cut(self, lease: str) -> bool:
-        return any(op == "cut" and fields["lease"] == lease for op, fields in self.said)
+        return any(op == "cut" and fields["lease"] == lease for op, fields in self.messages)
 
     def disconnect(self) -> None:
         self.listener.shutdown(socket.SHUT_RDWR)

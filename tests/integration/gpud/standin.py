@@ -2,7 +2,7 @@
 
 Each connection is greeted with one frame (4 bytes of length, then bytes), then every frame comes
 back. `facts` is answered with what the process was given, `die` ends it. Each connection gets a
-process of its own, as Lupine's do. SIGTERM is ignored. As Cricket's, a server that is told `local
+process of its own, as Lupine's do. SIGTERM is ignored. As Cricket's, a server that gets `local
 PATH` by a client that takes it for one on its own machine opens that file of /dev/shm.
 """
 
@@ -34,11 +34,11 @@ def ports() -> list[int]:
 def serve(stream: socket.socket, number: int) -> None:
     words = stream.makefile("rwb")
 
-    def say(body: bytes) -> None:
+    def send(body: bytes) -> None:
         words.write(struct.pack("!I", len(body)) + body)
         words.flush()
 
-    say(b"port %d" % number)
+    send(b"port %d" % number)
     while head := words.read(4):
         body = words.read(struct.unpack("!I", head)[0])
         if body == b"facts":
@@ -56,7 +56,7 @@ def serve(stream: socket.socket, number: int) -> None:
                 body = Path(body.removeprefix(b"local ").decode()).read_bytes()
             except OSError as error:
                 body = f"no shared memory: {error.strerror}".encode()
-        say(body)
+        send(body)
 
 
 def main() -> None:

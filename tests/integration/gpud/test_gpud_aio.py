@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 import select
-import time
 from array import array
 
 import pytest
@@ -28,7 +27,7 @@ from tests.integration.gpud.conftest import until
 
 @pytest.fixture
 def pair(shared_gpud, nothing_left):
-    """A session whose lease has the host's device twice, as its connection says."""
+    """A session whose lease has the host's device twice, according to its connection."""
     install = shared_gpud.install()
     connection = shared_gpud.connection(install)
     connection["hosts"][0]["devices"] *= 2
@@ -189,8 +188,8 @@ def outcome(act, device) -> object:
 
 def heard(act, device) -> str:
     """Without the names of operations, of which a host may have fewer, and the size of a frame."""
-    told = str(outcome(act, device)).partition("this device has")[0]
-    return re.sub(r"\d{7} bytes of JSON", "", told)
+    message = str(outcome(act, device)).partition("this device has")[0]
+    return re.sub(r"\d{7} bytes of JSON", "", message)
 
 
 @pytest.mark.drivers
@@ -215,8 +214,7 @@ def test_a_session_of_operations_ends_with_its_lane(shared_gpud) -> None:
     with shared_gpud.open(install) as session, connect(session.environment()) as device:
         operations = Operations(device)
         device[0]._stream.sendall(b"no frame of ours, but as long as one's header")
-        until(lambda: select.select([device[0]._stream], [], [], 0)[0])  # its last words
-        time.sleep(0.02)  # time to close, too; right either way
+        until(lambda: select.select([device[0]._stream], [], [], 0)[0])  # the error
         with pytest.raises(Refused, match="EPROTO: not this protocol"):
             operations.run("noop")
         operations.close()  # in a `with` it would hide what is raised inside

@@ -10,7 +10,6 @@ import socket
 import struct
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -20,14 +19,7 @@ from remote_gpu.client.transport.handshake import open_connection
 from remote_gpu.wire.connection import parse_access
 from remote_gpu.wire.frames import HEADER, MAGIC, VERSION, pack, parse_meta
 from remote_gpu.wire.proof import Hello, Role, client_proof
-from tests.integration.gpud.conftest import environment_over_tcp
-
-
-def until(ready, wait_s: float = 60.0) -> None:
-    deadline_s = time.monotonic() + wait_s
-    while not ready():
-        assert time.monotonic() < deadline_s, f"waited {wait_s} s in vain"
-        time.sleep(0.005)
+from tests.integration.gpud.conftest import environment_over_tcp, until
 
 
 def dial(gpud) -> socket.socket:
@@ -58,7 +50,9 @@ def answer(stream: socket.socket) -> bytes:
         pack({"proof": "x"}),
     ],
 )
-def test_foreign_bytes_are_refused_and_disturb_nobody(shared_gpud, nothing_left, garbage) -> None:
+def test_foreign_bytes_are_refused_and_affect_no_other_connection(
+    shared_gpud, nothing_left, garbage
+) -> None:
     install = shared_gpud.install()
     with shared_gpud.open(install) as session:
         with dial(shared_gpud) as stream:
@@ -67,7 +61,7 @@ def test_foreign_bytes_are_refused_and_disturb_nobody(shared_gpud, nothing_left,
         assert session.alive
 
 
-def test_connections_that_prove_nothing_are_limited(shared_gpud, nothing_left) -> None:
+def test_unauthenticated_connections_are_limited(shared_gpud, nothing_left) -> None:
     install = shared_gpud.install()
     with shared_gpud.open(install) as session:
         idle = [dial(shared_gpud) for _ in range(300)]
@@ -81,7 +75,7 @@ def test_connections_that_prove_nothing_are_limited(shared_gpud, nothing_left) -
                 stream.close()
 
 
-def test_random_bytes_disturb_nobody(shared_gpud) -> None:
+def test_random_bytes_affect_no_other_connection(shared_gpud) -> None:
     for _ in range(50):
         with dial(shared_gpud) as stream:
             with contextlib.suppress(OSError):  # it may be closed already
@@ -91,7 +85,7 @@ def test_random_bytes_disturb_nobody(shared_gpud) -> None:
     shared_gpud.open(shared_gpud.install()).close()
 
 
-def test_a_recorded_handshake_is_worth_nothing(shared_gpud, nothing_left) -> None:
+def test_a_recorded_handshake_cannot_be_replayed(shared_gpud, nothing_left) -> None:
     """A proof is bound to the gateway's nonce, which is new on every connection."""
     install = shared_gpud.install()
     recorded: list[bytes] = []
@@ -161,7 +155,7 @@ def test_nothing_survives_a_killed_gpud(own_gpud, nothing_left) -> None:
     session.close()
 
 
-def test_sigterm_ends_leases_and_says_so(own_gpud, nothing_left) -> None:
+def test_sigterm_ends_leases_and_reports_them(own_gpud, nothing_left) -> None:
     install = own_gpud.install()
     session = own_gpud.open(install)
     with connect(session.environment()) as device:
@@ -173,7 +167,7 @@ def test_sigterm_ends_leases_and_says_so(own_gpud, nothing_left) -> None:
     assert own_gpud.log_s(install.lease, "cut")
 
 
-def test_a_spawner_that_dies_is_replaced_and_the_lease_lives_on(own_gpud, nothing_left) -> None:
+def test_a_dead_spawner_is_replaced_and_the_lease_goes_on(own_gpud, nothing_left) -> None:
     install = own_gpud.install()
     with own_gpud.open(install) as session:
         with connect(session.environment()) as device:
@@ -212,18 +206,17 @@ def test_leases_outlive_the_scheduler_until_their_own_deadlines(own_gpud, nothin
     assert own_gpud.log_s(held.lease, "cut")
 
 
-def test_a_stopped_host_wakes_up_to_its_own_deadlines(own_gpud) -> None:
-    """SIGSTOP past every deadline: what was open is cut before anything is served again."""
+def test_a_resumed_host_first_ends_overdue_leases(own_gpud) -> None:
+    """After SIGSTOP past every deadline, open leases are cut before any request is served."""
     old = own_gpud.install(exclusive=True)
     session = own_gpud.open(old, cap_s=60)
     own_gpud.process.send_signal(signal.SIGSTOP)
     new = own_gpud.install(exclusive=True)  # the scheduler gave the share to another meanwhile
     own_gpud.scheduler.end(old)
-    time.sleep(2.5)  # the session's silence is 1.5 s
+    until(lambda: not session.alive)  # as long a silence as the host's own deadline
     own_gpud.process.send_signal(signal.SIGCONT)
     with Session.open(own_gpud.connection(new), 10) as second, connect(second.environment()) as d:
         assert d.op("noop").values == {}
-        until(lambda: not session.alive)
     session.close()
     assert own_gpud.log_s(old.lease, "cut") <= own_gpud.log_s(new.lease, "placed")
     own_gpud.check_log()
@@ -297,7 +290,7 @@ def test_a_client_that_stops_reading_stops_its_own_lane_and_nothing_else(
 
 @pytest.mark.soak  # the kernel takes a hundred thousand answers before the gateway has to wait
 def test_a_session_that_stops_reading_is_lost_by_its_silence(shared_gpud) -> None:
-    """It beats for ever and takes no answer: the gateway waits with one, and then no longer."""
+    """A client that sends beats without reading answers: the gateway ends it after a while."""
     install = shared_gpud.install()
     [host] = parse_access(shared_gpud.connection(install)).hosts
     stream, _, _ = open_connection(
@@ -314,7 +307,7 @@ def test_a_session_that_stops_reading_is_lost_by_its_silence(shared_gpud) -> Non
     beats = pack({"beat": {}}) * 1000
 
     def lost() -> bool:
-        with contextlib.suppress(OSError):  # nobody reads, or it is closed
+        with contextlib.suppress(OSError):  # unread, or closed
             stream.sendall(beats)
         return ("closed", "SESSION_LOST") in shared_gpud.scheduler.states(install.lease)
 

@@ -18,7 +18,7 @@ from tests.forgery import Attempt, Target, attempts
 from tests.integration.gpud.conftest import until
 
 
-def said(gpud: Any, one: Attempt) -> str:
+def code_of(gpud: Any, one: Attempt) -> str:
     """The code with which the gateway refuses an attempt."""
     host, _, port = gpud.gateway.rpartition(":")
     with socket.create_connection((host, int(port)), 60) as stream:
@@ -43,8 +43,8 @@ def attack(gpud: Any, seed: int, count: int, kinds: tuple[str, ...] = ()) -> Cou
         until(lambda: not sessions[-1].alive)
         tried = Counter[str]()
         for one in itertools.islice(attempts(seed, "gpu-a", held, ended, kinds), count):
-            code = said(gpud, one)
-            # a text that is no proof by its form is foreign bytes
+            code = code_of(gpud, one)
+            # a malformed proof counts as foreign bytes
             assert code in one.codes | ({"PROTOCOL"} if one.name == "garbage" else set()), one
             tried[one.name] += 1
         for session in sessions[:-1]:

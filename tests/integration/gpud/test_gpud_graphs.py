@@ -53,15 +53,15 @@ def end(gpud: Gpud, *installs: Install) -> None:
 
 
 def test_an_opencl_device_is_lent_as_it_is_named(gpud: Gpud) -> None:
-    told = gpud.devices[1]
-    assert (told["kind"], "graph" in told["operations"]) == ("opencl", True)
+    lent = gpud.devices[1]
+    assert (lent["kind"], "graph" in lent["operations"]) == ("opencl", True)
     assert "graph" in gpud.devices[0]["operations"]
     share = Share(
         host=HostId("gpu-a"),
-        device=DeviceId(told["id"]),
+        device=DeviceId(lent["id"]),
         index=1,
         kind=DeviceKind.OPENCL,
-        model=told["model"],
+        model=lent["model"],
         memory_mib=64,
         exclusive=False,
         compute_guarantee_pct=0,
@@ -134,7 +134,7 @@ def _changed(value: Any, path: list[int], new: Any) -> Any:
 def test_any_graph_gets_an_answer_and_the_lane_goes_on(lane: Any, mutation: Any, run: bool) -> None:
     path, new = mutation
     if isinstance(new, float) and new != new:
-        new = 0.5  # NaN is no JSON: the client itself refuses it
+        new = 0.5  # NaN is not JSON: the client itself refuses it
     meta = _changed(scaled().spec.to_meta(), path, new)
     try:
         name = lane.op("graph.put", graph=meta).values["graph"]

@@ -275,21 +275,21 @@ def taken(found: dict[str, list[str | None]]) -> dict[str, str]:
     return {name: got for name, (got, _) in found.items() if got is not None}
 
 
-def test_nothing_outside_of_its_lease_can_be_reached(strict: Ground) -> None:
+def test_a_worker_reaches_nothing_outside_its_lease(strict: Ground) -> None:
     keep_something(strict)
     found = attack(strict, [*strict.what, ("fork", ""), ("executable_memory", "")])
     assert found.pop("executable_memory ") == ["42", ""]
     assert taken(found) == {}
 
 
-def test_nor_where_the_operator_allows_programs(attacked: Ground) -> None:
+def test_a_worker_with_programs_reaches_nothing_outside_its_lease(attacked: Ground) -> None:
     """A worker may start programs there, the shell among them: all else is held as ever."""
     keep_something(attacked)
     what = [one for one in attacked.what if one[0] not in ("shell", "become_shell")]
     assert taken(attack(attacked, what)) == {}
 
 
-def test_nor_by_a_program_that_runs_wild(attacked: Ground) -> None:
+def test_a_hostile_program_reaches_nothing_outside_its_lease(attacked: Ground) -> None:
     keep_something(attacked)
     own = ("shell", "become_shell", "read_the_log")  # its standard error is a pipe of its own
     what = [one for one in attacked.what if one[0] not in own]
@@ -303,11 +303,11 @@ def test_nor_by_a_program_that_runs_wild(attacked: Ground) -> None:
         assert neighbour.op("noop", b"goes on").buffers[0] == b"goes on"
 
 
-def test_what_it_starts_ends_with_its_lease(strict: Ground) -> None:
+def test_processes_of_a_worker_end_with_its_lease(strict: Ground) -> None:
     check_nothing_outlives(strict)
 
 
-def test_what_it_starts_ends_where_programs_are_allowed(attacked: Ground) -> None:
+def test_processes_of_a_program_end_with_its_lease(attacked: Ground) -> None:
     check_nothing_outlives(attacked)
 
 
@@ -368,14 +368,14 @@ def test_a_kernel_that_writes_anywhere_ends_its_worker_alone(strict: Ground) -> 
                 again.op("noop")
 
 
-def test_it_cannot_fill_the_machine_with_tasks(strict: Ground) -> None:
+def test_the_tasks_of_a_lease_are_limited(strict: Ground) -> None:
     if strict.who == WHO[1]:
         pytest.skip("without a user or a controller of its own a lease's tasks are not limited")
     found = attack(strict, [("fill_tasks", "most")], most=3000)
     assert taken(found) == {}
 
 
-def test_it_is_told_the_same_of_its_own_lease_as_ever(strict: Ground) -> None:
+def test_an_isolated_worker_serves_its_lease_as_before(strict: Ground) -> None:
     """Its own folder is there to be written, and goes with the lease."""
     scratch = strict.gpud.state / "scratch"
     until(lambda: not list(scratch.iterdir()))  # of the leases before
@@ -399,7 +399,7 @@ def test_each_lease_has_a_user_of_its_own(strict: Ground) -> None:
     assert 0 not in real
 
 
-def test_memory_of_gpud_and_of_all_below_is_hidden(strict: Ground) -> None:
+def test_memory_of_gpud_and_its_children_is_unreadable(strict: Ground) -> None:
     with contextlib.ExitStack() as stack:
         worker = strict.lease(stack, "one")[2]
         for pid in (strict.gpud.process.pid, *strict.gpud.workers()):
@@ -482,18 +482,18 @@ def test_kernels_and_programs_are_refused_where_nothing_isolates() -> None:
             with pytest.raises(OpFailed, match="no seccomp") as failed:
                 refused()
             assert (failed.value.code, "Landlock" in failed.value.message) == ("ENOTSUP", True)
-        said = (bare.gpud.state.parent / "gpud.log").read_text()
-        assert "kernels on CPUs and the operation exec are refused" in said
+        log = (bare.gpud.state.parent / "gpud.log").read_text()
+        assert "kernels on CPUs and the operation exec are refused" in log
 
 
 @BARE
-def test_who_requires_isolation_does_not_start_without() -> None:
+def test_gpud_does_not_start_without_required_isolation() -> None:
     refused = pytest.raises(AssertionError, match=r"--isolation require: .*no seccomp")
     with refused, ground(True, "--isolation", "require", BARE="1"):
         pytest.fail("it started")
 
 
 def test_a_state_that_leases_could_read_is_refused() -> None:
-    refused = pytest.raises(AssertionError, match="which every lease may read: move it elsewhere")
+    refused = pytest.raises(AssertionError, match="every lease may read; move it to another folder")
     with refused, ground(False, "--data", f"all={tempfile.gettempdir()}"):
         pytest.fail("it started")

@@ -34,7 +34,7 @@ def test_a_program_of_this_machine_gets_the_unix_socket(shared_gpud, nothing_lef
                 assert bytes(device.op("noop", b"abc").buffers[0]) == b"abc"
 
 
-def test_a_socket_that_is_not_the_gateways_leads_to_tcp(shared_gpud, tmp_path: Path) -> None:
+def test_a_foreign_unix_socket_falls_back_to_tcp(shared_gpud, tmp_path: Path) -> None:
     foreign = tmp_path / "foreign.sock"
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(foreign))

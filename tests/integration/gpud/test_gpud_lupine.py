@@ -41,10 +41,14 @@ def gpud(start_gpud, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 def client(folder: Path, port: int) -> subprocess.CompletedProcess[str]:
     """The loader in a program of its own: what it loads stays loaded."""
-    told = {"LUPINE_SERVER": f"127.0.0.1:{port}", "LUPINE_CACHE_DIR": str(folder), "no_proxy": "*"}
+    variables = {
+        "LUPINE_SERVER": f"127.0.0.1:{port}",
+        "LUPINE_CACHE_DIR": str(folder),
+        "no_proxy": "*",
+    }
     return subprocess.run(
         [sys.executable, "-c", PROGRAM],
-        env={**os.environ, **told},
+        env={**os.environ, **variables},
         capture_output=True,
         text=True,
         timeout=120,

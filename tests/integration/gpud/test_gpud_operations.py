@@ -13,18 +13,13 @@ import numpy as np
 import pytest
 
 from remote_gpu.client import Operations, OpFailed, Refused, connect
+from tests.integration.gpud.conftest import relu_model, until
 
 OPERATIONS = ("noop", "onnx", "exec")
 WAIT_S = 60.0
 
 
-def until(ready) -> None:
-    deadline_s = time.monotonic() + WAIT_S
-    while not ready():
-        assert time.monotonic() < deadline_s
-
-
-#: By which the processes of the listed program are found: it can tell nobody before its end.
+#: Marks the processes of the listed program, which cannot report them.
 MARK = str(10**8 + os.getpid())
 
 
@@ -154,24 +149,8 @@ def test_a_program_ends_with_its_lease(shared_gpud, nothing_left) -> None:
         thread = threading.Thread(target=run)
         thread.start()
         until(marked)
-        told = marked()
+        processes = marked()
         session.close()
         thread.join()
     until(lambda: shared_gpud.scheduler.is_cut(install.lease))
-    assert shared_gpud.survivors(told) == [], "its shares are free when nothing of it is left"
-
-
-def relu_model() -> bytes:
-    """The ONNX model `y = relu(x)` for float32 vectors of any length, as protobuf by hand."""
-
-    def field(number: int, payload: bytes) -> bytes:
-        return bytes([number << 3 | 2, len(payload)]) + payload
-
-    def tensor(name: bytes) -> bytes:
-        dimension = field(1, field(2, b"n"))  # TensorShapeProto.dim = {dim_param: "n"}
-        kind = field(1, b"\x08\x01" + field(2, dimension))  # elem_type FLOAT, shape
-        return field(1, name) + field(2, kind)
-
-    node = field(1, b"x") + field(2, b"y") + field(4, b"Relu")
-    graph = field(1, node) + field(2, b"g") + field(11, tensor(b"x")) + field(12, tensor(b"y"))
-    return b"\x08\x08" + field(7, graph) + field(8, field(1, b"") + b"\x10\x0d")
+    assert shared_gpud.survivors(processes) == [], "its shares are free when no process is left"

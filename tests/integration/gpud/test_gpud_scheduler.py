@@ -10,7 +10,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,16 +24,10 @@ from remote_gpu.client.reply import connection_of
 from remote_gpu.host.lease_log import read_overlaps
 from remote_gpu.middleware import render
 from remote_gpu.worker.backends.drivers import answering
+from tests.integration.gpud.conftest import until
 
 SCALE = 0.05
 MEMORY_MIB = 1024
-
-
-def until(ready, wait_s: float = 60.0) -> None:
-    deadline_s = time.monotonic() + wait_s
-    while not ready():
-        assert time.monotonic() < deadline_s, f"waited {wait_s} s in vain"
-        time.sleep(0.01)
 
 
 class System:
@@ -231,14 +224,14 @@ async def goes_where_its_contents_are(scheduler: SchedulerClient) -> None:
         await until_leases(scheduler)
         return granted.lease.shares[0].host == host
 
-    async with asyncio.timeout(60):  # until both hosts have told of it
+    async with asyncio.timeout(60):  # until both hosts have reported it
         for pause_s in itertools.repeat(0.05):
             if all([await chosen(host) for host in sorted(keys)]):
                 break
             await asyncio.sleep(pause_s)
     assert all([await chosen(host) for _ in range(3) for host in sorted(keys)])
-    told = (await scheduler.inventory()).hosts[0].devices[0].device
-    assert ("graph" in told.operations) == ("cpu" in answering())
+    device = (await scheduler.inventory()).hosts[0].devices[0].device
+    assert ("graph" in device.operations) == ("cpu" in answering())
 
 
 @pytest.mark.asyncio
@@ -262,7 +255,7 @@ async def test_two_hosts_serve_one_session_and_the_warm_one_is_chosen(system: Sy
         await until_leases(scheduler)
         for name in system.hosts:
             log = system.folder / name / "leases.jsonl"
-            # given back is told at once, the cut when everything of the lease is gone
+            # the return is reported at once, the cut when no process is left
             await asyncio.to_thread(until, lambda log=log: '"event":"cut"' in log.read_text())
         await goes_where_its_contents_are(scheduler)
 
@@ -281,7 +274,7 @@ def classic(system: System, *words: str) -> str:
 
 
 def test_a_classic_lease_has_a_port_of_its_own(system: System) -> None:
-    """The published form: one line says where, nobody proves anything, the port ends with it."""
+    """The classic form: one line with the address, no proof, a port that ends with the lease."""
     gateway = system.ready("remote_gpu.host")["gateway"].rpartition(":")[2]
     length = ("-lease-length", "1h", "-m", "64")
     mine = classic(system, "-alloc", *length)

@@ -18,7 +18,7 @@ from gpu_scheduler.model import Door, LeaseLifetime
 
 from .conftest import Gpud, until
 
-#: Starts one that leaves its session and group, then says who and where it is, and serves.
+#: Starts a process that leaves its session and group, then reports its user and place, and serves.
 SERVER = """#!/usr/bin/perl
 use IO::Socket::INET; use POSIX;
 if (!fork) { POSIX::setsid(); exec "/bin/sleep", "%(mark)s"; }
@@ -54,8 +54,8 @@ def gpud(tmp_path: Path, mark: str) -> Iterator[Gpud]:
     shutil.rmtree(folder)
 
 
-def said(gpud: Gpud) -> tuple[Any, int]:
-    """A lease, and what its server said: its user, its group, whether it read gpud."""
+def served(gpud: Gpud) -> tuple[Any, int]:
+    """A lease, and the report of its server: its user, its group, whether it read gpud."""
     install = gpud.install(
         hold=LeaseLifetime.DEADLINE,
         door=Door.PORT,
@@ -64,12 +64,14 @@ def said(gpud: Gpud) -> tuple[Any, int]:
         middleware="lupine",
     )
 
-    def told() -> list[str]:
-        words = gpud.scheduler.said
-        return [f["address"] for op, f in words if op == "door" and f["lease"] == install.lease]
+    def addresses() -> list[str]:
+        messages = gpud.scheduler.messages
+        return [f["address"] for op, f in messages if op == "door" and f["lease"] == install.lease]
 
-    until(told)
-    with socket.create_connection(("127.0.0.1", int(told()[0].rpartition(":")[2])), 60) as stream:
+    until(addresses)
+    with socket.create_connection(
+        ("127.0.0.1", int(addresses()[0].rpartition(":")[2])), 60
+    ) as stream:
         user, *groups, key = stream.makefile("rb").readline().decode().split()
     assert key == "closed"
     assert {user} == set(groups)
@@ -85,8 +87,8 @@ def running(mark: str) -> list[int]:
     return found
 
 
-def test_each_has_a_user_and_leaves_nothing(gpud: Gpud, mark: str) -> None:
-    leases = [said(gpud) for _ in range(2)]
+def test_each_server_has_a_user_and_leaves_no_process(gpud: Gpud, mark: str) -> None:
+    leases = [served(gpud) for _ in range(2)]
     users = {user for _, user in leases}
     assert len(users) == 2
     assert min(users) >= 2_000_000_000

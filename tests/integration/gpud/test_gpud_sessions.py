@@ -1,4 +1,4 @@
-"""Sessions on a real gpud: the first claims, none outlives its deadlines, every end is told."""
+"""Sessions of a real gpud: the first claims, none outlives its deadlines, every end is reported."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -16,14 +17,7 @@ from corekit.values import replace
 from gpu_scheduler.model import LeaseLifetime
 from remote_gpu.client import Lane, OpFailed, Refusal, Refused, Session, connect
 from remote_gpu.wire.connection import parse_access
-from tests.integration.gpud.conftest import SCALE
-
-
-def until(ready, wait_s: float = 60.0) -> None:
-    deadline_s = time.monotonic() + wait_s
-    while not ready():
-        assert time.monotonic() < deadline_s, f"waited {wait_s} s in vain"
-        time.sleep(0.005)
+from tests.integration.gpud.conftest import SCALE, until
 
 
 def test_one_lease_from_install_to_cut(shared_gpud, nothing_left) -> None:
@@ -35,7 +29,7 @@ def test_one_lease_from_install_to_cut(shared_gpud, nothing_left) -> None:
         assert bytes(result.buffers[0]) == b"some bytes"
         assert result.values == {"args": {"answer": 42}}
     session.give_back()
-    session.give_back()  # repeating it is no error
+    session.give_back()  # it is idempotent
     session.close()
     session.close()
     scheduler = shared_gpud.scheduler
@@ -46,12 +40,16 @@ def test_one_lease_from_install_to_cut(shared_gpud, nothing_left) -> None:
         ("closed", "DONE"),
     ]
     nonces = {
-        f["nonce"] for op, f in scheduler.said if op == "session" and f["lease"] == install.lease
+        f["nonce"]
+        for op, f in scheduler.messages
+        if op == "session" and f["lease"] == install.lease
     }
     assert nonces == {session.nonce}
 
 
-def test_a_second_start_of_the_same_attempt_is_told_claimed(shared_gpud, nothing_left) -> None:
+def test_a_second_start_of_the_same_attempt_is_refused_as_claimed(
+    shared_gpud, nothing_left
+) -> None:
     install = shared_gpud.install()
     with shared_gpud.open(install) as session:
         for _ in range(3):
@@ -91,7 +89,7 @@ def test_a_lease_that_is_never_installed(shared_gpud) -> None:
     install = shared_gpud.install()
     started_s = time.monotonic()
     with pytest.raises(Refused) as refused:
-        Session.open(shared_gpud.connection(install, lease="lease-nobody-knows"), 10)
+        Session.open(shared_gpud.connection(install, lease="lease-unknown"), 10)
     assert refused.value.code == Refusal.NOT_INSTALLED
     assert time.monotonic() - started_s > 0.2, "its install was waited for"
 
@@ -139,21 +137,27 @@ def test_a_lane_needs_the_session_it_belongs_to(shared_gpud, nothing_left) -> No
 def test_an_install_that_arrives_after_the_session_asks(shared_gpud, nothing_left) -> None:
     shared_gpud.install()
     fence = shared_gpud._fence + 1
-    opened: list[Session] = []
-    install = None
+    port = int(shared_gpud.gateway.rpartition(":")[2])
+    others = connections_at(port)
 
-    def late() -> None:
-        nonlocal install
-        time.sleep(0.1)
-        install = shared_gpud.install(secret="ab" * 32)
+    def install() -> None:
+        until(lambda: connections_at(port) > others)
+        shared_gpud.install(secret="ab" * 32)
 
-    thread = threading.Thread(target=late)
+    thread = threading.Thread(target=install)
     thread.start()
     host = {"host": "gpu-a", "gateway": shared_gpud.gateway, "secret": "ab" * 32}
     connection = {"lease": f"lease-{fence}", "fence": fence, "hosts": [host]}
-    opened.append(Session.open(connection, 10))
+    Session.open(connection, 10).close()
     thread.join()
-    opened[0].close()
+
+
+def connections_at(port: int) -> int:
+    """The number of established TCP connections at a local port."""
+    lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
+    return sum(
+        line.split()[1].endswith(f":{port:04X}") and line.split()[3] == "01" for line in lines
+    )
 
 
 def test_a_killed_client_ends_its_lease(shared_gpud) -> None:
@@ -175,7 +179,7 @@ def test_a_killed_client_ends_its_lease(shared_gpud) -> None:
     until(lambda: ("closed", "SESSION_LOST") in shared_gpud.scheduler.states(install.lease))
 
 
-def test_a_stopped_client_is_noticed_by_its_silence(shared_gpud) -> None:
+def test_a_stopped_client_loses_its_lease_by_silence(shared_gpud) -> None:
     install = shared_gpud.install()
     code = (
         "import json, sys, time; from remote_gpu.client import Session;"
@@ -194,7 +198,7 @@ def test_a_stopped_client_is_noticed_by_its_silence(shared_gpud) -> None:
     until(lambda: ("closed", "SESSION_LOST") in shared_gpud.scheduler.states(install.lease))
 
 
-def test_a_session_lives_on_by_its_beats_and_ends_at_its_cap(shared_gpud, nothing_left) -> None:
+def test_heartbeats_keep_a_session_until_its_cap(shared_gpud, nothing_left) -> None:
     install = shared_gpud.install()
     lost: list[Refused] = []
     started_s = time.monotonic()
@@ -314,7 +318,7 @@ def test_a_session_waits_until_the_old_lease_is_cut(shared_gpud, nothing_left) -
     assert shared_gpud.log_s(old.lease, "cut") <= shared_gpud.log_s(new.lease, "placed")
 
 
-def test_failing_operations_say_who_has_to_act(shared_gpud, nothing_left) -> None:
+def test_an_error_of_an_operation_names_its_cause(shared_gpud, nothing_left) -> None:
     install = shared_gpud.install()
     with shared_gpud.open(install) as session, connect(session.environment()) as device:
         for name, args, code in (

@@ -1,4 +1,4 @@
-"""TLS on a real gpud: nothing readable on the way, and nobody in the middle, whatever he stole."""
+"""TLS of a real gpud: encrypted connections, and no man in the middle, even with stolen keys."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from remote_gpu.wire.channel import Channel
 from remote_gpu.wire.frames import HANDSHAKE
 from tests.certificates import certificate
 from tests.integration.gpud.conftest import over_tcp, until
-from tests.integration.gpud.test_gpud_doors import Client, program
+from tests.integration.gpud.test_gpud_relays import Client, program
 
 MARK = b"nobody else may read this. " * 8
 
@@ -40,7 +40,7 @@ def gpud(start_gpud, pair, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 class Between:
-    """Takes a client's connection and its own to the gateway, and does what a test says."""
+    """Takes a client's connection and its own to the gateway, and acts as a test demands."""
 
     def __init__(self, gateway: str, act: Callable[[socket.socket, socket.socket], None]) -> None:
         host, _, port = gateway.rpartition(":")
@@ -98,7 +98,7 @@ def through(view: Any, address: str) -> Any:
     return replace(view, hosts=tuple(replace(host, gateway=address) for host in view.hosts))
 
 
-def test_session_lane_and_door_are_in_tls_and_nothing_of_them_is_readable(gpud) -> None:
+def test_session_lane_and_relay_are_encrypted(gpud) -> None:
     install = gpud.install()
     heard = bytearray()
     with Between(gpud.gateway, relay(heard)) as between, gpud.open(install) as session:
@@ -119,7 +119,7 @@ def test_session_lane_and_door_are_in_tls_and_nothing_of_them_is_readable(gpud) 
 
 
 @pytest.mark.parametrize("what", ["session", "lane"])
-def test_the_holder_of_a_stolen_key_of_the_host_is_found_out(gpud, pair, what) -> None:
+def test_a_stolen_host_key_does_not_pass_the_channel_binding(gpud, pair, what) -> None:
     """He passes the proof on, then ends both TLS connections: their bindings differ."""
 
     def act(client: socket.socket, gateway: socket.socket) -> None:
@@ -167,7 +167,7 @@ def test_another_certificate_is_not_taken(gpud, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("authority", ["", "his own"])
-def test_nobody_can_take_tls_away_or_name_another_authority(gpud, authority, tmp_path) -> None:
+def test_tls_cannot_be_downgraded_nor_its_authority_replaced(gpud, authority, tmp_path) -> None:
     named = certificate(tmp_path)[0].read_text() if authority else ""
 
     def weaker(meta: dict) -> dict:
@@ -186,7 +186,7 @@ def test_nobody_can_take_tls_away_or_name_another_authority(gpud, authority, tmp
     assert "does not know the secret" in refused.value.message
 
 
-def test_who_proved_the_secret_and_speaks_no_tls_is_dropped(gpud) -> None:
+def test_a_proven_client_without_tls_is_dropped(gpud) -> None:
     def act(client: socket.socket, gateway: socket.socket) -> None:
         inner, outer = Channel(client, HANDSHAKE), Channel(gateway, HANDSHAKE)
         for source, sink in ((inner, outer), (outer, inner), (inner, outer), (outer, inner)):

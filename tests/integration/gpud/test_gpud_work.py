@@ -15,7 +15,7 @@ import pytest
 
 from remote_gpu.client import Graph, Local, Operations, OpFailed, Refused, connect
 from tests.drivers import needs_cpu_driver
-from tests.integration.gpud.conftest import environment_over_tcp
+from tests.integration.gpud.conftest import environment_over_tcp, relu_model
 
 
 @pytest.fixture
@@ -36,22 +36,6 @@ def local():
 def anywhere(request):
     """The same operations give the same results on a lent device and without a lease."""
     return request.getfixturevalue(request.param)
-
-
-def relu_model() -> bytes:
-    """The ONNX model `y = relu(x)` for float32 vectors of any length, as protobuf by hand."""
-
-    def field(number: int, payload: bytes) -> bytes:
-        return bytes([number << 3 | 2, len(payload)]) + payload
-
-    def tensor(name: bytes) -> bytes:
-        dimension = field(1, field(2, b"n"))  # TensorShapeProto.dim = {dim_param: "n"}
-        kind = field(1, b"\x08\x01" + field(2, dimension))  # elem_type FLOAT, shape
-        return field(1, name) + field(2, kind)
-
-    node = field(1, b"x") + field(2, b"y") + field(4, b"Relu")
-    graph = field(1, node) + field(2, b"g") + field(11, tensor(b"x")) + field(12, tensor(b"y"))
-    return b"\x08\x08" + field(7, graph) + field(8, field(1, b"") + b"\x10\x0d")
 
 
 def test_sgemm_is_right(anywhere) -> None:
@@ -382,7 +366,7 @@ def test_a_lane_given_to_a_dying_worker_gets_a_new_one(shared_gpud, nothing_left
         assert answers == [{}]
 
 
-def test_the_kernel_backs_the_quota(shared_gpud, nothing_left) -> None:
+def test_the_kernel_enforces_the_quota(shared_gpud, nothing_left) -> None:
     """A worker has a limit of its own on private memory, not far above the lease's."""
     install = shared_gpud.install(memory_mib=128)
     with shared_gpud.open(install) as session, connect(environment_over_tcp(session)) as device:
@@ -391,7 +375,7 @@ def test_the_kernel_backs_the_quota(shared_gpud, nothing_left) -> None:
         assert int(line.split()[3]) < 4 << 30
 
 
-def test_a_worker_has_nothing_of_gpuds_own_environment(shared_gpud, nothing_left) -> None:
+def test_a_worker_does_not_inherit_gpuds_environment(shared_gpud, nothing_left) -> None:
     """There the scheduler's key may be, and a tenant's kernel reads its worker's memory."""
     with (
         shared_gpud.open(shared_gpud.install()) as session,

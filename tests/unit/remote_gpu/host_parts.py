@@ -26,7 +26,11 @@ D0 = DeviceId("d0")
 
 
 def install(
-    lease: str, fence: int = 1, kind: DeviceKind = DeviceKind.CPU, memory_mib: int = 1
+    lease: str,
+    fence: int = 1,
+    kind: DeviceKind = DeviceKind.CPU,
+    memory_mib: int = 1,
+    secret: bytes = b"\xab" * 32,
 ) -> Install:
     """A lease of one shared device."""
     share = Share(
@@ -43,7 +47,7 @@ def install(
     return Install(
         lease=LeaseId(lease),
         fence=fence,
-        secret="ab" * 32,
+        secret=secret.hex(),
         state=LeaseState.RESERVED,
         shares=(share,),
         tenant="t",

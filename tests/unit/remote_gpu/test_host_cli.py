@@ -1,4 +1,4 @@
-"""What gpud is told on its command line, and what it refuses before anything is started."""
+"""Options of gpud, and refusals before any process is started."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def logging_as_before() -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("advertise", "bound", "told"),
+    ("advertise", "bound", "public"),
     [
         ("127.0.0.1:0", "127.0.0.1:4711", "127.0.0.1:4711"),
         ("gpu-a.example:0", "0.0.0.0:4711", "gpu-a.example:4711"),
@@ -40,15 +40,15 @@ def logging_as_before() -> Iterator[None]:
         ("[2001:db8::1]:0", "[::]:4711", "[2001:db8::1]:4711"),
     ],
 )
-def test_what_functions_are_told(advertise: str, bound: str, told: str) -> None:
-    assert advertised(_address("--advertise", advertise), bound) == told
+def test_the_advertised_address(advertise: str, bound: str, public: str) -> None:
+    assert advertised(_address("--advertise", advertise), bound) == public
 
 
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        (("--listen", "0.0.0.0:0"), "say --advertise ADDRESS:PORT"),
-        (("--listen", "[::]:0"), "say --advertise ADDRESS:PORT"),
+        (("--listen", "0.0.0.0:0"), "give --advertise ADDRESS:PORT"),
+        (("--listen", "[::]:0"), "give --advertise ADDRESS:PORT"),
         (("--advertise", "here"), "--advertise 'here' is not ADDRESS:PORT"),
         (("--listen", "127.0.0.1:99999"), "--listen '127.0.0.1:99999'"),
         (("--key-file", "/nonexistent/key"), "cannot read the key file"),
@@ -62,7 +62,7 @@ def test_what_functions_are_told(advertise: str, bound: str, told: str) -> None:
         (("--program", "x=/etc/passwd"), "--program x: /etc/passwd is not an executable file"),
         (("--program", "x=/bin/sh '"), "--program x: "),
         (("--program", "x=/bin/sh", "--program", "x=/bin/sh"), "given twice"),
-        (("--middleware", "builtin=/bin/true"), "is not NAME=PROGRAM with one of cricket, gvirtus"),
+        (("--middleware", "builtin=/bin/true"), "'builtin' is unknown; there are cricket, gvirtus"),
         (("--middleware", "lupine"), "'lupine' is not NAME=PROGRAM"),
         (("--middleware", "lupine=true"), "'true' is not the absolute path of a program"),
         (("--middleware", "lupine=/etc/passwd"), "is not the absolute path of a program"),
@@ -83,7 +83,7 @@ def test_a_state_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     assert caught.value.code is ErrorCode.INVALID
 
 
-def test_mps_must_be_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mps_needs_its_control_daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(MPS_DIRECTORY, "")
     missing = CliRunner().invoke(main, [*USUAL, "--mps", str(tmp_path)])
     assert missing.exit_code == EXIT_STATUS[ErrorCode.INVALID]
@@ -108,7 +108,7 @@ def share(device: str, kind: DeviceKind, *, exclusive: bool = False) -> Share:
 
 
 @pytest.mark.parametrize(
-    ("shares", "told"),
+    ("shares", "added"),
     [
         ((share("h/cpu0", DeviceKind.CPU),), {"CUDA_VISIBLE_DEVICES": ""}),
         (
@@ -122,6 +122,6 @@ def share(device: str, kind: DeviceKind, *, exclusive: bool = False) -> Share:
         ((share("GPU-1", DeviceKind.CUDA, exclusive=True),), {"CUDA_VISIBLE_DEVICES": "GPU-1"}),
     ],
 )
-def test_what_workers_are_told_of_nvidia_devices(shares, told) -> None:
-    assert worker_variables(shares) == {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"} | told
+def test_variables_of_nvidia_devices_for_workers(shares, added) -> None:
+    assert worker_variables(shares) == {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"} | added
     assert worker_variables(shares).keys() <= VARIABLES

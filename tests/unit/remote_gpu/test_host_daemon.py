@@ -24,7 +24,7 @@ from gpu_scheduler.model import (
     Symptom,
 )
 from gpu_scheduler.protocol.host import Install
-from remote_gpu.host.workers.pool import Worker
+from remote_gpu.host.workers.worker import Worker
 from remote_gpu.worker import control
 from tests.unit.remote_gpu.host_parts import D0, Card, host_daemon, install
 
@@ -65,6 +65,30 @@ async def test_a_worker_that_cannot_be_killed(tmp_path: Path) -> None:
     theirs.close()
 
 
+class Killed:
+    """A killed process that ends when a test lets it."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+
+@pytest.mark.asyncio
+async def test_a_fault_lasts_until_the_last_stuck_process_has_ended(tmp_path: Path) -> None:
+    lease, processes = LeaseId("l1"), [Killed(1), Killed(2)]
+    async with Nursery("test") as nursery:
+        with host_daemon(tmp_path, nursery, Budget(), {D0: 1000}) as daemon:
+            daemon.install(leased(1))
+            daemon.table.end(lease, EndReason.REVOKED)
+            stuck = [nursery.start(daemon._stuck(lease, one), "stuck") for one in processes]
+            await asyncio.sleep(0)
+            for process, task in zip(processes, stuck, strict=True):
+                assert daemon.faults()[D0].symptom is Symptom.HUNG
+                process.gone.set_result(None)
+                await task
+            assert daemon.faults() == {}
+
+
 @pytest.mark.asyncio
 async def test_a_worker_cannot_make_its_host_hold_descriptors() -> None:
     process = sleeping()
@@ -74,7 +98,7 @@ async def test_a_worker_cannot_make_its_host_hold_descriptors() -> None:
     with theirs, os.fdopen(reading, "rb") as end:
         control.send(theirs, {"lane_ended": {}}, writing)
         os.close(writing)
-        await asyncio.to_thread(end.read)  # ends when nobody has the other end any more
+        await asyncio.to_thread(end.read)  # ends when no process has the other end
     process.kill()
     await worker.gone
     process.communicate()
@@ -128,11 +152,11 @@ async def test_a_card_is_lent_again_when_its_memory_is_back(tmp_path: Path) -> N
             await seen(lambda: "l1" in reports.cuts)
             assert daemon.faults() == {}
             assert daemon.table.find("l4").occupying
-            card.used_mib_now = None  # what a driver does not tell is not clean
+            card.used_mib_now = None  # without a figure it is not clean
             daemon.end(LeaseId("l2"), 2, EndReason.REVOKED)
             await seen(lambda: bool(daemon.faults()))
-            assert (
-                daemon.faults()[D0].detail == "its driver does not tell what lease l2 left in use"
+            assert daemon.faults()[D0].detail == (
+                "its driver reports no memory in use after the end of lease l2"
             )
             card.used_mib_now = 0
             await seen(lambda: "l2" in reports.cuts)

@@ -54,7 +54,7 @@ class Spawner:
     ready = Ready(operations={"cpu": ("graph", "noop"), "cuda": ("graph",)}, resident=("data:m",))
 
 
-def test_devices_get_what_their_kind_can_do(tmp_path: Path) -> None:
+def test_devices_get_the_operations_of_their_kind(tmp_path: Path) -> None:
     key = put(tmp_path, "t", b"weights")
     kinds = (DeviceKind.CPU, DeviceKind.CUDA, DeviceKind.VPU)
     devices = [
@@ -69,11 +69,11 @@ def test_devices_get_what_their_kind_can_do(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [0, 2000])
-def test_a_host_never_says_more_than_a_device_may_hold(tmp_path: Path, words: int) -> None:
+def test_a_host_reports_no_more_words_than_a_device_may_have(tmp_path: Path, words: int) -> None:
     class Talkative:
         names = tuple(map(str, range(words)))
         ready = Ready(operations={"cpu": names}, resident=names)
 
     device = Device(id=DeviceId("d"), index=0, kind=DeviceKind.CPU, model="m", memory_mib=1)
-    (told,) = asyncio.run(Offer(Talkative(), KeptContents(tmp_path)).added_to([device]))
-    assert len(told.operations) <= words
+    (device,) = asyncio.run(Offer(Talkative(), KeptContents(tmp_path)).added_to([device]))
+    assert len(device.operations) <= words

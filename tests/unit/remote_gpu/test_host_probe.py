@@ -1,4 +1,4 @@
-"""What a host says of itself: its cores, its devices, and what becomes of a probe that fails."""
+"""The devices that a host reports: its cores, those of its drivers, and failures of probes."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def test_usage_is_that_of_the_workers() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_probe_that_fails_harms_its_own_devices_only() -> None:
+async def test_a_failing_probe_affects_its_own_devices_only() -> None:
     other = OtherProbe()
     probe = HostProbe([cpu_probe(), other], 20.0)
     assert [(d.index, d.kind.value, d.health is Health.OK) for d in await probe.devices()] == [
@@ -95,7 +95,7 @@ async def test_a_probe_that_fails_harms_its_own_devices_only() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_driver_that_does_not_tell_has_not_said_that_nothing_is_in_use() -> None:
+async def test_a_missing_figure_is_not_taken_for_free_memory() -> None:
     other, device = OtherProbe(), DeviceId("uuid")
     for bad_after_s, silent_mib in ((20.0, None), (0.0, 0)):
         probe = HostProbe([cpu_probe(), other], bad_after_s)
@@ -128,7 +128,7 @@ class SlowProbe(OtherProbe):
 
 
 @pytest.mark.asyncio
-async def test_another_look_takes_no_figure_away(tmp_path: Path) -> None:
+async def test_concurrent_readings_lose_no_figure(tmp_path: Path) -> None:
     slow, offer = SlowProbe(), Offer(SimpleNamespace(ready=Ready()), KeptContents(tmp_path))
     probe = HostProbe([slow], 20.0, offer)
     asked = asyncio.create_task(probe.used_mib(DeviceId("uuid")))

@@ -1,4 +1,4 @@
-"""gpud beside a worker that a tenant has taken over: it says what it likes on its control socket.
+"""gpud beside a worker that a tenant has taken over: it sends anything on its control socket.
 
 The process is a real one that does nothing; the test speaks for it.
 """
@@ -23,8 +23,8 @@ import pytest
 
 from corekit.aio.supervise import Nursery
 from remote_gpu.host.gateway.frames import Peer
-from remote_gpu.host.workers.pool import Worker
 from remote_gpu.host.workers.sandboxes import Sandboxes
+from remote_gpu.host.workers.worker import Worker
 from remote_gpu.worker import control
 from remote_gpu.worker.isolation.policy import Policy
 
@@ -66,13 +66,13 @@ async def hand_over(made: Worker, theirs: socket.socket) -> tuple[int, socket.so
         assert received is not None
         meta, descriptor = received
         assert descriptor is not None
-        os.close(descriptor)  # it serves nobody, and does not say so
+        os.close(descriptor)  # it serves no client, without reporting it
         control.send(theirs, {"lane_taken": {}})
         assert await handed
     return meta["lane"]["number"], client
 
 
-async def test_a_lane_that_is_said_to_be_over_is_over() -> None:
+async def test_a_lane_reported_as_ended_is_cut() -> None:
     async with worker() as (made, theirs):
         lanes = [await hand_over(made, theirs) for _ in range(3)]
         assert made.lanes == 3
@@ -81,7 +81,7 @@ async def test_a_lane_that_is_said_to_be_over_is_over() -> None:
         await settle()
         assert made.lanes == 2
         client.setblocking(False)
-        assert client.recv(1) == b"", "whoever keeps the socket, its client sees the end"
+        assert client.recv(1) == b"", "the client sees the end, whatever process keeps the socket"
         with pytest.raises(BlockingIOError):
             lanes[0][1].recv(1, socket.MSG_DONTWAIT)
     for _, client in lanes:
@@ -106,7 +106,7 @@ async def test_a_lane_that_is_said_to_be_over_is_over() -> None:
         b'{"lane_ended": true}',
     ],
 )
-async def test_nonsense_is_one_line_and_the_end(
+async def test_a_broken_protocol_is_logged_once_and_kills_the_worker(
     packet: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -125,7 +125,7 @@ async def test_nonsense_is_one_line_and_the_end(
     assert line.__dict__["pid"] == made.pid
 
 
-async def test_a_packet_of_slices_that_means_nothing_ends_its_worker(
+async def test_an_invalid_packet_of_slices_kills_the_worker(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def heard(meta: object) -> None:
@@ -140,7 +140,7 @@ async def test_a_packet_of_slices_that_means_nothing_ends_its_worker(
     assert sum(one.levelno >= logging.WARNING for one in caplog.records) == 1
 
 
-async def test_a_lane_that_a_dead_worker_never_took_lives_on() -> None:
+async def test_a_lane_that_a_dead_worker_had_not_taken_stays_open() -> None:
     client, lane = socket.socketpair()
     with client, lane:
         async with worker() as (made, theirs):
@@ -154,7 +154,7 @@ async def test_a_lane_that_a_dead_worker_never_took_lives_on() -> None:
         assert client.recv(1) == b"x"
 
 
-async def test_a_lane_that_ends_before_it_was_taken_is_nonsense() -> None:
+async def test_the_end_of_a_lane_that_was_not_taken_breaks_the_protocol() -> None:
     client, lane = socket.socketpair()
     with client, lane:
         async with worker() as (made, theirs):
@@ -168,7 +168,7 @@ async def test_a_lane_that_ends_before_it_was_taken_is_nonsense() -> None:
             assert made.lanes == 0
 
 
-async def test_an_empty_packet_is_no_end_and_leaves_no_descriptor() -> None:
+async def test_an_empty_packet_keeps_the_worker_and_leaks_no_descriptor() -> None:
     async with worker() as (made, theirs):
         passed, other_end = socket.socketpair()
         with other_end:
@@ -181,7 +181,7 @@ async def test_an_empty_packet_is_no_end_and_leaves_no_descriptor() -> None:
         await asyncio.wait_for(asyncio.shield(made.gone), 60)
 
 
-async def test_whoever_hangs_up_is_ended() -> None:
+async def test_a_worker_that_closes_its_socket_is_killed() -> None:
     async with worker() as (made, theirs):
         theirs.send(b"")
         await asyncio.wait_for(asyncio.shield(made.gone), 60)
@@ -207,7 +207,7 @@ async def test_no_close_waits_for_a_client_that_does_not_read() -> None:
                 os.close(received[1])
                 control.send(theirs, {"lane_taken": {}})
                 assert await handed
-            rescue = threading.Timer(30, client.close)  # whoever waits for it does so no longer
+            rescue = threading.Timer(30, client.close)  # ends the wait for it
             rescue.start()
             control.send(theirs, {"lane_ended": 1})
             await settle()
@@ -218,7 +218,7 @@ async def test_no_close_waits_for_a_client_that_does_not_read() -> None:
             assert made.lanes == 0
 
 
-async def test_a_client_that_was_sent_the_workers_end_keeps_nothing_alive(tmp_path: Path) -> None:
+async def test_a_client_with_the_workers_socket_does_not_delay_its_end(tmp_path: Path) -> None:
     """On the host's own machine a lane passes descriptors: the lease's shares would stay taken."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     sandboxes = Sandboxes(Policy(seccomp=True), tmp_path / "kept")
@@ -233,7 +233,7 @@ async def test_a_client_that_was_sent_the_workers_end_keeps_nothing_alive(tmp_pa
     sandboxes.close()
 
 
-async def test_a_welcome_waits_for_no_socket_that_its_worker_made_a_blocking_one() -> None:
+async def test_a_welcome_does_not_wait_for_a_socket_made_blocking() -> None:
     client, lane = socket.socketpair()
     with client, lane:
         with contextlib.suppress(BlockingIOError):

@@ -27,8 +27,8 @@ from remote_gpu.worker.isolation.seccomp import Permit
 from remote_gpu.worker.isolation.users import BLOCK, RANGE, UserBlock
 
 LAST = range(RANGE.stop - 2 * BLOCK, RANGE.stop)  # no gpud of this machine comes so far
-ALL = Facts(users=True, mounts=True, spaces=True, network=True, landlock=7, seccomp=True)
-ORDINARY = Facts(spaces=True, own_users=True, network=True, landlock=7, seccomp=True)
+ALL = Facts(users=True, mounts=True, pid_namespace=True, network=True, landlock=7, seccomp=True)
+ORDINARY = Facts(pid_namespace=True, user_namespace=True, network=True, landlock=7, seccomp=True)
 NR = {
     "x86_64": {
         "execve": 59,
@@ -145,7 +145,7 @@ def verdict(code: bytes, arch: int, number: int, *arguments: int) -> int:
         ("setsockopt", (3, 1, 13), EPERM, EPERM, EPERM),
     ],
 )
-def test_calls(
+def test_the_seccomp_filter_of_each_policy(
     machine: str, call: str, arguments: tuple[int, ...], strict: int, linking: int, starting: int
 ) -> None:
     for allowed, wanted in (
@@ -160,7 +160,7 @@ def test_calls(
 @given(
     st.sampled_from(["x86_64", "aarch64"]), st.integers(451, 2**32 - 1), st.integers(0, 2**32 - 1)
 )
-def test_no_call_that_is_newer_than_the_list_and_no_other_machine(
+def test_newer_calls_and_other_architectures_are_refused(
     machine: str, number: int, arch: int
 ) -> None:
     code = seccomp.build(machine, Permit(start=True, link=True, others=True, parents=True), 1)
@@ -169,7 +169,7 @@ def test_no_call_that_is_newer_than_the_list_and_no_other_machine(
         assert verdict(code, arch, 0) == KILLED
 
 
-def test_a_user_of_its_own_may_change_what_files_are() -> None:
+def test_a_lease_with_its_own_user_may_change_file_attributes() -> None:
     """Any other one would change those of gpud and of other leases: Landlock holds none of it."""
     code = seccomp.build("x86_64", permit(Policy(users=True), ()), 1)
     found = [
@@ -177,10 +177,10 @@ def test_a_user_of_its_own_may_change_what_files_are() -> None:
         for name in ("fchmodat", "fsetxattr", "utimensat")
     ]
     assert found == [ALLOWED, ALLOWED, ALLOWED]
-    assert not permit(Policy(own_users=True, landlock=7), ()).attributes
+    assert not permit(Policy(user_namespace=True, landlock=7), ()).attributes
 
 
-def test_a_client_of_mps_has_local_sockets_alone() -> None:
+def test_a_client_of_mps_has_unix_sockets_only() -> None:
     code = seccomp.build("x86_64", Permit(local_sockets=True), 1)
     found = [verdict(code, ARCH["x86_64"], 41, family) for family in (1, 2, 10, 16)]
     assert found == [ALLOWED, EPERM, EPERM, EPERM]
@@ -193,7 +193,7 @@ def test_other_machines_have_no_filter() -> None:
 
 
 @pytest.mark.parametrize("facts", [ALL, ORDINARY])
-def test_all_that_is_there_is_used(facts: Facts) -> None:
+def test_every_available_mechanism_is_used(facts: Facts) -> None:
     policy = decide(facts, Setting.AUTO, programs=True, kernels=True)
     assert (policy.kernels_refused, policy.programs_refused) == ("", "")
     assert (policy.execute, policy.link, policy.seccomp, policy.landlock) == (True, True, True, 7)
@@ -206,23 +206,29 @@ def test_all_that_is_there_is_used(facts: Facts) -> None:
     [
         (Facts(), False, False),
         (Facts(landlock=7), False, False),  # no system call is refused
-        (Facts(seccomp=True, spaces=True, own_users=True), False, False),  # nor files kept apart
+        (
+            Facts(seccomp=True, pid_namespace=True, user_namespace=True),
+            False,
+            False,
+        ),  # nor files kept apart
         (Facts(seccomp=True, landlock=7), False, False),  # a process could outlive its lease
         (Facts(seccomp=True, landlock=1, cgroup="/c"), False, False),  # or signal gpud
         (Facts(seccomp=True, landlock=6, cgroup="/c"), True, True),
-        (Facts(seccomp=True, landlock=1, spaces=True), True, True),
+        (Facts(seccomp=True, landlock=1, pid_namespace=True), True, True),
         (Facts(seccomp=True, users=True), True, True),
         (Facts(seccomp=True, users=True, unreached=("/root",)), False, False),
         (Facts(seccomp=True, users=True, mounts=True, unreached=("/root",)), True, True),
     ],
 )
-def test_what_is_too_little(facts: Facts, kernels: bool, programs: bool) -> None:
+def test_too_few_mechanisms_refuse_kernels_and_programs(
+    facts: Facts, kernels: bool, programs: bool
+) -> None:
     policy = decide(facts, Setting.AUTO, programs=True, kernels=True)
     assert (not policy.kernels_refused, not policy.programs_refused) == (kernels, programs)
     assert (policy.link, policy.execute) == (kernels, programs)
 
 
-def test_a_host_without_a_compiler_needs_no_end_for_what_it_starts() -> None:
+def test_a_host_without_a_compiler_need_not_end_child_processes() -> None:
     facts = Facts(seccomp=True, landlock=1)
     policy = decide(facts, Setting.AUTO, programs=False, kernels=False)
     assert policy.kernels_refused == ""
@@ -234,8 +240,8 @@ def test_a_host_without_a_compiler_needs_no_end_for_what_it_starts() -> None:
         Facts,
         users=st.booleans(),
         mounts=st.booleans(),
-        spaces=st.booleans(),
-        own_users=st.booleans(),
+        pid_namespace=st.booleans(),
+        user_namespace=st.booleans(),
         network=st.booleans(),
         landlock=st.integers(0, 9),
         seccomp=st.booleans(),
@@ -245,19 +251,21 @@ def test_a_host_without_a_compiler_needs_no_end_for_what_it_starts() -> None:
     st.booleans(),
     st.booleans(),
 )
-def test_tenants_code_runs_only_where_calls_and_files_are_held(
+def test_tenants_code_needs_restricted_calls_and_files(
     facts: Facts, programs: bool, kernels: bool
 ) -> None:
     policy = decide(facts, Setting.REQUIRE, programs=programs, kernels=kernels)
     held = policy.seccomp and (policy.landlock > 0 or policy.users)
-    ends = policy.spaces or policy.users or bool(policy.cgroup)
+    ends = policy.pid_namespace or policy.users or bool(policy.cgroup)
     assert held or policy.kernels_refused
     assert (held and ends) or not (policy.execute or policy.link)
     allowed = permit(policy, [])
-    assert not (allowed.others and not (policy.spaces or policy.users or policy.landlock >= 6))
+    assert not (
+        allowed.others and not (policy.pid_namespace or policy.users or policy.landlock >= 6)
+    )
 
 
-def test_none_is_none_but_what_costs_nothing() -> None:
+def test_isolation_none_keeps_the_free_mechanisms_only() -> None:
     policy = decide(ALL, Setting.NONE, programs=True, kernels=True)
     assert policy == Policy(execute=True, link=True)
     assert policy.mechanisms == ("undumpable",)
@@ -289,14 +297,14 @@ def test_paths_of_a_lease(tmp_path: Path) -> None:
         assert not writes or path == str(own) or path.startswith("/dev/"), path
 
 
-def test_a_secret_below_what_leases_read_is_found(tmp_path: Path) -> None:
+def test_a_secret_in_a_folder_that_leases_read_is_found(tmp_path: Path) -> None:
     host = places.Host(data=(tmp_path / "data",))
     assert places.read_by_leases(tmp_path / "data" / "key", host) == tmp_path / "data"
     assert places.read_by_leases(tmp_path / "state", host) is None
     assert places.read_by_leases(Path("/usr/local/state"), host) == Path("/usr")
 
 
-def test_folders_that_others_may_not_pass(tmp_path: Path) -> None:
+def test_folders_closed_to_other_users(tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     (closed / "below" / "more").mkdir(parents=True)
     outer = bind_mounts.closed_above(tmp_path / "x")
@@ -320,7 +328,7 @@ def test_two_hosts_of_a_machine_take_different_users(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: users of leases; run as root")
-def test_users_of_processes_that_a_killed_host_left_are_not_lent(tmp_path: Path) -> None:
+def test_users_of_running_leftover_processes_are_not_lent(tmp_path: Path) -> None:
     within = LAST
     with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE, user=within[7]):
         block = UserBlock.take(within, tmp_path)
@@ -331,8 +339,8 @@ def test_users_of_processes_that_a_killed_host_left_are_not_lent(tmp_path: Path)
     assert block.ids.start == within.start
 
 
-@pytest.mark.parametrize("policy", [Policy(), Policy(spaces=True), Policy(users=True)])
-def test_where_only_a_cgroup_ends_what_is_started_there_must_be_one(
+@pytest.mark.parametrize("policy", [Policy(), Policy(pid_namespace=True), Policy(users=True)])
+def test_a_cgroup_is_required_where_nothing_else_ends_processes(
     tmp_path: Path, policy: Policy
 ) -> None:
     if policy.users and os.geteuid() != 0:
@@ -341,7 +349,7 @@ def test_where_only_a_cgroup_ends_what_is_started_there_must_be_one(
     number = os.getpid()
     (tmp_path / f"orchgpu-{number}").write_text("no folder can be made here")
     with contextlib.ExitStack() as stack:
-        if not policy.spaces and not policy.users:
+        if not policy.pid_namespace and not policy.users:
             stack.enter_context(pytest.raises(AppError, match="no cgroups"))
         Sandboxes(replace(policy, cgroup=str(tmp_path)), tmp_path / "kept").close()
 
@@ -373,7 +381,7 @@ def _use(folder: Path, kept: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_cells_folder_goes_with_it(tmp_path: Path) -> None:
+async def test_the_folder_of_a_sandbox_is_removed_with_it(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     sandboxes = Sandboxes(Policy(), kept)
     one = await sandboxes.make("t", 1 << 20, ("cpu",), None)
@@ -392,7 +400,7 @@ def _left(state: Path) -> tuple[set[str], list[int]]:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: users of leases; run as root")
 @pytest.mark.asyncio
-async def test_what_is_kept_has_the_tenants_group_and_follows_no_link(tmp_path: Path) -> None:
+async def test_kept_contents_get_the_tenants_group_without_following_links(tmp_path: Path) -> None:
     kept, elsewhere = tmp_path / "kept", tmp_path / "elsewhere"
     _before(kept, elsewhere)
     sandboxes = Sandboxes(Policy(users=True), kept)
@@ -415,7 +423,7 @@ async def test_what_is_kept_has_the_tenants_group_and_follows_no_link(tmp_path: 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: users of leases; run as root")
 @pytest.mark.asyncio
-async def test_a_living_leases_group_is_no_other_tenants_and_nothing_else_is_handed_over(
+async def test_the_group_of_a_running_lease_is_not_reused(
     tmp_path: Path,
 ) -> None:
     kept, secret = tmp_path / "kept", tmp_path / "secret"
@@ -436,7 +444,7 @@ async def test_a_living_leases_group_is_no_other_tenants_and_nothing_else_is_han
         for made in (one, two):
             await made.close()
         three = await sandboxes.make("three", 1, ("cpu",), None)
-        assert three.sandbox.group == one.sandbox.group, "nobody has it any more"
+        assert three.sandbox.group == one.sandbox.group, "no running lease has it"
         await three.close()
     finally:
         sandboxes.close()

@@ -17,7 +17,7 @@ def item(tenant: str, name: str, used: int, size: int = 10) -> StoredItem:
     return StoredItem(used, ROOT / tenant / name, size)
 
 
-def test_the_longest_unused_goes_whosever_it_is() -> None:
+def test_the_least_recently_used_item_is_evicted_first() -> None:
     kept = [item("a", "1", 5), item("a", "2", 1), item("b", "1", 3), item("b", "2", 9)]
     assert surplus(kept, 40) == []
     assert surplus(kept, 39) == [kept[1]]
@@ -25,7 +25,7 @@ def test_the_longest_unused_goes_whosever_it_is() -> None:
     assert surplus(kept, 0) == sorted(kept)
 
 
-def test_tenants_beyond_the_limit_go_whole() -> None:
+def test_tenants_above_the_limit_are_evicted_entirely() -> None:
     kept = [item(f"t{n}", name, n) for n in range(6) for name in "ab"]
     gone = surplus(kept, 1000, tenants_max=4)
     assert {one.tenant.name for one in gone} == {"t0", "t1"}
@@ -46,7 +46,9 @@ def test_tenants_beyond_the_limit_go_whole() -> None:
     st.integers(0, 200),
     st.integers(1, 6),
 )
-def test_what_stays_is_within_the_limits(kept: list[StoredItem], most: int, tenants: int) -> None:
+def test_the_remaining_items_are_within_the_limits(
+    kept: list[StoredItem], most: int, tenants: int
+) -> None:
     gone = surplus(kept, most, tenants)
     left = [one for one in kept if one not in gone]
     assert sum(one.bytes for one in left) <= most

@@ -57,28 +57,28 @@ def test_a_full_disk_stops_no_step_and_loses_no_line(tmp_path: Path) -> None:
         write(log, StepKind.CUT, 1)
         assert read_overlaps(path.read_text().splitlines(), {"d": 1000}) == []
     write(log, StepKind.PLACED, 2)
-    told = [("started", ""), ("placed", "l1"), ("kill", "l1"), ("cut", "l1"), ("placed", "l2")]
-    assert events(path) == told
+    written = [("started", ""), ("placed", "l1"), ("kill", "l1"), ("cut", "l1"), ("placed", "l2")]
+    assert events(path) == written
     log.close()
 
 
-def test_what_was_placed_before_a_restart_died_with_its_run(tmp_path: Path) -> None:
+def test_leases_placed_before_a_restart_ended_with_its_run(tmp_path: Path) -> None:
     path = tmp_path / "leases.jsonl"
     log = LeaseLog(path)
     write(log, StepKind.PLACED, 1)
     log.close()
     with path.open("a") as file:
-        file.write('{"event": "ki')  # and nobody wrote the rest
+        file.write('{"event": "ki')  # the rest was not written
     log = LeaseLog(path)
     write(log, StepKind.PLACED, 2)
     assert read_overlaps(path.read_text().splitlines(), {"d": 1000}) == []
     write(log, StepKind.PLACED, 3)
     [overlap] = read_overlaps(path.read_text().splitlines(), {"d": 1000})
-    assert "d held by l2, l3: more memory than it has" in overlap
+    assert "d held by l2, l3: more memory than the device has" in overlap
     log.close()
 
 
-def test_a_log_does_not_grow_for_ever(tmp_path: Path) -> None:
+def test_the_log_is_rotated(tmp_path: Path) -> None:
     path = tmp_path / "leases.jsonl"
     log = LeaseLog(path, bytes_max=1000)
     for number in range(40):

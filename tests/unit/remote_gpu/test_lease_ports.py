@@ -46,7 +46,9 @@ def install(*sources: str) -> Install:
         (("0.0.0.0/0",), "::1", False),
     ],
 )
-def test_who_may_come_in(sources: tuple[str, ...], address: str, may: bool) -> None:
+def test_a_port_admits_the_networks_of_its_lease(
+    sources: tuple[str, ...], address: str, may: bool
+) -> None:
     assert admits(sources, address) is may
 
 
@@ -78,9 +80,9 @@ async def test_a_port_serves_its_lease_and_closes_with_it() -> None:
 
 
 @pytest.mark.asyncio
-async def test_strangers_are_turned_away_and_ports_run_out() -> None:
+async def test_other_networks_are_refused_and_ports_run_out() -> None:
     async def serve(served: Install, stream: socket.socket, source: str) -> None:
-        raise AssertionError("nobody may come in")
+        raise AssertionError("no connection is admitted")
 
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -86,7 +86,7 @@ def test_a_lease_that_ends_while_its_worker_dies_holds_its_shares_until_then() -
     ]
 
 
-def test_an_ended_lease_is_never_reopened_and_its_end_is_said_again() -> None:
+def test_an_ended_lease_is_not_reopened_and_its_end_is_reported_again() -> None:
     leases = table()
     leases.install(install(1), 0)
     leases.end(LeaseId("l1"), EndReason.CAP, reported=False)
@@ -174,7 +174,7 @@ def test_own_deadlines(happened, at_s, reason) -> None:
     assert leases.expire(at_s + 100) == []
 
 
-def test_sessions_come_and_go_under_a_deadline() -> None:
+def test_a_deadline_lease_has_several_sessions() -> None:
     leases = table()
     leases.install(install(1, hold=LeaseLifetime.DEADLINE, cap_s=100), 0)
     leases.open("l1", "first", 10, 0)
@@ -189,7 +189,7 @@ def test_sessions_come_and_go_under_a_deadline() -> None:
     assert kinds(leases.expire(1000)) == ["closed", "kill"]
 
 
-def test_another_length_counts_from_when_it_is_told() -> None:
+def test_a_new_duration_counts_from_its_receipt() -> None:
     leases = table()
     leases.install(install(1, hold=LeaseLifetime.DEADLINE, cap_s=100), 0)
     assert leases.install(install(1, hold=LeaseLifetime.DEADLINE, cap_s=100), 50) == []
@@ -208,7 +208,7 @@ def test_a_session_that_is_over_ends_its_lease() -> None:
     assert leases.session_over(LeaseId("l1"), EndReason.DONE, "") == []
 
 
-def test_the_full_state_is_the_truth() -> None:
+def test_a_full_state_replaces_the_installed_leases() -> None:
     leases = table()
     leases.install(install(1), 0)
     leases.install(install(2), 0)
@@ -238,7 +238,7 @@ class Table(RuleBasedStateMachine):
     def take(self, steps: list[Step]) -> None:
         for step in steps:
             if step.kind is StepKind.KILL:
-                assert step.lease not in self.dying, "killed once: nothing else says it is gone"
+                assert step.lease not in self.dying, "killed once, so gone is called once"
                 self.dying.append(step.lease)
             line = {
                 "event": step.kind.value,
@@ -351,9 +351,8 @@ def test_the_check_of_the_log_sees_an_overlap() -> None:
     assert len(read_overlaps(both, {"d0": 1000})) == 1
 
 
-def test_a_bounded_memory_of_ended_leases(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("remote_gpu.host.leases._REMEMBERED_MAX", 3)
-    leases = table()
+def test_the_number_of_tombstones_is_bounded() -> None:
+    leases = LeaseTable(MEMORY, SILENCE_S, tombstones_max=3)
     for number in range(1, 6):
         leases.install(install(number), 0)
         leases.end(LeaseId(f"l{number}"), EndReason.DONE)
@@ -362,7 +361,7 @@ def test_a_bounded_memory_of_ended_leases(monkeypatch: pytest.MonkeyPatch) -> No
     assert replace(leases.ended("l5"), reported=True) == leases.ended("l5")
 
 
-def test_who_waits_for_a_share_that_is_stuck_is_told_and_others_are_not() -> None:
+def test_leases_that_wait_for_a_stuck_share_end_and_others_go_on() -> None:
     leases = table()
     leases.install(install(1, share(memory_mib=700)), 0)
     leases.install(install(2, share(memory_mib=400)), 0)  # waits for 1

@@ -20,7 +20,7 @@ from fdl.lint.lint import lint
 from fdl.parse import parse
 from gpu_scheduler.model import DeviceKind, GrantedLease, Lease, LeaseState, Share
 from orchgpu.deploy.files import known_middlewares
-from remote_gpu.middleware import find, names, render
+from remote_gpu.middleware import ServerLease, find, names, render
 from remote_gpu.middleware.base import device_variables
 from remote_gpu.wire.connection import parse_access
 from remote_gpu.wire.variables import RULES, TABLE, client_file, filled_variables
@@ -74,7 +74,9 @@ def test_rendered_as_in_its_golden_file(name) -> None:
     rendered = {
         "env": render(name, granted(name)),
         "server": encode(
-            find(name).server_command(41, (share("gpu-b", 1), share("gpu-b", 3)), 9000)
+            find(name).server_command(
+                ServerLease(fence=41, shares=(share("gpu-b", 1), share("gpu-b", 3)), port=9000)
+            )
         ),
     }
     assert rendered == json.loads((GOLDEN / f"{name}.json").read_text())
@@ -182,8 +184,8 @@ class Example(Middleware):
         (found,) = {address.host for address in addresses(granted)}
         return {"EXAMPLE_SERVER": f"127.0.0.1:{{{found}}}"}
 
-    def server_command(self, fence, shares, port):
-        return ServerCommand(arguments=(str(port),), port=port)
+    def server_command(self, lease):
+        return ServerCommand(arguments=(str(lease.port),), port=lease.port)
 
 
 MIDDLEWARE = Example()
@@ -195,7 +197,7 @@ from fdl.lint.lint import lint
 from fdl.parse import parse
 from orchgpu.deploy.files import known_middlewares
 from orchgpu.deploy.package import build
-from remote_gpu.middleware import find, names
+from remote_gpu.middleware import ServerLease, find, names
 from remote_gpu.wire.variables import read_rules, check_variables
 
 assert "example" in names(), names()
@@ -203,7 +205,7 @@ text = {definition("example")!r}
 document = parse(text)
 notes = lint(document, middlewares=known_middlewares())
 assert not [note for note in notes if "middleware" in note.path], notes
-assert find("example").server_command(1, (), 7).arguments == ("7",)
+assert find("example").server_command(ServerLease(fence=1, shares=(), port=7)).port == 7
 pathlib.Path("a.sh").write_text("true")
 with zipfile.ZipFile(io.BytesIO(build(document.functions.aws[0], pathlib.Path()).data)) as package:
     rules = read_rules(package.read("remote_gpu/wire/middlewares.json").decode())

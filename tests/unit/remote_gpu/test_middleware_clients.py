@@ -10,7 +10,7 @@ from corekit.errors import AppError
 from corekit.ids import DeviceId
 from corekit.values import replace
 from gpu_scheduler.model import DeviceKind, GrantedLease
-from remote_gpu.middleware import VisibleDevices, find, names, render
+from remote_gpu.middleware import ServerLease, VisibleDevices, find, names, render
 from remote_gpu.wire.variables import filled_variables
 from tests.unit.remote_gpu.test_middleware import granted, share
 
@@ -38,7 +38,7 @@ def test_pocl_is_refused_where_its_server_would_show_other_devices(visible, shar
     assert found is None or re.search(why, found)
 
 
-def test_servers_of_cuda_are_held_by_a_variable_whatever_the_host_has() -> None:
+def test_cuda_servers_are_restricted_by_a_variable_on_any_host() -> None:
     many = VisibleDevices(cuda=8, opencl_cards=2, opencl_cpus=1)
     assert {name: find(name).refusal(many) for name in names() if name != "pocl"} == dict.fromkeys(
         [name for name in names() if name != "pocl"]
@@ -56,7 +56,7 @@ def test_servers_of_cuda_are_held_by_a_variable_whatever_the_host_has() -> None:
 )
 def test_pocls_own_cpu_is_hidden_beside_a_card(device, kind, own) -> None:
     one = replace(share("h", 0), device=DeviceId(device), kind=kind)
-    command = find("pocl").server_command(7, (one,), 9000)
+    command = find("pocl").server_command(ServerLease(fence=7, shares=(one,), port=9000))
     assert command.variables.get("POCL_DEVICES") == (None if own else "none")
 
 
@@ -77,12 +77,12 @@ def test_lupine_takes_sixteen_servers() -> None:
         render("lupine", leased(17))
 
 
-def test_a_client_that_asks_whether_its_server_is_local_is_told_another_address() -> None:
+def test_cricket_gets_an_address_other_than_its_own() -> None:
     given = {"REMOTE_GPU_ADDRESS": "127.0.0.1:{0}", "CRICKET_RPCID": "41"}
     filled = filled_variables("cricket", given, [40001], "")
     assert filled == {"REMOTE_GPU_ADDRESS": "127.0.0.2:40001", "CRICKET_RPCID": "41"}
 
 
-def test_what_an_older_orchestrator_renders_is_still_taken() -> None:
+def test_variables_of_an_older_orchestrator_are_accepted() -> None:
     given = {"LUPINE_SERVER": "127.0.0.1:{0}", "LUPINE_DISABLE_LOCAL": "1", "LUPINE_AUTO": "0"}
     assert filled_variables("lupine", given, [40001], "")["LUPINE_AUTO"] == "0"

@@ -26,7 +26,7 @@ def nested(folder: Path) -> None:
     os.close(step)
 
 
-def test_whatever_lies_in_it_goes_and_nothing_else(tmp_path: Path) -> None:
+def test_a_tree_is_removed_whatever_is_in_it(tmp_path: Path) -> None:
     folder, elsewhere = tmp_path / "folder", tmp_path / "elsewhere"
     (folder / "closed" / "within").mkdir(parents=True)
     (folder / "closed" / "file").write_bytes(b"x")
@@ -42,7 +42,7 @@ def test_whatever_lies_in_it_goes_and_nothing_else(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["elsewhere", "stays"]
 
 
-def test_a_link_is_not_what_it_points_to(tmp_path: Path) -> None:
+def test_a_link_is_removed_and_not_its_target(tmp_path: Path) -> None:
     (tmp_path / "stays").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "stays")
     remove_tree(tmp_path / "link")
@@ -50,7 +50,7 @@ def test_a_link_is_not_what_it_points_to(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("bytes_max", [0, 1 << 30])
-def test_what_nobody_can_measure_goes_first(tmp_path: Path, bytes_max: int) -> None:
+def test_an_item_nested_too_deep_is_evicted_first(tmp_path: Path, bytes_max: int) -> None:
     (tmp_path / "hostile").mkdir()
     (tmp_path / "other").mkdir()
     nested(tmp_path / "hostile")

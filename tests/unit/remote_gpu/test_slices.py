@@ -114,7 +114,7 @@ class Process:
             self.tokens.settle(now_s)
         self.look(now_s)
 
-    def told(self, change: Begin | Until, now_s: float) -> None:
+    def ends_at(self, change: Begin | Until, now_s: float) -> None:
         until_s = math.inf if change.until_s is None else change.until_s
         if isinstance(change, Begin):
             self.tokens.granted(change.ticket, until_s, self.play.table.width, now_s)
@@ -179,17 +179,17 @@ class Play:
                 case Resume():
                     process.resume(self.now_s)
                 case _:
-                    self.tell(process, change)
+                    self.deliver(process, change)
         if (wake_s := self.table.next_wake_s()) is not None:
             assert wake_s > self.now_s, "it was just looked at"
             self.at(wake_s, lambda s: self.change(self.table.wake, s), once=self)
         else:
             self.looks[self] = -1
 
-    def tell(self, process: Process, change: Begin | Until) -> None:
+    def deliver(self, process: Process, change: Begin | Until) -> None:
         self.at(
             self.now_s + HOP_S,
-            lambda s: process.awake(lambda now_s: process.told(change, now_s), s),
+            lambda s: process.awake(lambda now_s: process.ends_at(change, now_s), s),
         )
 
 
@@ -220,7 +220,7 @@ def test_guarantees_hold_whatever_the_length_of_operations(ops) -> None:
     assert device_s[0] / sum(device_s) >= 0.88
 
 
-def test_idle_time_is_lent_and_given_back_at_once() -> None:
+def test_idle_time_is_shared_until_its_owner_returns() -> None:
     """KNIX 7.4, times / 100: 0.1 from the start, 0.9 from 0.7 s on; each has 6.5 s of work."""
     small, large = Caller(10, work_s=6.50), Caller(90, starts_s=0.7, work_s=6.42)
     play([small, large], 60.0)
@@ -244,7 +244,7 @@ def test_short_calls_lose_little_by_sharing() -> None:
     assert (large.used_s + small.used_s) / alone.used_s >= 0.97
 
 
-def test_a_moments_absence_costs_no_more_than_itself() -> None:
+def test_a_short_absence_costs_only_its_own_time() -> None:
     """A caller of nine tenths that its own host delays now and then keeps nine tenths of the rest.
 
     What it was owed when it went is owed when it is back: else each absence would cost it the 90 ms
@@ -258,7 +258,7 @@ def test_a_moments_absence_costs_no_more_than_itself() -> None:
     assert large.used_s / alone.used_s >= 0.88
 
 
-def test_nobody_pays_a_message_for_a_call_of_its_own_slice() -> None:
+def test_calls_within_a_slice_need_no_message() -> None:
     alone, idle = Caller(1), Caller(99, starts_s=100.0)
     play([alone, idle], 10.0)
     assert alone.messages == 1
@@ -294,13 +294,13 @@ def test_a_limit_holds_even_when_the_device_is_idle(op_s) -> None:
     assert 0.235 <= limited.used_s / 10.0 <= 0.2525
 
 
-def test_whoever_was_idle_has_no_credit() -> None:
+def test_idle_time_earns_no_credit() -> None:
     late, steady = Caller(50, starts_s=30.0), Caller(50)
     play([late, steady], 40.0)
     assert late.used_s == pytest.approx(5.0, abs=0.15)  # and both lose their pauses
 
 
-def test_slow_callers_are_not_waited_for() -> None:
+def test_a_slow_caller_does_not_delay_others() -> None:
     slow, quick = Caller(50, pause_s=0.050), Caller(50)
     play([slow, quick], 10.0)
     assert (slow.used_s + quick.used_s) / 10.0 >= 0.95
@@ -334,7 +334,7 @@ def test_leaving_frees_the_device_and_asking_twice_is_two_turns() -> None:
     assert table.next_wake_s() is None
 
 
-def test_what_a_lying_worker_asks_for_changes_nothing() -> None:
+def test_invalid_requests_of_a_worker_change_nothing() -> None:
     """It would end the process of another lease, or lose count of the device's tokens."""
     table = table_of_two(width=2)
     assert table.ask(ONE, 1, 0.0) == [Begin(ONE, 1, None)]
@@ -350,7 +350,7 @@ def test_what_a_lying_worker_asks_for_changes_nothing() -> None:
     assert table.ask(TWO, 2, 0.002) == [Begin(TWO, 2, None)]
 
 
-def test_who_does_not_give_back_in_time_is_stopped_and_let_go_when_it_has() -> None:
+def test_an_overdue_holder_is_paused_until_it_gives_back() -> None:
     table = table_of_two()
     table.ask(ONE, 1, 0.0)
     assert table.ask(TWO, 1, 0.001) == [Until(ONE, SLICE_S)]
@@ -362,7 +362,7 @@ def test_who_does_not_give_back_in_time_is_stopped_and_let_go_when_it_has() -> N
     assert table.done(TWO, 1, late_s + 0.001) == []
 
 
-def test_whoever_had_the_device_for_long_gives_it_back_at_once() -> None:
+def test_a_long_holder_gives_back_at_once() -> None:
     table = table_of_two()
     table.ask(ONE, 1, 0.0)
     assert table.ask(TWO, 1, 5.0) == [Until(ONE, 5.0)]
@@ -372,7 +372,7 @@ def test_whoever_had_the_device_for_long_gives_it_back_at_once() -> None:
     assert table.done(TWO, 1, 5.012) == [Begin(ONE, 2, 5.012 + SLICE_S)]
 
 
-def test_a_stopped_operation_goes_on_with_a_new_slice() -> None:
+def test_a_paused_operation_resumes_with_a_new_slice() -> None:
     table = table_of_two()
     table.ask(ONE, 1, 0.0)
     table.ask(TWO, 1, 0.0)
@@ -380,7 +380,7 @@ def test_a_stopped_operation_goes_on_with_a_new_slice() -> None:
     assert table.done(TWO, 1, 0.025) == [Until(ONE, 0.025 + SLICE_S), Resume(ONE)]
 
 
-def test_a_waiter_that_gives_up_takes_no_turn() -> None:
+def test_a_withdrawn_request_gets_no_token() -> None:
     table = table_of_two()
     table.ask(ONE, 1, 0.0)
     table.ask(TWO, 7, 0.0)
@@ -408,7 +408,7 @@ def test_a_new_limit_holds_for_the_present_slice() -> None:
     st.integers(1, 3),
 )
 @settings(max_examples=20, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
-def test_never_too_many_turns_and_nobody_starves(tenants, width) -> None:
+def test_tokens_are_bounded_and_no_lease_starves(tenants, width) -> None:
     callers = [Caller(share, op_s=op_s, pause_s=pause_s) for share, op_s, pause_s in tenants]
     play(callers, 1.0, width)
     edges = [
@@ -440,7 +440,7 @@ STEP = st.tuples(
 @given(st.lists(STEP, max_size=60), st.integers(1, 2))
 @settings(max_examples=40, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 def test_any_order_of_events_keeps_the_table_consistent(steps, width) -> None:
-    """Tokens are given once, never too many, and nobody waits beside an idle device."""
+    """Tokens are given once, never too many, and no lease waits beside an idle device."""
     table, now_s, tickets = TimeSlices(width), 0.0, itertools.count(1)
     names = [LeaseId(str(number)) for number in range(4)]
     waiting: dict[LeaseId, list[int]] = {name: [] for name in names}

@@ -1,4 +1,4 @@
-"""Doors on a real gpud: an unmodified client, the forwarder, the gateway, a server per lease."""
+"""Relays of a real gpud: an unmodified client, the forwarder, the gateway, a server per lease."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import struct
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -28,10 +27,11 @@ from remote_gpu.client.transport.handshake import open_connection
 from remote_gpu.forwarder import Forwarder, client_variables
 from remote_gpu.host.servers.variables import INHERITED
 from remote_gpu.host.servers.visible import visible_devices
-from remote_gpu.middleware import find, names, render
+from remote_gpu.middleware import ServerLease, find, names, render
 from remote_gpu.wire.connection import Access
 from remote_gpu.wire.proof import Role
 from tests.drivers import needs_cpu_driver
+from tests.integration.gpud.conftest import until
 
 WAIT_S = 60.0
 OTHERS = tuple(name for name in names() if name != "builtin")
@@ -45,13 +45,6 @@ def program(folder: Path, name: str, ports: int = 1) -> Path:
     path.write_text(f"#!{sys.executable} -S\n{source}")
     path.chmod(0o755)
     return path
-
-
-def until(ready) -> None:
-    deadline_s = time.monotonic() + WAIT_S
-    while not ready():
-        assert time.monotonic() < deadline_s, f"waited {WAIT_S} s in vain"
-        time.sleep(0.005)
 
 
 @functools.cache
@@ -162,7 +155,9 @@ def test_an_unmodified_client_reaches_its_own_server(gpud, tmp_path: Path, name:
                 assert other.hear() == b"port %d" % number
         environ = facts["environ"]
         assert environ["CUDA_VISIBLE_DEVICES"] == ""  # the lease has no CUDA device
-        command = find(name).server_command(install.fence, install.shares, 1)
+        command = find(name).server_command(
+            ServerLease(fence=install.fence, shares=install.shares, port=1)
+        )
         assert command is not None
         for variable, value in command.variables.items():
             if value == "{folder}":
@@ -176,7 +171,7 @@ def test_an_unmodified_client_reaches_its_own_server(gpud, tmp_path: Path, name:
 
 
 def opened(gpud, session: Session, name: str = "lupine", **changes: Any) -> None:
-    """One door; raises Refused."""
+    """Open one relay; raises Refused."""
     view = session.view()
     host = replace(view.hosts[0], **{k: v for k, v in changes.items() if k == "secret"})
     stream, _, _ = open_connection(
@@ -192,7 +187,7 @@ def opened(gpud, session: Session, name: str = "lupine", **changes: Any) -> None
     stream.close()
 
 
-def test_who_cannot_prove_it_starts_nothing(gpud) -> None:
+def test_a_client_without_a_proof_starts_no_server(gpud) -> None:
     install = gpud.install()
     with gpud.open(install) as session:
         view = session.view()
@@ -213,12 +208,12 @@ def test_who_cannot_prove_it_starts_nothing(gpud) -> None:
             with pytest.raises(Refused, match="pocl has no port number 2"):  # for other servers
                 opened(gpud, session, "pocl", port=2)
     with gpud.open(gpud.install(middleware="rcuda")) as session:
-        with pytest.raises(Refused, match="is one for rcuda"):
+        with pytest.raises(Refused, match="is for rcuda only"):
             opened(gpud, session)
         assert set(gpud.workers()) <= set(below)
 
 
-def test_a_program_that_does_not_serve_is_no_fault_of_the_host(gpud) -> None:
+def test_a_program_that_does_not_serve_is_refused_as_not_ready(gpud) -> None:
     install = gpud.install()
     with gpud.open(install) as session:
         with pytest.raises(Refused, match="did not begin to serve") as refused:
@@ -228,7 +223,7 @@ def test_a_program_that_does_not_serve_is_no_fault_of_the_host(gpud) -> None:
             opened(gpud, session, "lupine")
 
 
-def test_revoked_means_cut_and_nothing_left(gpud) -> None:
+def test_a_revoked_lease_leaves_no_connection_and_no_process(gpud) -> None:
     install = gpud.install()
     session = gpud.open(install)
     with Forwarder(session.view(), "lupine") as forwarder, Client(forwarder.ports[0]) as client:
@@ -314,12 +309,12 @@ def test_a_port_of_a_lease_leads_to_its_middleware(gpud) -> None:
         middleware="rcuda",
     )
 
-    def told() -> list[str]:
-        said = gpud.scheduler.said
-        return [f["address"] for op, f in said if op == "door" and f["lease"] == install.lease]
+    def addresses() -> list[str]:
+        messages = gpud.scheduler.messages
+        return [f["address"] for op, f in messages if op == "door" and f["lease"] == install.lease]
 
-    until(told)
-    with Client(int(told()[0].rpartition(":")[2])) as client:
+    until(addresses)
+    with Client(int(addresses()[0].rpartition(":")[2])) as client:
         assert client.hear() == b"port 0"
         assert client.ask(b"one") == b"one"
         facts = json.loads(client.ask(b"facts"))

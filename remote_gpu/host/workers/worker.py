@@ -1,0 +1,241 @@
+"""One worker of a lease: a process, from its fork to its certain end.
+
+A worker is watched by its pidfd: readable means that the process has ended and its memory is back
+with the kernel. Processes that it started for its lease inherit its end of the socket to gpud: when
+the socket is closed too, none of them is left. Only then is the worker gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import os
+import signal
+import socket
+import struct
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+from corekit.aio.supervise import Nursery
+from corekit.errors import AppError, ErrorCode
+from remote_gpu.host.workers.sandboxes import HostSandbox
+from remote_gpu.worker import control
+from remote_gpu.worker.isolation.cgroup import Group
+
+logger = logging.getLogger(__name__)
+
+#: Errors of a packet that our worker never sends; an assertion of the slices is one, too.
+_PROTOCOL_ERRORS = (
+    LookupError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    ArithmeticError,
+    AssertionError,
+    asyncio.InvalidStateError,
+)
+_NO_LINGER = struct.pack("ii", 0, 0)
+
+
+class Worker:
+    """One process, from fork to its certain end."""
+
+    def __init__(
+        self,
+        pid: int,
+        pidfd: int,
+        stream: socket.socket,
+        take_s: float,
+        nursery: Nursery | None = None,
+    ) -> None:
+        """`take_s`: limit for taking a lane; `nursery`: for closing its sandbox, if it gets one."""
+        self.pid = pid
+        self._take_s = take_s
+        self._pidfd = pidfd
+        self._stream = stream
+        self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        #: Copies of its lanes' sockets: a lane that it reports as ended is cut, whatever it does.
+        self._lanes: dict[int, socket.socket] = {}
+        self._numbers = itertools.count(1)
+        self._protocol_broken = False  #: and it is killed
+        self.bound = False  #: belongs to a lease
+        #: Handles its requests for time slices.
+        self.on_turn: Callable[[Mapping[str, object]], None] = _ignore
+        #: Lanes that it has not taken yet, by their numbers.
+        self._offered: deque[tuple[int, asyncio.Future[bool]]] = deque()
+        self._exited = self._socket_closed = False
+        self._sandbox: HostSandbox | None = None
+        self.group: Group | None = None  #: its cgroup, from its start
+        self._nursery = nursery
+        stream.setblocking(False)
+        asyncio.get_running_loop().add_reader(pidfd, self._on_exit)
+        asyncio.get_running_loop().add_reader(stream, self._on_packet)
+
+    @property
+    def lanes(self) -> int:
+        """The number of open lanes."""
+        return len(self._lanes)
+
+    def start(self, start: control.Start, sandbox: HostSandbox | None = None) -> None:
+        """Bind it to a lease and its sandbox, which it closes. Raises OSError when it has died."""
+        if self._exited:
+            raise ProcessLookupError("the worker has died")
+        if sandbox is not None:
+            start = replace(start, sandbox=asdict(sandbox.sandbox))
+        control.send(self._stream, {"start": asdict(start)})
+        self._sandbox = sandbox
+        self.bound = True
+
+    def end_in(self, cap_s: float) -> None:
+        """Set the time after which it ends itself, in place of an earlier one."""
+        self.send({"cap_s": cap_s})
+
+    async def lane(self, stream: socket.socket, device: int, kind: str, key: bytes) -> bool:
+        """Hand an authenticated connection over; the caller closes its own copy.
+
+        False: the process died before it took the lane, and nothing of it was served. Raises
+        AppError: TIMEOUT when a living worker does not take it, UNAVAILABLE without a descriptor.
+        """
+        if self._exited:
+            await self.gone
+            return False
+        taken: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        number = next(self._numbers)
+        try:
+            self._lanes[number] = stream.dup()
+        except OSError as error:
+            raise AppError(ErrorCode.UNAVAILABLE, f"no descriptor for a lane: {error}") from None
+        self._offered.append((number, taken))
+        try:
+            lane = {"number": number, "device": device, "kind": kind, "key": key.hex()}
+            control.send(self._stream, {"lane": lane}, stream.fileno())
+            return await asyncio.wait_for(asyncio.shield(taken), self._take_s)
+        except TimeoutError:
+            raise AppError(ErrorCode.TIMEOUT, "the worker did not take the lane in time") from None
+        except OSError:
+            await self.gone
+            return False
+
+    def send(self, meta: Mapping[str, object]) -> None:
+        """Send one packet; lost when the process has died."""
+        with contextlib.suppress(OSError):
+            control.send(self._stream, meta)
+
+    def pause(self) -> None:
+        """Stop it (SIGSTOP)."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Continue it (SIGCONT)."""
+        self._signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """Kill it. Idempotent; await `gone` for its end."""
+        self._signal(signal.SIGKILL)
+        if self._sandbox is not None:
+            self._sandbox.kill()
+
+    def _signal(self, number: signal.Signals) -> None:
+        if not self.gone.done():
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, number)
+
+    def _on_packet(self) -> None:
+        try:
+            received = control.receive(self._stream)
+        except ValueError as error:
+            self._kill_for(error)
+            return
+        except OSError:
+            received = None
+        if received is None:
+            asyncio.get_running_loop().remove_reader(self._stream)
+            self._socket_closed = True
+            self.kill()  # a living one can receive no packet any more
+            self._finish()
+            return
+        meta, descriptor = received
+        if descriptor is not None:  # none was requested
+            os.close(descriptor)
+        if not self._protocol_broken:
+            try:
+                self._handle(meta)
+            except _PROTOCOL_ERRORS as error:
+                self._kill_for(error)
+
+    def _handle(self, meta: dict[str, Any]) -> None:
+        """Handle one packet. Raises one of `_PROTOCOL_ERRORS` for an invalid one."""
+        if not isinstance(meta, dict):
+            raise TypeError("the packet is not an object")
+        if "lane_taken" in meta:
+            self._offered.popleft()[1].set_result(True)
+        elif "lane_ended" in meta:
+            if any(number == meta["lane_ended"] for number, _ in self._offered):
+                raise ValueError("lane_ended for a lane that was not taken")
+            _cut(self._lanes.pop(meta["lane_ended"]))
+        else:
+            self.on_turn(meta)
+
+    def _kill_for(self, error: BaseException) -> None:
+        """Kill a worker that broke the protocol, and log it once; later packets are dropped."""
+        if not self._protocol_broken:
+            self._protocol_broken = True
+            why = f"{type(error).__name__}: {error}"[:200]
+            about = {"event": "worker_killed", "pid": self.pid, "why": why}
+            logger.error("a worker broke the protocol and is killed", extra=about)
+        self.kill()
+
+    def _on_exit(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._pidfd)
+        self._exited = True
+        if self._sandbox is None:
+            if self.group is not None:
+                self.group.remove()
+            self._finish()
+        else:
+            assert self._nursery is not None, "a worker with a sandbox has one"
+            self._nursery.start(self._close(self._sandbox), "sandbox")
+
+    async def _close(self, sandbox: HostSandbox) -> None:
+        await sandbox.close()
+        self._sandbox = None
+        if sandbox.holds_all and not self._socket_closed:
+            # another process holds the other end: it was sent to a client of this machine
+            asyncio.get_running_loop().remove_reader(self._stream)
+            self._socket_closed = True
+        self._finish()
+
+    def _finish(self) -> None:
+        if self._sandbox is not None or not (self._exited and self._socket_closed):
+            return
+        os.close(self._pidfd)
+        self._stream.close()
+        untaken = list(self._offered)
+        self._offered.clear()
+        for number, _ in untaken:
+            self._lanes.pop(number).close()  # without a shutdown: the next worker gets it
+        for lane in self._lanes.values():
+            _cut(lane)
+        self._lanes.clear()
+        self.gone.set_result(None)  # before the lanes: their waiters then start a new worker
+        for _, taken in untaken:
+            taken.set_result(False)
+
+
+def _cut(lane: socket.socket) -> None:
+    """Shut a lane down, whatever other process holds its socket.
+
+    Options belong to the socket: where its worker set SO_LINGER, the close of the last copy would
+    wait for a client that does not read.
+    """
+    with lane, contextlib.suppress(OSError):
+        lane.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+        lane.shutdown(socket.SHUT_RDWR)
+
+
+def _ignore(meta: Mapping[str, object]) -> None:
+    logger.debug("packet of a worker without a lease", extra={"meta": meta})
