@@ -6,14 +6,13 @@ import asyncio
 import gc
 import logging
 import os
-import signal
 import socket
 from contextlib import AsyncExitStack
 
 from corekit.aio.clock import SystemClock
 from corekit.aio.environment import budget_from_environment
-from corekit.aio.process import log_as_json, write_ready
-from corekit.aio.supervise import Nursery
+from corekit.aio.process import log_as_json, stop_signal, write_ready
+from corekit.aio.supervise import Nursery, until_first
 from corekit.budget import Budget
 from corekit.ids import IdSource
 from orchgpu.adapters.aws.clients import AwsClients, aws_clients
@@ -43,10 +42,7 @@ def state_bucket(account: str, region: str) -> str:
 
 async def serve(settings: OrchestratorSettings, budget: Budget) -> None:
     """The whole life of one replica."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    stop = stop_signal()
     replica = settings.replica or f"{socket.gethostname()}-{os.getpid()}"
     async with AsyncExitStack() as stack:
         patience = Patience(stop, budget)
@@ -67,7 +63,7 @@ async def serve(settings: OrchestratorSettings, budget: Budget) -> None:
             return
         gc.freeze()  # botocore's models stay: a full collection would stop every job for 30 ms
         write_ready(settings.ready_file, {"replica": replica})
-        await _until(stop, nursery)
+        await until_first(stop.wait(), nursery.failed())
         logger.info("draining", extra={"event": "draining"})
         await shell.drain()
 
@@ -103,16 +99,3 @@ def build(
         budget=budget,
         nursery=nursery,
     )
-
-
-async def _until(stop: asyncio.Event, nursery: Nursery) -> None:
-    """Wait for a signal, or for a failure of any loop (which is raised)."""
-    stopping = asyncio.ensure_future(stop.wait())
-    failing = asyncio.ensure_future(nursery.failed())
-    try:
-        done, _ = await asyncio.wait({stopping, failing}, return_when=asyncio.FIRST_COMPLETED)
-        if failing in done:
-            failing.result()
-    finally:
-        stopping.cancel()
-        failing.cancel()

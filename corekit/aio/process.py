@@ -10,11 +10,12 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from corekit.aio.files import replace_file
 from corekit.errors import EXIT_STATUS, AppError, invalid
 
 #: A connection is a descriptor; the kernel's tables for this many cost nothing until they are used.
@@ -84,15 +85,33 @@ def write_ready(path: Path | None, fields: Mapping[str, Any], *, private: bool =
     """
     if path is None:
         return
-    new = path.with_name(f"{path.name}.{os.getpid()}.new")
+    text = json.dumps({"pid": os.getpid(), **fields})
     try:
-        new.touch(mode=0o600 if private else 0o666)
-        new.write_text(json.dumps({"pid": os.getpid(), **fields}))
-        new.replace(path)
+        replace_file(path, text.encode(), mode=0o600 if private else 0o666, durable=False)
     except OSError as error:
-        with suppress(OSError):
-            new.unlink()
         raise invalid(f"cannot write --ready-file {path}: {error.strerror or error}") from None
+
+
+def guarded(
+    command: Sequence[str], death_signal: signal.Signals, *, user: int = -1, held: bool = False
+) -> list[str]:
+    """The command line of a child to which the kernel sends a signal when this process dies.
+
+    `user`: runs it as another user; -1 = this one. `held`: it begins when a byte is written to its
+    standard input, and ends when that is closed before.
+    """
+    script = str(Path(__file__).with_name("guard.py"))
+    options = map(str, (os.getpid(), int(death_signal), user, int(held)))
+    return [sys.executable, "-I", "-S", script, *options, *command]
+
+
+def stop_signal() -> asyncio.Event:
+    """An event that SIGTERM and SIGINT set, from now on."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    return stop
 
 
 @contextmanager

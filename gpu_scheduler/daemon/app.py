@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from corekit.addresses import is_loopback, parse_address
 from corekit.aio.admission import AdmissionLimits
 from corekit.aio.clock import Clock, SystemClock
 from corekit.aio.driver import Driver
@@ -45,7 +46,6 @@ from gpu_scheduler.daemon.journal.repair import apply_all
 from gpu_scheduler.daemon.metrics import Metrics
 from gpu_scheduler.model import Device
 from gpu_scheduler.parameters import Parameters
-from gpu_scheduler.protocol.address import is_loopback, parse_address
 
 logger = logging.getLogger(__name__)
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from corekit.aio.backoff import Backoff
 from corekit.aio.newer import known
+from corekit.aio.supervise import until_first
 from corekit.budget import Budget
 from corekit.decode import encode
 from corekit.errors import AppError, ErrorCode
@@ -128,16 +129,7 @@ class HostLink:
 
     async def registered(self) -> None:
         """Wait until the scheduler knows this host. Raises what a task of the link raised."""
-        known = asyncio.ensure_future(self._registered.wait())
-        failed = asyncio.ensure_future(self.failed())
-        try:
-            done, _ = await asyncio.wait({known, failed}, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
-        finally:
-            for task in (known, failed):
-                task.cancel()
-            await asyncio.gather(known, failed, return_exceptions=True)
+        await until_first(self._registered.wait(), self.failed())
 
     # --- what the host tells
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from corekit.aio.files import replace_file
 from corekit.decode import decode_known, encode
 from corekit.errors import AppError, ErrorCode, invalid
 
@@ -121,16 +122,11 @@ class Home:
 
     def write_system(self, system: SystemRecord) -> None:
         """Replace `system.json` atomically."""
-        fresh = self.system_file.with_suffix(".new")
-        fresh.touch(mode=0o600)  # it may hold the cloud's secret
-        fresh.write_text(json.dumps(system.as_json(), indent=2) + "\n")
-        fresh.replace(self.system_file)
+        _write(self.system_file, system.as_json())
 
     def keep_addresses(self, addresses: Mapping[str, Mapping[str, str]]) -> None:
         """What each program listens on, so that the next `up` can give it the same ports."""
-        fresh = self.addresses_file.with_suffix(".new")
-        fresh.write_text(json.dumps(addresses, indent=2) + "\n")
-        fresh.replace(self.addresses_file)
+        _write(self.addresses_file, addresses)
 
     def last_addresses(self) -> dict[str, dict[str, str]]:
         """Of the last system that was up here, by program; empty when that is not known."""
@@ -162,3 +158,8 @@ class Home:
 def default_home() -> Home:
     """`$ORCHGPU_HOME`, else `.orchgpu` in the working directory."""
     return Home(Path(os.environ.get(HOME_VARIABLE) or ".orchgpu"))
+
+
+def _write(path: Path, value: object) -> None:
+    """Readable by its owner alone: it may hold the cloud's secret."""
+    replace_file(path, json.dumps(value, indent=2).encode() + b"\n", durable=False)

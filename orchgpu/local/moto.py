@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from corekit.addresses import parse_address
 from corekit.aio.process import write_ready
 from corekit.browsers import foreign_part
 
@@ -25,7 +26,7 @@ Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 def main() -> None:
     """Serve until SIGTERM. Exit status 1 when moto is not installed."""
     arguments = _parser().parse_args()
-    address, _, port = arguments.listen.rpartition(":")
+    address, port = parse_address(arguments.listen)
     signals = {signal.SIGTERM, signal.SIGINT}
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # before the server's threads inherit it
     try:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from corekit.addresses import address_of
 from orchgpu.local.child import Program
 from orchgpu.local.home import Home
 
@@ -147,7 +148,7 @@ class Programs:
 
 def last_address(ready: Ready, name: str, key: str) -> str:
     """`address:port` where the program listened last, else any port of this machine alone."""
-    return str(ready.get(name, {}).get(key, LOOPBACK)).removeprefix("http://").rstrip("/")
+    return address_of(str(ready.get(name, {}).get(key, LOOPBACK)))
 
 
 def _each(option: str, named: Mapping[str, Path]) -> Iterator[str]:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
+from corekit.aio.files import replace_file
 from corekit.decode import decode, encode
 from corekit.errors import AppError, ErrorCode, invalid
 from gpu_scheduler.protocol.keys import checked_name, name_of, new_key
@@ -140,18 +141,7 @@ def _changing(path: Path) -> Iterator[list[KeyEntry]]:
         fcntl.flock(folder, fcntl.LOCK_EX)
         keys = list(read_keys(path).by_name.values()) if path.exists() else []
         yield keys
-        _write(path, encode(_File(ssgmd_keys=VERSION, keys=tuple(keys))), folder)
+        file = encode(_File(ssgmd_keys=VERSION, keys=tuple(keys)))
+        replace_file(path, json.dumps(file, indent=1).encode() + b"\n")
     finally:
         os.close(folder)
-
-
-def _write(path: Path, value: object, folder: int) -> None:
-    new = path.with_name(f"{path.name}.new")
-    new.unlink(missing_ok=True)
-    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with open(fd, "w") as file:  # noqa: PTH123 - a descriptor, not a path
-        file.write(json.dumps(value, indent=1) + "\n")
-        file.flush()
-        os.fsync(fd)
-    new.replace(path)
-    os.fsync(folder)

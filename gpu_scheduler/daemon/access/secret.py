@@ -7,10 +7,10 @@ a host is HMAC-SHA256(key, lease ‖ 0 ‖ fence ‖ 0 ‖ host): it can be made
 from __future__ import annotations
 
 import hmac
-import os
 import secrets
 from pathlib import Path
 
+from corekit.aio.files import replace_file
 from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.daemon.journal.journal import NAME as JOURNAL_NAME
 from gpu_scheduler.daemon.journal.sync_marker import NAME as MARKER_NAME
@@ -39,7 +39,7 @@ class Secrets:
                 text += f" copy, or remove {JOURNAL_NAME} and {MARKER_NAME} if its leases and jobs"
                 text += " may be lost"
                 raise AppError(ErrorCode.NOT_FOUND, text)
-            _create(path)
+            replace_file(path, secrets.token_bytes(KEY_BYTES))
         mode = path.stat().st_mode & 0o777
         if mode & 0o077:
             text = f"{path} may be read by others (mode {mode:o}); run: chmod 600 {path}"
@@ -55,15 +55,3 @@ class Secrets:
         made = self._keyed.copy()  # a third of the time that begins with the key
         made.update(f"{lease}\0{fence}\0{host}".encode())
         return made.hexdigest()
-
-
-def _create(path: Path) -> None:
-    new = path.with_suffix(".new")
-    new.unlink(missing_ok=True)
-    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        os.write(fd, secrets.token_bytes(KEY_BYTES))
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-    new.replace(path)

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from corekit.aio.driver import DURABLE
+from corekit.aio.files import sync_folder
 from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.core.durable.changes import Entry, Part, encode_entry, encode_parts
 from gpu_scheduler.daemon.build import BUILD
@@ -34,7 +35,7 @@ from gpu_scheduler.daemon.journal.format import (
     encode_header,
 )
 from gpu_scheduler.daemon.journal.reader import Entries, read_journal, rewritten, warn_of_passed
-from gpu_scheduler.daemon.journal.sync_marker import SyncMarker, sync_folder, write_marker
+from gpu_scheduler.daemon.journal.sync_marker import SyncMarker, write_marker
 
 logger = logging.getLogger(__name__)
 

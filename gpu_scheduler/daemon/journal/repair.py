@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from corekit.aio.files import sync_folder, write_new
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import IdSource, LeaseId, SessionId
@@ -29,7 +30,7 @@ from gpu_scheduler.daemon.journal.format import JournalDamage, Scanned, body_of,
 from gpu_scheduler.daemon.journal.journal import NAME, free_name, lock_folder
 from gpu_scheduler.daemon.journal.reader import Entries, read_journal, rewritten
 from gpu_scheduler.daemon.journal.sync_marker import NAME as MARKER_NAME
-from gpu_scheduler.daemon.journal.sync_marker import sync_folder, write_marker
+from gpu_scheduler.daemon.journal.sync_marker import write_marker
 from gpu_scheduler.model import EndReason
 
 #: No line that starts an epoch is shorter: bounds how many epochs lost bytes can hold.
@@ -267,11 +268,7 @@ def _replace(path: Path, groups: Iterable[bytes]) -> str:
     """A new journal of these groups in the old one's place; where the old one is now."""
     data, mark = rewritten(groups)
     new = path.with_suffix(".new")
-    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with open(fd, "wb") as file:  # noqa: PTH123 - a descriptor, not a path
-        file.write(data)
-        file.flush()
-        os.fsync(fd)
+    write_new(new, data)
     kept = free_name(path, "damaged")
     if path.exists():
         os.link(path, kept)  # both names stand for the old one until the next line but one

@@ -23,6 +23,7 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from corekit.aio.files import replace_file
 from gpu_scheduler.daemon.journal.format import Mark
 
 logger = logging.getLogger(__name__)
@@ -102,25 +103,8 @@ class SyncMarker:
 
 
 def write_marker(folder: Path, mark: Mark) -> None:
-    """A new note in the place of any other, at once and durably. Raises OSError."""
-    new = folder / f"{NAME}.new"
-    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        os.write(fd, _encoded(mark).ljust(_SLOT_BYTES, b"\0") * _SLOTS)
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-    new.replace(folder / NAME)
-    sync_folder(folder)
-
-
-def sync_folder(folder: Path) -> None:
-    """The names in it become durable. Raises OSError."""
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    """Write a new marker in the place of any other, durably. Raises OSError."""
+    replace_file(folder / NAME, _encoded(mark).ljust(_SLOT_BYTES, b"\0") * _SLOTS)
 
 
 def _encoded(mark: Mark) -> bytes:

@@ -14,15 +14,14 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 from pathlib import Path
 
+from corekit.aio.process import guarded
 from remote_gpu.host.servers.variables import INHERITED
 from remote_gpu.host.workers.cells import HostCell
 from remote_gpu.middleware import ServerCommand
 
-_GUARD = Path(__file__).with_name("guard.py")
 #: What it inherits of gpud's own environment.
 _PASSED = (*INHERITED, "GVIRTUS_HOME", "VACCEL_PLUGINS")
 _LOOK_S = 0.02  #: between looks at what a server listens on, or at what is left of it
@@ -55,12 +54,12 @@ class Server:
             name: value.replace("{folder}", str(folder))
             for name, value in command.variables.items()
         }
-        arguments = [str(os.getpid()), str(user), str(program), *command.arguments]
+        line = [str(program), *command.arguments]
         passed = {name: os.environ[name] for name in _PASSED if name in os.environ}
         self._output, inner = os.pipe()
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_GUARD), *arguments],
+                guarded(line, signal.SIGKILL, user=user, held=True),
                 cwd=folder,
                 env=passed | variables,
                 stdin=subprocess.PIPE,

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from corekit.addresses import parse_address
 from corekit.errors import AppError
 from corekit.ids import DeviceId, HostId, JobId, LeaseId, SessionId
 from gpu_scheduler.client.commands import tables
@@ -24,7 +25,6 @@ from gpu_scheduler.model import (
     Usage,
 )
 from gpu_scheduler.protocol import answers
-from gpu_scheduler.protocol.address import parse_address
 
 
 def device(index: int, **fields: object) -> Device:
