@@ -50,7 +50,7 @@ def test_what_functions_are_told(advertise: str, bound: str, told: str) -> None:
         (("--listen", "0.0.0.0:0"), "say --advertise ADDRESS:PORT"),
         (("--listen", "[::]:0"), "say --advertise ADDRESS:PORT"),
         (("--advertise", "here"), "--advertise: 'here' is not an address"),
-        (("--listen", "127.0.0.1:99999"), "--listen '127.0.0.1:99999'"),
+        (("--listen", "127.0.0.1:99999"), "--listen: '127.0.0.1:99999'"),
         (("--key-file", "/nonexistent/key"), "cannot read the key file"),
         (("--tls-cert", "c.pem"), "--tls-cert and --tls-key go together"),
         (("--require-tls",), "--require-tls needs --tls-cert and --tls-key"),
