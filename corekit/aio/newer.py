@@ -21,11 +21,11 @@ _INDEX = re.compile(r"\[\d+\]")
 def known(logger: logging.Logger, read: tuple[T, Iterable[str]]) -> T:
     """The value of what `decode_known` and its like read; what was passed over is told."""
     value, keys = read
-    tell_ignored(logger, keys)
+    warn_ignored(logger, keys)
     return value
 
 
-def tell_ignored(logger: logging.Logger, keys: Iterable[str]) -> None:
+def warn_ignored(logger: logging.Logger, keys: Iterable[str]) -> None:
     """Warn of keys (by their paths) that were passed over, each once while the process runs."""
     for key in keys:
         name = ascii(_INDEX.sub("[]", key))[1:-1][:_CHARS_MAX]

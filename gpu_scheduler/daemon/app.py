@@ -123,7 +123,7 @@ class Performer:
         """For ever: a full disk stops grants also to those who wait, and room lets them go on."""
         had_room = True
         while True:
-            journal.tend()
+            journal.sync_marker_if_due()
             if journal.has_room is not had_room:
                 now = {"at_s": self._clock.monotonic_s(), "wall_s": self._clock.wall_s()}
                 with contextlib.suppress(asyncio.QueueFull):  # said next time

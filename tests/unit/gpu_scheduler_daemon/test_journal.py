@@ -17,12 +17,16 @@ from corekit.ids import HostId, IdSource
 from gpu_scheduler.core.durable.changes import Entry, HostDrained, encode_entry
 from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.core.state import UNKNOWN_MAX
-from gpu_scheduler.daemon.journal import sync_marker
 from gpu_scheduler.daemon.journal.format import Mark, body_of, encode_group, encode_header, scan
 from gpu_scheduler.daemon.journal.journal import NAME, Journal, RealDisk
 from gpu_scheduler.daemon.journal.reader import rewritten
 from gpu_scheduler.daemon.journal.sync_marker import NAME as MARKER_NAME
-from gpu_scheduler.daemon.journal.sync_marker import SyncMarker, read_marker, write_marker
+from gpu_scheduler.daemon.journal.sync_marker import (
+    SYNC_LAG_S,
+    SyncMarker,
+    read_marker,
+    write_marker,
+)
 from tests.unit.gpu_scheduler_daemon.journals import OLD_HEADER, compact, old_line
 
 
@@ -43,8 +47,8 @@ def written(folder: Path, *groups: list[str], disk: RealDisk | None = None) -> N
         journal.close()
 
 
-def forget_note(folder: Path) -> None:
-    """As after a power failure that left the note behind: nothing is known to have been synced."""
+def reset_marker(folder: Path) -> None:
+    """As after a power failure that left the marker behind: no line is known to be synced."""
     header = (folder / NAME).read_bytes()[:8]
     write_marker(folder, Mark(0, header))
 
@@ -68,7 +72,7 @@ def test_a_journal_cut_at_any_byte_keeps_every_whole_group(tmp_path: Path) -> No
     groups = [["a", "b"], ["c"], ["d"]]
     for cut in range(len(whole) + 1):
         (tmp_path / NAME).write_bytes(whole)
-        forget_note(tmp_path)
+        reset_marker(tmp_path)
         (tmp_path / NAME).write_bytes(whole[:cut])
         done = sum(end <= cut for end in ends[1:])
         assert read(tmp_path) == [name for group in groups[:done] for name in group], cut
@@ -77,7 +81,7 @@ def test_a_journal_cut_at_any_byte_keeps_every_whole_group(tmp_path: Path) -> No
 def test_a_torn_tail_is_overwritten_by_what_comes_next(tmp_path: Path) -> None:
     written(tmp_path, ["a"], ["b"])
     data = (tmp_path / NAME).read_bytes()
-    forget_note(tmp_path)
+    reset_marker(tmp_path)
     (tmp_path / NAME).write_bytes(data[:-5])
     written(tmp_path, ["c"])
     assert read(tmp_path) == ["a", "c"]
@@ -88,7 +92,7 @@ def test_blocks_that_never_reached_the_disk_are_a_torn_tail(tmp_path: Path) -> N
     data = (tmp_path / NAME).read_bytes()
     start = data.rstrip(b"\n").rfind(b"\n") + 1
     holed = data[: start + 12] + bytes(10) + data[start + 22 :] + bytes(4096)
-    forget_note(tmp_path)
+    reset_marker(tmp_path)
     (tmp_path / NAME).write_bytes(holed)
     assert read(tmp_path) == ["a"]
 
@@ -380,16 +384,15 @@ def test_more_unknown_changes_than_are_kept_leave_one_copy_of_the_journal(tmp_pa
     assert (tmp_path / NAME).read_bytes().count(b"LeasePainted") == UNKNOWN_MAX
 
 
-def test_a_note_is_synced_while_nothing_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sync_marker, "SYNC_LAG_S", 0.0)
+def test_the_marker_is_synced_while_nothing_is_written(tmp_path: Path) -> None:
     journal, _ = Journal.open(tmp_path)
-    note = journal._marker
-    assert note is not None
-    note.write(Mark(1, b"00000001"))
-    assert note.is_due
-    journal.tend()
+    assert journal._marker is not None
+    journal._marker.close()
+    now_s = [0.0]
+    journal._marker = marker = SyncMarker.open(tmp_path, lambda: now_s[0])
+    marker.write(Mark(1, b"00000001"))
+    now_s[0] += SYNC_LAG_S
+    journal.sync_marker_if_due()
     journal._thread.submit(int).result(60)  # what was submitted before it is done
-    assert not note.is_due
+    assert not marker.is_due
     journal.close()

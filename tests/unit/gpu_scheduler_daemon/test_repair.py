@@ -221,7 +221,7 @@ def test_a_journal_without_its_note_loses_no_entry_by_repair(tmp_path: Path) -> 
     (tmp_path / MARKER_NAME).unlink()
     checked = check(tmp_path)
     assert (checked.entries, checked.lost_lines, checked.damaged_bytes) == (4, None, 0)
-    assert "is not known" in checked.sentence
+    assert "is unknown" in checked.sentence
     ended = repair(tmp_path)
     assert set(ended.live) == set(before.leases)
     after = recovered(tmp_path).state
@@ -285,6 +285,19 @@ def test_what_cannot_be_passed_over_names_who_wrote_it(
             act(tmp_path)
         assert "damaged" not in caught.value.message
     assert path.read_bytes() == before
+
+
+def test_an_unreadable_entry_names_the_build_whose_run_began_in_its_group(tmp_path: Path) -> None:
+    """The start of a run and its first changes may be synced as one group."""
+    texts = [json.loads(encode_entry(entry)) for entry in history()]
+    texts[0][0][1]["build"] = "7.7.7"
+    first = json.dumps(texts[0], separators=(",", ":")).encode()
+    group = body_of([first, b'[["LeasePainted",{"lease":"x"}]]'])
+    data, mark = rewritten([group], wrote="6.6.6")
+    (tmp_path / NAME).write_bytes(data)
+    write_marker(tmp_path, mark)
+    with pytest.raises(AppError, match=r"version 7\.7\.7 of ssgmd"):
+        Journal.open(tmp_path)
 
 
 def written_as(folder: Path, texts: Sequence[Any]) -> Path:
