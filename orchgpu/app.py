@@ -23,7 +23,7 @@ from orchgpu.job_timing import without_aws
 from orchgpu.performer import Performer
 from orchgpu.settings import OrchestratorSettings
 from orchgpu.shell import Replica
-from orchgpu.startup_retry import Patience, Stopped
+from orchgpu.startup_retry import StartupRetry, Stopped
 from remote_gpu.middleware import render
 
 logger = logging.getLogger(__name__)
@@ -45,20 +45,20 @@ async def serve(settings: OrchestratorSettings, budget: Budget) -> None:
     stop = stop_signal()
     replica = settings.replica or f"{socket.gethostname()}-{os.getpid()}"
     async with AsyncExitStack() as stack:
-        patience = Patience(stop, budget)
+        retry = StartupRetry(stop, budget)
 
         async def scheduler_session() -> SchedulerAdapter:
             adapter = SchedulerAdapter.connect(settings.scheduler, replica, budget, settings.access)
             return await stack.enter_async_context(adapter)
 
         try:
-            aws = await patience.until_done(
+            aws = await retry.until_done(
                 "the cloud", lambda: stack.enter_async_context(aws_clients())
             )
-            scheduler = await patience.until_done("the scheduler", scheduler_session)
+            scheduler = await retry.until_done("the scheduler", scheduler_session)
             nursery = await stack.enter_async_context(Nursery("orchgpu"))
             shell = build(aws, scheduler, settings, budget, nursery)
-            await patience.until_done("the list of deployed functions", shell.start)
+            await retry.until_done("the list of deployed functions", shell.start)
         except Stopped:
             return
         gc.freeze()  # botocore's models stay: a full collection would stop every job for 30 ms

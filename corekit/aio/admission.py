@@ -174,8 +174,8 @@ class Admission(Generic[T]):
 
 
 def source_of(address: str) -> str:
-    """What counts as one source: an IPv4 address, an IPv6 network of 64 bits (one machine may have
-    all of it), or this machine, whatever its own address of it is. "" is a Unix socket's peer."""
+    """The source of an address: an IPv4 address, an IPv6 network of 64 bits (one machine may have
+    all of it), or this machine, by any address of it. "" is a Unix socket's peer."""
     ip = parse_ip(address)
     if ip is None or ip.is_loopback:
         return LOOPBACK

@@ -27,14 +27,14 @@ _ChangeIn = TypeVar("_ChangeIn", contravariant=True)
 
 
 class _Durable:
-    """Awaited, it returns at once."""
+    """An awaitable that is done at once."""
 
     def __await__(self) -> Generator[None, None, None]:
         return
         yield
 
 
-#: What `Journal.append` returns when it had no need to wait.
+#: Result of `Journal.append` when the changes are durable already.
 DURABLE: Final = _Durable()
 
 
@@ -87,7 +87,7 @@ class Driver(Generic[EventT, ChangeT, ActionT]):
         self._running = 0
 
     def submit(self, event: EventT) -> None:
-        """Hand an event in; raises asyncio.QueueFull when the daemon is hopelessly behind."""
+        """Hand an event in. Raises asyncio.QueueFull above `queue_max` events."""
         if len(self._queue) >= self._queue_max:
             raise asyncio.QueueFull
         self._idle.clear()
@@ -95,7 +95,7 @@ class Driver(Generic[EventT, ChangeT, ActionT]):
         self._go_on()
 
     async def run(self) -> None:
-        """Take events for ever. Raises what the core or the journal raises."""
+        """Handle events without end. Raises the errors of the core and the journal."""
         self._loop = asyncio.get_running_loop()
         self._failure = self._loop.create_future()
         self._go_on()

@@ -1,4 +1,4 @@
-"""Supervised tasks: nothing runs unnamed, unwatched or for ever after shutdown.
+"""Supervised tasks: each has a name, is watched, and ends at shutdown.
 
 A `Nursery` owns the tasks of one daemon. An eternal task that ends is an error; an error in any
 task is logged when it happens and ends the daemon; `close` cancels what is left and waits for it.
@@ -50,7 +50,7 @@ class Nursery:
         await self.close()
 
     def start(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
-        """Run `work` until it ends by itself; a failure of it fails the nursery."""
+        """Run `work` until it ends; its failure fails the nursery."""
         task = asyncio.get_running_loop().create_task(work, name=f"{self.name}/{name}")
         self._tasks.add(task)
         task.add_done_callback(self._ended)
@@ -76,12 +76,12 @@ class Nursery:
             self._failure.set_exception(error)
 
     async def failed(self) -> None:
-        """Wait until a task fails; raises what it raised. For the daemon's main wait."""
+        """Wait until a task fails, and raise its error. For the daemon's main wait."""
         assert self._failure is not None, "the nursery is not open"
         await asyncio.shield(self._failure)
 
     async def close(self) -> None:
-        """Cancel every task and wait for all of them; safe to call twice."""
+        """Cancel every task and wait for all of them; idempotent."""
         self._closing = True
         while self._tasks:
             tasks = list(self._tasks)

@@ -1,7 +1,7 @@
 """Admission of connections to both endpoints: limits of number, of bytes and of time.
 
-`corekit.aio.admission` decides; this adds the clock and the closing. Both endpoints share the
-limits: no flood fills one endpoint by way of the other.
+`corekit.aio.admission` decides; this module adds timers and closes connections. Both endpoints
+share the limits, so a flood of one cannot exceed them through the other.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Rejectable(Protocol):
 
 
 class ConnectionAdmission:
-    """All connections of the daemon."""
+    """Limits of all connections of the daemon."""
 
     def __init__(self, limits: AdmissionLimits, authenticate_s: float) -> None:
         """`authenticate_s`: how long a connection may stay unauthenticated."""
@@ -54,7 +54,7 @@ class ConnectionAdmission:
         loop = asyncio.get_running_loop()
         self._timers[connection] = loop.call_later(self._authenticate_s, self._expired, connection)
         if evicted is not None:
-            text = "newer connections took its place; send the hello as soon as you are connected"
+            text = "evicted for a newer connection; send the hello as soon as you are connected"
             self._reject(evicted, ErrorCode.EXHAUSTED, text)
 
     def authenticated(self, connection: Rejectable, *, host: bool = False) -> None:

@@ -1,7 +1,7 @@
-"""Words of closed sets that only a newer host knows, where another word says enough. Pure.
+"""Values of closed sets from a newer host, replaced by a general value of this version. Pure.
 
-A device with an unknown symptom is a device with a symptom, and an end for an unknown reason is an
-end: refusing them would keep the host out, or the lease alive. What people write is never reworded.
+A device with an unknown symptom has some symptom, and an end with an unknown reason is an end:
+refusing them would keep the host out, or the lease alive. Values written by people are refused.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _WORD_CHARS_MAX = 100
 
 
 def read_reworded(cls: type[T], fields: Mapping[str, Any], path: str) -> tuple[T, tuple[str, ...]]:
-    """`decode_known`, and once more with known words when that refuses. Raises INVALID."""
+    """`decode_known`, with unknown values replaced when it refuses them. Raises INVALID."""
     try:
         return decode_known(cls, fields, path)
     except AppError:

@@ -14,7 +14,7 @@ from gpu_scheduler.core import actions as do
 from gpu_scheduler.daemon.endpoints.hello_pages import HelloPages
 from gpu_scheduler.daemon.endpoints.pages import fitting as fitting_answer
 from gpu_scheduler.model import Device, DeviceKind, Door, Hold, LeaseState, Record, Step
-from gpu_scheduler.monitor.device_report import fitting
+from gpu_scheduler.monitor.device_report import without_excess_keys
 from gpu_scheduler.monitor.full_state import WAITING_MAX, FullState, pages_of
 from gpu_scheduler.names import NAME_CHARS_MAX
 from gpu_scheduler.protocol.codec import EMPTY
@@ -127,13 +127,13 @@ def test_a_page_with_a_name_that_is_too_long_drops_the_hello() -> None:
 def test_warm_keys_that_have_no_room_are_left_out() -> None:
     small = Device(id=DeviceId("h/0"), index=0, kind=DeviceKind.CUDA, model="M", memory_mib=1)
     big = replace(small, id=DeviceId("h/1"), resident=tuple(f"{n:0200}" for n in range(1000)))
-    assert fitting((small, small)) == ((small, small), 0)
-    told, left_out = fitting((small, big), 50_000)
+    assert without_excess_keys((small, small)) == ((small, small), 0)
+    told, left_out = without_excess_keys((small, big), 50_000)
     assert sum(len(encode_json(device)) for device in told) <= 50_000
     assert told[0] == small
     assert told[1].resident == big.resident[: len(told[1].resident)]
     assert left_out == 1000 - len(told[1].resident) > 0
-    assert fitting((small, big), 10) == ((small, replace(big, resident=())), 1000)
+    assert without_excess_keys((small, big), 10) == ((small, replace(big, resident=())), 1000)
 
 
 def cut_to(answer: do.Answer, bytes_max: int) -> bytes:

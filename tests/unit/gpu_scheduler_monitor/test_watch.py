@@ -112,14 +112,14 @@ def test_only_what_changed_is_news() -> None:
         assert news.devices == watch.devices == lender.lent
         assert news.usage == source.figures
         assert watch.news() == news, "until it is told"
-        watch.told(news)
+        watch.reported(news)
         news = watch.news()
         assert (news.devices, news.usage) == (None, ())
         source.figures = (usage(A, 1), usage(B, 2))
         await watch.look()
         news = watch.news()
         assert (news.devices, news.usage) == (None, (usage(B, 2),))
-        watch.told_nothing()
+        watch.forget_reported()
         assert watch.news().devices == watch.devices
 
     run_virtual(watch())
@@ -130,12 +130,12 @@ def test_what_the_lender_knows_is_news_without_a_look() -> None:
         source, lender = Source(), Lender()
         watch = Watch(source, lender)
         await watch.look()
-        watch.told(watch.news())
+        watch.reported(watch.news())
         lender.known = {A: Fault(health=Health.SUSPECT, symptom=Symptom.HUNG, detail="process 7")}
         news = watch.news()
         assert news.devices is not None
         assert healths(news.devices) == [(Health.SUSPECT, (Symptom.HUNG,)), (Health.OK, ())]
-        watch.told(news)
+        watch.reported(news)
         lender.known = {}
         news = watch.news()
         assert news.devices is not None
