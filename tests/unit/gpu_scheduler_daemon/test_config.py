@@ -1,4 +1,4 @@
-"""Who told ssgmd what: flag, variable, file, default; what nobody knows is refused with a guess."""
+"""Settings of ssgmd and their sources; an unknown one is refused with a suggestion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The journal: what was appended is read back, whatever a crash left of the last line."""
+"""The journal: appended entries are read back, whatever a crash left of the last line."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_journal_cut_at_any_byte_keeps_every_whole_group(tmp_path: Path) -> No
         assert read(tmp_path) == [name for group in groups[:done] for name in group], cut
 
 
-def test_a_torn_tail_is_overwritten_by_what_comes_next(tmp_path: Path) -> None:
+def test_a_torn_tail_is_overwritten_by_the_next_append(tmp_path: Path) -> None:
     written(tmp_path, ["a"], ["b"])
     data = (tmp_path / NAME).read_bytes()
     reset_marker(tmp_path)
@@ -179,7 +179,7 @@ def test_an_upgrade_without_room_leaves_the_old_journal(tmp_path: Path) -> None:
     assert read(tmp_path) == ["a"]
 
 
-def test_a_note_that_is_behind_is_synced_after_a_while(tmp_path: Path) -> None:
+def test_a_marker_that_is_behind_is_synced_after_a_while(tmp_path: Path) -> None:
     write_marker(tmp_path, Mark(0, b"00000000"))
     note = SyncMarker.open(tmp_path)
     assert not note.is_due, "nothing was written"
@@ -201,7 +201,7 @@ def test_a_folder_has_one_writer(tmp_path: Path) -> None:
 
 
 class HeldDisk(RealDisk):
-    """A disk that syncs a new file when it is let, and fails to put it in place when told so."""
+    """A disk that delays the sync of a new file, and fails to rename it on demand."""
 
     def __init__(self, *, fails: bool = False) -> None:
         self.let = threading.Event()
@@ -289,7 +289,7 @@ class SmallDisk(RealDisk):
         super().write(fd, data, offset)
 
 
-def test_a_full_disk_is_known_before_it_hurts(tmp_path: Path) -> None:
+def test_a_full_disk_is_noticed_while_the_reserve_is_left(tmp_path: Path) -> None:
     disk = SmallDisk(room=6 * 2**20)
     journal, _ = Journal.open(tmp_path, disk)
     assert journal.has_room
@@ -327,7 +327,7 @@ def test_a_disk_without_any_room_is_exhausted(tmp_path: Path) -> None:
         (errno.EBADF, ErrorCode.INTERNAL, "check the disk"),
     ],
 )
-def test_an_error_of_the_disk_says_what_it_means(
+def test_an_error_of_the_disk_names_its_remedy(
     tmp_path: Path, number: int, code: ErrorCode, said: str
 ) -> None:
     class BrokenDisk(RealDisk):
@@ -341,8 +341,8 @@ def test_an_error_of_the_disk_says_what_it_means(
     assert "strange words" in caught.value.message
 
 
-def test_a_compaction_keeps_what_only_a_newer_version_knows(tmp_path: Path) -> None:
-    """The snapshot has what this version knows; the old file stays, once."""
+def test_a_compaction_keeps_the_file_whose_keys_it_would_lose(tmp_path: Path) -> None:
+    """The snapshot has the keys of this version only; the old file is kept once."""
     text = b'[["HostDrained",{"host":"a","drained":true,"since":7}]]'
     data, mark = rewritten([body_of([text])])
     (tmp_path / NAME).write_bytes(data)

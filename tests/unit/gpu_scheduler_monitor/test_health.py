@@ -1,4 +1,4 @@
-"""What speaks against a device, and what does not."""
+"""Health of devices: which findings count as faults, and which do not."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def used(name: str, mib: int, processes: int = 0) -> Usage:
 A = DeviceId("a")
 
 
-def test_memory_that_stays_is_held_from_the_second_look_on() -> None:
+def test_leaked_memory_is_reported_from_the_second_poll_on() -> None:
     held = HeldMemory()
     assert held.faults([device("a")], [used("a", 900)], ()) == {}
     found = held.faults([device("a")], [used("a", 900)], ())

@@ -1,4 +1,4 @@
-"""What is too long for one message: a host's leases, its state, its devices' warm keys."""
+"""Content that is too long for one message: leases of a host, its full state, warm keys."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_pages_of_names_hold_all_of_them_in_order(names: list[str], bytes_max: i
         assert len(page) <= 1 or sum(len(name.encode()) + 3 for name in page) <= bytes_max
 
 
-def test_a_full_state_asks_for_what_follows_and_keeps_what_is_pushed() -> None:
+def test_a_full_state_requests_further_pages_and_keeps_pushes() -> None:
     state = FullState(HostWelcome(epoch=1, installs=(install(3),), more=True, until=9))
     assert not state.is_whole
     assert (state.next_page().after, state.next_page().until) == (3, 9)
@@ -140,7 +140,7 @@ def cut_to(answer: do.Answer, bytes_max: int) -> bytes:
     return fitting_answer(answer, encode_json(answer), bytes_max)
 
 
-def test_answers_are_cut_to_what_fits_and_say_so() -> None:
+def test_answers_are_truncated_and_marked_as_such() -> None:
     record = Record(
         holder="j",
         revision=1,
