@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from corekit.aio.files import replace_file
 from corekit.errors import EXIT_STATUS, AppError, invalid
@@ -27,7 +26,7 @@ class JsonLines(logging.Formatter):
     """One JSON object per record: time, level, logger, message, and what `extra` gave."""
 
     def format(self, record: logging.LogRecord) -> str:
-        line: dict[str, Any] = {
+        line: dict[str, object] = {
             "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
             + f".{int(record.msecs):03d}Z",
             "level": record.levelname.lower(),
@@ -78,7 +77,7 @@ def private_folder(folder: Path) -> None:
         logging.getLogger(__name__).warning(text, extra=extra)
 
 
-def write_ready(path: Path | None, fields: Mapping[str, Any], *, private: bool = False) -> None:
+def write_ready(path: Path | None, fields: Mapping[str, object], *, private: bool = False) -> None:
     """Write the ready file of a daemon that is serving: `{"pid": …, …}`. Raises INVALID.
 
     A `private` file, with a secret, is readable by its owner only.
@@ -115,7 +114,7 @@ def stop_signal() -> asyncio.Event:
 
 
 @contextmanager
-def until_signal(task: asyncio.Task[Any]) -> Iterator[None]:
+def until_signal(task: asyncio.Task[object]) -> Iterator[None]:
     """While open, SIGTERM and SIGINT cancel the task: its `async with` blocks close in order."""
     loop = asyncio.get_running_loop()
     signals = (signal.SIGTERM, signal.SIGINT)
@@ -128,7 +127,7 @@ def until_signal(task: asyncio.Task[Any]) -> Iterator[None]:
             loop.remove_signal_handler(number)
 
 
-def run_program(program: str, main: Coroutine[Any, Any, None], *, fast: bool = False) -> None:
+def run_program(program: str, main: Coroutine[object, object, None], *, fast: bool = False) -> None:
     """Run a daemon until a stop signal (exit 0) or a failure (exit status by code).
 
     `program` is its name in messages. `fast`: on uvloop's event loop where that is installed.

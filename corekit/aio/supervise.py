@@ -10,9 +10,12 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Coroutine
 from types import TracebackType
-from typing import Any
+from typing import TypeVar
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Work = Coroutine[object, object, T]
 
 
 async def until_first(*works: Awaitable[object]) -> None:
@@ -33,7 +36,7 @@ class Nursery:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: set[asyncio.Task[object]] = set()
         self._failure: asyncio.Future[None] | None = None
         self._closing = False
 
@@ -49,25 +52,25 @@ class Nursery:
     ) -> None:
         await self.close()
 
-    def start(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
+    def start(self, work: Work[T], name: str) -> asyncio.Task[T]:
         """Run `work` until it ends; its failure fails the nursery."""
         task = asyncio.get_running_loop().create_task(work, name=f"{self.name}/{name}")
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         return task
 
-    def start_eternal(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
+    def start_eternal(self, work: Work[None], name: str) -> asyncio.Task[None]:
         """Run `work` that must not end before the nursery closes."""
         task = self.start(self._eternal(work, name), name)
         task.add_done_callback(lambda _: work.close())  # it may have ended before its first step
         return task
 
-    async def _eternal(self, work: Coroutine[Any, Any, Any], name: str) -> None:
+    async def _eternal(self, work: Work[None], name: str) -> None:
         await work
         if not self._closing:
             raise RuntimeError(f"{self.name}/{name} ended unexpectedly")
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
+    def _ended(self, task: asyncio.Task[object]) -> None:
         self._tasks.discard(task)
         if task.cancelled() or (error := task.exception()) is None:
             return

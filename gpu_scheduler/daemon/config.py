@@ -12,7 +12,6 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from corekit.aio.environment import SCALE_VARIABLE
 from corekit.errors import AppError, invalid
@@ -111,7 +110,7 @@ def _resolved(
     setting: Setting,
     flags: Mapping[str, str | None],
     environment: Mapping[str, str],
-    given: Mapping[str, Any],
+    given: Mapping[str, object],
     file: Path | None,
 ) -> ResolvedSetting:
     if (flag := flags.get(setting.name)) is not None:
@@ -126,7 +125,7 @@ def _resolved(
     return ResolvedSetting(value=setting.default, source="default")
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> dict[str, object]:
     try:
         with path.open("rb") as file:
             data = file.read(FILE_BYTES_MAX + 1)

@@ -20,7 +20,7 @@ from gpu_scheduler.daemon.access.keys import Role
 from gpu_scheduler.model import Lease, Record
 
 #: Stands in for a redacted block; no orchestrator writes this key.
-HIDDEN: Mapping[str, Any] = {"hidden": True}
+HIDDEN: Mapping[str, object] = {"hidden": True}
 
 
 class Redaction:
@@ -45,7 +45,7 @@ class Redaction:
         seen: do.Answer = form(caller, answer)
         return seen
 
-    def of_details(self, caller: Caller, details: Mapping[str, Any]) -> Mapping[str, Any]:
+    def of_details(self, caller: Caller, details: Mapping[str, object]) -> Mapping[str, object]:
         """The details of an error; those of a CONFLICT hold the current record."""
         record = details.get("record")
         if not isinstance(record, Record) or caller.sees_all:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any, Protocol
+from typing import Protocol
 
 from corekit.aio.admission import Admission, AdmissionLimits, source_of
 from corekit.errors import AppError, ErrorCode
@@ -47,7 +47,7 @@ class ConnectionAdmission:
     def buffered_bytes(self) -> int:
         return self._admission.unauthenticated_bytes + self._admission.authenticated_bytes
 
-    def connected(self, connection: Rejectable, peername: Any) -> None:
+    def connected(self, connection: Rejectable, peername: object) -> None:
         """Add an unauthenticated connection; another one may be rejected for it."""
         address = str(peername[0]) if isinstance(peername, tuple) and peername else ""
         evicted = self._admission.connected(connection, source_of(address))

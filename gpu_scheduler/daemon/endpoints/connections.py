@@ -145,7 +145,7 @@ class ConnectionRegistry:
         resize = host_words.Resize(lease=action.lease, compute_limit_pct=action.compute_limit_pct)
         self._push_to_host(action.host, "resize", resize)
 
-    def _push_to_host(self, host: str, name: str, value: Any) -> None:
+    def _push_to_host(self, host: str, name: str, value: object) -> None:
         if target := self._hosts.get(host):
             self._push(target, name, encode_json(value))
 

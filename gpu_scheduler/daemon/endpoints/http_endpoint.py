@@ -20,7 +20,6 @@ import math
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from aiohttp import web
 
@@ -137,7 +136,7 @@ class HttpEndpoint:
         return await self._answer(request, self._caller(request), "release", body)
 
     async def _read(self, request: web.Request) -> web.Response:
-        fields: dict[str, Any] = {}
+        fields: dict[str, object] = {}
         for name, text in request.query.items():
             if name in fields:
                 raise invalid(f"{name!r:.80} is given twice")
@@ -234,7 +233,7 @@ def _refuse_other_sites(request: web.Request) -> None:
         raise AppError(ErrorCode.DENIED, text, needs="key")
 
 
-def _body(fields: Mapping[str, Any]) -> Body:
+def _body(fields: Mapping[str, object]) -> Body:
     try:
         return Body(encode_json(fields))
     except (ValueError, UnicodeError):  # half a character, percent-encoded

@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from corekit.aio.driver import DURABLE
 from corekit.aio.files import sync_folder
@@ -182,7 +182,7 @@ class Journal:
             return DURABLE
         return self._in_thread(self._append, line)
 
-    async def _in_thread(self, work: Callable[..., None], *arguments: Any) -> None:
+    async def _in_thread(self, work: Callable[..., None], *arguments: object) -> None:
         await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
 
     def close(self) -> None:
