@@ -10,10 +10,11 @@ after DNS rebinding. Clients that are not browsers send only `Host`.
 from __future__ import annotations
 
 import functools
-import ipaddress
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
+
+from corekit.addresses import is_loopback
 
 #: Every header that `foreign_part` reads.
 HEADERS = ("Host", "Origin", "Sec-Fetch-Site", "Sec-Fetch-Mode", "Sec-Fetch-Dest")
@@ -82,7 +83,4 @@ def _is_below(host: str, allowed: Collection[str]) -> bool:
 @functools.lru_cache(maxsize=256)
 def _is_here(host: str) -> bool:
     """A name or address that always means this machine (RFC 6761 §6.3 for localhost)."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
+    return is_loopback(host) or host.endswith(".localhost")

@@ -6,14 +6,13 @@ import asyncio
 import gc
 import logging
 import os
-import signal
 import socket
 from contextlib import AsyncExitStack
 
 from corekit.aio.clock import SystemClock
 from corekit.aio.environment import budget_from_environment
-from corekit.aio.process import log_as_json, write_ready
-from corekit.aio.supervise import Nursery
+from corekit.aio.process import log_as_json, stop_signal, write_ready
+from corekit.aio.supervise import Nursery, until_first
 from corekit.budget import Budget
 from corekit.ids import IdSource
 from orchgpu.adapters.clouds import open_cloud
@@ -38,31 +37,28 @@ def run(settings: OrchestratorSettings) -> None:
 
 async def serve(settings: OrchestratorSettings, budget: Budget) -> None:
     """The whole life of one replica."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    stop = stop_signal()
     replica = settings.replica or f"{socket.gethostname()}-{os.getpid()}"
     async with AsyncExitStack() as stack:
-        startup = StartupRetry(stop, budget)
+        retry = StartupRetry(stop, budget)
 
         async def scheduler_session() -> SchedulerAdapter:
             adapter = SchedulerAdapter.connect(settings.scheduler, replica, budget, settings.access)
             return await stack.enter_async_context(adapter)
 
         try:
-            cloud = await startup.until_done(
+            cloud = await retry.until_done(
                 "the cloud", lambda: stack.enter_async_context(open_cloud(settings.cloud))
             )
-            scheduler = await startup.until_done("the scheduler", scheduler_session)
+            scheduler = await retry.until_done("the scheduler", scheduler_session)
             nursery = await stack.enter_async_context(Nursery("orchgpu"))
             shell = build(cloud, scheduler, settings, budget, nursery)
-            await startup.until_done("the list of deployed functions", shell.start)
+            await retry.until_done("the list of deployed functions", shell.start)
         except Stopped:
             return
         gc.freeze()  # botocore's models stay: a full collection would stop every job for 30 ms
         write_ready(settings.ready_file, {"replica": replica})
-        await _until(stop, nursery)
+        await until_first(stop.wait(), nursery.failed())
         logger.info("draining", extra={"event": "draining"})
         await shell.drain()
 
@@ -90,16 +86,3 @@ def build(
         budget=budget,
         nursery=nursery,
     )
-
-
-async def _until(stop: asyncio.Event, nursery: Nursery) -> None:
-    """Wait for a signal, or for a failure of any loop (which is raised)."""
-    stopping = asyncio.ensure_future(stop.wait())
-    failing = asyncio.ensure_future(nursery.failed())
-    try:
-        done, _ = await asyncio.wait({stopping, failing}, return_when=asyncio.FIRST_COMPLETED)
-        if failing in done:
-            failing.result()
-    finally:
-        stopping.cancel()
-        failing.cancel()

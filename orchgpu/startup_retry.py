@@ -10,6 +10,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from corekit.aio.backoff import Backoff
+from corekit.aio.supervise import until_first
 from corekit.budget import Budget
 from corekit.errors import AppError
 
@@ -34,13 +36,14 @@ class StartupRetry:
 
         Raises other failures (no credentials, access denied) at once, and Stopped.
         """
-        pause_s = self._budget.reconnect_base_s
+        backoff = Backoff(self._budget.reconnect_base_s, self._budget.reconnect_s_max)
         while True:
             try:
                 return await self._or_stopped(call())
             except AppError as error:
                 if not error.retryable:
                     raise
+                pause_s = backoff.next_s()
                 logger.warning(
                     "%s cannot be reached; the next try is in %.1f s: %s",
                     what,
@@ -49,17 +52,10 @@ class StartupRetry:
                     extra={"event": "start_waits"},
                 )
             await self._or_stopped(asyncio.sleep(pause_s))
-            pause_s = min(2 * pause_s, self._budget.reconnect_s_max)
 
     async def _or_stopped(self, work: Awaitable[_T]) -> _T:
         task = asyncio.ensure_future(work)
-        stopping = asyncio.ensure_future(self._stop.wait())
-        try:
-            await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            if not task.done():
-                raise Stopped
-            return task.result()
-        finally:
-            for one in (task, stopping):
-                one.cancel()
-            await asyncio.gather(task, stopping, return_exceptions=True)
+        await until_first(task, self._stop.wait())
+        if task.cancelled():
+            raise Stopped
+        return task.result()

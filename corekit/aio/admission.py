@@ -17,6 +17,8 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from corekit.addresses import parse_ip
+
 T = TypeVar("T", bound=Hashable)
 
 #: Source of every peer on this machine: its programs share one address.
@@ -172,14 +174,9 @@ class Admission(Generic[T]):
 
 
 def source_of(address: str) -> str:
-    """What counts as one source: an IPv4 address, an IPv6 network of 64 bits (one machine may have
-    all of it), or this machine, whatever its own address of it is. "" is a Unix socket's peer."""
-    try:
-        ip = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return LOOPBACK
-    mapped = getattr(ip, "ipv4_mapped", None)
-    ip = ip if mapped is None else mapped
-    if ip.is_loopback:
+    """The source of an address: an IPv4 address, an IPv6 network of 64 bits (one machine may have
+    all of it), or this machine, by any address of it. "" is a Unix socket's peer."""
+    ip = parse_ip(address)
+    if ip is None or ip.is_loopback:
         return LOOPBACK
     return str(ip) if ip.version == 4 else str(ipaddress.ip_network((ip, 64), strict=False))

@@ -11,7 +11,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What a daemon may know about time."""
+    """The clocks that a daemon may use."""
 
     def monotonic_s(self) -> float:
         """Never goes back; comparable only inside this process."""

@@ -1,4 +1,4 @@
-"""The command of a daemon: its own output ends it as that of every other command does."""
+"""The click command of a daemon: lost output ends it as it ends every other command."""
 
 from __future__ import annotations
 

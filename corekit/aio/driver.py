@@ -26,14 +26,14 @@ _ChangeIn = TypeVar("_ChangeIn", contravariant=True)
 
 
 class _Durable:
-    """An awaitable that returns at once."""
+    """An awaitable that is done at once."""
 
     def __await__(self) -> Generator[None, None, None]:
         return
         yield
 
 
-#: The value of `Journal.append` when there is nothing to wait for.
+#: Result of `Journal.append` when the changes are durable already.
 DURABLE: Final = _Durable()
 
 
@@ -86,7 +86,7 @@ class Driver(Generic[EventT, ChangeT, ActionT]):
         self._running = 0
 
     def submit(self, event: EventT) -> None:
-        """Queue an event; raises asyncio.QueueFull when too many wait."""
+        """Hand an event in. Raises asyncio.QueueFull above `queue_max` events."""
         if len(self._queue) >= self._queue_max:
             raise asyncio.QueueFull
         self._idle.clear()
@@ -94,7 +94,7 @@ class Driver(Generic[EventT, ChangeT, ActionT]):
         self._schedule()
 
     async def run(self) -> None:
-        """Process events until cancelled. Raises what the core or the journal raises."""
+        """Handle events without end. Raises the errors of the core and the journal."""
         self._loop = asyncio.get_running_loop()
         self._failure = self._loop.create_future()
         self._schedule()

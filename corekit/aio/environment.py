@@ -1,4 +1,4 @@
-"""What every daemon reads from its environment in the same way: the time scale of its budget."""
+"""The time scale of a daemon's budget, from its environment."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 from corekit.budget import Budget
 from corekit.errors import invalid
 
-#: By this variable a parent hands its time scale to the daemons it starts (tests: 0.05).
+#: Inherited by the daemons that a program starts (tests: 0.05).
 SCALE_VARIABLE = "ORCHGPU_TIME_SCALE"
 
 

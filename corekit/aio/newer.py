@@ -1,4 +1,4 @@
-"""What a newer version wrote and this one ignores is told once, not with every message."""
+"""Warnings of keys that a newer version wrote and this one ignores: once each per process."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-#: Names that are remembered as told; a newer version adds few, and a stranger may send many.
-TOLD_MAX = 1000
-#: Of one key's path in a log line.
+#: Names that are warned of; a newer version adds few, and a hostile peer may send many.
+WARNED_MAX = 1000
+#: Characters of one key's path in a log line.
 _CHARS_MAX = 200
 
-_told: set[str] = set()
+_warned: set[str] = set()
 _INDEX = re.compile(r"\[\d+\]")
 
 
 def known(logger: logging.Logger, read: tuple[T, Iterable[str]]) -> T:
-    """The value of what `decode_known` and its like read; what was passed over is told."""
+    """The value that `decode_known` or its like read, after warnings of the ignored keys."""
     value, keys = read
-    tell_ignored(logger, keys)
+    warn_ignored(logger, keys)
     return value
 
 
-def tell_ignored(logger: logging.Logger, keys: Iterable[str]) -> None:
-    """Warn of keys (by their paths) that were passed over, each once while the process runs."""
+def warn_ignored(logger: logging.Logger, keys: Iterable[str]) -> None:
+    """Warn of ignored keys (by their paths), each once per process."""
     for key in keys:
         name = ascii(_INDEX.sub("[]", key))[1:-1][:_CHARS_MAX]
-        if name in _told or len(_told) >= TOLD_MAX:
+        if name in _warned or len(_warned) >= WARNED_MAX:
             continue
-        _told.add(name)
+        _warned.add(name)
         text = "%s is of a newer version; it is ignored here"
         logger.warning(text, name, extra={"event": "newer_version"})

@@ -27,11 +27,11 @@ _GONE = select.POLLERR | select.POLLHUP
 
 
 class OutputLost(Exception):
-    """What a command prints cannot be written."""
+    """The output of a command cannot be written."""
 
 
 class ReaderGone(OutputLost, BrokenPipeError):
-    """Whoever read it went away. It has no errno: click takes EPIPE for its own."""
+    """The reader of the output has closed it. Without errno: click handles EPIPE by itself."""
 
 
 class _Guarded:
@@ -58,18 +58,18 @@ def _translated(work: Callable[[], T]) -> T:
 
 
 def _lost(error: OSError) -> OutputLost:
-    said = error.strerror or str(error)
+    reason = error.strerror or str(error)
     if isinstance(error, BrokenPipeError):
-        return error if isinstance(error, OutputLost) else ReaderGone(said)
-    return OutputLost(said)
+        return error if isinstance(error, OutputLost) else ReaderGone(reason)
+    return OutputLost(reason)
 
 
 @contextlib.contextmanager
 def exiting_by_output(program: str, *, errors: bool = True) -> Iterator[None]:
-    """End the process with its status when what the block prints cannot be written.
+    """End the process with a status when the output of the block cannot be written.
 
-    One line on standard error says so; a closed pipe is worth no word. `errors`: standard error
-    is watched too; not in a daemon, which serves on when its log cannot be written.
+    One line on standard error reports it, except for a closed pipe. `errors`: standard error is
+    watched too; not in a daemon, which continues when its log cannot be written.
     """
     try:
         with _guarded(errors=errors):
@@ -93,7 +93,7 @@ def exiting_by_output(program: str, *, errors: bool = True) -> Iterator[None]:
 def _guarded(*, errors: bool) -> Iterator[None]:
     """Raise `OutputLost` for every failure to write, until the block ends.
 
-    What was closed from the start, as by `>&-`, is wanted by nobody: it goes nowhere.
+    A stream that was closed from the start, as by `>&-`, is replaced by the null device.
     """
     streams: tuple[TextIO | None, ...] = (sys.stdout, sys.stderr)
     with contextlib.ExitStack() as stack:
@@ -108,7 +108,7 @@ def _guarded(*, errors: bool) -> Iterator[None]:
 
 
 def _abandon() -> None:
-    """Drop what is still in the buffers: the interpreter would fail to write it at its end."""
+    """Drop the buffers, which the interpreter would fail to write at its end."""
     streams: tuple[TextIO | None, ...] = (sys.stdout, sys.stderr)
     for stream in filter(None, streams):
         try:
@@ -119,9 +119,9 @@ def _abandon() -> None:
 
 
 def pause(seconds: float) -> None:
-    """Sleep; raises `ReaderGone` as soon as whoever reads the standard output has gone away.
+    """Sleep. Raises `ReaderGone` as soon as the reader of the standard output has closed it.
 
-    The kernel reports the end of a pipe's reader without anything being written (POLLERR).
+    The kernel reports a closed pipe also while nothing is written (POLLERR).
     """
     try:
         output = sys.stdout.fileno()

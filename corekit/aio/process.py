@@ -1,4 +1,4 @@
-"""What every daemon shares as a process: logs, ready file, signals, exit status."""
+"""What every daemon needs as a process: logs, ready file, signals, children, exit status."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from corekit.aio.files import replace_json
 from corekit.errors import EXIT_STATUS, AppError, invalid
@@ -27,7 +26,7 @@ class JsonLines(logging.Formatter):
     """One JSON object per record: time, level, logger, message, and what `extra` gave."""
 
     def format(self, record: logging.LogRecord) -> str:
-        line: dict[str, Any] = {
+        line: dict[str, object] = {
             "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
             + f".{int(record.msecs):03d}Z",
             "level": record.levelname.lower(),
@@ -50,9 +49,9 @@ def log_as_json(level: int = logging.INFO) -> None:
 
 
 def raise_descriptor_limit(most: int = DESCRIPTORS_MAX) -> int:
-    """Let this process open as many files as it may, up to `most`; how many it may open now.
+    """Raise the soft limit of open files to the hard one, `most` at the highest; returns it.
 
-    The usual soft limit of 1,024 is there for programs that use select(); ours do not.
+    The usual soft limit of 1,024 protects programs that use select(); ours do not.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = most if hard == resource.RLIM_INFINITY else min(hard, most)
@@ -65,23 +64,23 @@ def raise_descriptor_limit(most: int = DESCRIPTORS_MAX) -> int:
 
 
 def private_folder(folder: Path) -> None:
-    """Make a state folder that only we can look into; idempotent. Raises OSError.
+    """Create a state folder that only its owner may read; idempotent. Raises OSError.
 
-    One that others may look into is used as it is, with a warning: whose it is, is not ours to say.
+    An existing one that others may read is used as it is, with a warning.
     """
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     mode = folder.stat().st_mode & 0o777
     if mode & 0o077:
-        text = f"other users may look into the state folder {folder} (mode {mode:o}); "
+        text = f"other users may read the state folder {folder} (mode {mode:o}); "
         text += f"run: chmod 700 {folder}"
         extra = {"event": "open_state_folder", "folder": str(folder)}
         logging.getLogger(__name__).warning(text, extra=extra)
 
 
 def write_ready(path: Path | None, fields: Mapping[str, object], *, private: bool = False) -> None:
-    """Tell the parent that we serve: `{"pid": …, …}`, whole or not at all. Raises INVALID.
+    """Write the ready file of a daemon that is serving: `{"pid": …, …}`. Raises INVALID.
 
-    A `private` file is readable by its owner alone: it holds a secret.
+    A `private` file, with a secret, is readable by its owner only.
     """
     if path is None:
         return
@@ -91,8 +90,30 @@ def write_ready(path: Path | None, fields: Mapping[str, object], *, private: boo
         raise invalid(f"cannot write --ready-file {path}: {error.strerror or error}") from None
 
 
+def guarded(
+    command: Sequence[str], death_signal: signal.Signals, *, user: int = -1, held: bool = False
+) -> list[str]:
+    """The command line of a child to which the kernel sends a signal when this process dies.
+
+    `user`: runs it as another user; -1 = this one. `held`: it begins when a byte is written to its
+    standard input, and ends when that is closed before.
+    """
+    script = str(Path(__file__).with_name("guard.py"))
+    options = map(str, (os.getpid(), int(death_signal), user, int(held)))
+    return [sys.executable, "-I", "-S", script, *options, *command]
+
+
+def stop_signal() -> asyncio.Event:
+    """An event that SIGTERM and SIGINT set, from now on."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    return stop
+
+
 @contextmanager
-def until_signal(task: asyncio.Task[Any]) -> Iterator[None]:
+def until_signal(task: asyncio.Task[object]) -> Iterator[None]:
     """While open, SIGTERM and SIGINT cancel the task: its `async with` blocks close in order."""
     loop = asyncio.get_running_loop()
     signals = (signal.SIGTERM, signal.SIGINT)
@@ -105,10 +126,10 @@ def until_signal(task: asyncio.Task[Any]) -> Iterator[None]:
             loop.remove_signal_handler(number)
 
 
-def run_program(program: str, main: Coroutine[Any, Any, None], *, fast: bool = False) -> None:
-    """Run a daemon until it is told to stop (exit 0) or fails (exit status by code).
+def run_program(program: str, main: Coroutine[object, object, None], *, fast: bool = False) -> None:
+    """Run a daemon until a stop signal (exit 0) or a failure (exit status by code).
 
-    `program` is the name that people know it by. `fast`: on uvloop's event loop where there is one.
+    `program` is its name in messages. `fast`: on uvloop's event loop where that is installed.
     """
 
     async def supervised() -> None:

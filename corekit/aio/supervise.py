@@ -1,4 +1,4 @@
-"""Supervised tasks: nothing runs unnamed, unwatched or for ever after shutdown.
+"""Supervised tasks: each has a name, is watched, and ends at shutdown.
 
 A `Nursery` owns the tasks of one daemon. An eternal task that ends is an error; an error in any
 task is logged when it happens and ends the daemon; `close` cancels what is left and waits for it.
@@ -8,11 +8,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine
 from types import TracebackType
-from typing import Any
+from typing import TypeVar
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Work = Coroutine[object, object, T]
+
+
+async def until_first(*works: Awaitable[object]) -> None:
+    """Wait until one of them ends, then cancel the others. Raises what those that ended raised."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class Nursery:
@@ -20,7 +36,7 @@ class Nursery:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: set[asyncio.Task[object]] = set()
         self._failure: asyncio.Future[None] | None = None
         self._closing = False
 
@@ -36,25 +52,25 @@ class Nursery:
     ) -> None:
         await self.close()
 
-    def start(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
-        """Run `work` until it ends by itself; a failure of it fails the nursery."""
+    def start(self, work: Work[T], name: str) -> asyncio.Task[T]:
+        """Run `work` until it ends; its failure fails the nursery."""
         task = asyncio.get_running_loop().create_task(work, name=f"{self.name}/{name}")
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         return task
 
-    def start_eternal(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
+    def start_eternal(self, work: Work[None], name: str) -> asyncio.Task[None]:
         """Run `work` that must not end before the nursery closes."""
         task = self.start(self._eternal(work, name), name)
         task.add_done_callback(lambda _: work.close())  # it may have ended before its first step
         return task
 
-    async def _eternal(self, work: Coroutine[Any, Any, Any], name: str) -> None:
+    async def _eternal(self, work: Work[None], name: str) -> None:
         await work
         if not self._closing:
             raise RuntimeError(f"{self.name}/{name} ended unexpectedly")
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
+    def _ended(self, task: asyncio.Task[object]) -> None:
         self._tasks.discard(task)
         if task.cancelled() or (error := task.exception()) is None:
             return
@@ -63,12 +79,12 @@ class Nursery:
             self._failure.set_exception(error)
 
     async def failed(self) -> None:
-        """Wait until a task fails; raises what it raised. For the daemon's main wait."""
+        """Wait until a task fails, and raise its error. For the daemon's main wait."""
         assert self._failure is not None, "the nursery is not open"
         await asyncio.shield(self._failure)
 
     async def close(self) -> None:
-        """Cancel every task and wait for all of them; safe to call twice."""
+        """Cancel every task and wait for all of them; idempotent."""
         self._closing = True
         while self._tasks:
             tasks = list(self._tasks)

@@ -46,7 +46,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return self._jumping.now_s
 
 
-def run_virtual(main: Coroutine[Any, Any, T]) -> T:
+def run_virtual(main: Coroutine[object, object, T]) -> T:
     """`asyncio.run` on virtual time: deterministic, and as fast as its callbacks."""
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         return runner.run(main)

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import ssl
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, cast
 
+from corekit.addresses import parse_address
+from corekit.aio.backoff import Backoff
 from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.client.access import Access, find_access
-from gpu_scheduler.protocol.address import parse_address as parse_address
 from gpu_scheduler.protocol.codec import (
     AnswerFrame,
     Body,
@@ -80,7 +80,6 @@ class Channel:
         self._next_id = HELLO_ID + 1
         self._wire: _Wire | None = None  # only while welcomed
         self._nursery = Nursery(name)
-        self._jitter = random.Random()  # spreads reconnects; nothing depends on its values
 
     async def __aenter__(self) -> Channel:
         await self._nursery.__aenter__()
@@ -159,16 +158,14 @@ class Channel:
             wire.write(request_line(HELLO_ID, op, fields))
 
     async def _stay_connected(self) -> None:
-        pause_s = self._budget.reconnect_base_s
+        backoff = Backoff(self._budget.reconnect_base_s, self._budget.reconnect_s_max)
         while True:
             try:
-                welcomed = await self._one_connection()
+                if await self._one_connection():
+                    backoff.reset()
             except OSError as error:
                 self._not_connected(error)
-                welcomed = False
-            pause_s = self._budget.reconnect_base_s if welcomed else pause_s * 2
-            pause_s = min(pause_s, self._budget.reconnect_s_max)
-            await asyncio.sleep(pause_s * self._jitter.uniform(0.5, 1.0))
+            await asyncio.sleep(backoff.next_s())
 
     def _not_connected(self, error: OSError) -> None:
         logger.debug("no connection to the scheduler", extra={"event": str(error)})

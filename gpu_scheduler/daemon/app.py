@@ -1,4 +1,4 @@
-"""Wiring of ssgmd: recover, open the doors, drive the core."""
+"""Wiring of ssgmd: recover the journal, open the endpoints, drive the core."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from corekit.addresses import is_loopback, parse_address
 from corekit.aio.admission import AdmissionLimits
 from corekit.aio.clock import Clock, SystemClock
 from corekit.aio.driver import Driver
@@ -46,26 +47,23 @@ from gpu_scheduler.daemon.metrics import Metrics
 from gpu_scheduler.model import Device
 from gpu_scheduler.parameters import Parameters
 from gpu_scheduler.policy_registry import installed_policies
-from gpu_scheduler.protocol.address import is_loopback, parse_address
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaemonSettings:
-    """What `ssgmd` was told."""
+    """Settings of one run of `ssgmd`."""
 
-    state: Path  #: folder of journal, lock and key; made when absent
+    state: Path  #: folder of journal, lock and key; created when absent
     budget: Budget
-    listen: str = "127.0.0.1:0"  #: socket door
-    http: str = "127.0.0.1:0"  #: HTTP door
+    listen: str = "127.0.0.1:0"  #: address of the socket endpoint
+    http: str = "127.0.0.1:0"  #: address of the HTTP endpoint
     capacity: tuple[Device, ...] | None = None  #: devices that may register later
-    parameters: Parameters = field(
-        default_factory=Parameters
-    )  #: the journal has what was set since
-    keys: Path | None = None  #: None: `keys.json` in the state folder, if it is there
-    certificate: Certificate | None = None  #: of both doors; None: no TLS
-    descriptors: int | None = None  #: files it may open; None: as many as the system lets it
+    parameters: Parameters = field(default_factory=Parameters)  #: without overrides of `ssgm set`
+    keys: Path | None = None  #: None: `keys.json` in the state folder, if it exists
+    certificate: Certificate | None = None  #: of both endpoints; None: no TLS
+    descriptors: int | None = None  #: files it may open; None: as many as the system permits
 
     @property
     def tls(self) -> ssl.SSLContext | None:
@@ -74,19 +72,19 @@ class DaemonSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningDaemon:
-    """A daemon that serves."""
+    """A daemon that is serving."""
 
     socket: str  #: "address:port"
     http: str
     epoch: int
     nursery: Nursery
     journal: Journal
-    reread: asyncio.Event  #: set it: keys and certificate are read again now (SIGHUP)
+    reread: asyncio.Event  #: when set, keys and certificate are read again (SIGHUP)
     hub: Hub
 
 
 class Performer:
-    """The core's actions in the world; all of them are done at once."""
+    """Performs the core's actions; none of them waits."""
 
     def __init__(self, registry: ConnectionRegistry, clock: Clock) -> None:
         self._registry = registry
@@ -116,18 +114,18 @@ class Performer:
         self.submit(on.Ticked(at_s=self._clock.monotonic_s(), wall_s=self._clock.wall_s()))
 
     def submit(self, event: on.Event) -> None:
-        """To the core, by the driver. Raises asyncio.QueueFull when it is hopelessly behind."""
-        assert self.driver is not None, "the doors open when it runs"
+        """Hand an event to the core. Raises asyncio.QueueFull when its queue is full."""
+        assert self.driver is not None, "the endpoints open after it"
         self.driver.submit(event)
 
-    async def tell_of_room(self, journal: Journal, budget: Budget) -> None:
-        """For ever: a full disk stops grants also to those who wait, and room lets them go on."""
+    async def watch_room(self, journal: Journal, budget: Budget) -> None:
+        """Submit an event whenever the journal's disk becomes full or has room again. Endless."""
         had_room = True
         while True:
-            journal.tend()
+            journal.sync_marker_if_due()
             if journal.has_room is not had_room:
                 now = {"at_s": self._clock.monotonic_s(), "wall_s": self._clock.wall_s()}
-                with contextlib.suppress(asyncio.QueueFull):  # said next time
+                with contextlib.suppress(asyncio.QueueFull):  # again at the next poll
                     self.submit(on.RoomChanged(has_room=not had_room, **now))
                     had_room = not had_room
             await asyncio.sleep(budget.room_poll_s)
@@ -141,9 +139,9 @@ class Performer:
 async def running_daemon(
     settings: DaemonSettings, disk: Disk | None = None
 ) -> AsyncIterator[RunningDaemon]:
-    """A whole ssgmd, for the length of the block. Raises AppError when it cannot start."""
+    """A complete ssgmd for the length of the block. Raises AppError when it cannot start."""
     for address in (settings.listen, settings.http):
-        parse_address(address)  # refused before any state is made
+        parse_address(address)  # refused before any state is created
     clock, metrics = SystemClock(), Metrics()
     async with contextlib.AsyncExitStack() as stack:
         authorizer, journal, machine, registry = _locked(settings, disk, metrics, stack)
@@ -152,12 +150,12 @@ async def running_daemon(
         nursery = await stack.enter_async_context(Nursery("ssgmd"))
         admission = _admission_of(settings)
         metrics.admission = admission
-        door = HttpEndpoint(metrics, journal, authorizer, admission)
-        http = await _listen_http(door, settings, admission, stack)
+        http_endpoint = HttpEndpoint(metrics, journal, authorizer, admission)
+        http = await _listen_http(http_endpoint, settings, admission, stack)
         logger.info("recovering", extra={"event": "recovering", "http": http})
-        with _using(settings.state):  # in a thread: health is answered meanwhile
+        with _using(settings.state):  # in a thread, while health is answered
             await asyncio.to_thread(_recover, machine, journal)
-        for event in _first_events(settings, clock):  # before anybody can ask
+        for event in _first_events(settings, clock):  # before the first request
             decision = machine.handle(event)
             await journal.append(decision.changes)
             for action in decision.actions:
@@ -168,7 +166,7 @@ async def running_daemon(
         driver = Driver(machine, WatchedJournal(journal, hub), performer.perform, nursery)
         performer.driver = driver
         nursery.start_eternal(driver.run(), "driver")
-        nursery.start_eternal(performer.tell_of_room(journal, settings.budget), "room")
+        nursery.start_eternal(performer.watch_room(journal, settings.budget), "room")
         nursery.start_eternal(hub.beats(settings.budget.client_beat_s), "watch")
         stack.callback(hub.end_all, "ssgmd stops")
 
@@ -179,7 +177,7 @@ async def running_daemon(
         stack.callback(registry.close_all)
         reread = asyncio.Event()
         nursery.start_eternal(_reread(settings, authorizer, reread), "reread")
-        door.open(Calls(decoder, registry), hub, machine.state.usage_counts)
+        http_endpoint.open(Calls(decoder, registry), hub, machine.state.usage_counts)
         fields = {"event": "serving", "socket": socket, "http": http, "epoch": metrics.epoch}
         logger.info("ssgmd serves", extra=fields)
         yield RunningDaemon(
@@ -199,7 +197,7 @@ def _locked(
     metrics: Metrics,
     stack: contextlib.AsyncExitStack,
 ) -> tuple[Authorizer, Journal, SchedulerMachine, ConnectionRegistry]:
-    """Keys, secrets, and what is empty yet; the folder is locked from here on."""
+    """Lock the state folder, read keys and secrets, and make the parts that are empty yet."""
     with _using(settings.state):
         private_folder(settings.state)
         journal = Journal.locked(settings.state, disk)
@@ -233,14 +231,14 @@ def _recover(machine: SchedulerMachine, journal: Journal) -> None:
     entries = journal.recover()
     apply_all(machine, entries, journal.path)
     for name, why in machine.state.ignored.items():
-        text = "%s: an override that a newer version set is kept, but not in force: %s"
+        text = "%s: an override of a newer version is kept, but not in force: %s"
         logger.warning(text, name, why, extra={"event": "newer_version"})
     journal.snapshot = machine.parts
     logger.info("recovered", extra={"event": "recovered", "entries": len(entries)})
 
 
 def _owner_of(state: State, lease: str) -> str | None:
-    """The session that a live lease belongs to; nobody's while its job has no owner."""
+    """The session that a live lease belongs to; None while its job has no owner."""
     entry = state.leases.get(LeaseId(lease))
     if entry is None:
         return None
@@ -256,25 +254,25 @@ def _job_owner_of(state: State, holder: str) -> JobOwner | None:
 
 
 def _only_loopback_without_keys(settings: DaemonSettings, authorizer: Authorizer) -> None:
-    """Other machines come in by a key; this one's own programs are trusted until there is one."""
+    """Refuse to listen for other machines without keys. Raises DENIED, NOT_FOUND."""
     if settings.keys is not None and not authorizer.has_keys:
-        text = f"there is no keys file {settings.keys}; make it with `ssgmd keys add`"
+        text = f"the keys file {settings.keys} does not exist; create it with `ssgmd keys add`"
         raise AppError(ErrorCode.NOT_FOUND, text)
     outside = [a for a in (settings.listen, settings.http) if not is_loopback(parse_address(a)[0])]
     if authorizer.has_keys:
         if outside and settings.tls is None:
             text = "keys and secrets of leases cross the network unencrypted: no TLS certificate"
-            logger.warning(text, extra={"event": "no_tls", "doors": outside})
+            logger.warning(text, extra={"event": "no_tls", "endpoints": outside})
         return
     if outside:
         text = f"{outside[0]} can be reached from other machines, and there are no keys yet; "
-        text += "make them with `ssgmd keys add`, or listen on 127.0.0.1"
+        text += "create them with `ssgmd keys add`, or listen on 127.0.0.1"
         raise AppError(ErrorCode.DENIED, text)
     logger.warning("no keys: only this machine is served", extra={"event": "no_keys"})
 
 
 async def _reread(settings: DaemonSettings, authorizer: Authorizer, now: asyncio.Event) -> None:
-    """Changed keys and certificates come into force without a restart."""
+    """Read changed keys and certificates again, without a restart. Endless."""
     while True:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(settings.budget.keys_poll_s):
@@ -287,7 +285,7 @@ async def _reread(settings: DaemonSettings, authorizer: Authorizer, now: asyncio
 
 @contextlib.contextmanager
 def _using(folder: Path) -> Iterator[None]:
-    """A folder that cannot be used is the caller's mistake, except for a full disk."""
+    """Translate an OSError of the state folder: EXHAUSTED for a full disk, INVALID otherwise."""
     try:
         yield
     except OSError as error:
@@ -317,7 +315,7 @@ async def _listen_socket(
 
 
 async def _listen_http(
-    door: HttpEndpoint,
+    endpoint: HttpEndpoint,
     settings: DaemonSettings,
     admission: ConnectionAdmission,
     stack: contextlib.AsyncExitStack,
@@ -325,7 +323,7 @@ async def _listen_http(
     with _listening(settings.http):
         address = parse_address(settings.http)
         return _address_of(
-            await listen(door.application(), *address, settings.tls, admission, stack)
+            await listen(endpoint.application(), *address, settings.tls, admission, stack)
         )
 
 

@@ -1,4 +1,4 @@
-"""Which build this is: it stands in the journal, so that another one can name who wrote it."""
+"""The version of this build, written to the journal so that another version can name it."""
 
 from __future__ import annotations
 

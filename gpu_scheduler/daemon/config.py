@@ -1,8 +1,8 @@
-"""What ssgmd is told, and by whom: a flag, else a variable, else its file, else the default.
+"""Settings of ssgmd and their sources: a flag, else a variable, else its file, else the default.
 
-The file is TOML: the names of `SETTINGS` at the top, and in `[parameters]` those of
-`gpu_scheduler.parameters.NAMES` (quoted, where they carry a tenant). `ssgm set` overrides a
-parameter at run time, and that stays in the journal; here is only what the daemon is started with.
+The file is TOML: the names of `SETTINGS` at the top level, and in `[parameters]` those of
+`gpu_scheduler.parameters.NAMES` (quoted, where they contain a tenant). An override by `ssgm set`
+at run time is in the journal, not here.
 """
 
 from __future__ import annotations
@@ -12,26 +12,25 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from corekit.aio.environment import SCALE_VARIABLE
 from corekit.errors import AppError, invalid
 from gpu_scheduler.parameters import Parameters, overridden
 from gpu_scheduler.policy_registry import installed_policies
 
-#: Names the file; a flag goes before it.
+#: Path of the file; `--config` overrides it.
 FILE_VARIABLE = "SSGMD_CONFIG"
-#: A configuration of 1,000 tenants has less than 200 KB.
+#: Largest file; one with 1,000 tenants has less than 200 KB.
 FILE_BYTES_MAX = 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One thing that ssgmd can be told."""
+    """One setting: a key of the file, a flag and a variable."""
 
-    name: str  #: in the file; the flag is `--name`, with hyphens
+    name: str  #: key of the file; the flag is `--name`, with hyphens
     help: str
-    default: str | None = None  #: None: none
+    default: str | None = None  #: None: no default
 
     @property
     def flag(self) -> str:
@@ -43,23 +42,23 @@ class Setting:
 
 
 SETTINGS = (
-    Setting(name="state", help="Folder of journal, lock and master key; made when absent."),
-    Setting(name="listen", help="Socket door.", default="127.0.0.1:0"),
-    Setting(name="http", help="HTTP door.", default="127.0.0.1:0"),
+    Setting(name="state", help="Folder of journal, lock and master key; created when absent."),
+    Setting(name="listen", help="Address of the socket endpoint.", default="127.0.0.1:0"),
+    Setting(name="http", help="Address of the HTTP endpoint.", default="127.0.0.1:0"),
     Setting(
         name="capacity",
         help="Inventory file of devices that may register later; a request that only they could "
-        "serve waits instead of being impossible.",
+        "serve waits instead of being refused as impossible.",
     ),
-    Setting(name="keys", help="Keys file. [default: keys.json in the state folder, if there]"),
-    Setting(name="tls_cert", help="PEM file of the doors' certificate chain; goes with --tls-key."),
-    Setting(name="tls_key", help="PEM file of its private key."),
+    Setting(name="keys", help="Keys file. [default: keys.json in the state folder, if it exists]"),
+    Setting(name="tls_cert", help="PEM file of the endpoints' certificate chain; needs --tls-key."),
+    Setting(name="tls_key", help="PEM file of the certificate's private key; needs --tls-cert."),
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedSetting:
-    """One value and where it comes from."""
+    """The value of a setting, and its source."""
 
     value: str | None
     source: str  #: "flag --listen", "variable SSGMD_LISTEN", "/etc/ssgmd.toml", "default"
@@ -67,11 +66,11 @@ class ResolvedSetting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Everything ssgmd is started with."""
+    """All settings of a start of ssgmd."""
 
     settings: Mapping[str, ResolvedSetting]  #: every name of `SETTINGS`, and time_scale
     parameters: Parameters
-    parameter_sources: Mapping[str, ResolvedSetting]  #: those that the file gives
+    parameter_sources: Mapping[str, ResolvedSetting]  #: of those in the file
 
     def text(self, name: str) -> str | None:
         return self.settings[name].value
@@ -82,7 +81,10 @@ class Config:
 
 
 def resolve(flags: Mapping[str, str | None], environment: Mapping[str, str]) -> Config:
-    """Flags by setting name, and `config`. Raises INVALID, naming file and key."""
+    """Resolve every setting. `flags`: by setting name, and `config`.
+
+    Raises INVALID, naming file and key.
+    """
     named = flags.get("config") or environment.get(FILE_VARIABLE)
     file = Path(named) if named else None
     given = _read(file) if file else {}
@@ -93,23 +95,23 @@ def resolve(flags: Mapping[str, str | None], environment: Mapping[str, str]) -> 
     for name in given:
         if name not in known:
             raise invalid(f"{file}: {name!r} is unknown{_did_you_mean(name, known)}")
-    told = {s.name: _told(s, flags, environment, given, file) for s in SETTINGS}
-    scale = environment.get(SCALE_VARIABLE)  # of every program of the system: no setting of ours
+    settings = {s.name: _resolved(s, flags, environment, given, file) for s in SETTINGS}
+    scale = environment.get(SCALE_VARIABLE)  # shared by all programs of the system
     source = f"variable {SCALE_VARIABLE}" if scale else "default"
-    told["time_scale"] = ResolvedSetting(value=scale or "1", source=source)
+    settings["time_scale"] = ResolvedSetting(value=scale or "1", source=source)
     try:
         value = overridden(Parameters(), parameters, installed_policies())
     except AppError as error:
         raise invalid(f"{file}: {error.message}") from None
     sources = {n: ResolvedSetting(value=str(v), source=str(file)) for n, v in parameters.items()}
-    return Config(settings=told, parameters=value, parameter_sources=sources)
+    return Config(settings=settings, parameters=value, parameter_sources=sources)
 
 
-def _told(
+def _resolved(
     setting: Setting,
     flags: Mapping[str, str | None],
     environment: Mapping[str, str],
-    given: Mapping[str, Any],
+    given: Mapping[str, object],
     file: Path | None,
 ) -> ResolvedSetting:
     if (flag := flags.get(setting.name)) is not None:
@@ -124,7 +126,7 @@ def _told(
     return ResolvedSetting(value=setting.default, source="default")
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> dict[str, object]:
     try:
         with path.open("rb") as file:
             data = file.read(FILE_BYTES_MAX + 1)
@@ -134,7 +136,7 @@ def _read(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise invalid(f"cannot read the configuration {path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:  # TOMLDecodeError, UnicodeDecodeError
-        raise invalid(f"{path} is no TOML: {error}") from None
+        raise invalid(f"{path} is not valid TOML: {error}") from None
 
 
 def _did_you_mean(name: str, known: list[str]) -> str:

@@ -1,7 +1,7 @@
-"""Figures of one ssgmd, and their Prometheus text (exposition format 0.0.4).
+"""Metrics of ssgmd, and their Prometheus text (exposition format 0.0.4).
 
-What a GPU itself does has the names and labels of NVIDIA's dcgm-exporter, so its dashboards work:
-only those figures that the hosts report. What is promised of it has ours.
+The usage of a GPU, as far as hosts report it, has the names and labels of NVIDIA's dcgm-exporter,
+so that its dashboards work. Allocations have names of our own.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from gpu_scheduler.model import DeviceKind, Health, HostState, Lease, Share
 
 @dataclass(slots=True)
 class Metrics:
-    """Counted where it happens; everything else is read when somebody asks."""
+    """Counters; everything else is read at each scrape."""
 
     requests: Counter[str] = field(default_factory=Counter)  #: by op
     errors: Counter[str] = field(default_factory=Counter)  #: by code
     outcomes: Counter[str] = field(default_factory=Counter)  #: of attempts and reserves
     lease_ends: Counter[str] = field(default_factory=Counter)  #: by reason
-    limited: Counter[str] = field(default_factory=Counter)  #: refused for now, by `model.Limit`
+    limited: Counter[str] = field(default_factory=Counter)  #: refused requests by `model.Limit`
     pushes: int = 0
     connections: int = 0
     epoch: int = 0
@@ -35,19 +35,19 @@ class Metrics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """What stands now, as the core answered."""
+    """The current state, as the core answered."""
 
     hosts: tuple[do.HostView, ...]
     leases: tuple[Lease, ...]
     waiting: int  #: requests in the queue
-    usage_counts: UsageCounts = field(default_factory=UsageCounts)  #: what each key has
+    usage_counts: UsageCounts = field(default_factory=UsageCounts)  #: of each key
 
 
 def prometheus_lines(metrics: Metrics, journal: Journal, standing: Standing) -> Iterator[str]:
-    """All figures, each with its help and type; line by line, for there may be 100,000."""
+    """All metrics, each with help and type; line by line, as there may be 100,000 lines."""
     yield from _requests(metrics)
     yield from _inventory(standing)
-    yield from _tallies(standing.usage_counts)
+    yield from _usage_counts(standing.usage_counts)
     yield from _journal(metrics, journal)
     yield from _devices(standing.hosts)
     yield from _dcgm(standing.hosts)
@@ -75,7 +75,7 @@ def _requests(metrics: Metrics) -> Iterator[str]:
         *_family(
             "limited_total",
             "counter",
-            "Requests refused for now, by the limit",
+            "Requests refused by a limit",
             "limit",
             metrics.limited.items(),
         ),
@@ -84,7 +84,7 @@ def _requests(metrics: Metrics) -> Iterator[str]:
         *_one(
             "unauthenticated_connections",
             "gauge",
-            "Connections without a hello yet",
+            "Connections before their hello",
             0 if metrics.admission is None else metrics.admission.unauthenticated,
         ),
         *_one(
@@ -119,13 +119,13 @@ def _inventory(standing: Standing) -> Iterator[str]:
         *_one(
             "memory_mib",
             "gauge",
-            "Memory that may be promised",
+            "Memory that may be allocated",
             sum(view.device.memory_mib for view in devices),
         ),
         *_one(
             "memory_free_mib",
             "gauge",
-            "Memory not promised",
+            "Memory not allocated",
             sum(view.memory_free_mib for view in devices),
         ),
     )
@@ -134,9 +134,14 @@ def _inventory(standing: Standing) -> Iterator[str]:
 def _journal(metrics: Metrics, journal: Journal) -> Iterator[str]:
     figures = journal.figures
     yield from (
-        *_one("epoch", "gauge", "Rises at each start", metrics.epoch),
-        *_one("journal_bytes", "gauge", "Journal in use", journal.size),
-        *_one("journal_has_room", "gauge", "0: grants are refused", int(journal.has_room)),
+        *_one("epoch", "gauge", "Epoch; rises at each start", metrics.epoch),
+        *_one("journal_bytes", "gauge", "Size of the journal", journal.size),
+        *_one(
+            "journal_has_room",
+            "gauge",
+            "0: the disk is full, grants are refused",
+            int(journal.has_room),
+        ),
         *_one("journal_syncs_total", "counter", "Groups synced", figures.syncs),
         *_one("journal_sync_seconds_total", "counter", "Time spent in syncs", figures.sync_s),
         *_one("journal_entries_total", "counter", "Entries written", figures.entries),
@@ -144,12 +149,12 @@ def _journal(metrics: Metrics, journal: Journal) -> Iterator[str]:
     )
 
 
-def _tallies(usage_counts: UsageCounts) -> Iterator[str]:
-    """What the limits on waiting and records go by; see the parameters of their names."""
+def _usage_counts(usage_counts: UsageCounts) -> Iterator[str]:
+    """The counts that the limits on waiting requests and records apply to."""
     total, keys = usage_counts.total, usage_counts.keys.items()
     records = {"live": total.live, "ended": len(total.ended)}.items()
     yield from _family(
-        "records", "gauge", "Job records: of jobs that go on, of ended ones", "state", records
+        "records", "gauge", "Job records of live and of ended jobs", "state", records
     )
     yield from _family(
         "key_waiting_requests",
@@ -170,21 +175,21 @@ def _tallies(usage_counts: UsageCounts) -> Iterator[str]:
 Labels = Mapping[str, str]
 Samples = Iterable[tuple[Labels, float]]
 
-#: Live leases with figures of their own; more would be a burden to whoever scrapes them.
+#: Live leases with metrics of their own; more would overload scrapers.
 LEASES_MAX = 10_000
 
 
 def _devices(hosts: Iterable[do.HostView]) -> Iterator[str]:
-    """What is promised of each device, and how far it may be trusted."""
+    """Allocation and health of each device."""
     views = [(_of(host, view), view) for host in hosts for view in host.devices]
     yield from _samples(
         "ssgmd_device_memory_mib",
-        "Memory of the device that may be promised",
+        "Memory of the device that may be allocated",
         ((labels, view.device.memory_mib) for labels, view in views),
     )
     yield from _samples(
         "ssgmd_device_memory_free_mib",
-        "Memory of the device not promised",
+        "Memory of the device not allocated",
         ((labels, view.memory_free_mib) for labels, view in views),
     )
     yield from _samples(
@@ -194,7 +199,7 @@ def _devices(hosts: Iterable[do.HostView]) -> Iterator[str]:
     )
     yield from _samples(
         "ssgmd_device_health",
-        "1 for the state that the device is in",
+        "1 for the current health of the device",
         (
             ({**labels, "health": health.value}, int(view.device.health is health))
             for labels, view in views
@@ -214,7 +219,7 @@ def _of(host: do.HostView, view: do.DeviceView) -> Labels:
 
 
 def _dcgm(hosts: Iterable[do.HostView]) -> Iterator[str]:
-    """CUDA devices as dcgm-exporter would show them; those of silent hosts are not seen."""
+    """Usage of CUDA devices under the names of dcgm-exporter, without hosts that are silent."""
     seen = [
         (_as_dcgm(host, view), view.device.memory_mib, view.usage)
         for host in hosts
@@ -262,7 +267,7 @@ def _as_dcgm(host: do.HostView, view: do.DeviceView) -> Labels:
 
 
 def _leases(leases: tuple[Lease, ...]) -> Iterator[str]:
-    """What each live lease holds of each device."""
+    """The share of each live lease in each of its devices."""
     for name, text, figure in _OF_SHARES:
         shares = ((lease, share) for lease in leases for share in lease.shares)
         samples = ((_of_lease(lease, share), figure(share)) for lease, share in shares)
@@ -270,15 +275,15 @@ def _leases(leases: tuple[Lease, ...]) -> Iterator[str]:
 
 
 _OF_SHARES: tuple[tuple[str, str, Callable[[Share], int]], ...] = (
-    ("ssgmd_lease_memory_mib", "Memory promised to the lease", attrgetter("memory_mib")),
+    ("ssgmd_lease_memory_mib", "Memory allocated to the lease", attrgetter("memory_mib")),
     (
         "ssgmd_lease_compute_guarantee_pct",
-        "Compute promised to the lease",
+        "Compute guaranteed to the lease",
         attrgetter("compute_guarantee_pct"),
     ),
     (
         "ssgmd_lease_compute_limit_pct",
-        "Compute that the lease may use",
+        "Compute limit of the lease",
         attrgetter("compute_limit_pct"),
     ),
 )
@@ -296,7 +301,7 @@ def _of_lease(lease: Lease, share: Share) -> Labels:
 
 
 def _samples(name: str, text: str, samples: Samples) -> Iterator[str]:
-    """A gauge of many labels."""
+    """A gauge with several labels."""
     yield f"# HELP {name} {text}"
     yield f"# TYPE {name} gauge"
     for labels, value in samples:

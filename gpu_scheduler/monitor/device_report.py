@@ -1,7 +1,7 @@
-"""A host's devices as they fit into one message. Pure.
+"""A host's devices, shortened to fit into one message. Pure.
 
-Only warm keys grow without a device more: up to 1,024 of 256 characters each. They are a hint for
-placement, so those that have no room are left out, of the device with the most of them first.
+Only warm keys have no small limit: a device has up to 1,024 of 256 characters each. They are a hint
+for placement, so some are left out, first of the device with the most bytes of them.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from gpu_scheduler.model import Device
 from gpu_scheduler.protocol.codec import PAGE_BYTES_MAX
 
 
-def fitting(
+def without_excess_keys(
     devices: tuple[Device, ...], bytes_max: int = PAGE_BYTES_MAX
 ) -> tuple[tuple[Device, ...], int]:
-    """The devices with as many of their warm keys as fit; and how many keys are left out."""
+    """The devices with as many warm keys as fit, and the number of keys left out."""
     sizes = [len(encode_json(device)) for device in devices]
     kept = list(devices)
     left_out = 0

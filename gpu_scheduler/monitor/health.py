@@ -1,7 +1,7 @@
-"""What speaks against a device, judged from plain facts. Pure.
+"""Health of devices, from what drivers and hosts report. Pure.
 
-BAD: it computes wrongly or not at all, its leases end. SUSPECT: nothing new until it looks clean
-again. What a user's program does to itself (a wild pointer: Xid 13, 31) says nothing about either.
+BAD: the device computes wrongly or not at all; its leases end. SUSPECT: it gets no new leases until
+a report finds it clean. Errors of a user's program (an invalid pointer: Xid 13, 31) are neither.
 """
 
 from __future__ import annotations
@@ -20,36 +20,37 @@ APPLICATION_XIDS = frozenset({13, 31, 43, 45, 68, 109})
 #: The device needs a reset or its board a repair: double-bit ECC, failed row remapping, NVLink, off
 #: the bus, uncontained ECC, GSP timeout and fault, unrecovered ECC (NVIDIA's Xid catalogue).
 FATAL_XIDS = frozenset({48, 64, 74, 79, 95, 119, 120, 140})
-#: Memory in use on a device without lease and process; the host keeps as much back of every device.
+#: Memory in use on a device without lease and process, at which it is reported; each host reserves
+#: as much of every device.
 HELD_MIB_MIN = 512
-#: Looks in a row that must find memory held: a driver frees it some time after the process ended.
+#: Consecutive polls that must find memory held: drivers free it some time after a process ended.
 HELD_LOOKS_MIN = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ailments:
-    """What the driver says against one board."""
+class DriverFaults:
+    """Faults of one board, as its driver reports them."""
 
-    xids: tuple[int, ...] = ()  #: lately
+    xids: tuple[int, ...] = ()  #: recent
     uncorrected: int = 0  #: memory errors since the last reset
     remaps_rows: bool = False  #: replaces bad rows by itself (Ampere and later)
     remap_pending: bool = False  #: a row is replaced at the next reset
     remap_failed: bool = False  #: no spare rows are left
 
 
-def judge_device(ailments: Ailments) -> tuple[Health, tuple[Symptom, ...], str]:
-    """Health, why, and the same in words."""
+def evaluate_device(driver_faults: DriverFaults) -> tuple[Health, tuple[Symptom, ...], str]:
+    """Health, symptoms, and a sentence on them."""
     bad: list[tuple[Symptom, str]] = []
     suspect: list[tuple[Symptom, str]] = []
-    for xid in ailments.xids:
+    for xid in driver_faults.xids:
         if xid not in APPLICATION_XIDS:
             (bad if xid in FATAL_XIDS else suspect).append((Symptom.XID, f"Xid {xid}"))
-    if ailments.remap_failed:
+    if driver_faults.remap_failed:
         bad.append((Symptom.ECC, "no spare memory rows are left"))
-    if ailments.remap_pending:
+    if driver_faults.remap_pending:
         suspect.append((Symptom.ECC, "a memory row waits for a reset to be replaced"))
-    if ailments.uncorrected and not ailments.remaps_rows:
-        errors = f"{ailments.uncorrected} uncorrected memory errors since the last reset"
+    if driver_faults.uncorrected and not driver_faults.remaps_rows:
+        errors = f"{driver_faults.uncorrected} uncorrected memory errors since the last reset"
         bad.append((Symptom.ECC, errors))
     found = (*bad, *suspect)
     symptoms = tuple(dict.fromkeys(symptom for symptom, _ in found))
@@ -59,7 +60,7 @@ def judge_device(ailments: Ailments) -> tuple[Health, tuple[Symptom, ...], str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """What the host itself knows against a device."""
+    """A fault of a device that the host itself found."""
 
     health: Health
     symptom: Symptom
@@ -67,7 +68,7 @@ class Fault:
 
 
 def with_faults(devices: Iterable[Device], faults: Mapping[DeviceId, Fault]) -> tuple[Device, ...]:
-    """The devices with what is known against them added; the worse health counts."""
+    """The devices with the faults added; the worse health wins."""
     return tuple(
         device if device.id not in faults else _with_fault(device, faults[device.id])
         for device in devices
@@ -85,10 +86,10 @@ def _with_fault(device: Device, fault: Fault) -> Device:
 
 
 class HeldMemory:
-    """Finds memory that outlived its lease: SUSPECT until a look finds it gone.
+    """Finds memory that outlived its lease: SUSPECT until a poll finds it freed.
 
-    Only devices whose processes are known by the driver are judged (kind `cuda`), and only while no
-    lease of ours and no process is on them: then whatever is in use belongs to nobody.
+    Only for devices whose driver lists their processes (kind `cuda`), and only while they have no
+    lease and no process: memory in use then is a leak.
     """
 
     def __init__(self) -> None:
@@ -97,13 +98,13 @@ class HeldMemory:
     def faults(
         self, devices: Iterable[Device], usage: Iterable[Usage], leased: Collection[DeviceId]
     ) -> dict[DeviceId, Fault]:
-        """One look at all devices of a host."""
+        """The faults found by one poll of all devices."""
         figures = {one.device: one for one in usage}
         found: dict[DeviceId, Fault] = {}
         for device in devices:
             now = figures.get(device.id)
             if device.kind is not DeviceKind.CUDA or now is None:
-                continue  # not seen at this look: its probe says so
+                continue  # not in this poll: its probe reports that
             held = device.id not in leased and not now.processes
             if not held or now.memory_used_mib < HELD_MIB_MIN:
                 self._looks.pop(device.id, None)

@@ -1,8 +1,8 @@
-"""The host session: hello with the full state, reports, and the ordered channel of installs.
+"""The session of a host: hello with the full state, reports, and the ordered channel of installs.
 
-The link survives any number of disconnects. Leases live on without it, by their own deadlines
-inside `HostControl`; a scheduler with a lower epoch than the highest one seen is refused, because
-a revived old one could give the same share twice.
+The link survives any number of disconnects. Leases continue without it, up to their own deadlines
+in `HostControl`. A scheduler with a lower epoch than the highest one seen is refused: an old one
+that came back could allocate a share twice.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 
 from corekit.aio.backoff import Backoff
 from corekit.aio.newer import known
+from corekit.aio.supervise import until_first
 from corekit.budget import Budget
 from corekit.decode import encode
 from corekit.errors import AppError, ErrorCode
@@ -48,20 +49,20 @@ from gpu_scheduler.protocol.host import (
 
 logger = logging.getLogger(__name__)
 
-#: What happened here must be told, however long the scheduler is away; a day bounds the memory.
-TELL_S_MAX = 86_400.0
-#: Of the names of leases in one message; more of them follow in others. 7,000 leases have room.
+#: Deadline of an event of this host, for a scheduler that is away; a day bounds the memory.
+EVENT_DEADLINE_S = 86_400.0
+#: Bytes of lease names in one message; further names follow in further pages.
 INSTALLED_BYTES_MAX = 256 * 2**10
-#: The shortest pause between reports, in parts of the longest.
-SPREAD_LEAST = 0.75
+#: The shortest pause between reports, as a part of the longest.
+SPREAD_MIN = 0.75
 
 
 class HostLink:
     """`async with HostLink(address, host=…, control=…, probe=…, gateway="h:p"|None, budget=…)`.
 
-    Entering reads the probe once (raises its AppError) and starts connecting; it does not wait for
-    the scheduler. `session` and `cut` may be called at any time from the event loop and are told
-    in their order.
+    Entering polls the probe once (raises its AppError) and starts connecting; it does not wait for
+    the scheduler. `session` and `cut` may be called at any time from the event loop and are sent in
+    order.
     """
 
     def __init__(
@@ -80,19 +81,19 @@ class HostLink:
         self.host = HostId(host)
         self.incarnation = incarnation or secrets.token_hex(8)
         self.epoch_seen = 0
-        self.run_seen = ""  #: of that epoch
+        self.run_seen = ""  #: the run of that epoch
         self._control = control
         self._watch = Watch(LastSeen(probe, budget.host_lost_s), control)
         self._gateway = gateway
         self._middlewares = middlewares
         self._budget = budget
         self._last_fence = 0
-        self._spread = random.Random()  # nothing depends on its values
+        self._spread = random.Random()
         self._backoff = Backoff(budget.reconnect_base_s, budget.reconnect_s_max)
         self._registered = asyncio.Event()
-        self._arriving: FullState | None = None  #: a full state of which pages are missing
-        self._hello_pages: list[list[str]] = []  #: leases that had no room in the hello
-        self._closing: dict[LeaseId, None] = {}  #: sessions that closed; not told yet
+        self._arriving: FullState | None = None  #: an incomplete full state
+        self._hello_pages: list[list[str]] = []  #: leases that did not fit into the hello
+        self._closing: dict[LeaseId, None] = {}  #: sessions that closed; not acknowledged yet
         events = ChannelEvents(
             hello=self._hello,
             welcomed=self._welcomed,
@@ -123,23 +124,14 @@ class HostLink:
         return self._channel.connected
 
     async def failed(self) -> None:
-        """Wait until a task of the link fails; raises what it raised. A bug, never the network."""
+        """Wait until a task of the link fails, and raise its error: a bug, never the network."""
         await self._channel.nursery.failed()
 
     async def registered(self) -> None:
-        """Wait until the scheduler knows this host. Raises what a task of the link raised."""
-        known = asyncio.ensure_future(self._registered.wait())
-        failed = asyncio.ensure_future(self.failed())
-        try:
-            done, _ = await asyncio.wait({known, failed}, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
-        finally:
-            for task in (known, failed):
-                task.cancel()
-            await asyncio.gather(known, failed, return_exceptions=True)
+        """Wait until the scheduler knows this host. Raises the error of a task of the link."""
+        await until_first(self._registered.wait(), self.failed())
 
-    # --- what the host tells
+    # --- events and reports of the host
 
     def session(
         self,
@@ -149,28 +141,31 @@ class HostLink:
         reason: EndReason | None = None,
         detail: str = "",
     ) -> None:
-        """A session of a lease opened, gave its device back, or closed (`reason`; None = DONE)."""
+        """Report that a session of a lease opened, freed its device, or closed.
+
+        `reason` is that of a closed session; None = DONE.
+        """
         change = SessionChange(
             lease=lease, state=state, nonce=nonce, reason=reason, detail=detail[:1000]
         )
         if state is SessionState.CLOSED:
             self._closing[lease] = None
-        self._channel.nursery.start(self._tell("session", change), "tell")
+        self._channel.nursery.start(self._send("session", change), "send")
 
     def door(self, lease: LeaseId, address: str) -> None:
-        """Tell the "address:port" at which the lease's own port listens."""
-        told = DoorOpened(lease=lease, address=address)
-        self._channel.nursery.start(self._tell("door", told), "tell")
+        """Report the "address:port" at which the lease's own port listens."""
+        opened = DoorOpened(lease=lease, address=address)
+        self._channel.nursery.start(self._send("door", opened), "send")
 
     def cut(self, lease: LeaseId) -> None:
-        """The ended lease's processes are gone and its memory is back."""
-        self._channel.nursery.start(self._tell("cut", Cut(lease=lease)), "tell")
+        """Report that an ended lease has no processes any more and its memory is free."""
+        self._channel.nursery.start(self._send("cut", Cut(lease=lease)), "send")
 
-    async def _tell(self, op: str, message: SessionChange | DoorOpened | Cut) -> None:
+    async def _send(self, op: str, message: SessionChange | DoorOpened | Cut) -> None:
         try:
-            await self._channel.call(op, message, deadline_s=TELL_S_MAX)
+            await self._channel.call(op, message, deadline_s=EVENT_DEADLINE_S)
         except AppError as error:
-            logger.warning("%s %s not told: %s", op, message.lease, error.message)
+            logger.warning("%s of %s was not sent: %s", op, message.lease, error.message)
         if isinstance(message, SessionChange) and message.state is SessionState.CLOSED:
             self._closing.pop(message.lease, None)
 
@@ -186,18 +181,18 @@ class HostLink:
                 await self._report(self._watch.news())
 
     def _pause_s(self) -> float:
-        """No two alike: hosts that a restarted scheduler woke together do not stay together."""
-        return self._budget.host_report_s * self._spread.uniform(SPREAD_LEAST, 1.0)
+        """With jitter: hosts that reconnect together do not report together for long."""
+        return self._budget.host_report_s * self._spread.uniform(SPREAD_MIN, 1.0)
 
     async def _report(self, news: Report) -> None:
         deadline_s = self._budget.host_stale_s
         try:
             await self._channel.call("report", news, deadline_s=deadline_s)
-            self._watch.told(news)
+            self._watch.reported(news)
         except AppError as error:
             logger.warning("report: %s", error.message)
-            self._watch.told_nothing()
-            if error.code is ErrorCode.NOT_FOUND:  # forgotten by an operator, yet here
+            self._watch.forget_reported()
+            if error.code is ErrorCode.NOT_FOUND:  # forgotten by an operator
                 self._channel.say_hello_again()
 
     async def _reconcile(self) -> None:
@@ -205,14 +200,14 @@ class HostLink:
             await asyncio.sleep(self._budget.host_reconcile_s)
             self._channel.say_hello_again()
 
-    # --- what the scheduler says
+    # --- hello, full state and pushes
 
     def _hello(self) -> Fields:
-        # a session that closed here, but is not told yet, must not look lost: its reason comes
+        # a closed session whose close is not sent yet must not look lost: its reason follows
         installed = dict.fromkeys((*self._control.installed(), *self._closing))
         devices = self._watch.devices
-        self._watch.told_nothing()
-        self._watch.told(Report(devices=devices))  # a hello that is lost is said again
+        self._watch.forget_reported()
+        self._watch.reported(Report(devices=devices))  # a lost hello is sent again
         first, *self._hello_pages = pages_of([*installed], INSTALLED_BYTES_MAX)
         hello = HostHello(
             host=self.host,
@@ -228,11 +223,11 @@ class HostLink:
         )
         fields: dict[str, Any] = encode(hello)
         if not hello.more:
-            del fields["more"]  # a scheduler of before does not know it
+            del fields["more"]  # unknown to an older scheduler
         return {"role": "host", **fields}
 
     def _more_of_hello(self) -> Iterator[tuple[str, MoreInstalled]]:
-        """The leases that had no room in it."""
+        """The further pages of the hello."""
         last = len(self._hello_pages) - 1
         for number, page in enumerate(self._hello_pages):
             leases = tuple(map(LeaseId, page))
@@ -241,11 +236,11 @@ class HostLink:
     def _welcomed(self, body: Body) -> None:
         welcome = known(logger, body.read_known(HostWelcome))
         if welcome.epoch < self.epoch_seen:
-            text = f"scheduler epoch {welcome.epoch} is older than {self.epoch_seen}, seen before"
+            text = f"scheduler epoch {welcome.epoch} is lower than {self.epoch_seen}, seen before"
             raise AppError(ErrorCode.CONFLICT, text)
         if welcome.epoch == self.epoch_seen and welcome.run != self.run_seen:
-            text = f"another scheduler has epoch {welcome.epoch} too: one of them runs on a copy of"
-            text += " the other's state folder; stop it"
+            text = f"two schedulers have epoch {welcome.epoch}: one of them runs on a copy of the"
+            text += " other's state folder; stop it"
             raise AppError(ErrorCode.CONFLICT, text)
         self.epoch_seen, self.run_seen = welcome.epoch, welcome.run
         state = FullState(welcome)
@@ -257,7 +252,7 @@ class HostLink:
             self._channel.nursery.start(self._fetch(state), "full state")
 
     async def _fetch(self, state: FullState) -> None:
-        """The other pages of a full state, unless a newer one begins meanwhile."""
+        """Request the further pages of a full state, until it is complete or superseded."""
         deadline_s = self._budget.host_stale_s
         while not state.is_whole:
             try:
@@ -279,7 +274,7 @@ class HostLink:
         self._take(state)
 
     def _take(self, state: FullState) -> None:
-        """A full state is there as a whole, and then what was pushed since it began."""
+        """Apply a complete full state, and then the pushes since it began."""
         self._last_fence = state.fence
         if not self._registered.is_set():
             self._registered.set()
@@ -296,8 +291,8 @@ class HostLink:
             self._pushed(name, push)
 
     def _lost(self, detail: str) -> None:
-        logger.info("scheduler lost: %s", detail)
-        self._arriving = None  # the next welcome begins anew
+        logger.info("scheduler connection lost: %s", detail)
+        self._arriving = None  # the next welcome begins another one
         self._registered.clear()
         self._control.link_changed(False)
 
@@ -320,14 +315,14 @@ class HostLink:
                 resize = known(logger, body.read_known(Resize))
                 self._control.resize(resize.lease, resize.compute_limit_pct)
             else:
-                logger.info("push %r is newer than this host", name)
+                logger.info("push %r is unknown to this version", name)
         except AppError as error:
-            logger.error("push %r is wrong: %s; asking for the full state", name, error.message)
+            logger.error("push %r is invalid: %s; requesting the full state", name, error.message)
             self._channel.say_hello_again()
 
     def _install(self, install: Install) -> None:
         if install.lease in self._control.installed():
-            self._control.install(install)  # a deadline lease has another length
+            self._control.install(install)  # another length of a deadline lease
             return
         if install.fence <= self._last_fence:
             text = f"install {install.lease} has fence {install.fence} <= {self._last_fence}"
@@ -337,9 +332,9 @@ class HostLink:
             self._control.install(install)
 
     def _fits_here(self, install: Install) -> bool:
-        """By the scheduler's own `fits`: what this host could never give is refused, and told.
+        """Evaluate the shares as the scheduler does; an infeasible install is refused and reported.
 
-        What only does not fit yet is the control's to keep waiting.
+        An install that does not fit yet waits in the control.
         """
         devices = {device.id: device for device in self._watch.devices}
         for share in install.shares:
@@ -353,11 +348,11 @@ class HostLink:
 
 
 def _no_fit(share: Share, host: HostId, device: Device | None) -> str | None:
-    """Why this host cannot give the share even when nothing else is lent; None when it can."""
+    """Why the share is infeasible on an idle host; None when it is feasible."""
     if share.host != host:
         return f"the share is of host {share.host}"
     if device is None:
-        return "there is no such device here"
+        return "this host has no such device"
     request = Request(
         kinds=(share.kind,),
         models=(share.model,),
@@ -368,5 +363,5 @@ def _no_fit(share: Share, host: HostId, device: Device | None) -> str | None:
     )
     if device.health is Health.BAD:
         return NoFit.BAD
-    # of a SUSPECT device the leases it has go on, also those that are still on their way
+    # a SUSPECT device keeps its leases, also those that are still to be installed
     return permanent_mismatch(request, device_class_of(device, gateway=True))

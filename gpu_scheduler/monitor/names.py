@@ -1,4 +1,4 @@
-"""Names of devices that their drivers do not name; whoever lends and whoever uses one agree."""
+"""Names of devices that their drivers do not name, the same in monitors, hosts and workers."""
 
 from __future__ import annotations
 

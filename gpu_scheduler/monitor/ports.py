@@ -1,8 +1,8 @@
-"""What the link asks of the program that runs on the host; `gpud` implements it.
+"""Ports of the host link, implemented by the program on the host: `gpud` or `ssgm-monitor`.
 
 All methods are called from the event loop, in the order of the scheduler's channel, and return at
-once: slow work (killing, scrubbing, starting workers) belongs into tasks of the implementer. An
-install that does not fit yet, because an ended lease is not cut, waits inside the implementer.
+once: slow work (killing, scrubbing, starting workers) runs in tasks of the implementer. An install
+that does not fit yet, because an ended lease is not freed, waits in the implementer.
 """
 
 from __future__ import annotations
@@ -17,37 +17,37 @@ from gpu_scheduler.protocol.host import Install
 
 
 class HostControl(Protocol):
-    """The doors and workers of one host. Every method is idempotent."""
+    """Leases and workers of one host. Every method is idempotent."""
 
     def installed(self) -> tuple[LeaseId, ...]:
-        """Leases installed here now, for the link's hello."""
+        """Leases installed on this host, for the link's hello."""
         ...
 
     def seen(self, devices: tuple[Device, ...]) -> None:
-        """The devices of this host as its probe saw them last; once before anything else."""
+        """Take the newest device list of the probe; called once before all other methods."""
         ...
 
     def leased(self) -> Collection[DeviceId]:
-        """Devices whose memory a lease may be using: installed, or over and not cut yet."""
+        """Devices whose memory a lease may be using: installed, or ended and not freed yet."""
         ...
 
     def faults(self) -> Mapping[DeviceId, Fault]:
-        """What this program knows against its devices, as a process that cannot be killed."""
+        """Faults of devices that this program found, such as a process that cannot be killed."""
         ...
 
     def full_state(self, installs: tuple[Install, ...], epoch: int) -> None:
-        """The scheduler's truth after a (re)connect: install what is new, cut what is not in it."""
+        """Take the scheduler's state after a (re)connect: install new leases, revoke all others."""
         ...
 
     def install(self, install: Install) -> None:
-        """Open the lease's door; its shares are usable once the older ones on them are cut.
+        """Accept sessions of the lease; its shares are usable once older leases on them are freed.
 
-        Of a lease that is installed already only `cap_s` may have changed: it counts from now.
+        For an installed lease only `cap_s` may have changed: it counts from now.
         """
         ...
 
     def end(self, lease: LeaseId, fence: int, reason: EndReason) -> None:
-        """Close the door, kill, free; then call `HostLink.cut`. Unknown leases are cut already."""
+        """Refuse sessions, kill, free, then call `HostLink.cut`; at once for an unknown lease."""
         ...
 
     def staged(self, lease: LeaseId, connect_by_s: float) -> None:
@@ -55,25 +55,25 @@ class HostControl(Protocol):
         ...
 
     def resize(self, lease: LeaseId, compute_limit_pct: int) -> None:
-        """Another elastic limit for its shares here; guarantee and memory stay."""
+        """Set another compute limit for its shares here; guarantee and memory do not change."""
         ...
 
     def link_changed(self, connected: bool) -> None:
-        """The scheduler is reachable or not; leases live on, cut only by their own deadlines."""
+        """The scheduler is reachable or not; leases end only by their own deadlines meanwhile."""
         ...
 
 
 class Probe(Protocol):
-    """Where a host's device list and live figures come from."""
+    """Source of a host's device list and usage."""
 
     async def devices(self) -> tuple[Device, ...]:
-        """The devices now; raises AppError when the source cannot be read."""
+        """The current devices. Raises AppError when the source cannot be read."""
         ...
 
     async def usage(self) -> tuple[Usage, ...]:
-        """Live figures for people and balance; empty when the source has none."""
+        """Current usage, for people and for load balancing; empty when the source has none."""
         ...
 
     async def close(self) -> None:
-        """Release whatever the probe holds; safe to call twice."""
+        """Release the probe's resources; idempotent."""
         ...

@@ -1,4 +1,4 @@
-"""Where a host's devices come from: its CPU, a driver (in a child process), an operator's file."""
+"""Probes of a host's devices: its CPU, a driver (in a child process), an operator's file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gpu_scheduler.model import Device, DeviceKind, Usage
 from gpu_scheduler.monitor.drivers.child import ChildProbe
 from gpu_scheduler.monitor.ports import Probe
 
-#: The operating system and our daemons keep this much of a CPU device's memory.
+#: Memory of a CPU device that is reserved for the operating system and our daemons.
 CPU_RESERVE_MIB = 512
 
 
@@ -64,7 +64,7 @@ def _cpu_model() -> str:
 
 
 class FileProbe:
-    """Devices as an operator wrote them down; edits take effect at the next report.
+    """Devices of an operator's file; edits take effect at the next report.
 
     devices:
       - {kind: cuda, model: Tesla K80, memory_mib: 12GiB}       # id and index are optional
@@ -73,7 +73,7 @@ class FileProbe:
     def __init__(self, path: Path, host: str) -> None:
         self._path = path
         self._host = host
-        self._read: tuple[int, ...] = ()  # what told this state of the file from others
+        self._read: tuple[int, ...] = ()  # inode, size and time of the file that was read
         self._devices: tuple[Device, ...] = ()
 
     async def devices(self) -> tuple[Device, ...]:
@@ -122,7 +122,7 @@ class FileProbe:
         """Nothing is held."""
 
 
-#: Kinds of `probe_of` that look through a child process: its module, what it looks at, options.
+#: Kinds of `probe_of` that run in a child process: its module, what it probes, options.
 _CHILDREN: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
     "nvml": ("gpu_scheduler.monitor.drivers.nvml", "the NVIDIA driver", ()),
     "opencl": ("gpu_scheduler.monitor.drivers.opencl", "OpenCL", ()),
@@ -132,10 +132,10 @@ PROBES = ("cpu", *_CHILDREN)
 
 
 def probe_of(kind: str, host: str, answer_s: float) -> Probe:
-    """One of `PROBES`, whose driver must answer within `answer_s`. Raises INVALID for another."""
+    """The probe of a kind in `PROBES`; its driver must answer within `answer_s`. Raises INVALID."""
     if kind == "cpu":
         return CpuProbe(host)
     if kind in _CHILDREN:
         module, source, options = _CHILDREN[kind]
         return ChildProbe(module, source, host, answer_s, *options)
-    raise invalid(f"probe {kind!r} is unknown; take one of {', '.join(PROBES)}, or a file")
+    raise invalid(f"probe {kind!r} is unknown; use one of {', '.join(PROBES)}, or a file")

@@ -1,7 +1,7 @@
-"""What is known of a host's devices now, however its probe does.
+"""Current devices of a host, also while its probe fails, and what of them to report.
 
-Looking and telling are apart: a driver that hangs delays a look, never a report. Told is only what
-changed, because ten thousand devices of which nothing is new are most of what a scheduler hears.
+Polling and reporting are separate: a driver that hangs delays a poll, never a report. Only changes
+are reported, because most devices of a large system do not change from one report to the next.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from typing import Protocol
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import DeviceId
 from gpu_scheduler.model import Device, Health, Symptom, Usage
-from gpu_scheduler.monitor.device_report import fitting
+from gpu_scheduler.monitor.device_report import without_excess_keys
 from gpu_scheduler.monitor.health import Fault, HeldMemory, with_faults
 from gpu_scheduler.monitor.ports import Probe
 from gpu_scheduler.protocol.host import Report
 
 logger = logging.getLogger(__name__)
 
-#: An operator's mistake in a file says nothing about the devices; a silent driver does.
-_SAYS_NOTHING = (ErrorCode.INVALID, ErrorCode.NOT_FOUND)
+#: Failures of a probe that are not faults of devices: mistakes in an operator's file.
+_FILE_ERRORS = (ErrorCode.INVALID, ErrorCode.NOT_FOUND)
 
 
 class LastSeen:
-    """A `Probe` that does not fail any more once it has seen something.
+    """A `Probe` that does not fail after its first success: it repeats the last devices.
 
-    Its devices are then SUSPECT as last seen, and BAD after `bad_after_s` of a driver that does not
-    answer: their leases cannot make progress.
+    They are SUSPECT then, and BAD once the driver has not answered for `bad_after_s`: their leases
+    cannot make progress.
     """
 
     def __init__(self, probe: Probe, bad_after_s: float) -> None:
@@ -39,7 +39,7 @@ class LastSeen:
         self._failing_since_s: float | None = None
 
     async def devices(self) -> tuple[Device, ...]:
-        """Raises the probe's AppError only while nothing was ever seen."""
+        """Raises the probe's AppError only before its first success."""
         try:
             self._seen = await self._probe.devices()
         except AppError as error:
@@ -50,7 +50,7 @@ class LastSeen:
         return self._seen
 
     async def usage(self) -> tuple[Usage, ...]:
-        """None while it fails."""
+        """Empty while the probe fails."""
         try:
             return () if self._failing_since_s is not None else await self._probe.usage()
         except AppError as error:
@@ -68,18 +68,18 @@ class LastSeen:
             logger.warning("probe: %s", error.message)
         long = now_s - self._failing_since_s >= self._bad_after_s
         fault = Fault(
-            health=Health.BAD if long and error.code not in _SAYS_NOTHING else Health.SUSPECT,
+            health=Health.BAD if long and error.code not in _FILE_ERRORS else Health.SUSPECT,
             symptom=Symptom.HUNG if error.code is ErrorCode.TIMEOUT else Symptom.PROBE,
             detail=f"probe failed: {error.message}",
         )
         return with_faults(seen, dict.fromkeys((device.id for device in seen), fault))
 
 
-class Lends(Protocol):
-    """What a watch must know of the program that lends the devices."""
+class LeaseSource(Protocol):
+    """The program that runs the leases of a host, as the watch needs it."""
 
     def seen(self, devices: tuple[Device, ...]) -> None:
-        """What is there to lend, after every look."""
+        """Take the devices of every poll."""
         ...
 
     def leased(self) -> Collection[DeviceId]:
@@ -87,62 +87,62 @@ class Lends(Protocol):
         ...
 
     def faults(self) -> Mapping[DeviceId, Fault]:
-        """What the program itself knows against its devices."""
+        """Faults of devices that the program itself found."""
         ...
 
 
 class Watch:
-    """Looks again and again, and knows what of it is news."""
+    """Polls the probe, and knows what the scheduler has not been told of."""
 
-    def __init__(self, probe: Probe, lends: Lends) -> None:
+    def __init__(self, probe: Probe, leases: LeaseSource) -> None:
         self._probe = probe
-        self._lends = lends
+        self._leases = leases
         self._held = HeldMemory()
-        self._seen: tuple[Device, ...] = ()  #: as far as it fits into a message
-        self._cut = False  #: something does not, and that was told
+        self._seen: tuple[Device, ...] = ()  #: shortened to fit into a message
+        self._shortened = False  #: and that was logged
         self._held_faults: Mapping[DeviceId, Fault] = {}
         self._usage: tuple[Usage, ...] = ()
-        self._told_devices: tuple[Device, ...] | None = None  # None: not known there
-        self._told_usage: dict[DeviceId, Usage] = {}
+        self._reported_devices: tuple[Device, ...] | None = None  # None: not known there
+        self._reported_usage: dict[DeviceId, Usage] = {}
 
     async def look(self) -> None:
-        """Look once. Raises the probe's AppError."""
+        """Poll once. Raises the probe's AppError."""
         seen = await self._probe.devices()
         self._usage = await self._probe.usage()
-        self._held_faults = self._held.faults(seen, self._usage, self._lends.leased())
-        self._seen, left_out = fitting(seen)
-        if left_out and not self._cut:
-            text = "%d warm keys have no room in what the scheduler is told of the devices"
+        self._held_faults = self._held.faults(seen, self._usage, self._leases.leased())
+        self._seen, left_out = without_excess_keys(seen)
+        if left_out and not self._shortened:
+            text = "%d warm keys do not fit into the report of the devices"
             logger.warning(text, left_out)
-        self._cut = left_out > 0
-        self._lends.seen(seen)
+        self._shortened = left_out > 0
+        self._leases.seen(seen)
 
     @property
     def devices(self) -> tuple[Device, ...]:
-        """As the scheduler should know them now."""
-        faults = {**self._held_faults, **self._lends.faults()}
+        """The devices with all faults, as they are to be reported."""
+        faults = {**self._held_faults, **self._leases.faults()}
         return with_faults(self._seen, faults) if faults else self._seen
 
     def news(self) -> Report:
-        """What the scheduler does not know yet."""
+        """The report of everything that changed since the last one."""
         devices = self.devices
         known = {device.id for device in devices}
         return Report(
-            devices=None if devices == self._told_devices else devices,
+            devices=None if devices == self._reported_devices else devices,
             usage=tuple(
                 one
                 for one in self._usage
-                if one.device in known and self._told_usage.get(one.device) != one
+                if one.device in known and self._reported_usage.get(one.device) != one
             ),
         )
 
-    def told(self, report: Report) -> None:
-        """The scheduler has taken it."""
+    def reported(self, report: Report) -> None:
+        """Note that the scheduler has accepted a report."""
         if report.devices is not None:
-            self._told_devices = report.devices
-        self._told_usage.update((one.device, one) for one in report.usage)
+            self._reported_devices = report.devices
+        self._reported_usage.update((one.device, one) for one in report.usage)
 
-    def told_nothing(self) -> None:
-        """Nothing is known there any more: the next report is whole."""
-        self._told_devices = None
-        self._told_usage.clear()
+    def forget_reported(self) -> None:
+        """Note that the scheduler may know nothing any more: the next report is complete."""
+        self._reported_devices = None
+        self._reported_usage.clear()

@@ -1,4 +1,4 @@
-"""HostControl of a host that is only watched: it opens no doors and has nothing to cut."""
+"""HostControl of a host that is only watched: it has no sessions and no processes to end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 class WatchedHost:
-    """Remembers what is lent; a lease with a length is over by this host's own clock."""
+    """Tracks the leases of the host; a lease with a length ends by this host's own clock."""
 
     def __init__(self) -> None:
         self._leases: dict[LeaseId, Install] = {}
@@ -26,14 +26,14 @@ class WatchedHost:
         return tuple(self._leases)
 
     def seen(self, devices: tuple[Device, ...]) -> None:
-        """Nothing here is divided by us."""
+        """Nothing to do: this program runs no workers."""
 
     def leased(self) -> Collection[DeviceId]:
         self._expire()
         return {share.device for lease in self._leases.values() for share in lease.shares}
 
     def faults(self) -> Mapping[DeviceId, Fault]:
-        """No process here is ours."""
+        """None: this program runs no processes."""
         return {}
 
     def full_state(self, installs: tuple[Install, ...], epoch: int) -> None:
@@ -46,18 +46,18 @@ class WatchedHost:
         self._leases[install.lease] = install
         if install.cap_s is not None:
             self._ends_at_s[install.lease] = asyncio.get_running_loop().time() + install.cap_s
-        logger.debug("lent", extra={"event": "lent", "lease": install.lease})
+        logger.debug("installed", extra={"event": "installed", "lease": install.lease})
 
     def end(self, lease: LeaseId, fence: int, reason: EndReason) -> None:
         del fence
         self._forget(lease)
-        logger.debug("over", extra={"event": "over", "lease": lease, "reason": reason.value})
+        logger.debug("ended", extra={"event": "ended", "lease": lease, "reason": reason.value})
 
     def staged(self, lease: LeaseId, connect_by_s: float) -> None:
-        """Nobody connects through us."""
+        """Nothing to do: no sessions open here."""
 
     def resize(self, lease: LeaseId, compute_limit_pct: int) -> None:
-        """Nobody is held to a limit by us."""
+        """Nothing to do: no limit is enforced here."""
 
     def link_changed(self, connected: bool) -> None:
         logger.info("scheduler reachable" if connected else "scheduler not reachable")
@@ -65,7 +65,7 @@ class WatchedHost:
     def _expire(self) -> None:
         now_s = asyncio.get_running_loop().time()
         for lease in [lease for lease, at_s in self._ends_at_s.items() if at_s <= now_s]:
-            logger.info("its length is over", extra={"event": "expired", "lease": lease})
+            logger.info("lease expired", extra={"event": "expired", "lease": lease})
             self._forget(lease)
 
     def _forget(self, lease: LeaseId) -> None:

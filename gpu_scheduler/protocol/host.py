@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from corekit.addresses import parse_address
 from corekit.errors import invalid
 from corekit.ids import HostId, LeaseId
 from corekit.values import Value
 from gpu_scheduler.core.events import SessionChange as SessionState  # opened, freed, closed
 from gpu_scheduler.model import Device, Door, EndReason, LeaseLifetime, LeaseState, Share, Usage
 from gpu_scheduler.names import named
-from gpu_scheduler.protocol.address import parse_address
 
 #: A sentence for people is not a log.
 DETAIL_CHARACTERS_MAX = 2000

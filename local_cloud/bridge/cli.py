@@ -9,14 +9,14 @@ from pathlib import Path
 import click
 
 from corekit.aio.clock import SystemClock
-from corekit.aio.process import log_as_json, write_ready
+from corekit.aio.process import log_as_json, stop_signal, write_ready
 from corekit.aio.supervise import Nursery
 from corekit.errors import EXIT_STATUS, AppError
 from local_cloud.bridge.bridge import Bridge
 from local_cloud.bridge.moto import Moto
 from local_cloud.clock import CloudClock
 from local_cloud.model.functions.environments import EnvironmentPool
-from local_cloud.process import stop_signal, until_stopped
+from local_cloud.process import until_stopped
 from local_cloud.sandbox.log_store import LogStore
 from local_cloud.sandbox.runtime import Runtime
 from local_cloud.sandbox.sandbox import Sandbox

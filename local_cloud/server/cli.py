@@ -10,9 +10,10 @@ from pathlib import Path
 
 import click
 
-from corekit.aio.process import log_as_json, write_ready
+from corekit.addresses import parse_address
+from corekit.aio.process import log_as_json, stop_signal, write_ready
 from corekit.errors import EXIT_STATUS, AppError
-from local_cloud.process import parse_address, stop_signal, until_stopped
+from local_cloud.process import until_stopped
 from local_cloud.server.application import Options, running
 from local_cloud.server.signatures.keys import (
     ACCESS_KEY_VARIABLE,

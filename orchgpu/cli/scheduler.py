@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from corekit.addresses import parse_address
 from corekit.errors import AppError, ErrorCode, invalid
 from orchgpu.local.home import default_home
 from orchgpu.local.system import SCHEDULER_VARIABLE
@@ -40,9 +41,12 @@ def scheduler_address(given: str | None) -> str:
                 f"--scheduler or {SCHEDULER_VARIABLE}",
             )
         return system.scheduler
-    host, colon, port = address.rpartition(":")
-    if not (colon and host and port.isdecimal() and 0 < int(port) < 65536):
-        raise invalid(f"--scheduler {address!r} is not ADDR:PORT")
+    try:
+        _, port = parse_address(address)
+    except AppError as error:
+        raise invalid(f"--scheduler: {error.message}") from None
+    if port == 0:
+        raise invalid(f"--scheduler {address!r} is not an address to connect to: its port is 0")
     return address
 
 

@@ -7,13 +7,13 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from corekit.addresses import address_of
+from corekit.aio.process import guarded
 from corekit.errors import AppError, ErrorCode
-from orchgpu.local import guard
 
 #: Period of the checks for the ready file and the end of a program; each costs microseconds.
 LOOK_EVERY_S = 0.02
@@ -39,7 +39,7 @@ class Program:
         """`address:port` of a ready file; None for a program that does not listen."""
         if self.address_key is None:
             return None
-        return str(ready[self.address_key]).removeprefix("http://").rstrip("/")
+        return address_of(str(ready[self.address_key]))
 
 
 class Died(AppError):
@@ -56,7 +56,7 @@ class Child:
         self._log_start = program.log.stat().st_size if program.log.exists() else 0
         with program.log.open("ab") as log:
             self._process = subprocess.Popen(
-                guarded(program.command),
+                guarded(program.command, signal.SIGTERM),
                 env=dict(program.environment),
                 cwd=program.log.parent.parent,
                 stdin=subprocess.DEVNULL,
@@ -148,11 +148,6 @@ class Child:
                 return True
             await asyncio.sleep(LOOK_EVERY_S)
         return self.exit_status() is not None
-
-
-def guarded(command: tuple[str, ...]) -> list[str]:
-    """The command, which the kernel ends when this process dies."""
-    return [sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), *command]
 
 
 def birth_of(pid: int) -> str:

@@ -15,7 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import IO
 
-from corekit.aio.files import replace_json
+from corekit.aio.files import replace_file, replace_json
 from corekit.decode import decode_json_known, encode
 from corekit.errors import AppError, ErrorCode, invalid
 
@@ -162,3 +162,8 @@ class Home:
 def default_home() -> Home:
     """`$ORCHGPU_HOME`, else `.orchgpu` in the working directory."""
     return Home(Path(os.environ.get(HOME_VARIABLE) or ".orchgpu"))
+
+
+def _write(path: Path, value: object) -> None:
+    """Readable by its owner alone: it may hold the cloud's secret."""
+    replace_file(path, json.dumps(value, indent=2).encode() + b"\n", durable=False)

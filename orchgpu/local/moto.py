@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+from corekit.addresses import parse_address
 from corekit.aio.process import write_ready
 from corekit.browsers import HEADERS, foreign_part
 
@@ -27,7 +28,7 @@ Wsgi = Callable[[Environment, Start], Iterable[bytes]]
 def main() -> None:
     """Serve until SIGTERM. Exit status 1 when moto is not installed."""
     arguments = _parser().parse_args()
-    address, _, port = arguments.listen.rpartition(":")
+    address, port = parse_address(arguments.listen)
     signals = {signal.SIGTERM, signal.SIGINT}
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # before the server's threads inherit it
     try:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from corekit.addresses import address_of
 from orchgpu.local.child import Program, Ready
 from orchgpu.local.home import Home
 
@@ -146,7 +147,7 @@ class Programs:
 
 def last_address(ready: ReadyFiles, name: str, key: str) -> str:
     """The last `address:port` of the program, else any port of this machine alone."""
-    return str(ready.get(name, {}).get(key, LOOPBACK)).removeprefix("http://").rstrip("/")
+    return address_of(str(ready.get(name, {}).get(key, LOOPBACK)))
 
 
 def _each(option: str, named: Mapping[str, Path]) -> Iterator[str]:

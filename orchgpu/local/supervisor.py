@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from corekit.addresses import address_of, parse_address
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
 from orchgpu.local.child import Child, Program, Ready, birth_of
@@ -214,11 +215,10 @@ def _free(addresses: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
 
 
 def _is_free(address: str) -> bool:
-    host, _, port = address.removeprefix("http://").rstrip("/").rpartition(":")
     try:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((host, int(port)))
-    except (OSError, ValueError, OverflowError):
+            probe.bind(parse_address(address_of(address)))
+    except (OSError, AppError):
         return False
     return True

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import orchgpu
+from corekit.addresses import parse_address
 from corekit.aio.environment import budget_from_environment
 from corekit.errors import AppError, ErrorCode
 from orchgpu.local.child import birth_of
@@ -151,11 +152,10 @@ def healthy(process: ProcessRecord) -> bool:
         return False
     if process.address is None:
         return True
-    address, _, port = process.address.rpartition(":")
     try:
-        with socket.create_connection((address, int(port)), timeout=_PROBE_WITHIN_S):
+        with socket.create_connection(parse_address(process.address), timeout=_PROBE_WITHIN_S):
             return True
-    except (OSError, ValueError):
+    except (OSError, AppError):
         return False
 
 

@@ -8,7 +8,6 @@ import difflib
 import ipaddress
 import logging
 import os
-import signal
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -16,9 +15,16 @@ from pathlib import Path
 
 import click
 
+from corekit.addresses import parse_address
 from corekit.aio.command import DaemonCommand
 from corekit.aio.environment import budget_from_environment
-from corekit.aio.process import log_as_json, raise_descriptor_limit, write_ready
+from corekit.aio.process import (
+    log_as_json,
+    raise_descriptor_limit,
+    stop_signal,
+    write_ready,
+)
+from corekit.aio.supervise import until_first
 from corekit.errors import EXIT_STATUS, AppError, ErrorCode, invalid
 from corekit.ids import HostId
 from corekit.units import parse_memory_mib
@@ -29,7 +35,6 @@ from gpu_scheduler.client.access import (
     Access,
     find_access,
 )
-from gpu_scheduler.client.channel import parse_address
 from gpu_scheduler.monitor.link import HostLink
 from remote_gpu.host.app import HostSettings, RunningHost, Upstream, running_host
 from remote_gpu.host.gateway.tls import HostTls
@@ -186,9 +191,7 @@ def main(
 
 
 async def _serve(settings: HostSettings, upstream: Upstream, ready_file: Path | None) -> None:
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    stop = stop_signal()
     if settings.middlewares:
         visible = await visible_devices(settings.host)
         check_middlewares(settings.middlewares, visible)
@@ -208,19 +211,7 @@ async def _until_stopped(
         logger.info("serving", extra={"event": "serving", "gateway": host.gateway})
 
     host.nursery.start(announce(), "announce")
-    waits = [
-        host.nursery.start(stop.wait(), "stop"),
-        asyncio.ensure_future(host.nursery.failed()),
-        asyncio.ensure_future(link.failed()),
-    ]
-    try:
-        done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()  # raises what a task of ours raised: a bug ends the program
-    finally:
-        for task in waits:
-            task.cancel()
-        await asyncio.gather(*waits, return_exceptions=True)
+    await until_first(stop.wait(), host.nursery.failed(), link.failed())
 
 
 def _hide() -> None:
@@ -261,10 +252,10 @@ def _advertised(text: str) -> tuple[str, int]:
 
 
 def _address(option: str, text: str) -> tuple[str, int]:
-    address, _, port = text.rpartition(":")
-    if not address or not port.isdecimal() or int(port) > 65535:
-        raise invalid(f"{option} {text!r} is not ADDRESS:PORT, as 127.0.0.1:0")
-    return address.strip("[]"), int(port)
+    try:
+        return parse_address(text)
+    except AppError as error:
+        raise invalid(f"{option}: {error.message}") from None
 
 
 def _tls(certificate: Path | None, key: Path | None, required: bool) -> HostTls | None:

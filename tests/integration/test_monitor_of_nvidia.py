@@ -1,4 +1,4 @@
-"""ssgm-monitor over a stand-in for NVIDIA's library: what happens to a device reaches ssgmd.
+"""ssgm-monitor over a stand-in for NVIDIA's library: changes of a device reach ssgmd.
 
 The library is that of the unit tests, `nvidia_ml.c`; the programs are the real ones.
 """

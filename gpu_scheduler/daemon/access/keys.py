@@ -1,8 +1,8 @@
-"""The keys file: who may come through the doors, by the hash of each key.
+"""The keys file: the clients of the endpoints, by the hash of each key.
 
-One JSON object, 0600, replaced as a whole; `ssgmd keys add|list|revoke` writes it and a running
-daemon reads it again when it changes. A key has 256 random bits, so its SHA-256 needs neither salt
-nor many rounds. Without a keys file only this machine's own programs are served (`app.py`).
+One JSON object, mode 0600, replaced atomically; `ssgmd keys add|list|revoke` writes it and a
+running daemon reads it again when it changes. A key has 256 random bits, so its SHA-256 needs
+neither salt nor many rounds. Without a keys file only programs of this machine are served (app.py).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
+from corekit.aio.files import replace_file
 from corekit.decode import decode, encode
 from corekit.errors import AppError, ErrorCode, invalid
 from gpu_scheduler.protocol.keys import checked_name, name_of, new_key
@@ -27,12 +28,12 @@ VERSION = 1
 
 
 class Role(StrEnum):
-    """What a key is for. Each of the first three may also do what those before it may."""
+    """Rights of a key. Each of the first three includes the rights of those before it."""
 
-    READER = "reader"  #: looks: inventory, leases, queue, records, metrics, events
-    REQUESTER = "requester"  #: asks for devices and acts for jobs: orchestrators, `ssgm alloc`
-    OPERATOR = "operator"  #: drain, forget, set, and anybody's leases
-    HOST = "host"  #: speaks for a GPU host, and does nothing else
+    READER = "reader"  #: reads inventory, leases, queue, records, metrics, events
+    REQUESTER = "requester"  #: requests devices and acts for jobs: orchestrators, `ssgm alloc`
+    OPERATOR = "operator"  #: drain, forget, set, and every lease
+    HOST = "host"  #: acts as a GPU host, and nothing else
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,11 +43,11 @@ class KeyEntry:
     name: str
     role: Role
     sha256: str  #: hex, of the whole key
-    #: A requester's: it asks for this tenant only; a reader's: whose jobs it sees. None = any, and
-    #: of a reader none.
+    #: Of a requester: the one tenant it requests for (None = any); of a reader: the tenant whose
+    #: jobs it sees (None = none).
     tenant: str | None = None
-    host: str | None = None  #: a host's: it speaks for this host only; None = any
-    made: str = ""  #: day, for people
+    host: str | None = None  #: of a host: the one host it acts as; None = any
+    made: str = ""  #: date, for people
 
     def __post_init__(self) -> None:
         checked_name(self.name)
@@ -60,14 +61,14 @@ class KeyEntry:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """A keys file as it stands."""
+    """The contents of a keys file."""
 
     by_name: Mapping[str, KeyEntry]
 
     def entry_of(self, key: str) -> KeyEntry | None:
-        """Whose key this is; None for one that is wrong, unknown or revoked.
+        """The entry of a key; None for one that is wrong, unknown or revoked.
 
-        The comparison takes as long for a wrong secret as for a right one.
+        Takes constant time, so that the duration does not depend on how much of a secret is right.
         """
         entry = self.by_name.get(name_of(key) or "")
         known = entry.sha256 if entry is not None else "0" * 64
@@ -76,20 +77,20 @@ class Keys:
 
 
 def digest(key: str) -> str:
-    """What the file holds of a key."""
+    """The hash of a key that the file stores."""
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _File:
-    """The JSON of the file."""
+    """The JSON object of the file."""
 
     ssgmd_keys: int  #: version
     keys: tuple[KeyEntry, ...]
 
 
 def read_keys(path: Path) -> Keys:
-    """Raises INVALID for a file that holds no keys, DENIED for one that others may read."""
+    """Read a keys file. Raises INVALID for any other file, DENIED for one that others may read."""
     try:
         mode = path.stat().st_mode & 0o777
         value = json.loads(path.read_text())
@@ -97,7 +98,7 @@ def read_keys(path: Path) -> Keys:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise invalid(f"cannot read the keys file {path}: {reason}") from None
     if mode & 0o077:
-        text = f"{path} may be read by others (mode {mode:o}); run: chmod 600 {path}"
+        text = f"{path} is readable by others (mode {mode:o}); run: chmod 600 {path}"
         raise AppError(ErrorCode.DENIED, text)
     file = decode(_File, value, str(path))
     if file.ssgmd_keys != VERSION:
@@ -109,9 +110,9 @@ def read_keys(path: Path) -> Keys:
 
 
 def add_key(path: Path, entry: KeyEntry) -> str:
-    """Add a key of the entry's name and rights (its sha256 is set here); the key itself.
+    """Add a new key with the name and rights of the entry, and return the key itself.
 
-    Makes the file. Raises CONFLICT when there is a key of that name.
+    Creates the file. Raises CONFLICT when there is a key of that name.
     """
     key = new_key(entry.name)
     with _changing(path) as keys:
@@ -123,7 +124,10 @@ def add_key(path: Path, entry: KeyEntry) -> str:
 
 
 def revoke_key(path: Path, name: str) -> None:
-    """A running daemon closes its connections within `keys_poll_s`. Raises NOT_FOUND."""
+    """Remove a key; a running daemon closes its connections within `keys_poll_s`.
+
+    Raises NOT_FOUND.
+    """
     with _changing(path) as keys:
         kept = [known for known in keys if known.name != name]
         if len(kept) == len(keys):
@@ -133,25 +137,14 @@ def revoke_key(path: Path, name: str) -> None:
 
 @contextlib.contextmanager
 def _changing(path: Path) -> Iterator[list[KeyEntry]]:
-    """The entries, to be changed in place; written whole at the end, one writer at a time."""
+    """The entries, to be changed in place and written at the end of the block, under a lock."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
         keys = list(read_keys(path).by_name.values()) if path.exists() else []
         yield keys
-        _write(path, encode(_File(ssgmd_keys=VERSION, keys=tuple(keys))), folder)
+        file = encode(_File(ssgmd_keys=VERSION, keys=tuple(keys)))
+        replace_file(path, json.dumps(file, indent=1).encode() + b"\n")
     finally:
         os.close(folder)
-
-
-def _write(path: Path, value: object, folder: int) -> None:
-    new = path.with_name(f"{path.name}.new")
-    new.unlink(missing_ok=True)
-    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with open(fd, "w") as file:  # noqa: PTH123 - a descriptor, not a path
-        file.write(json.dumps(value, indent=1) + "\n")
-        file.flush()
-        os.fsync(fd)
-    new.replace(path)
-    os.fsync(folder)

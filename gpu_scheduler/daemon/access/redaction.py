@@ -1,9 +1,9 @@
-"""Redaction of answers: which fields of another's jobs and leases a caller may read.
+"""Redaction of answers: the fields of jobs and leases of others that a caller may not read.
 
-Operators read everything, as does everybody where no keys are required; so do the key that made or
-owns a thing, and keys bound to its tenant. Other callers get a job without its block (object names)
-and its receipt handle, a lease without its addresses and the words of its holder, a queued request
-without its session and its warm key. A receipt handle goes only to callers that may act for the
+Operators read everything, as does every caller where no keys are required; so do the key that made
+or owns a job or lease, and keys bound to its tenant. Other callers get a job without its block
+(object names) and receipt handle, a lease without its addresses and its holder's text, a queued
+request without its session and warm key. A receipt handle goes only to callers that may act for the
 job, so never to readers. Names of keys, tenants, attempts and jobs (a hash) are not secret.
 """
 
@@ -20,11 +20,11 @@ from gpu_scheduler.daemon.access.keys import Role
 from gpu_scheduler.model import Lease, Record
 
 #: Stands in for a redacted block; no orchestrator writes this key.
-HIDDEN: Mapping[str, Any] = {"hidden": True}
+HIDDEN: Mapping[str, object] = {"hidden": True}
 
 
 class Redaction:
-    """Reduces answers to what their caller may read; others stay the same object."""
+    """Removes the fields that a caller may not read; an answer without any is returned as it is."""
 
     def __init__(self, authorizer: Authorizer) -> None:
         self._authorizer = authorizer
@@ -45,14 +45,14 @@ class Redaction:
         seen: do.Answer = form(caller, answer)
         return seen
 
-    def of_details(self, caller: Caller, details: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Of an error; a CONFLICT shows the record that stands."""
+    def of_details(self, caller: Caller, details: Mapping[str, object]) -> Mapping[str, object]:
+        """The details of an error; those of a CONFLICT hold the current record."""
         record = details.get("record")
         if not isinstance(record, Record) or caller.sees_all:
             return details
         return {**details, "record": self._record(caller, record)}
 
-    # --- whose it is
+    # --- ownership
 
     def _sees(self, caller: Caller, tenant: str | None, *names: str) -> bool:
         key = caller.key
@@ -60,9 +60,7 @@ class Redaction:
             return False
         if key.name in names or (key.tenant is not None and key.tenant == tenant):
             return True
-        orphaned = not any(
-            self._authorizer.has_key(name) for name in names
-        )  # no key made it, or it is gone
+        orphaned = not any(self._authorizer.has_key(name) for name in names)  # or made without keys
         return orphaned and key.role is Role.REQUESTER and key.tenant is None
 
     def _record(self, caller: Caller, record: Record) -> Record:
@@ -107,7 +105,7 @@ class Redaction:
 
 
 def _explain_answer(_: Caller, answer: do.ExplainAnswer) -> do.ExplainAnswer:
-    """Whose request it explains does not matter: no largest fit needs the name of data."""
+    """Without the warm key of the largest fit, whichever caller's request it explains."""
     why = answer.explanation
     if why.largest is None or why.largest.warm_key is None:
         return answer

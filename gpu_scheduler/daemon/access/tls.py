@@ -1,4 +1,4 @@
-"""TLS of both doors: 1.3 only, one certificate, read again when it was renewed."""
+"""TLS of both endpoints: 1.3 only, one certificate, read again when it is renewed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Certificate:
     """The daemon's certificate chain and private key, as PEM files."""
 
     def __init__(self, cert: Path, key: Path) -> None:
-        """Raises INVALID for files that hold none, DENIED for a key that everybody may read."""
+        """Raises INVALID for unusable files, DENIED for a private key that is world-readable."""
         self._cert, self._key = cert, key
         self._seen: tuple[int, ...] = ()
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -23,9 +23,9 @@ class Certificate:
         self._read()
 
     def reread_if_changed(self) -> None:
-        """A renewed certificate is for new connections; an unusable one leaves the last in force.
+        """Use a renewed certificate for new connections; the last one while it is unusable.
 
-        Certificate and key are renewed one after the other: between the two they do not match.
+        Certificate and key are renewed one after the other: in between they do not match.
         """
         try:
             if self._stamp() != self._seen:
@@ -42,11 +42,11 @@ class Certificate:
             self._seen = self._stamp()
             mode = self._key.stat().st_mode & 0o777
             if mode & 0o007:
-                text = f"{self._key} may be read by everybody (mode {mode:o}); run: chmod o= "
+                text = f"{self._key} is world-readable (mode {mode:o}); run: chmod o= "
                 raise AppError(ErrorCode.DENIED, f"{text}{self._key}")
-            # a locked key would ask a terminal for its passphrase: refuse it instead
+            # an encrypted key would prompt for its passphrase: an empty one refuses it
             self.context.load_cert_chain(self._cert, self._key, password="")
         except OSError as error:  # ssl.SSLError is one
-            reason = error.strerror or "they are no certificate and key in PEM form that match"
+            reason = error.strerror or "they are not a matching certificate and key in PEM format"
             text = f"cannot use {self._cert} and {self._key} for TLS: {reason}"
             raise invalid(text) from None

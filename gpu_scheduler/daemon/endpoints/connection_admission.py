@@ -1,14 +1,14 @@
 """Admission of connections to both endpoints: limits of number, of bytes and of time.
 
-`corekit.aio.admission` decides; this adds the clock and the closing. Both endpoints share the
-limits: no flood fills one endpoint by way of the other.
+`corekit.aio.admission` decides; this module adds timers and closes connections. Both endpoints
+share the limits, so a flood of one cannot exceed them through the other.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any, Protocol
+from typing import Protocol
 
 from corekit.aio.admission import Admission, AdmissionLimits, source_of
 from corekit.errors import AppError, ErrorCode
@@ -30,7 +30,7 @@ class Rejectable(Protocol):
 
 
 class ConnectionAdmission:
-    """All connections of the daemon."""
+    """Limits of all connections of the daemon."""
 
     def __init__(self, limits: AdmissionLimits, authenticate_s: float) -> None:
         """`authenticate_s`: how long a connection may stay unauthenticated."""
@@ -47,14 +47,14 @@ class ConnectionAdmission:
     def buffered_bytes(self) -> int:
         return self._admission.unauthenticated_bytes + self._admission.authenticated_bytes
 
-    def connected(self, connection: Rejectable, peername: Any) -> None:
+    def connected(self, connection: Rejectable, peername: object) -> None:
         """Add an unauthenticated connection; another one may be rejected for it."""
         address = str(peername[0]) if isinstance(peername, tuple) and peername else ""
         evicted = self._admission.connected(connection, source_of(address))
         loop = asyncio.get_running_loop()
         self._timers[connection] = loop.call_later(self._authenticate_s, self._expired, connection)
         if evicted is not None:
-            text = "newer connections took its place; send the hello as soon as you are connected"
+            text = "evicted for a newer connection; send the hello as soon as you are connected"
             self._reject(evicted, ErrorCode.EXHAUSTED, text)
 
     def authenticated(self, connection: Rejectable, *, host: bool = False) -> None:

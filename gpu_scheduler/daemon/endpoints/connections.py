@@ -1,7 +1,7 @@
-"""Who is connected: where answers and pushes go. Nothing here is durable or decided.
+"""Registry of connections: the destinations of answers and pushes. Not durable, decides nothing.
 
-A *sink* is where answers go: a socket connection or the HTTP door. A session or host is bound to
-the connection on which its newest hello was welcomed; an older one of the same name is closed.
+A *sink* takes answers: a socket connection, the HTTP endpoint, a part of the daemon. A session or
+host is bound to the connection of its newest accepted hello; an older one of its name is closed.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from gpu_scheduler.protocol.codec import PAGE_BYTES_MAX
 
 
 class Sink(Protocol):
-    """Where the answers of one connection go."""
+    """Destination of the answers to one connection's requests."""
 
     @property
     def bytes_max(self) -> int | None:
-        """A page that is longer is cut to this; None: it is never cut."""
+        """Longest answer; a longer list is truncated to it. None: no limit."""
         ...
 
     def answer(self, id_: int, answer: do.Answer, text: bytes) -> None:
-        """The good answer: the core's value, and its JSON with secrets."""
+        """Send an answer: the core's value, and its JSON with secrets."""
         ...
 
     def refuse(self, id_: int, error: AppError) -> None: ...
 
     def caller_of(self, id_: int) -> Caller:
-        """Who sent that request, for what he may see of its answer."""
+        """The sender of a request, for the redaction of its answer."""
         ...
 
     def close(self) -> None: ...
 
 
-class Line(Protocol):
+class PushTarget(Protocol):
     """A connection that takes pushes."""
 
     def push(self, name: str, text: bytes) -> None: ...
@@ -62,10 +62,10 @@ class ConnectionRegistry:
         self._metrics = metrics
         self._sinks: dict[int, Sink] = {}
         self._next = 0
-        self._sessions: dict[str, Line] = {}
-        self._hosts: dict[str, Line] = {}
-        self._ended = ""  #: the lease that ended last
-        #: What the wire has with secrets, which the core does not know.
+        self._sessions: dict[str, PushTarget] = {}
+        self._hosts: dict[str, PushTarget] = {}
+        self._ended = ""  #: the lease of the newest end
+        #: Messages whose wire form has secrets, which the core does not know.
         self._with_secrets: Mapping[type[Any], Callable[[Any], Any]] = {
             do.AttemptAnswer: self._attempt,
             do.AdoptAnswer: self._adopted,
@@ -75,31 +75,31 @@ class ConnectionRegistry:
     # --- connections
 
     def register(self, sink: Sink) -> int:
-        """A number for the sink; a request's `reply_to` is `"<number>.<id>"`."""
+        """Add a sink; returns its number. The `reply_to` of a request is `"<number>.<id>"`."""
         self._next += 1
         self._sinks[self._next] = sink
         return self._next
 
     def unregister(self, number: int) -> None:
-        """Its answers are dropped from now on."""
+        """Remove a sink: further answers to it are dropped."""
         del self._sinks[number]
 
-    def bind_session(self, session: str, line: Line) -> None:
-        _bind(self._sessions, session, line)
+    def bind_session(self, session: str, target: PushTarget) -> None:
+        _bind(self._sessions, session, target)
 
-    def bind_host(self, host: str, line: Line) -> None:
-        _bind(self._hosts, host, line)
+    def bind_host(self, host: str, target: PushTarget) -> None:
+        _bind(self._hosts, host, target)
 
-    def unbind(self, line: Line) -> list[str]:
-        """The connection is gone; a newer one of the same name stays. Returns the hosts it was."""
-        hosts = [name for name, bound in self._hosts.items() if bound is line]
+    def unbind(self, target: PushTarget) -> list[str]:
+        """Remove a connection that has ended, unless a newer one replaced it; returns its hosts."""
+        hosts = [name for name, bound in self._hosts.items() if bound is target]
         for table in (self._sessions, self._hosts):
-            for name in [name for name, bound in table.items() if bound is line]:
+            for name in [name for name, bound in table.items() if bound is target]:
                 del table[name]
         return hosts
 
     def close_all(self) -> None:
-        """Close every connection; their peers come back to the next run."""
+        """Close every connection; the peers reconnect to the next run."""
         for sink in list(self._sinks.values()):
             sink.close()
 
@@ -122,36 +122,36 @@ class ConnectionRegistry:
 
     def push(self, action: do.PushToSession) -> None:
         push = action.push
-        if line := self._sessions.get(action.session):
-            self._push(line, do.PUSH_NAMES[type(push)], self._text(push))
+        if target := self._sessions.get(action.session):
+            self._push(target, do.PUSH_NAMES[type(push)], self._text(push))
 
     def install(self, action: do.InstallOnHost) -> None:
         install = self._install(action.install, action.host)
-        self._tell_host(action.host, "install", host_words.InstallPush(install=install))
+        self._push_to_host(action.host, "install", host_words.InstallPush(install=install))
 
     def end(self, action: do.EndOnHost) -> None:
-        # each of its hosts is told, one after the other; without a fence no lease ended here
+        # one action per host of the lease; without a fence the scheduler did not know the lease
         if action.fence and action.lease != self._ended:
             self._ended = action.lease
             self._metrics.lease_ends[action.reason.value] += 1
         end = host_words.End(lease=action.lease, fence=action.fence, reason=action.reason)
-        self._tell_host(action.host, "end", end)
+        self._push_to_host(action.host, "end", end)
 
     def staged(self, action: do.StagedOnHost) -> None:
         staged = host_words.Staged(lease=action.lease, connect_by_s=action.connect_by_s)
-        self._tell_host(action.host, "staged", staged)
+        self._push_to_host(action.host, "staged", staged)
 
     def resize(self, action: do.ResizeOnHost) -> None:
         resize = host_words.Resize(lease=action.lease, compute_limit_pct=action.compute_limit_pct)
-        self._tell_host(action.host, "resize", resize)
+        self._push_to_host(action.host, "resize", resize)
 
-    def _tell_host(self, host: str, name: str, value: Any) -> None:
-        if line := self._hosts.get(host):
-            self._push(line, name, encode_json(value))
+    def _push_to_host(self, host: str, name: str, value: object) -> None:
+        if target := self._hosts.get(host):
+            self._push(target, name, encode_json(value))
 
-    def _push(self, line: Line, name: str, text: bytes) -> None:
+    def _push(self, target: PushTarget, name: str, text: bytes) -> None:
         self._metrics.pushes += 1
-        line.push(name, text)
+        target.push(name, text)
 
     # --- wire forms
 
@@ -185,8 +185,9 @@ class ConnectionRegistry:
                 page = self._install_page(value.installs)
                 whole = len(page) == len(value.installs)
                 more = {} if whole else {"more": True, "until": value.installs[-1].fence}
-                said = {"epoch": value.epoch, "run": value.run, "installs": page, **more}
-                return encode_json(said)
+                return encode_json(
+                    {"epoch": value.epoch, "run": value.run, "installs": page, **more}
+                )
             case do.InstallsAnswer():
                 page = self._install_page(value.installs)
                 more_follow = value.more or len(page) < len(value.installs)
@@ -196,7 +197,7 @@ class ConnectionRegistry:
                 return text if bytes_max is None else fitting(value, text, bytes_max)
 
     def _install_page(self, installs: Sequence[do.Install]) -> list[msgspec.Raw]:
-        """The first of them, as many as one message has room for."""
+        """As many installs as fit into one message, from the first on."""
         page: list[msgspec.Raw] = []
         left = PAGE_BYTES_MAX
         for install in installs:
@@ -231,8 +232,8 @@ class ConnectionRegistry:
         )
 
 
-def _bind(table: dict[str, Line], name: str, line: Line) -> None:
+def _bind(table: dict[str, PushTarget], name: str, target: PushTarget) -> None:
     older = table.get(name)
-    table[name] = line
-    if older is not None and older is not line:
+    table[name] = target
+    if older is not None and older is not target:
         older.close()

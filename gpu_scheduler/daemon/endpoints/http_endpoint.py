@@ -1,10 +1,10 @@
-"""The HTTP door: the same ops as JSON, for people and tools; health, metrics, the event stream.
+"""The HTTP endpoint: ops as JSON, for people and tools; health, metrics, the event stream.
 
     GET    /v1/<op>?field=value  ops that only read (`protocol.openapi.READING_OPS`)
     POST   /v1/<op>              any op but beat and watch; the body is a JSON object of its fields
     GET    /v1/leases/<id>       one live lease;  DELETE ends it
-    GET    /v1/watch             what changes, as JSON lines or server-sent events
-    GET    /v1/openapi.json      all of it, for tools
+    GET    /v1/watch             changes, as JSON lines or server-sent events
+    GET    /v1/openapi.json      description of all paths, for tools
     GET    /healthz /readyz /metrics
 
 The session is the header `X-Session` (default `http`). It has no beat: a waiting request belongs to
@@ -20,7 +20,6 @@ import math
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from aiohttp import web
 
@@ -64,7 +63,7 @@ _PATHS = [*(f"/v1/{op}" for op in OPS if op not in NOT_OVER_HTTP), "/v1/watch", 
 
 
 class HttpEndpoint:
-    """Routes and handlers. Until `open` only health is answered; the rest is UNAVAILABLE."""
+    """Routes and handlers. Until `open` every path but health is UNAVAILABLE."""
 
     def __init__(
         self,
@@ -82,7 +81,7 @@ class HttpEndpoint:
         self._scrapes: Scrapes | None = None
 
     def open(self, calls: Calls, hub: Hub, usage_counts: UsageCounts) -> None:
-        """Recovery is complete."""
+        """Serve all paths: recovery is complete."""
         self._calls, self._hub = calls, hub
         self._scrapes = Scrapes(calls, self._metrics, self._journal, usage_counts)
 
@@ -129,7 +128,7 @@ class HttpEndpoint:
                 if lease.id == wanted:
                     return web.Response(body=encode_json(lease), content_type="application/json")
             more = answer.more
-        raise AppError(ErrorCode.NOT_FOUND, f"lease {wanted!r:.80} is unknown, or over")
+        raise AppError(ErrorCode.NOT_FOUND, f"lease {wanted!r:.80} is unknown or ended")
 
     async def _delete_lease(self, request: web.Request) -> web.Response:
         body = _body({"lease": request.match_info["lease"]})
@@ -137,7 +136,7 @@ class HttpEndpoint:
         return await self._answer(request, self._caller(request), "release", body)
 
     async def _read(self, request: web.Request) -> web.Response:
-        fields: dict[str, Any] = {}
+        fields: dict[str, object] = {}
         for name, text in request.query.items():
             if name in fields:
                 raise invalid(f"{name!r:.80} is given twice")
@@ -149,7 +148,7 @@ class HttpEndpoint:
     async def _post(self, request: web.Request) -> web.Response:
         op = request.path.rpartition("/")[2]
         self._opened()
-        caller = self._caller(request)  # before a byte of its body is kept
+        caller = self._caller(request)  # before its body is buffered
         encoding = request.headers.get("Content-Encoding", "identity")
         if encoding.lower() != "identity":
             raise invalid(f"Content-Encoding {encoding!r:.40} is not accepted; send plain JSON")
@@ -180,16 +179,16 @@ class HttpEndpoint:
 
     def _opened(self) -> tuple[Calls, Hub]:
         if self._calls is None or self._hub is None:
-            text = "the scheduler reads its journal; try again in a moment (GET /readyz)"
+            text = "the scheduler is recovering its journal; try again in a moment (GET /readyz)"
             raise AppError(ErrorCode.UNAVAILABLE, text)
         return self._calls, self._hub
 
     def _caller(self, request: web.Request) -> Caller:
         scheme, _, key = request.headers.get("Authorization", "").partition(" ")
         if not self._authorizer.has_keys:
-            _of_this_machine(request)
+            _refuse_other_sites(request)
         caller = self._authorizer.caller(key.strip() if scheme.lower() == "bearer" else None)
-        if isinstance(request.protocol, Connection):  # as every one that `listen` makes
+        if isinstance(request.protocol, Connection):  # always, as `listen` makes them
             self._admission.authenticated(request.protocol)
         return replace(caller, peer=request.remote or "")
 
@@ -219,33 +218,33 @@ class HttpEndpoint:
 
 
 async def _written(response: web.StreamResponse, subscriber: Subscriber, form: bytes) -> None:
-    """Until the stream is over or its reader is gone."""
+    """Write the lines of the stream until it ends or its reader disconnects."""
     with contextlib.suppress(ConnectionError):
         async for line in subscriber.lines():
             await response.write(form % line)
         await response.write_eof()
 
 
-def _of_this_machine(request: web.Request) -> None:
-    """Without keys this machine is trusted, but not the web pages that its browsers show."""
+def _refuse_other_sites(request: web.Request) -> None:
+    """Without keys this machine is trusted, but not web pages in its browsers. Raises DENIED."""
     found = foreign_part(request.method, request.headers, "")
     if found is not None:
-        text = f"{found.header} {found.value!r} is not this machine; from elsewhere a key is needed"
+        text = f"{found.header} {found.value!r} is not this machine; other sites need a key"
         raise AppError(ErrorCode.DENIED, text, needs="key")
 
 
-def _body(fields: Mapping[str, Any]) -> Body:
+def _body(fields: Mapping[str, object]) -> Body:
     try:
         return Body(encode_json(fields))
     except (ValueError, UnicodeError):  # half a character, percent-encoded
-        raise invalid("the address holds what is no text") from None
+        raise invalid("the URL contains invalid UTF-8") from None
 
 
 @web.middleware
 async def _errors(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
-    """Every error is JSON with a code, those of the HTTP server too."""
+    """Answer every error as JSON with a code, also those of the HTTP server."""
     try:
         return await handler(request)
     except AppError as error:
@@ -262,15 +261,15 @@ async def _errors(
         kept = {name: error.headers[name] for name in ("Allow",) if name in error.headers}
         return _refused(AppError(code, text), error.status, kept)
     except ConnectionError:
-        raise  # nobody is there to be told
+        raise  # the peer has disconnected
     except Exception as error:
         logger.error("%s %s failed", request.method, request.path, exc_info=error)
-        return _refused(AppError(ErrorCode.INTERNAL, "a bug of ours; its trace is in the log"))
+        return _refused(AppError(ErrorCode.INTERNAL, "internal error; the log has its trace"))
 
 
 def _did_you_mean(path: str) -> str:
     close = difflib.get_close_matches(path[:200], _PATHS, n=1)
-    return f"; did you mean {close[0]}?" if close else "; GET /v1/openapi.json says what there is"
+    return f"; did you mean {close[0]}?" if close else "; GET /v1/openapi.json lists all paths"
 
 
 def _refused(

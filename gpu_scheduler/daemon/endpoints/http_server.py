@@ -1,6 +1,6 @@
-"""The HTTP server below the door: what is no HTTP request gets a typed error too.
+"""The HTTP server below the endpoint: a malformed request gets a typed JSON error too.
 
-aiohttp answers such a thing itself, as plain text, before a handler or middleware sees it.
+aiohttp answers one itself, in plain text, before a handler or middleware sees it.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from aiohttp import web
 from corekit.errors import AppError, ErrorCode, invalid
 from gpu_scheduler.daemon.endpoints.connection_admission import ConnectionAdmission
 
-#: The door logs its own faults; what is no HTTP at all is the peer's, with a trace each.
+#: The endpoint logs its own faults; aiohttp would log a trace for every malformed request.
 _SILENT = logging.getLogger("gpu_scheduler.daemon.no_http")
 _SILENT.setLevel(logging.CRITICAL)
-#: A client with a key may keep its connection so long between two requests; scrapers ask sooner.
+#: Longest pause between two requests of an authenticated connection; scrapers pause less.
 _IDLE_S = 75.0
 #: A request has 128 KiB of headers at most: an unauthenticated connection buffers no more. A header
 #: may be longer than a key (110 bytes); proxies and browsers send about 20.
 _HEADERS_MAX = 32
 _HEADER_BYTES_MAX = 2048
 _STOP_WITHIN_S = 1.0  #: requests are answered in milliseconds; streams are ended before
-_SAID_CHARS_MAX = 200  #: of the parser's words, which quote the peer
+_DETAIL_CHARS_MAX = 200  #: of the parser's message, which quotes the peer
 
 
 class Connection(web.RequestHandler):
-    """One connection, whose own refusals are JSON with a code like those of the door."""
+    """One connection, whose own errors are JSON with a code, as those of the endpoint."""
 
     __slots__ = ()
     admission: ClassVar[
@@ -46,7 +46,7 @@ class Connection(web.RequestHandler):
         super().connection_lost(exc)
 
     def reject(self, _: AppError) -> None:
-        """`Rejectable`: there may be no request that could be answered."""
+        """`Rejectable`: without an answer, as there may be no request."""
         self.force_close()
 
     def handle_error(
@@ -58,14 +58,14 @@ class Connection(web.RequestHandler):
     ) -> web.StreamResponse:
         super().handle_error(request, status, exc, message)
         if status >= 500:
-            return _typed(AppError(ErrorCode.INTERNAL, "a bug of ours"), status)
-        said = (message or "it cannot be read").partition("\n")[0]
-        return _typed(invalid(f"no request of HTTP/1.1: {said:.{_SAID_CHARS_MAX}}"), status)
+            return _typed(AppError(ErrorCode.INTERNAL, "internal error"), status)
+        detail = (message or "unreadable").partition("\n")[0]
+        return _typed(invalid(f"malformed HTTP request: {detail:.{_DETAIL_CHARS_MAX}}"), status)
 
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
-        if isinstance(resp, web.HTTPException):  # a header that is judged before the door's turn
+        if isinstance(resp, web.HTTPException):  # refused before the handler
             resp = _typed(invalid(f"{resp.reason}: {resp.text or ''}"), resp.status)
         return await super().finish_response(request, resp, start_time)
 
@@ -93,7 +93,7 @@ async def listen(
         keepalive_timeout=_IDLE_S,
         max_headers=_HEADERS_MAX,
         max_field_size=_HEADER_BYTES_MAX,
-        auto_decompress=False,  # 1 MB of gzip may inflate to 1 GB before any limit is looked at
+        auto_decompress=False,  # 1 MB of gzip may inflate to 1 GB before a limit applies
     )
     await runner.setup()
     stack.push_async_callback(runner.cleanup)
@@ -107,7 +107,7 @@ async def listen(
 
     def connection() -> web.RequestHandler:
         handler = made()
-        handler.__class__ = Ours  # aiohttp has no place to name another one
+        handler.__class__ = Ours  # aiohttp has no parameter for it
         return handler
 
     server = await asyncio.get_running_loop().create_server(connection, host, port, ssl=tls)

@@ -1,8 +1,8 @@
-"""The socket door: JSON lines, many requests in flight per connection, pushes in between.
+"""The socket endpoint: JSON lines, many requests in flight per connection, pushes in between.
 
-A wrong request is answered by a typed error and the connection lives on; what is no frame is
-answered once (id null) and the connection closed. A peer that does not read is cut off: it comes
-back and gets the full state, which is cheaper than remembering for it.
+An invalid request is answered with a typed error and the connection stays open; a malformed frame
+is answered once (id null) and the connection closed. The connection of a peer that does not read is
+aborted: it reconnects and gets the full state, which is cheaper than buffering for it.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from gpu_scheduler.protocol.codec import (
 
 logger = logging.getLogger(__name__)
 
-#: Bytes a peer may leave unread; a watcher of 1,000 leases changing at once needs about 1 MiB.
+#: Unread bytes at which a peer is disconnected; 1,000 lease changes at once are about 1 MiB.
 UNREAD_BYTES_MAX = 16 * 2**20
-#: Requests of one connection that are under way; at more it is not read until some are answered. So
-#: who sends without end takes turns with the others, and never fills the core's queue.
+#: Requests of one connection that are under way. At the limit it is not read until half of them are
+#: answered, so one client cannot fill the core's queue or starve the others.
 UNDER_WAY_MAX = 1_000
 
 
 class Connection(asyncio.Protocol):
-    """One peer: nobody yet, then a requester session or a host."""
+    """A connection of one peer: unauthenticated, then a requester session or a host."""
 
     bytes_max = PAGE_BYTES_MAX
 
@@ -66,7 +66,7 @@ class Connection(asyncio.Protocol):
         self._admission = admission
         self._lines = LineBuffer()
         self._received: deque[bytes] = deque()  # whole lines, not handled yet
-        self._held = 0  # bytes of an unfinished line, as the admission know it
+        self._held = 0  # bytes of an unfinished line that the admission counts
         self._under_way = 0
         self._paused = False
         self._out: list[bytes] = []  # written together once per turn of the loop
@@ -92,13 +92,13 @@ class Connection(asyncio.Protocol):
         self._transport = None
         self._registry.unregister(self._number)
         for host in self._registry.unbind(self):
-            with contextlib.suppress(asyncio.QueueFull):  # its silence will tell
+            with contextlib.suppress(asyncio.QueueFull):  # the host becomes stale instead
                 self._decoder.host_left(HostId(host))
         self._authorizer.untrack(self)
         self._admission.disconnected(self)
 
     def pause_writing(self) -> None:
-        logger.warning("a peer does not read; cut off", extra={"peer": self._name})
+        logger.warning("a peer does not read; connection aborted", extra={"peer": self._name})
         if self._transport is not None:
             self._transport.abort()
 
@@ -139,7 +139,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def _name(self) -> str:
-        return self._host or self._session or "nobody yet"
+        return self._host or self._session or "unauthenticated"
 
     def _frame(self, line: bytes) -> None:
         id_: int | None = None
@@ -152,7 +152,7 @@ class Connection(asyncio.Protocol):
         except AppError as error:
             self._refuse(id_, error)
         except asyncio.QueueFull:
-            text = "the scheduler is behind with its work; try again in a moment"
+            text = "the scheduler is overloaded; try again in a moment"
             self._refuse(id_, AppError(ErrorCode.EXHAUSTED, text))
 
     def _request(self, op: str, body: Body, reply_to: str) -> None:
@@ -163,7 +163,7 @@ class Connection(asyncio.Protocol):
         elif self._host is not None:
             self._decoder.told(self._host, op, body, reply_to, self._pages)
         else:
-            raise invalid(f"op {op!r}: say hello first, with role, session or host, and version")
+            raise invalid(f"op {op!r}: send hello first, with role, session or host, and version")
         if op not in ("hello", "installed") or not self._pages.incomplete:
             self._under_way += 1  # a hello is answered after its last page
 
@@ -181,7 +181,7 @@ class Connection(asyncio.Protocol):
         elif role == "host" and self._session is None:
             self._host = self._decoder.host_hello(caller, fields, reply_to, self._pages, admit)
         elif role in ("requester", "host"):
-            raise invalid(f"hello: this connection is {self._name}'s; open another one")
+            raise invalid(f"hello: this connection is bound to {self._name}; open another one")
         else:
             raise invalid(f"hello: role {role!r} must be 'requester' or 'host'")
         self._hello_to = reply_to
@@ -193,7 +193,7 @@ class Connection(asyncio.Protocol):
         self._authorizer.track(self, caller)
 
     def reject(self, error: AppError) -> None:
-        """`Rejectable`: its place is needed, or it did not say who it is in time."""
+        """`Rejectable`: evicted for another connection, or not authenticated in time."""
         self._fatal(error)
 
     def _refuse(self, id_: int | None, error: AppError) -> None:
@@ -204,7 +204,7 @@ class Connection(asyncio.Protocol):
         self._refuse(None, error)
         self.close()
 
-    # --- Sink and Line
+    # --- Sink and PushTarget
 
     def answer(self, id_: int, answer: do.Answer, text: bytes) -> None:
         self._answered()
@@ -214,12 +214,12 @@ class Connection(asyncio.Protocol):
             self._registry.bind_host(self._host, self)
         try:
             self._write(ok_line(id_, text))
-        except AppError as error:  # longer than a line may be
+        except AppError as error:  # longer than the longest line
             self._refuse(id_, error)
 
     def refuse(self, id_: int, error: AppError) -> None:
         self._answered()
-        if f"{self._number}.{id_}" == self._hello_to:  # whoever is refused may say nothing else
+        if f"{self._number}.{id_}" == self._hello_to:  # a refused peer has no further rights
             self._session = self._host = None
             self._registry.unbind(self)
         self._write(error_line(id_, error))

@@ -1,13 +1,13 @@
-"""Words of closed sets that only a newer host knows, where another word says enough. Pure.
+"""Values of closed sets from a newer host, replaced by a general value of this version. Pure.
 
-A device with an unknown symptom is a device with a symptom, and an end for an unknown reason is an
-end: refusing them would keep the host out, or the lease alive. What people write is never reworded.
+A device with an unknown symptom has some symptom, and an end with an unknown reason is an end:
+refusing them would keep the host out, or the lease alive. Values written by people are refused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from corekit.decode import decode_known
 from corekit.errors import AppError
@@ -19,8 +19,10 @@ _DETAIL_CHARS_MAX = 1000
 _WORD_CHARS_MAX = 100
 
 
-def read_reworded(cls: type[T], fields: Mapping[str, Any], path: str) -> tuple[T, tuple[str, ...]]:
-    """`decode_known`, and once more with known words when that refuses. Raises INVALID."""
+def read_reworded(
+    cls: type[T], fields: Mapping[str, object], path: str
+) -> tuple[T, tuple[str, ...]]:
+    """`decode_known`, with unknown values replaced when it refuses them. Raises INVALID."""
     try:
         return decode_known(cls, fields, path)
     except AppError:
@@ -30,7 +32,7 @@ def read_reworded(cls: type[T], fields: Mapping[str, Any], path: str) -> tuple[T
         return decode_known(cls, reworded, path)
 
 
-def _reason(fields: Mapping[str, Any]) -> dict[str, Any]:
+def _reason(fields: Mapping[str, object]) -> dict[str, object]:
     reason = fields.get("reason")
     if not isinstance(reason, str) or reason in [word.value for word in EndReason]:
         return {}
@@ -39,18 +41,17 @@ def _reason(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {"reason": EndReason.SESSION_LOST.value, "detail": detail[:_DETAIL_CHARS_MAX]}
 
 
-def _symptoms(fields: Mapping[str, Any]) -> dict[str, Any]:
+def _symptoms(fields: Mapping[str, object]) -> dict[str, object]:
     devices = fields.get("devices")
     return {"devices": [_device(one) for one in devices]} if isinstance(devices, list) else {}
 
 
-def _device(device: Any) -> Any:
-    symptoms = device.get("symptoms") if isinstance(device, dict) else None
-    if not isinstance(symptoms, list):
+def _device(device: object) -> object:
+    if not isinstance(device, dict) or not isinstance(symptoms := device.get("symptoms"), list):
         return device
     known = [Symptom.OTHER.value if _is_unknown(one) else one for one in symptoms]
     return {**device, "symptoms": list(dict.fromkeys(known)) if known != symptoms else symptoms}
 
 
-def _is_unknown(word: Any) -> bool:
+def _is_unknown(word: object) -> bool:
     return isinstance(word, str) and word not in [symptom.value for symptom in Symptom]

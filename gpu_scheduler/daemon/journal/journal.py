@@ -1,11 +1,11 @@
-"""The journal of ssgmd: append, one sync per group, compaction, room kept for ends.
+"""The journal of ssgmd: append with one sync per group, compaction, a reserve for releases.
 
-The lines are chained (format.py), and a note beside them knows the last one that was synced
-(sync_marker.py): whatever is missing, doubled, swapped or changed is noticed at the next start.
+The lines are chained (format.py) and the last synced one is marked (sync_marker.py), so a line that
+is missing, doubled, swapped or changed is noticed at the next start.
 
-Space is allocated ahead (`RESERVE_BYTES`), so that a full disk is noticed while there is still room
-to write: then `has_room` turns False, the doors refuse new grants with EXHAUSTED, and releases,
-finishes and ends of leases go on inside the reserve.
+Space is allocated ahead (`RESERVE_BYTES`), so a full disk is noticed while there is room to write:
+`has_room` becomes False, the endpoints refuse new grants with EXHAUSTED, and releases, finishes and
+ends of leases are written into the reserve.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from corekit.aio.driver import DURABLE
+from corekit.aio.files import sync_folder
+from corekit.aio.newer import warn_ignored
 from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.core.durable.changes import Entry, Part, encode_entry, encode_parts
 from gpu_scheduler.daemon.build import BUILD
@@ -33,14 +35,14 @@ from gpu_scheduler.daemon.journal.format import (
     encode_group,
     encode_header,
 )
-from gpu_scheduler.daemon.journal.reader import Entries, read_journal, rewritten, warn_of_passed
-from gpu_scheduler.daemon.journal.sync_marker import SyncMarker, sync_folder, write_marker
+from gpu_scheduler.daemon.journal.reader import Entries, read_journal, rewritten
+from gpu_scheduler.daemon.journal.sync_marker import SyncMarker, write_marker
 
 logger = logging.getLogger(__name__)
 
 NAME = "journal"
 LOCK_NAME = "lock"
-#: Kept allocated behind the end: some thousand releases of about 500 bytes each.
+#: Allocated behind the end at all times: some thousand releases of about 500 bytes each.
 RESERVE_BYTES = 2 * 2**20
 #: Allocated at once; one call per few thousand entries.
 CHUNK_BYTES = 4 * 2**20
@@ -48,16 +50,16 @@ CHUNK_BYTES = 4 * 2**20
 #: times its last snapshot.
 COMPACT_BYTES_MIN = 8 * 2**20
 COMPACT_RATIO = 4
-#: A disk that was full is asked again this often at most.
+#: Shortest time between two tries to allocate space on a full disk.
 FULL_RETRY_S = 1.0
 
-#: On a disk that syncs faster than this the loop waits for it: the hop to a thread and back costs
-#: more (0.3-0.9 ms on two busy cores) than it saves. A slow disk never holds the loop.
+#: Syncs that are usually faster than this run in the event loop: a thread and back would cost more
+#: (0.3-0.9 ms on two busy cores). A slow disk never blocks the loop.
 INLINE_S_MAX = 0.001
 
 
 class Disk(Protocol):
-    """The calls that can find a disk full; tests order their failures."""
+    """The operating system's calls that fail on a full or broken disk."""
 
     def allocate(self, fd: int, offset: int, length: int) -> None: ...
     def write(self, fd: int, data: bytes, offset: int) -> None: ...
@@ -89,7 +91,7 @@ class RealDisk:
 
 
 class Line(NamedTuple):
-    """One group as it is written, and its place in the chain."""
+    """One group as it is written, and its position in the chain."""
 
     data: bytes
     mark: Mark
@@ -97,7 +99,7 @@ class Line(NamedTuple):
 
 @dataclass(slots=True)
 class JournalFigures:
-    """For /metrics."""
+    """Counters for /metrics."""
 
     syncs: int = 0
     sync_s: float = 0.0  #: spent in write + sync, summed
@@ -116,7 +118,7 @@ class Journal:
         self._disk = disk
         self._lock_fd = lock_fd
         self._fd = -1
-        self._marker: SyncMarker | None = None  #: of what is synced, once recovered
+        self._marker: SyncMarker | None = None  #: None until recovery
         self._last = Mark(0, b"")  #: of the newest line, written or about to be
         self._has_newer = False  #: what a compaction would lose of a newer version's entries
         self._end = 0  #: bytes that are valid and synced
@@ -124,7 +126,7 @@ class Journal:
         self._snapshot_bytes = 0
         self._full = False
         self._full_asked_s = 0.0
-        self._usual_s = 0.0  #: how long an append took of late, moving average
+        self._usual_s = 0.0  #: duration of an append, moving average
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="journal")
         self._compactor = ThreadPoolExecutor(1, thread_name_prefix="compaction")
         self._compacting: Future[tuple[int, int]] | None = None
@@ -142,7 +144,7 @@ class Journal:
 
     @classmethod
     def locked(cls, folder: Path, disk: Disk | None = None) -> Journal:
-        """The folder's journal, not read yet; `recover` comes next, whatever happens `close`.
+        """The journal of a folder, not read yet; call `recover` next, and `close` in the end.
 
         Raises CONFLICT when another ssgmd has the folder.
         """
@@ -156,7 +158,7 @@ class Journal:
 
     @property
     def has_room(self) -> bool:
-        """False while the reserve cannot be kept: grants must be refused."""
+        """False while the reserve cannot be allocated: grants must be refused."""
         if self._full and time.monotonic() - self._full_asked_s > FULL_RETRY_S:
             self._reserve(0)
         return not self._full
@@ -180,18 +182,18 @@ class Journal:
             return DURABLE
         return self._in_thread(self._append, line)
 
-    async def _in_thread(self, work: Callable[..., None], *arguments: Any) -> None:
+    async def _in_thread(self, work: Callable[..., None], *arguments: object) -> None:
         await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
 
     def close(self) -> None:
-        """Wait for the last sync, give the space allocated ahead back, unlock."""
+        """Wait for the last sync, free the space allocated ahead, unlock the folder."""
         self._thread.shutdown(wait=True)
         self._compactor.shutdown(wait=True)
         if self._compacting is not None and self._compacting.exception() is None:
             os.close(self._compacting.result()[0])
             self._new.unlink(missing_ok=True)
         if self._fd >= 0:
-            if self._allocated > self._end:  # never true for a journal that was refused
+            if self._allocated > self._end:  # False for a journal that could not be recovered
                 os.ftruncate(self._fd, self._end)
             os.close(self._fd)
             self._fd = -1
@@ -205,18 +207,18 @@ class Journal:
     # --- recovery
 
     def recover(self) -> tuple[Entry, ...]:
-        """Read everything, drop a torn tail; the entries in their order. Any thread may do it.
+        """Read all entries, in order, and drop a torn tail. Callable from any thread.
 
-        A journal of the version before is rewritten in this one. Raises INTERNAL when the journal
-        is damaged or only another version can read it, EXHAUSTED when there is no room to start.
+        A journal of format 1 is rewritten. Raises INTERNAL when the journal is damaged or only
+        another version can read it, EXHAUSTED when the disk has no room to start.
         """
         scanned = read_journal(self.path)
         decoder = Entries(self.path, scanned.wrote)
         entries = decoder.all_of(scanned.groups)
         self._has_newer = decoder.compaction_loses
-        warn_of_passed(self.path, decoder.passed)
+        warn_ignored(logger, decoder.ignored)
         if scanned.torn:
-            text = "%d bytes of an entry that was never answered are dropped"
+            text = "%d bytes of a torn last entry are dropped; it was never answered"
             logger.warning(text, scanned.torn, extra={"event": "torn_tail"})
         try:
             self._begin(scanned)
@@ -225,12 +227,13 @@ class Journal:
         return entries
 
     def _begin(self, scanned: Scanned) -> None:
-        """Open for writing behind the last whole line; new and old journals get their first."""
+        """Open for writing behind the last whole line; write the first line of a new journal."""
         if scanned.version == 1:
             self._upgrade(scanned)
         elif scanned.version == 0:
             header, self._last = encode_header(BUILD)
-            write_marker(self.path.parent, self._last)  # first: a journal without a note is damaged
+            # before the journal: one without a marker is damaged
+            write_marker(self.path.parent, self._last)
         elif scanned.last is not None:
             self._last = scanned.last
         self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -243,10 +246,10 @@ class Journal:
         if scanned.version == 0:
             self._append(Line(header, self._last))
         else:
-            self._marker.write(self._last)  # a line may be whole that was not noted any more
+            self._marker.write(self._last)  # the last line may be whole, but not marked yet
 
     def _upgrade(self, scanned: Scanned) -> None:
-        """The same entries in this version's lines. An old journal does not look at the note."""
+        """Rewrite a journal of format 1, which has no marker."""
         lines, self._last = rewritten(scanned.groups)
         fd = os.open(self._new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
@@ -267,7 +270,7 @@ class Journal:
         try:
             self._disk.write(self._fd, line.data, self._end)
             self._disk.sync(self._fd)
-            self._noted(line.mark)
+            self._mark_synced(line.mark)
         except OSError as error:
             raise _unwritten(self.path, error) from error
         self._end += len(line.data)
@@ -276,14 +279,14 @@ class Journal:
         self.figures.syncs += 1
         self.figures.sync_s += took_s
 
-    def _noted(self, mark: Mark) -> None:
-        """What is synced is noted before it is answered; the note's own sync may come later."""
+    def _mark_synced(self, mark: Mark) -> None:
+        """Mark a synced line before it is answered; the marker itself is synced later."""
         assert self._marker is not None, "recovered"
         self._marker.write(mark)
-        self.tend()
+        self.sync_marker_if_due()
 
-    def tend(self) -> None:
-        """Sync a note that is behind for long enough; to be called now and then."""
+    def sync_marker_if_due(self) -> None:
+        """Sync a marker that was written a while ago; to be called about once a second."""
         if self._marker is not None and self._marker.is_due:
             self._thread.submit(self._marker.sync)
 
@@ -316,9 +319,9 @@ class Journal:
         return max(self.compact_bytes_min, COMPACT_RATIO * self._snapshot_bytes)
 
     def _write_snapshot(self, parts: Iterable[Part], replaced: Mark) -> tuple[int, int]:
-        """In its own thread, while appends go on: a new file; its descriptor and length.
+        """Write the snapshot that replaces all lines up to one; its descriptor and length.
 
-        It stands for everything up to the line `replaced`; the next line goes on from that one.
+        Runs in a thread of its own while lines are appended.
         """
         header, before = encode_header(BUILD, replaced)
         snapshot, _ = encode_group(body_of([encode_parts(parts)]), before)
@@ -334,9 +337,9 @@ class Journal:
         return fd, len(lines)
 
     def _switch(self, written: Future[tuple[int, int]]) -> None:
-        """The new file, with what came since its snapshot, takes the journal's place.
+        """Append the lines since the snapshot to the new file and rename it to the journal.
 
-        The newest line is in no file yet; without room the old journal gets it and goes on.
+        The newest line is in neither file yet; when this fails it is appended to the old journal.
         """
         tail, self._tail, self._compacting = self._tail, [], None
         lines = b"".join(line.data for line in tail)
@@ -355,8 +358,8 @@ class Journal:
             self._new.unlink(missing_ok=True)
             self._stay(error, tail[-1])
             return
-        self._disk.sync_folder(self.path.parent)  # failing, it ends the daemon
-        self._noted(tail[-1].mark)
+        self._disk.sync_folder(self.path.parent)  # a failure ends the daemon
+        self._mark_synced(tail[-1].mark)
         os.close(self._fd)
         self._fd, self._end, self._snapshot_bytes = fd, length + len(lines), length
         self._allocated = self._end
@@ -364,34 +367,34 @@ class Journal:
         self._reserve(0)
 
     def _keep_newer(self) -> None:
-        """A snapshot has only what this version knows: the old file stays, for who knows more."""
+        """Keep the old file where a newer version finds in it what this one cannot carry on."""
         if self._has_newer:
             kept = free_name(self.path, "newer")
             os.link(self.path, kept)
             self._has_newer = False
-            text = "the journal as a newer version wrote it is kept as %s"
+            text = "the journal that a newer version wrote is kept as %s"
             logger.warning(text, kept, extra={"event": "newer_version"})
 
     def _stay(self, error: OSError, line: Line) -> None:
         logger.error("the journal was not compacted: %s", error.strerror)
-        # not again before it has grown by a chunk
+        # next try after the journal has grown by a chunk
         self._snapshot_bytes = (self._end + CHUNK_BYTES) // COMPACT_RATIO
         self._append(line)
 
 
-#: The disk, or a quota of it, is full: a matter of room. Anything else is a matter of the disk.
+#: Errors that free space remedies.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def _unwritten(path: Path, error: OSError) -> AppError:
-    """What was to be durable is not: the daemon ends, and its next run goes on from what is."""
+    """The error that ends the daemon: its next run recovers what is durable."""
     code = ErrorCode.EXHAUSTED if error.errno in _FULL else ErrorCode.INTERNAL
     text = f"the journal {path} cannot be written: {error.strerror or error}. {_remedy(error)}"
     return AppError(code, text)
 
 
 def _remedy(error: OSError) -> str:
-    """What an operator can do about it."""
+    """What an operator can do about an error of the disk."""
     match error.errno:
         case errno.ENOSPC:
             return "Free some space on its disk"
@@ -400,15 +403,15 @@ def _remedy(error: OSError) -> str:
         case errno.EFBIG:
             return "Raise the limit on the size of ssgmd's files (ulimit -f)"
         case errno.EROFS:
-            return "Its file system is read-only: look into the kernel's log why, and remount it"
+            return "Its file system is read-only: see the kernel's log, and remount it"
         case errno.EIO:
-            return "Its disk fails: look into the kernel's log, and move the state folder"
+            return "Its disk fails: see the kernel's log, and move the state folder"
         case _:
-            return "Look into the kernel's log, and check the disk of the state folder"
+            return "See the kernel's log, and check the disk of the state folder"
 
 
 def free_name(path: Path, word: str) -> Path:
-    """A name beside the journal under which nothing lies yet: `journal.WORD-1`, …"""
+    """The first unused name beside the journal: `journal.WORD-1`, …"""
     number = 1
     while (kept := path.with_name(f"{path.name}.{word}-{number}")).exists():
         number += 1
@@ -416,7 +419,7 @@ def free_name(path: Path, word: str) -> Path:
 
 
 def lock_folder(folder: Path) -> int:
-    """The lock of a state folder: hold the descriptor. Raises CONFLICT while a daemon has it."""
+    """Lock a state folder until the descriptor is closed. Raises CONFLICT while a daemon runs."""
     path = folder / LOCK_NAME
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -1,14 +1,12 @@
-"""A journal as a daemon and its operator read it: the file, the note beside it, the entries.
+"""Reading a journal: the file, the sync marker beside it, the entries.
 
-What a newer version wrote in addition (a key, a parameter, a change that may be ignored) is not
-damage: it is passed over and named. A kind of change or a value that this version cannot do without
-is not damage either, but nothing can be granted without it: the error names the version that wrote
-it.
+What a newer version added (a key, a parameter, an ignorable change) is not damage: it is ignored,
+with a warning. An unknown change that is not ignorable, or an unknown value, is not damage either,
+but nothing can be granted without it: the error names the version that wrote it.
 """
 
 from __future__ import annotations
 
-import logging
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -30,26 +28,22 @@ from gpu_scheduler.daemon.journal.format import (
 )
 from gpu_scheduler.daemon.journal.sync_marker import read_marker
 
-logger = logging.getLogger(__name__)
-
 _BUILD = re.compile(rb'\["EpochStarted",\{[^{}]*"build":"([^"\\]{1,40})"')
 _INDEX = re.compile(r"\[\d+\]")
-#: Named in a warning; a newer version adds few.
-SHOWN_MAX = 20
 
 
 def read_journal(path: Path) -> Scanned:
-    """The journal and the note beside it. Raises JournalDamage, INVALID for another version's.
+    """Read journal and marker. Raises JournalDamage, INVALID for a journal of another version.
 
-    A missing or empty journal is a new one only if the note knows of no synced line either.
+    A missing or empty journal is a new one only if no synced line is marked either.
     """
-    note = read_marker(path.parent)
+    marker = read_marker(path.parent)
     data = path.read_bytes() if path.exists() else b""
-    scanned = scan(data, str(path), note.mark)
-    if note.mark is None and (scanned.version == 2 or (note.there and scanned.version == 0)):
-        why = "cannot be read" if note.there else "is missing"
-        text = f"the note beside it of what was synced ({path.name}.synced) {why}, so nobody knows "
-        text += "whether its end is there; a copy needs the whole state folder"
+    scanned = scan(data, str(path), marker.mark)
+    if marker.mark is None and (scanned.version == 2 or (marker.exists and scanned.version == 0)):
+        why = "cannot be read" if marker.exists else "is missing"
+        text = f"the marker of its last synced line ({path.name}.synced) {why}, so its end may be "
+        text += "missing; a copy needs the whole state folder"
         raise JournalDamage(str(path), text, scanned, None)
     return scanned
 
@@ -59,21 +53,21 @@ class Entries:
     """Decodes groups in their order; remembers which build wrote them and what was ignored."""
 
     path: Path
-    build: str  #: version of the build that wrote what comes next; "" = not known
-    passed: dict[str, None] = field(default_factory=dict)  #: of a newer version, ignored here
+    build: str  #: version of the build that wrote the next entries; "" = unknown
+    ignored: dict[str, None] = field(default_factory=dict)  #: keys and changes of a newer version
     _kept: Counter[str] = field(default_factory=Counter)  #: kinds of change that a snapshot keeps
 
     def of(self, group: bytes) -> list[Entry]:
-        """The entries of one group. Raises INTERNAL for what only another version can read."""
-        passed: list[str] = []
+        """Decode one group. Raises INTERNAL for entries that only another version can read."""
+        ignored: list[str] = []
         try:
-            entries = [decode_entry(text, passed) for text in split_group(group)]
+            entries = [decode_entry(text, ignored) for text in split_group(group)]
         except AppError as error:
             if (found := _BUILD.search(group)) is not None:  # its run begins in this very group
                 self.build = found[1].decode()
             text = self._needs_another(error.message)
             raise AppError(ErrorCode.INTERNAL, text) from None
-        self.passed.update(dict.fromkeys(_INDEX.sub("[]", key) for key in passed))
+        self.ignored.update(dict.fromkeys(_INDEX.sub("[]", key) for key in ignored))
         for part in (part for entry in entries for part in entry.parts):
             if isinstance(part, EpochStarted):
                 self.build = part.build
@@ -84,7 +78,7 @@ class Entries:
     @property
     def compaction_loses(self) -> bool:
         """Whether the next snapshot would lack something that only a newer version knows."""
-        return self.passed.keys() > self._kept.keys() or self._kept.total() > UNKNOWN_MAX
+        return self.ignored.keys() > self._kept.keys() or self._kept.total() > UNKNOWN_MAX
 
     def all_of(self, groups: Iterable[bytes]) -> tuple[Entry, ...]:
         return tuple(entry for group in groups for entry in self.of(group))
@@ -96,19 +90,8 @@ class Entries:
         return text + "the journal, its leases live on"
 
 
-def warn_of_passed(what: object, passed: Iterable[str]) -> None:
-    """Tell once what is ignored of what a newer version wrote."""
-    names = list(passed)
-    if not names:
-        return
-    shown = ", ".join(names[:SHOWN_MAX])
-    more = f" and {len(names) - SHOWN_MAX} more" if len(names) > SHOWN_MAX else ""
-    text = "%s holds what a newer version wrote; this version (%s) ignores it: %s%s"
-    logger.warning(text, what, BUILD, shown, more, extra={"event": "newer_version"})
-
-
 def rewritten(groups: Iterable[bytes], wrote: str = BUILD) -> tuple[bytes, Mark]:
-    """A whole journal of these groups, as a new chain; and the mark of its last line."""
+    """The bytes of a journal of these groups, as a new chain; and the mark of its last line."""
     header, mark = encode_header(wrote)
     lines = [header]
     for body in groups:

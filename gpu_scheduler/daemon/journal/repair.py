@@ -1,12 +1,12 @@
-"""What an operator does to a journal that is damaged: look at it, or keep what is sound of it.
+"""Check and repair of a damaged journal, by an operator.
 
-A torn tail is no damage: the daemon drops it by itself, nothing in it was ever answered. A line
-that was synced and is missing or does not check, or that does not follow from those before it, is:
-nothing may be granted on a guess, so the daemon refuses to start. `repair` keeps everything before
-the damage, ends the leases that live there (how they went on is lost), and sets epoch and fence
-above all that was lost, so that no host takes the past for the present and no fence is given twice.
+A torn tail is not damage: the daemon drops it, nothing in it was ever answered. A synced line that
+is missing, does not check or does not follow from those before it is damage: nothing may be granted
+on a guess, so the daemon refuses to start. `repair` keeps everything before the damage, ends the
+leases that live there (their later history is lost), and sets epoch and fence above all that was
+lost, so that no host accepts an older state and no fence is given twice.
 
-What a newer version wrote is no damage either, and `repair` leaves such a journal alone.
+Entries of a newer version are not damage either, and `repair` leaves such a journal unchanged.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from corekit.aio.files import sync_folder, write_new
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import IdSource, LeaseId, SessionId
@@ -29,17 +30,17 @@ from gpu_scheduler.daemon.journal.format import JournalDamage, Scanned, body_of,
 from gpu_scheduler.daemon.journal.journal import NAME, free_name, lock_folder
 from gpu_scheduler.daemon.journal.reader import Entries, read_journal, rewritten
 from gpu_scheduler.daemon.journal.sync_marker import NAME as MARKER_NAME
-from gpu_scheduler.daemon.journal.sync_marker import sync_folder, write_marker
+from gpu_scheduler.daemon.journal.sync_marker import write_marker
 from gpu_scheduler.model import EndReason
 
-#: No line that starts an epoch is shorter: bounds how many epochs lost bytes can hold.
+#: Shortest line that starts an epoch: bounds the number of epochs in lost bytes.
 EPOCH_BYTES_MIN = 60
 #: More parts than a line can hold: it has 256 decisions at most, and one decision ends at most
 #: `leases_max` leases. Bounds the fences in lines that are missing.
 LINE_PARTS_MAX = 10**8
-#: For epochs and fences, where nobody knows how many lines are missing: a year of 30 per second.
+#: Assumed where the number of missing lines is unknown: a year of 30 lines a second.
 UNKNOWN_LINES = 10**9
-#: Named in what `repair` says; the old file has all of them.
+#: Most names in a report; the old file has all of them.
 NAMES_MAX = 20
 
 _LEASE_OR_JOB = re.compile(rb'"(?:holder|lease|id)":"([^"\\]{1,100})"')
@@ -47,21 +48,21 @@ _LEASE_OR_JOB = re.compile(rb'"(?:holder|lease|id)":"([^"\\]{1,100})"')
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """What a journal holds, and what `repair` did with it."""
+    """Report on a journal, before and after a repair."""
 
     journal: str
-    entries: int  #: sound, from the beginning
+    entries: int  #: undamaged, from the beginning
     leases: int  #: live after them
     records: int  #: job records after them
-    torn_bytes: int  #: of an entry that was never answered; dropped at the next start
+    torn_bytes: int  #: of a last entry that was never answered; dropped at the next start
     damage: str | None = None
     damaged_bytes: int = 0  #: from the damage to the end
-    lost_lines: int | None = 0  #: that were synced, from the damage on; None = not known
-    whole_after: int = 0  #: of them, those that check but do not follow from what is sound
-    named_there: tuple[str, ...] = ()  #: leases and jobs in what is damaged, as far as readable
-    live: tuple[str, ...] = ()  #: leases that live before the damage: `repair` ends them
-    ignored: tuple[str, ...] = ()  #: what a newer version wrote and this one does not know
-    kept_as: str | None = None  #: where `repair` put the old file
+    lost_lines: int | None = 0  #: synced lines from the damage on; None = unknown
+    whole_after: int = 0  #: of them, lines that check but do not follow from the undamaged ones
+    named_there: tuple[str, ...] = ()  #: readable names of leases and jobs in the damaged part
+    live: tuple[str, ...] = ()  #: leases live before the damage; `repair` ends them
+    ignored: tuple[str, ...] = ()  #: keys and changes of a newer version
+    kept_as: str | None = None  #: path of the old file after a repair
 
     @property
     def remedy(self) -> str:
@@ -69,33 +70,33 @@ class Checked:
 
     @property
     def sentence(self) -> str:
-        found = f"{self.journal}: {self.entries} entries are sound, with {self.leases} live leases"
-        found += f" and {self.records} job records"
+        found = f"{self.journal}: {self.entries} entries are undamaged, with {self.leases} live"
+        found += f" leases and {self.records} job records"
         if self.ignored:
-            found += f"; of a newer version and ignored: {', '.join(self.ignored)}"
+            found += f"; ignored, as of a newer version: {', '.join(self.ignored)}"
         if self.torn_bytes:
             found += f"; {self.torn_bytes} bytes of a torn last entry will be dropped"
         if self.damage is None:
             return found
-        found += f"; {self.damaged_bytes} bytes after them are not; {self._lost}"
+        found += f"; {self.damaged_bytes} bytes after them are damaged; {self._lost}"
         if self.kept_as is None:
             return found
-        ended = f"the live leases ended ({', '.join(self.live)})" if self.live else "no lease lived"
-        return f"{found}. They are dropped, {ended}; the old file is {self.kept_as}"
+        ended = f"live leases ended: {', '.join(self.live)}" if self.live else "no lease was live"
+        return f"{found}. They are dropped ({ended}); the old file is {self.kept_as}"
 
     @property
     def _lost(self) -> str:
         if self.lost_lines is None:
-            return "how many entries are missing behind them is not known"
+            return "the number of entries missing behind them is unknown"
         lost = f"{self.lost_lines} synced groups of entries are lost"
         if self.whole_after:
-            lost += f", {self.whole_after} of them whole, but without those before them"
-        return f"{lost} (there: {', '.join(self.named_there)})" if self.named_there else lost
+            lost += f", {self.whole_after} of them whole, but not the ones before"
+        return f"{lost} (in them: {', '.join(self.named_there)})" if self.named_there else lost
 
 
 @dataclass(slots=True)
 class _Read:
-    """A journal, read as far as it is sound."""
+    """A journal, read up to the damage."""
 
     checked: Checked
     machine: SchedulerMachine
@@ -105,7 +106,7 @@ class _Read:
 
 
 def check(folder: Path) -> Checked:
-    """Read everything; change nothing.
+    """Read the whole journal without changing it.
 
     Raises NOT_FOUND without a journal, CONFLICT while a daemon runs on it, INVALID for another
     version's.
@@ -118,7 +119,7 @@ def check(folder: Path) -> Checked:
 
 
 def repair(folder: Path) -> Checked:
-    """Keep what is sound; the old file stays beside the new one. A whole journal is left alone.
+    """Keep everything before the damage, and the old file. An undamaged journal is unchanged.
 
     Raises as `check`; EXHAUSTED when the new file cannot be written.
     """
@@ -138,7 +139,7 @@ def repair(folder: Path) -> Checked:
 
 
 def apply_all(machine: SchedulerMachine, entries: Iterable[Entry], journal: Path) -> None:
-    """Replay a journal. Raises INTERNAL for an entry that does not follow from those before it."""
+    """Replay a journal. Raises INTERNAL for an entry that contradicts those before it."""
     for number, entry in enumerate(entries, 1):
         why = _misfit(machine, entry)
         if why is not None:
@@ -197,13 +198,13 @@ def _read(path: Path) -> _Read:
         lost_lines=lines,
         whole_after=len(whole_lines(lost)),
         live=tuple(machine.state.leases)[:NAMES_MAX],
-        ignored=(*decoder.passed, *machine.state.ignored),
+        ignored=(*decoder.ignored, *machine.state.ignored),
     )
     return _Read(checked, machine, scanned.groups[:sound], len(lost), lines)
 
 
 def _lost_lines(scanned: Scanned, sound: int, synced: int | None, lost: bytes) -> int | None:
-    """How many synced lines are not among the sound ones; None = nobody knows."""
+    """Number of synced lines that are not among the undamaged ones; None = unknown."""
     if synced is None:
         return None
     last = sound  # without the first line nothing is sound: a snapshot stands for all before it
@@ -230,7 +231,7 @@ def _named(lost: bytes) -> tuple[str, ...]:
 
 
 def _continuation(read: _Read) -> Iterable[bytes]:
-    """Groups behind the sound ones: epoch and fence above what was lost, then the leases' ends."""
+    """Groups to append: epoch and fence above all that was lost, then the ends of live leases."""
     machine = read.machine
     lines = UNKNOWN_LINES if read.lost_lines is None else read.lost_lines
     parts = UNKNOWN_LINES if read.lost_lines is None else read.lost_lines * LINE_PARTS_MAX
@@ -264,14 +265,10 @@ def _group(entry: Entry) -> bytes:
 
 
 def _replace(path: Path, groups: Iterable[bytes]) -> str:
-    """A new journal of these groups in the old one's place; where the old one is now."""
+    """Write a new journal of these groups in the place of the old one, which is kept; its path."""
     data, mark = rewritten(groups)
     new = path.with_suffix(".new")
-    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with open(fd, "wb") as file:  # noqa: PTH123 - a descriptor, not a path
-        file.write(data)
-        file.flush()
-        os.fsync(fd)
+    write_new(new, data)
     kept = free_name(path, "damaged")
     if path.exists():
         os.link(path, kept)  # both names stand for the old one until the next line but one

@@ -1,16 +1,15 @@
-"""The note beside the journal: which line was synced last. It makes a missing end known.
+"""The sync marker beside the journal: which line was synced last. It shows that an end is missing.
 
 The journal alone cannot tell a last line that was torn by a crash from one that was synced and
-damaged later, nor an emptied file from a new one. The note can: it is written after every sync of
-the journal and before anything of that group is answered, so it never names a line that was not
-synced, and after a `kill -9` or a clean stop it covers every answered entry.
+damaged later, nor an emptied file from a new one. The marker can: it is written after every sync of
+the journal and before the group is answered, so it never names a line that was not synced, and
+after a `kill -9` or a clean stop it covers every answered entry.
 
-It is one `pwrite` of 40 bytes into a file that has its blocks already, without a sync of its own
-(2 µs per group instead of a second sync); the note itself is synced `SYNC_LAG_S` later (the daemon
-calls `Journal.tend`), and when the journal is closed. So a power failure leaves it little more than
-that behind, and only an end that the disk loses in that time, against its own sync, would then pass
-for a torn one. There are two slots in sectors of their own, written in turns: a torn write of
-one leaves the other.
+It is one `pwrite` of 40 bytes into a file whose blocks are allocated, without a sync of its own;
+the marker is synced `SYNC_LAG_S` later (the daemon calls `Journal.sync_marker_if_due`), and when
+the journal is closed. A power failure therefore leaves it little more than that behind, and only an
+end that the disk loses in that time, against its own sync, would pass for a torn one. There are two
+slots in sectors of their own, written alternately: a torn write of one leaves the other.
 """
 
 from __future__ import annotations
@@ -20,32 +19,34 @@ import logging
 import os
 import time
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from corekit.aio.files import replace_file
 from gpu_scheduler.daemon.journal.format import Mark
 
 logger = logging.getLogger(__name__)
 
 NAME = "journal.synced"
-#: The note is synced this often while it changes; an fdatasync takes milliseconds on slow disks.
+#: Interval of syncs while the marker changes; an fdatasync takes milliseconds on slow disks.
 SYNC_LAG_S = 1.0
 _SLOT_BYTES = 512  #: a sector: the unit that a disk writes whole
 _SLOTS = 2
-#: No room for a note on a file system that copies on write: the journal is durable all the same.
+#: A copy-on-write file system may have no room for the marker; the journal is durable without it.
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True, slots=True)
 class FoundMarker:
-    """What is there of a note."""
+    """A marker as it was read."""
 
-    there: bool  #: the file exists
-    mark: Mark | None  #: None: no slot of it can be read
+    exists: bool
+    mark: Mark | None  #: None: no slot is readable
 
 
 def read_marker(folder: Path) -> FoundMarker:
-    """The newest of the slots that check. Raises OSError."""
+    """The newest slot whose checksum holds. Raises OSError."""
     try:
         data = (folder / NAME).read_bytes()
     except FileNotFoundError:
@@ -56,40 +57,41 @@ def read_marker(folder: Path) -> FoundMarker:
 
 
 class SyncMarker:
-    """The note of an open journal. One writer at a time; `sync` may run in another thread."""
+    """The marker of an open journal. One writer at a time; `sync` may run in another thread."""
 
-    def __init__(self, folder: Path, fd: int) -> None:
+    def __init__(self, folder: Path, fd: int, now_s: Callable[[], float]) -> None:
         self._path = folder / NAME
         self._fd = fd
-        self._synced_s = time.monotonic()
+        self._now_s = now_s
+        self._synced_s = now_s()
         self._behind = False  #: written since the last sync
-        self._silent = False  #: a failure was told
+        self._warned = False  #: of a failure
 
     @classmethod
-    def open(cls, folder: Path) -> SyncMarker:
-        """The note that is there. Raises OSError."""
-        return cls(folder, os.open(folder / NAME, os.O_RDWR | os.O_CLOEXEC))
+    def open(cls, folder: Path, now_s: Callable[[], float] = time.monotonic) -> SyncMarker:
+        """Open the existing marker. Raises OSError."""
+        return cls(folder, os.open(folder / NAME, os.O_RDWR | os.O_CLOEXEC), now_s)
 
     def write(self, mark: Mark) -> None:
-        """Raises OSError; without room the note stays behind, and that is told once."""
+        """Write the next slot. Raises OSError, except without room: then it warns once."""
         try:
             os.pwrite(self._fd, _encoded(mark), mark.number % _SLOTS * _SLOT_BYTES)
         except OSError as error:
             if error.errno not in _NO_ROOM:
                 raise
-            if not self._silent:
-                logger.warning("%s is not kept up to date: %s", self._path, error.strerror)
-            self._silent = True
+            if not self._warned:
+                logger.warning("%s is not up to date: %s", self._path, error.strerror)
+            self._warned = True
         self._behind = True
 
     @property
     def is_due(self) -> bool:
-        """Time for `sync`."""
-        return self._behind and time.monotonic() - self._synced_s >= SYNC_LAG_S
+        """Whether `sync` should run now."""
+        return self._behind and self._now_s() - self._synced_s >= SYNC_LAG_S
 
     def sync(self) -> None:
-        """The note itself becomes durable; a failure only leaves it behind, and is told."""
-        self._behind, self._synced_s = False, time.monotonic()
+        """Make the marker itself durable; a failure is logged and leaves it behind."""
+        self._behind, self._synced_s = False, self._now_s()
         try:
             os.fdatasync(self._fd)
         except OSError as error:
@@ -102,25 +104,8 @@ class SyncMarker:
 
 
 def write_marker(folder: Path, mark: Mark) -> None:
-    """A new note in the place of any other, at once and durably. Raises OSError."""
-    new = folder / f"{NAME}.new"
-    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        os.write(fd, _encoded(mark).ljust(_SLOT_BYTES, b"\0") * _SLOTS)
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-    new.replace(folder / NAME)
-    sync_folder(folder)
-
-
-def sync_folder(folder: Path) -> None:
-    """The names in it become durable. Raises OSError."""
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    """Write a new marker in the place of any other, durably. Raises OSError."""
+    replace_file(folder / NAME, _encoded(mark).ljust(_SLOT_BYTES, b"\0") * _SLOTS)
 
 
 def _encoded(mark: Mark) -> bytes:

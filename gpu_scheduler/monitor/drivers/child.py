@@ -1,9 +1,9 @@
 """A probe in a process of its own, because drivers hang and crash: neither must stop a revocation.
 
 The child answers every line on its stdin by one JSON line: `{"devices": […], "usage": […]}` or
-`{"error": "why"}`. One that does not answer in time is killed and replaced at the next look; one
-that cannot even be killed, because it sleeps inside the driver, is left alone, and until it is gone
-every look fails at once: more of them would only pile up there.
+`{"error": "reason"}`. One that does not answer in time is killed and replaced at the next poll. One
+that cannot be killed, because it sleeps inside the driver, is left, and until it has ended every
+poll fails at once: further children would hang too.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from corekit.decode import decode, encode
 from corekit.errors import AppError, ErrorCode
@@ -35,7 +34,7 @@ class Seen:
 
 
 class ChildProbe:
-    """`Probe` by the child program `module`; `source` names for people what it looks at."""
+    """`Probe` by the child program `module`; `source` is what it probes, for messages."""
 
     def __init__(
         self, module: str, source: str, host: str, answer_s_max: float, *options: str
@@ -56,7 +55,7 @@ class ChildProbe:
             value = json.loads(line)
         except ValueError:
             await self.close()
-            text = f"the process that looks at {self._source} ended"
+            text = f"the process that probes {self._source} ended"
             raise AppError(ErrorCode.UNAVAILABLE, text) from None
         if "error" in value:
             raise AppError(ErrorCode.UNAVAILABLE, f"{self._source}: {value['error']}")
@@ -65,11 +64,11 @@ class ChildProbe:
         return seen.devices
 
     async def usage(self) -> tuple[Usage, ...]:
-        """The figures read with the newest `devices`."""
+        """The usage that was read with the newest `devices`."""
         return self._usage
 
     async def close(self) -> None:
-        """End the child; returns within seconds even when the driver holds it."""
+        """End the child; returns within seconds even when it hangs in the driver."""
         child, self._child = self._child, None
         if child is None:
             return
@@ -82,7 +81,7 @@ class ChildProbe:
 
     async def _ask(self) -> bytes:
         if self._killed is not None and self._killed.returncode is None:
-            text = f"{self._source} holds process {self._killed.pid}, which cannot be killed"
+            text = f"process {self._killed.pid} hangs in {self._source} and cannot be killed"
             raise AppError(ErrorCode.TIMEOUT, text)
         try:
             async with asyncio.timeout(self._answer_s_max):
@@ -110,9 +109,9 @@ class ChildProbe:
 
 
 def answer_lines(look: Callable[[], Seen | str]) -> None:
-    """The life of a child: look once per line on stdin; a str is why there is nothing to see."""
+    """The main loop of a child: one poll per line on stdin. A str is an error message."""
     for _ in sys.stdin:
         seen = look()
-        value: dict[str, Any] = {"error": seen} if isinstance(seen, str) else encode(seen)
+        value: dict[str, object] = {"error": seen} if isinstance(seen, str) else encode(seen)
         sys.stdout.write(json.dumps(value) + "\n")
         sys.stdout.flush()

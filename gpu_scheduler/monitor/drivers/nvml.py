@@ -1,8 +1,8 @@
-"""The child that looks at NVIDIA devices: run as `python -m gpu_scheduler.monitor.drivers.nvml`.
+"""The child that probes NVIDIA devices: run as `python -m gpu_scheduler.monitor.drivers.nvml`.
 
-Only this process ever loads NVML. A device that cannot be read, as one that fell off the bus, is
-told as last seen, and hides no other. Where MIG is on, its slices are the devices: the whole board
-runs nothing.
+Only this process loads NVML. A device that cannot be read, such as one that fell off the bus, is
+reported as last seen, and hides no other. Where MIG is on, the slices are the devices: the whole
+board runs nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import NamedTuple, TypeVar
 
 import pynvml
 
@@ -20,20 +20,27 @@ from corekit.ids import DeviceId
 from corekit.values import replace
 from gpu_scheduler.model import Device, DeviceKind, Health, Symptom, Usage
 from gpu_scheduler.monitor.drivers.child import Seen, answer_lines
-from gpu_scheduler.monitor.health import Ailments, judge_device
+from gpu_scheduler.monitor.health import DriverFaults, evaluate_device
 
 T = TypeVar("T")
 
 #: The driver and one CUDA context per worker need this much of every device.
 RESERVE_MIB = 512
-#: One Xid is told for this long, so that no report misses it; the scheduler decides what follows.
-XID_TOLD_S = 30.0
+#: An Xid is reported for this long, so that no report misses it.
+XID_REPORTED_S = 30.0
 #: MIG slices of one board (NVIDIA's MIG user guide). A board's index is its number on the bus, its
-#: slices are numbered behind all boards: one that is lost changes the number of no other.
+#: slices are numbered behind all boards, so a lost one changes no other number.
 SLICES_MAX = 7
-#: Events taken at one look; a device that dies sends a few hundred.
+#: Most events of one poll; a failing device sends a few hundred.
 _EVENTS_MAX = 1_000
-#: Where the control daemon of MPS listens unless told otherwise (NVIDIA's manual of MPS).
+#: Errors of a query that a device or its driver does not support.
+_UNSUPPORTED = (
+    pynvml.NVMLError_NotSupported,
+    pynvml.NVMLError_FunctionNotFound,
+    pynvml.NVMLError_NoPermission,
+    pynvml.NVMLError_InvalidArgument,
+)
+#: Default folder of the control daemon of MPS (NVIDIA's manual of MPS).
 _MPS_FOLDER = "/tmp/nvidia-mps"  # noqa: S108  # nosec B108
 
 
@@ -41,13 +48,13 @@ class Driver:
     """One session with NVML, kept open: Xid events are lost between sessions."""
 
     def __init__(self) -> None:
-        self._events: Any = None
+        self._events: object = None
         self._registered: dict[str, None] = {}
         self._xids: dict[str, dict[int, float]] = {}  # uuid → Xid → monotonic time of the newest
         self._known: dict[int, tuple[Device, ...]] = {}  # by index on the bus
 
     def look(self) -> Seen | str:
-        """All devices and their figures; a str when there is no driver."""
+        """All devices and their usage; a message when there is no driver."""
         try:
             if self._events is None:
                 pynvml.nvmlInit()
@@ -70,7 +77,7 @@ class Driver:
             board = pynvml.nvmlDeviceGetHandleByIndex(index)
             uuid = _text(pynvml.nvmlDeviceGetUUID(board))
             self._register(board, uuid)
-            health, symptoms, why = judge_device(self._ailments(board, uuid))
+            health, symptoms, why = evaluate_device(self._driver_faults(board, uuid))
             found = []
             whole = ((index, board),)
             for number, handle in _slices(board, count + index * SLICES_MAX) or whole:
@@ -91,8 +98,8 @@ class Driver:
         self._known[index] = tuple(device for device, _ in found)
         return list(found)
 
-    def _register(self, board: Any, uuid: str) -> None:
-        """Hear of its Xids from now on; some virtual devices tell of none."""
+    def _register(self, board: object, uuid: str) -> None:
+        """Subscribe to its Xids; some virtual devices report none."""
         if uuid not in self._registered:
             with contextlib.suppress(pynvml.NVMLError):
                 kind = pynvml.nvmlEventTypeXidCriticalError
@@ -109,13 +116,13 @@ class Driver:
                 uuid = _text(pynvml.nvmlDeviceGetUUID(event.device))
                 self._xids.setdefault(uuid, {})[int(event.eventData)] = time.monotonic()
 
-    def _ailments(self, board: Any, uuid: str) -> Ailments:
-        earliest_s = time.monotonic() - XID_TOLD_S
+    def _driver_faults(self, board: object, uuid: str) -> DriverFaults:
+        earliest_s = time.monotonic() - XID_REPORTED_S
         xids = {xid: at_s for xid, at_s in self._xids.get(uuid, {}).items() if at_s >= earliest_s}
         self._xids[uuid] = xids
         rows = _supported(lambda: pynvml.nvmlDeviceGetRemappedRows(board), None)
         kind, counter = pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC
-        return Ailments(
+        return DriverFaults(
             xids=tuple(sorted(xids)),
             uncorrected=_supported(
                 lambda: int(pynvml.nvmlDeviceGetTotalEccErrors(board, kind, counter)), 0
@@ -126,21 +133,21 @@ class Driver:
         )
 
 
-def _described(handle: Any) -> tuple[Device, Usage]:
-    """A board or a slice, without what all of a board have in common. Raises NVMLError."""
-    memory, reserved_mib = _memory(handle)
+def _described(handle: object) -> tuple[Device, Usage]:
+    """A board or a slice, without the fields that all of a board share. Raises NVMLError."""
+    memory = _memory(handle)
     uuid = DeviceId(_text(pynvml.nvmlDeviceGetUUID(handle)))
     device = Device(
         id=uuid,
         index=0,
         kind=DeviceKind.CUDA,
         model=_text(pynvml.nvmlDeviceGetName(handle)),
-        memory_mib=max(0, memory.total // 2**20 - reserved_mib - RESERVE_MIB),
+        memory_mib=max(0, memory.total_mib - memory.reserved_mib - RESERVE_MIB),
     )
     power_mw = _supported(lambda: int(pynvml.nvmlDeviceGetPowerUsage(handle)), None)
     usage = Usage(
         device=uuid,
-        memory_used_mib=memory.used // 2**20,
+        memory_used_mib=memory.used_mib,
         utilisation_pct=_supported(lambda: pynvml.nvmlDeviceGetUtilizationRates(handle).gpu, 0),
         processes=len(_pids(handle)),
         temperature_c=_supported(
@@ -151,60 +158,70 @@ def _described(handle: Any) -> tuple[Device, Usage]:
     return device, usage
 
 
-def _memory(handle: Any) -> tuple[Any, int]:
-    """Memory, and what of it the driver keeps; older drivers count that as used."""
+class _Memory(NamedTuple):
+    total_mib: int
+    used_mib: int
+    reserved_mib: int  #: by the driver; older ones count it as used
+
+
+def _memory(handle: object) -> _Memory:
     try:
-        memory = pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
+        info = pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
+        reserved = info.reserved
     except pynvml.NVMLError:
-        return pynvml.nvmlDeviceGetMemoryInfo(handle), 0
-    return memory, memory.reserved // 2**20
+        info, reserved = pynvml.nvmlDeviceGetMemoryInfo(handle), 0
+    return _Memory(info.total // 2**20, info.used // 2**20, reserved // 2**20)
 
 
-def _pids(handle: Any) -> frozenset[int]:
-    """Processes of every kind on it; a client of MPS may be listed twice."""
-    lists: tuple[list[Any], ...] = (
-        _supported(lambda: pynvml.nvmlDeviceGetComputeRunningProcesses(handle), []),
-        _supported(lambda: pynvml.nvmlDeviceGetGraphicsRunningProcesses(handle), []),
-        _supported(lambda: pynvml.nvmlDeviceGetMPSComputeRunningProcesses(handle), []),
+def _pids(handle: object) -> frozenset[int]:
+    """Processes of every kind on the device; a client of MPS may be listed twice."""
+    reads = (
+        pynvml.nvmlDeviceGetComputeRunningProcesses,
+        pynvml.nvmlDeviceGetGraphicsRunningProcesses,
+        pynvml.nvmlDeviceGetMPSComputeRunningProcesses,
     )
-    return frozenset(process.pid for processes in lists for process in processes)
+    found: set[int] = set()
+    for read in reads:
+        with contextlib.suppress(*_UNSUPPORTED):
+            found.update(process.pid for process in read(handle))
+    return frozenset(found)
 
 
-def _slices(board: Any, first: int) -> tuple[tuple[int, Any], ...]:
-    """Its MIG devices, numbered from `first` on; none where MIG is off or unknown."""
+def _slices(board: object, first: int) -> tuple[tuple[int, object], ...]:
+    """The MIG devices of a board, numbered from `first` on; none where MIG is off or unknown."""
     mode = _supported(lambda: pynvml.nvmlDeviceGetMigMode(board)[0], pynvml.NVML_DEVICE_MIG_DISABLE)
     if mode != pynvml.NVML_DEVICE_MIG_ENABLE:
         return ()
     return tuple(_existing_slices(board, first))
 
 
-def _existing_slices(board: Any, first: int) -> Iterator[tuple[int, Any]]:
+def _existing_slices(board: object, first: int) -> Iterator[tuple[int, object]]:
     for index in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(board)):
         with contextlib.suppress(pynvml.NVMLError_NotFound, pynvml.NVMLError_InvalidArgument):
             yield first + index, pynvml.nvmlDeviceGetMigDeviceHandleByIndex(board, index)
 
 
-def _sharing(board: Any, handle: Any) -> str:
-    """How the device is divided beside us, for people."""
+def _sharing(board: object, handle: object) -> str:
+    """Other sharing of the device, as a text for people."""
     if handle is not board:
         return f"MIG slice of {_text(pynvml.nvmlDeviceGetUUID(board))}"
     return "MPS" if _mps_is_on() else ""
 
 
 def _mps_is_on() -> bool:
-    """Its control daemon has made its pipe; it removes it when it ends."""
+    """Whether the control daemon runs: it removes its pipe when it ends."""
     return (Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", _MPS_FOLDER)) / "control").exists()
 
 
 def _versions() -> tuple[str, str]:
-    """Of the driver, and the highest CUDA version it runs."""
+    """Version of the driver, and the highest CUDA version that it supports."""
     number = _supported(pynvml.nvmlSystemGetCudaDriverVersion_v2, 0)
     runtime = f"{number // 1000}.{number % 1000 // 10}" if number else ""
     return _text(pynvml.nvmlSystemGetDriverVersion()), runtime
 
 
 def _unread(device: Device, error: Exception) -> Device:
-    """Off the bus it is BAD; after any other error it may answer again in a moment."""
+    """A device that cannot be read: BAD when it is off the bus, else SUSPECT."""
     gone = isinstance(error, (pynvml.NVMLError_GpuIsLost, pynvml.NVMLError_ResetRequired))
     return replace(
         device,
@@ -215,15 +232,10 @@ def _unread(device: Device, error: Exception) -> Device:
 
 
 def _supported(read: Callable[[], T], otherwise: T) -> T:
-    """What not every device tells; `otherwise` where this one does not. Raises when it is lost."""
+    """A value that some devices do not report; `otherwise` for these. Raises for a lost device."""
     try:
         return read()
-    except (
-        pynvml.NVMLError_NotSupported,
-        pynvml.NVMLError_FunctionNotFound,
-        pynvml.NVMLError_NoPermission,
-        pynvml.NVMLError_InvalidArgument,
-    ):
+    except _UNSUPPORTED:
         return otherwise
 
 

@@ -2,9 +2,9 @@
 
     python -m gpu_scheduler.monitor.drivers.opencl HOST [cards]
 
-With `cards` CPUs are left out: a host that lends its CPU would lend it twice. OpenCL names no
-device for ever: the id is the host's name, the platform's and its number there. It tells neither
-memory in use nor load. NVIDIA's platform is left to NVML, which knows more.
+With `cards` CPUs are left out: a host that shares its CPU would offer it twice. OpenCL has no
+permanent names of devices: an id is the host, the platform and the number there. It reports neither
+memory in use nor load. NVIDIA's platform is left to NVML, which reports more.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _NVIDIA = "NVIDIA CUDA"  #: the name of its platform
 
 
 def look(host: str, *, cards: bool = False) -> Seen | str:
-    """All devices of all platforms, or all cards; a str when there is no OpenCL here."""
+    """All devices of all platforms, or all cards; a message when there is no OpenCL here."""
     try:
-        import pyopencl  # optional, and loads every driver there is
+        import pyopencl  # optional, and loads every driver
 
         from gpu_scheduler.monitor.drivers.opencl_drivers import platforms
     except ImportError:

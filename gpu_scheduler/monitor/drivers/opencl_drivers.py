@@ -36,7 +36,7 @@ _LLVM_CPUS = (
     (b"x86-64", ""),
 )
 
-_lasting: list[ctypes.Array[ctypes.c_char]] = []  # drivers keep pointers to these
+_lasting: list[ctypes.Array[ctypes.c_char]] = []  # drivers hold pointers to these
 
 
 class Driver(NamedTuple):
@@ -86,11 +86,11 @@ def platforms() -> list[tuple[cl.Platform, list[cl.Device]]]:
 
 
 def _name_the_cpu(device: cl.Device) -> None:
-    """Tell the wheel's PoCL a CPU that its compiler knows, where it did not recognise this one.
+    """Set a CPU that the compiler of the wheel's PoCL knows, where it did not recognise this one.
 
-    That build hands LLVM's answer for an unknown CPU, `generic`, to clang, which refuses it for
+    That build passes LLVM's name of an unknown CPU, `generic`, to clang, which refuses it for
     x86-64, so no kernel builds on a CPU newer than 2022; no setting of PoCL changes the name.
-    Later releases choose by the CPU's features, as this does. Another build is left alone: both
+    Later releases choose by the CPU's features, as this does. Other builds are not changed: both
     strings must be where this build has them.
     """
     if device.driver_version != _WHEEL_VERSION or not device.version.endswith("-generic"):

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from corekit.aio.newer import tell_ignored
+from corekit.aio.newer import warn_ignored
 from corekit.walk import passing_over
 from local_cloud.model.cloud import Cloud
 from local_cloud.model.recorder import Recorded
@@ -24,7 +24,7 @@ def restore(cloud: Cloud, state: StateLog, now_s: float) -> None:
     """
     with passing_over() as passed:
         _restore(cloud, state, now_s)
-    tell_ignored(logger, passed)
+    warn_ignored(logger, passed)
 
 
 def _restore(cloud: Cloud, state: StateLog, now_s: float) -> None:

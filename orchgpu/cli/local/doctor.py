@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from corekit.addresses import parse_address
 from corekit.errors import AppError, ErrorCode, invalid
 from orchgpu.cli.scheduler import ask, scheduler_address, scheduler_option, scheduler_or_none
 from orchgpu.cli.terminal.completing import function as function_name
@@ -179,11 +180,10 @@ def told_gateways(hosts: Sequence[HostView], *, near: bool) -> str:
 
 
 def _open(gateway: str) -> bool:
-    address, _, port = gateway.rpartition(":")
     try:
-        with socket.create_connection((address.strip("[]"), int(port)), timeout=DIAL_WITHIN_S):
+        with socket.create_connection(parse_address(gateway), timeout=DIAL_WITHIN_S):
             return True
-    except (OSError, ValueError):
+    except (OSError, AppError):
         return False
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from corekit.addresses import is_loopback
 from corekit.errors import AppError, ErrorCode, invalid
 from remote_gpu.client.transport.tls import server_context
 from remote_gpu.wire.proof import AUTHORITY_CHARACTERS_MAX
@@ -58,8 +58,4 @@ class HostTls:
         """
         if not source:
             return ""
-        return "" if not self.required and _is_loopback(source) else self.authority
-
-
-def _is_loopback(source: str) -> bool:
-    return ipaddress.ip_address(source.partition("%")[0]).is_loopback
+        return "" if not self.required and is_loopback(source) else self.authority

@@ -14,16 +14,15 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from corekit.aio.process import guarded
 from remote_gpu.host.servers.variables import INHERITED
 from remote_gpu.host.workers.sandboxes import HostSandbox
 from remote_gpu.middleware import ServerCommand
 
-_GUARD = Path(__file__).with_name("guard.py")
 _LOOK_S = 0.02  #: between two checks of the ports it listens on, or of the processes left
 #: Below those that Linux gives to outgoing connections (ip_local_port_range): a free one stays so
 #: until the server takes it, unless another server does.
@@ -60,12 +59,12 @@ class Server:
             name: value.replace("{folder}", str(folder))
             for name, value in command.variables.items()
         }
-        arguments = [str(os.getpid()), str(user), str(program), *command.arguments]
+        line = [str(program), *command.arguments]
         passed = {name: os.environ[name] for name in (*INHERITED, *inherited) if name in os.environ}
         self._pipe, inner = os.pipe()
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_GUARD), *arguments],
+                guarded(line, signal.SIGKILL, user=user, held=True),
                 cwd=folder,
                 env=passed | variables,
                 stdin=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""One ssgmd inside the test's process, its two endpoints, and how to knock at them."""
+"""One ssgmd inside the test's process, its two endpoints, and clients of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BUDGET = replace(Budget(), host_stale_s=600.0, host_lost_s=1200.0)
 
 @dataclass(frozen=True)
 class Answer:
-    """Of the HTTP door."""
+    """An answer of the HTTP endpoint."""
 
     status: int
     value: Any
@@ -59,7 +59,7 @@ class Endpoints:
 
     @contextlib.asynccontextmanager
     async def peer(self) -> AsyncIterator[Peer]:
-        """A connection to the socket door that says what it likes."""
+        """A raw connection to the socket endpoint."""
         host, _, port = self.daemon.socket.rpartition(":")
         reader, writer = await asyncio.open_connection(host, int(port), ssl=self.tls)
         try:

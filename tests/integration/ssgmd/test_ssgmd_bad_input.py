@@ -160,7 +160,7 @@ _IDS = [f"{n}-{op}" for n, (op, *_) in enumerate(REQUESTS)]
 
 
 async def standing(system: System) -> list[Any]:
-    """What must not change."""
+    """The state that must not change."""
     journal = system.endpoints.daemon.journal
     leases = (await system.endpoints.ask("GET", "/v1/leases")).value["leases"]
     queue = (await system.endpoints.ask("GET", "/v1/queue")).value
@@ -169,7 +169,7 @@ async def standing(system: System) -> list[Any]:
 
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize(("op", "fields", "code", "said"), REQUESTS, ids=_IDS)
-async def test_a_wrong_request_is_refused_at_both_doors(
+async def test_an_invalid_request_is_refused_at_both_endpoints(
     system: System, op: str, fields: Any, code: str, said: str
 ) -> None:
     before = await standing(system)
@@ -202,7 +202,7 @@ BODIES = (
 
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("body", BODIES, ids=range(len(BODIES)))
-async def test_a_body_that_is_no_request_is_refused(system: System, body: bytes) -> None:
+async def test_a_malformed_body_is_refused(system: System, body: bytes) -> None:
     before = await standing(system)
     answer = await system.endpoints.ask("POST", "/v1/reserve", body)
     assert (answer.status, answer.value["error"]["code"]) == (400, "invalid")
@@ -236,7 +236,7 @@ NO_REQUESTS: tuple[tuple[bytes, int], ...] = (
 
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize(("sent", "status"), NO_REQUESTS, ids=range(len(NO_REQUESTS)))
-async def test_what_is_no_request_of_http_is_a_typed_error(
+async def test_a_malformed_http_request_gets_a_typed_error(
     system: System, sent: bytes, status: int
 ) -> None:
     before = await standing(system)
@@ -275,17 +275,17 @@ async def raw(system: System, sent: bytes) -> tuple[int, Any]:
         ({"Host": "[::1"}, 401),
     ],
 )
-async def test_a_web_page_of_elsewhere_is_not_this_machine(
+async def test_a_web_page_of_another_site_needs_a_key(
     system: System, headers: dict[str, str], status: int
 ) -> None:
-    """Without keys this machine is trusted, but not what its browsers are made to send."""
+    """Without keys this machine is trusted, but not the web pages in its browsers."""
     answer = await system.endpoints.ask("GET", "/v1/leases", headers=headers)
     assert answer.status == status
     assert status == 200 or answer.value["error"]["code"] == "denied"
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_what_is_too_long_is_refused(system: System) -> None:
+async def test_a_message_above_the_limit_is_refused(system: System) -> None:
     too_long = b'{"attempt": "' + b"x" * 2**20 + b'"}'
     answer = await system.endpoints.ask("POST", "/v1/reserve", too_long)
     assert (answer.status, answer.value["error"]["code"]) == (413, "invalid")
@@ -312,7 +312,7 @@ async def test_a_compressed_body_is_refused_before_it_is_inflated(
 
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("session", ["", "x" * 257, "two words", "ä", "a\tb"])
-async def test_a_session_is_a_word(system: System, session: str) -> None:
+async def test_a_session_name_has_printable_characters_only(system: System, session: str) -> None:
     answer = await system.endpoints.ask("GET", "/v1/leases", headers={"X-Session": session})
     assert (answer.status, answer.value["error"]["code"]) == (400, "invalid")
 
@@ -343,7 +343,7 @@ async def test_wrong_addresses_are_typed_errors_too(
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_an_unknown_word_is_told_what_may_have_been_meant(system: System) -> None:
+async def test_an_unknown_op_or_path_is_answered_with_a_suggestion(system: System) -> None:
     by_http = await system.endpoints.ask("POST", "/v1/resrve", {})
     assert by_http.status == 404
     assert "did you mean /v1/reserve" in by_http.value["error"]["message"]
@@ -407,7 +407,7 @@ REPORTS: tuple[tuple[str, Any, str, str], ...] = (
 
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize(("op", "fields", "code", "said"), REPORTS)
-async def test_a_wrong_word_of_a_host_is_refused(
+async def test_an_invalid_message_of_a_host_is_refused(
     system: System, op: str, fields: Any, code: str, said: str
 ) -> None:
     before = await standing(system)
@@ -437,7 +437,7 @@ async def test_a_wrong_word_of_a_host_is_refused(
         ({"devices": None}, "devices"),
     ],
 )
-async def test_a_host_that_says_wrong_things_is_not_welcomed(
+async def test_an_invalid_hello_of_a_host_is_refused(
     system: System, changes: dict[str, Any], said: str
 ) -> None:
     before = await standing(system)
@@ -451,7 +451,7 @@ async def test_a_host_that_says_wrong_things_is_not_welcomed(
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_a_host_speaks_of_its_own_leases_only(system: System, tmp_path: Path) -> None:
+async def test_a_host_may_report_on_its_own_leases_only(system: System, tmp_path: Path) -> None:
     hello = {**HOST, "host": "g", "devices": [device(id="g/0")]}
     async with system.endpoints.peer() as other:
         assert "ok" in await other.ask(op="hello", **hello)

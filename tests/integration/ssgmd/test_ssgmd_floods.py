@@ -1,4 +1,4 @@
-"""Silent, slow and unfinished connections: who says who he is gets in, who did stays."""
+"""Floods of silent, slow and unfinished connections: peers that authenticate are served."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def added(state: Path, name: str, role: Role) -> str:
 
 @contextlib.asynccontextmanager
 async def flood(address: str, said: bytes) -> AsyncIterator[Silent]:
-    """Connections that say so much and then nothing."""
+    """Connections that send some bytes and then nothing."""
     host, _, port = address.rpartition(":")
     found: Silent = []
     try:
@@ -75,7 +75,7 @@ async def figure(endpoints: Endpoints, name: str, key: str) -> float:
 @pytest.mark.asyncio
 @pytest.mark.parametrize("door", ["socket", "http"])
 @pytest.mark.parametrize("said", [b"", b'{"id": 1, "op": "he', b"GET /v1/hosts HTTP/1.1\r\nX: "])
-async def test_newcomers_get_in_through_a_flood_of_silent_ones(
+async def test_peers_authenticate_through_a_flood_of_silent_connections(
     tmp_path: Path, door: str, said: bytes
 ) -> None:
     keys = {role: added(tmp_path, role.value, role) for role in (Role.HOST, Role.OPERATOR)}
@@ -99,7 +99,7 @@ async def test_newcomers_get_in_through_a_flood_of_silent_ones(
 
 
 @pytest.mark.asyncio
-async def test_the_daemon_holds_few_bytes_for_those_it_does_not_know(tmp_path: Path) -> None:
+async def test_few_bytes_are_buffered_for_unauthenticated_connections(tmp_path: Path) -> None:
     key = added(tmp_path, "op", Role.OPERATOR)
     unfinished = b'{"id": 1, "op": "' + b"x" * 250_000
     async with (
@@ -114,7 +114,9 @@ async def test_the_daemon_holds_few_bytes_for_those_it_does_not_know(tmp_path: P
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("door", ["socket", "http"])
-async def test_who_does_not_say_who_he_is_is_turned_away(tmp_path: Path, door: str) -> None:
+async def test_an_unauthenticated_connection_is_closed_after_a_while(
+    tmp_path: Path, door: str
+) -> None:
     added(tmp_path, "op", Role.OPERATOR)
     budget = replace(BUDGET, handshake_s=0.1)
     async with (
@@ -125,7 +127,7 @@ async def test_who_does_not_say_who_he_is_is_turned_away(tmp_path: Path, door: s
 
 
 @pytest.mark.asyncio
-async def test_a_body_of_an_unknown_sender_is_not_read(tmp_path: Path) -> None:
+async def test_the_body_of_an_unauthenticated_request_is_not_read(tmp_path: Path) -> None:
     added(tmp_path, "op", Role.OPERATOR)
     async with serving(tmp_path, budget=PATIENT) as endpoints:
         host, _, port = endpoints.daemon.http.rpartition(":")
@@ -159,7 +161,7 @@ async def test_many_requests_at_once_are_answered_in_order_and_others_meanwhile(
 
 
 @pytest.mark.asyncio
-async def test_an_unfinished_hello_is_no_request_under_way(tmp_path: Path) -> None:
+async def test_an_unfinished_hello_does_not_count_as_a_request_under_way(tmp_path: Path) -> None:
     """It is dropped by the next one, or by a wrong page of it, and never answered."""
     hello = json.dumps({"id": 1, "op": "hello", **HOST, "more": True}).encode()
     wrong = json.dumps({"id": 2, "op": "installed", "leases": ["x" * 300]}).encode()

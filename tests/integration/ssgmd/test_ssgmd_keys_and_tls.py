@@ -8,16 +8,19 @@ import datetime
 import ipaddress
 import logging
 import os
-from dataclasses import replace
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from corekit.errors import AppError, ErrorCode
+from corekit.ids import LeaseId
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.client.access import Access
 from gpu_scheduler.daemon.access.keys import NAME, KeyEntry, Role, add_key, revoke_key
@@ -27,7 +30,7 @@ from gpu_scheduler.monitor.link import HostLink
 from gpu_scheduler.monitor.probes import FileProbe
 from gpu_scheduler.monitor.watched import WatchedHost
 from gpu_scheduler.protocol.keys import new_key
-from tests.integration.ssgmd.conftest import BUDGET, serving
+from tests.integration.ssgmd.conftest import BUDGET, Endpoints, serving
 
 DEVICE = {"id": "gpu-a/0", "index": 0, "kind": "cuda", "model": "M", "memory_mib": 1000}
 
@@ -68,15 +71,28 @@ def issued(folder: Path, name: str) -> Certificate:
     return Certificate(pem, secret)
 
 
-@pytest.mark.asyncio
-async def test_both_doors_over_tls_with_a_key_for_each_role(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.DEBUG)
+@dataclass(frozen=True)
+class Roles:
+    """A daemon with TLS, a key of each role, and a client or host with each of them."""
+
+    endpoints: Endpoints
+    keys: Mapping[Role, str]
+    requester: SchedulerClient
+    reader: SchedulerClient
+
+    async def lease(self) -> LeaseId:
+        granted = (await self.requester.reserve("a", Request(), wait=False)).granted
+        assert granted is not None
+        return granted.lease.id
+
+
+@pytest_asyncio.fixture
+async def roles(tmp_path: Path) -> AsyncIterator[Roles]:
     state = tmp_path / "state"
     keys = {role: added(state, role.value, role) for role in Role}
     ca, devices = tmp_path / "ca.pem", tmp_path / "devices.yaml"
     devices.write_text("devices: [{kind: cuda, model: M, memory_mib: 1000}]")
+    access = {role: Access(key=key, ca=ca) for role, key in keys.items()}
     async with serving(state, certificate=issued(tmp_path, "a")) as endpoints:
         address = endpoints.daemon.socket
         async with (
@@ -87,48 +103,81 @@ async def test_both_doors_over_tls_with_a_key_for_each_role(
                 gateway="127.0.0.1:1",
                 probe=FileProbe(devices, "gpu-a"),
                 budget=BUDGET,
-                access=Access(key=keys[Role.HOST], ca=ca),
+                access=access[Role.HOST],
             ) as link,
-            SchedulerClient(
-                address, budget=BUDGET, access=Access(key=keys[Role.REQUESTER], ca=ca)
-            ) as requester,
-            SchedulerClient(
-                address, budget=BUDGET, access=Access(key=keys[Role.READER], ca=ca)
-            ) as reader,
+            SchedulerClient(address, budget=BUDGET, access=access[Role.REQUESTER]) as requester,
+            SchedulerClient(address, budget=BUDGET, access=access[Role.READER]) as reader,
         ):
             await asyncio.wait_for(link.registered(), 20)
-            granted = (await requester.reserve("a", Request(), wait=False)).granted
-            assert granted is not None
-            assert requester.session.startswith("requester/")
-            [lease] = await reader.leases()
-            moved = await requester.transfer(lease.id, "other")
-            assert moved.id == lease.id
-            job = await requester.attempt("job", 1, 0, Request())
-            assert job.record is not None
-            assert job.record.owner == requester.session
-            for refused in (reader.release(lease.id), requester.drain("gpu-a")):
-                with pytest.raises(AppError, match="has role") as caught:
-                    await refused
-                assert caught.value.code is ErrorCode.DENIED
-            answer = await endpoints.ask("DELETE", f"/v1/leases/{lease.id}", key=keys[Role.READER])
-            assert (answer.status, answer.value["error"]["code"]) == (403, "denied")
-            for path in ("/healthz", "/readyz", "/v1/openapi.json"):
-                assert (await endpoints.ask("GET", path)).status == 200
-            for path in ("/metrics", "/v1/watch", "/v1/leases"):
-                assert (await endpoints.ask("GET", path)).status == 401
-            unknown = await endpoints.ask("GET", "/v1/leases", key=new_key("nobody"))
-            assert (unknown.status, unknown.headers["WWW-Authenticate"]) == (401, "Bearer")
-            assert (await endpoints.ask("GET", "/metrics", key=keys[Role.READER])).status == 200
-            answer = await endpoints.ask(
-                "DELETE", f"/v1/leases/{lease.id}", key=keys[Role.OPERATOR]
-            )
-            assert answer.status == 200
-    for key in keys.values():
-        assert key.partition(".")[2] not in caplog.text
+            yield Roles(endpoints, keys, requester, reader)
 
 
 @pytest.mark.asyncio
-async def test_a_lease_is_its_own_keys_affair_at_both_doors(tmp_path: Path) -> None:
+async def test_a_session_carries_the_name_of_its_key(roles: Roles) -> None:
+    job = await roles.requester.attempt("job", 1, 0, Request())
+    assert job.record is not None
+    assert job.record.owner == roles.requester.session
+    assert roles.requester.session.startswith("requester/")
+
+
+@pytest.mark.asyncio
+async def test_a_requester_may_transfer_its_lease_and_a_reader_sees_it(roles: Roles) -> None:
+    lease = await roles.lease()
+    assert (await roles.requester.transfer(lease, "other")).id == lease
+    assert [seen.id for seen in await roles.reader.leases()] == [lease]
+
+
+@pytest.mark.asyncio
+async def test_an_op_above_the_role_is_denied_at_the_socket_endpoint(roles: Roles) -> None:
+    for refused in (roles.reader.release(await roles.lease()), roles.requester.drain("gpu-a")):
+        with pytest.raises(AppError, match="has role") as caught:
+            await refused
+        assert caught.value.code is ErrorCode.DENIED
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("role", "status"), [(Role.READER, 403), (Role.OPERATOR, 200)])
+async def test_a_lease_is_ended_by_an_operator_at_the_http_endpoint(
+    roles: Roles, role: Role, status: int
+) -> None:
+    path = f"/v1/leases/{await roles.lease()}"
+    answer = await roles.endpoints.ask("DELETE", path, key=roles.keys[role])
+    assert answer.status == status
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/v1/openapi.json"])
+async def test_health_and_description_need_no_key(roles: Roles, path: str) -> None:
+    assert (await roles.endpoints.ask("GET", path)).status == 200
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("path", ["/metrics", "/v1/watch", "/v1/leases"])
+async def test_every_other_path_needs_a_known_key(roles: Roles, path: str) -> None:
+    assert (await roles.endpoints.ask("GET", path)).status == 401
+    unknown = await roles.endpoints.ask("GET", path, key=new_key("nobody"))
+    assert (unknown.status, unknown.headers["WWW-Authenticate"]) == (401, "Bearer")
+
+
+@pytest.mark.asyncio
+async def test_a_reader_reads_the_metrics(roles: Roles) -> None:
+    answer = await roles.endpoints.ask("GET", "/metrics", key=roles.keys[Role.READER])
+    assert answer.status == 200
+
+
+@pytest.mark.asyncio
+async def test_no_secret_of_a_key_is_logged(roles: Roles, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    for key in roles.keys.values():
+        await roles.endpoints.ask("GET", "/v1/leases", key=key)
+        async with roles.endpoints.peer() as peer:
+            await peer.hello(key=key)
+    await roles.lease()
+    assert not [key for key in roles.keys.values() if key.partition(".")[2] in caplog.text]
+
+
+@pytest.mark.asyncio
+async def test_a_lease_belongs_to_its_key_at_both_endpoints(tmp_path: Path) -> None:
     a, b = (added(tmp_path, name, Role.REQUESTER) for name in "ab")
     host_key = added(tmp_path, "h", Role.HOST, host="gpu-a")
     hello = {
@@ -235,7 +284,7 @@ async def test_a_job_handed_back_stays_its_keys_over_a_restart(tmp_path: Path) -
 
 
 @pytest.mark.asyncio
-async def test_a_revoked_key_is_cut_off_and_the_first_one_closes_the_door(tmp_path: Path) -> None:
+async def test_revoking_a_key_and_making_the_first_one_close_connections(tmp_path: Path) -> None:
     async with serving(tmp_path) as endpoints, endpoints.peer() as early:
         assert "ok" in await early.hello()
         key = added(tmp_path, "a", Role.READER)
@@ -251,7 +300,7 @@ async def test_a_revoked_key_is_cut_off_and_the_first_one_closes_the_door(tmp_pa
 
 
 async def why_not(client: SchedulerClient) -> str:
-    """What a client is told once its connection was tried."""
+    """The error of a client after its first try to connect."""
     while True:
         with pytest.raises(AppError) as caught:
             await client.leases()
@@ -322,7 +371,7 @@ async def test_a_named_keys_file_must_be_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_nobody_keeps_a_connection_without_a_hello(tmp_path: Path) -> None:
+async def test_a_connection_without_a_hello_is_closed(tmp_path: Path) -> None:
     budget = replace(BUDGET, handshake_s=0.1)
     async with serving(tmp_path, budget=budget) as endpoints, endpoints.peer() as peer:
         assert (await peer.next())["error"]["code"] == "timeout"

@@ -1,4 +1,4 @@
-"""One key floods the socket door; what it may have is bounded, and another key is served."""
+"""One key floods the socket endpoint: its usage is limited, and other keys are served."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def figures(text: str) -> dict[str, float]:
 
 
 async def flooded(peer: Peer) -> Counter[str]:
-    """Every attempt at once on one connection; how they were answered, by outcome or limit."""
+    """All attempts at once on one connection; their answers, counted by outcome or limit."""
     for n in range(FLOOD):
         attempt = {
             "id": n,
@@ -98,7 +98,7 @@ async def test_a_flood_of_one_key_leaves_another_served_and_the_scheduler_small(
 
 
 @pytest.mark.asyncio
-async def test_who_asks_too_fast_is_told_when_to_come_back(tmp_path: Path) -> None:
+async def test_a_rate_limited_client_gets_the_time_of_its_next_try(tmp_path: Path) -> None:
     state = tmp_path / "state"
     keys = {name: added(state, name, Role.REQUESTER) for name in ("greedy", "modest")}
     async with serving(state, parameters=Parameters(key_rate_per_s=1.0)) as endpoints:

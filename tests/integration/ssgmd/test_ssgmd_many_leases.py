@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,7 @@ class Returning(Host):
         super().__init__("h", DEVICES, BUDGET)
         self.has: dict[LeaseId, None] = dict.fromkeys(held)
         self.states = 0
+        self.changed = asyncio.Event()
         self.cut: set[LeaseId] = set()
 
     async def devices(self) -> tuple[Device, ...]:
@@ -117,6 +119,7 @@ class Returning(Host):
 
     def full_state(self, installs: tuple[host_words.Install, ...], epoch: int) -> None:
         self.states += 1
+        self.changed.set()
         said = {install.lease for install in installs}
         self.cut |= self.has.keys() - said
         self.has = dict.fromkeys(install.lease for install in installs)
@@ -124,9 +127,17 @@ class Returning(Host):
 
     def install(self, install: host_words.Install) -> None:
         self.has[install.lease] = None
+        self.changed.set()
 
     def end(self, lease: LeaseId, fence: int, reason: Any) -> None:
         self.has.pop(lease, None)
+        self.changed.set()
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Wait for changes of the installed leases until the condition holds."""
+        while not holds():
+            self.changed.clear()
+            await self.changed.wait()
 
     def returning(self, endpoints: Endpoints) -> HostLink:
         return HostLink(
@@ -174,13 +185,11 @@ def test_a_host_comes_back_with_many_leases(
                 for _ in range(3):  # the whole state again, while others come and go
                     states = host.states
                     link._channel.say_hello_again()
-                    while host.states == states:  # noqa: ASYNC110 - it has no event to wait for
-                        await asyncio.sleep(0.001)
+                    await host.until(lambda before=states: host.states > before)
                 stop.set()
                 await borrowing
                 there = {lease.id for lease in await client.leases()}
-                while host.has.keys() != there:  # noqa: ASYNC110 - what was pushed last arrives
-                    await asyncio.sleep(0.001)
+                await host.until(lambda: host.has.keys() == there)  # the last pushes arrive
             assert there >= set(live[vanished:])
             assert not there & set(live[:vanished]), "the host no longer held them"
             assert host.cut >= set(unknown)
@@ -216,7 +225,7 @@ def test_a_single_hello_of_before_is_still_answered_whole(tmp_path: Path) -> Non
     asyncio.run(story())
 
 
-def test_pages_that_nobody_waits_for_are_refused(tmp_path: Path) -> None:
+def test_pages_without_an_incomplete_hello_are_refused(tmp_path: Path) -> None:
     async def story() -> None:
         async with serving(tmp_path) as endpoints, endpoints.peer() as peer:
             hello = {
@@ -245,8 +254,8 @@ def test_pages_that_nobody_waits_for_are_refused(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
-def test_pages_of_a_hello_are_no_requests_under_way(tmp_path: Path) -> None:
-    """The hello alone is answered: however many pages it has, the door goes on reading them."""
+def test_pages_of_a_hello_do_not_count_as_requests_under_way(tmp_path: Path) -> None:
+    """The hello alone is answered, so the endpoint reads any number of its pages."""
 
     async def story() -> None:
         async with serving(tmp_path) as endpoints, endpoints.peer() as peer:
@@ -275,7 +284,7 @@ def test_pages_of_a_hello_are_no_requests_under_way(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
-def test_records_are_told_in_pages_that_fit(tmp_path: Path) -> None:
+def test_records_are_answered_in_pages_that_fit(tmp_path: Path) -> None:
     """200 of the largest records are 2 MB; whoever asks gets as many as a message holds."""
 
     async def story() -> None:

@@ -1,4 +1,4 @@
-"""The HTTP door does what its own description says, whatever a schema fuzzer sends."""
+"""The HTTP endpoint conforms to its description, whatever a schema fuzzer sends."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def fuzzed(programs: Any, daemon: Any, *arguments: str) -> None:
     assert "Traceback" not in daemon.log.read_text()
 
 
-def test_the_door_answers_as_it_is_described(programs: Any) -> None:
+def test_the_endpoint_conforms_to_its_description(programs: Any) -> None:
     daemon = programs.ssgmd()
     fuzzed(programs, daemon, "--phases", "fuzzing", "--max-examples", "2", "--seed", "7")
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(600)
-def test_the_door_answers_as_it_is_described_for_long(programs: Any) -> None:
+def test_the_endpoint_conforms_to_its_description_for_long(programs: Any) -> None:
     daemon = programs.ssgmd()
     inventory = programs.inventory("h.yaml", "kind: cuda, model: M, memory_mib: 1GiB")
     monitor = programs.monitor(daemon.wait_ready()["socket"], "h", inventory)

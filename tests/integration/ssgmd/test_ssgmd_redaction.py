@@ -1,4 +1,4 @@
-"""Each role and each op: who is shown the objects, handles and addresses of a tenant's jobs."""
+"""Redaction of object names, handles and addresses of a tenant's jobs, by role and op."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ async def system(
 
 
 def sees(name: str, op: str) -> set[str]:
-    """What a caller is shown of the secrets, by the rule of `daemon/redaction.py`."""
+    """The secrets that a caller may read, by the rule of access/redaction.py."""
     shown = {
         "record": {OBJECT, HANDLE},
         "records": {OBJECT, HANDLE},
@@ -154,7 +154,7 @@ async def test_no_other_way_leads_to_them(
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_a_conflict_shows_no_more_than_a_look_would(
+async def test_a_conflict_is_redacted_as_a_read_is(
     system: tuple[Endpoints, dict[str, str]],
 ) -> None:
     endpoints, keys = system

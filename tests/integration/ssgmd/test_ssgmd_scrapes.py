@@ -1,4 +1,4 @@
-"""`/metrics` is made page by page, and a large text serves all who ask soon after."""
+"""`/metrics` is made page by page, and a large text is served again for a while."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def filled(endpoints: Endpoints, peer: Peer, host: str) -> None:
 
 
 @pytest.mark.asyncio
-async def test_all_hosts_and_leases_are_told_once(
+async def test_every_host_and_lease_is_exported_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scrape, "PAGE", 2)
@@ -49,7 +49,7 @@ async def test_all_hosts_and_leases_are_told_once(
 
 
 @pytest.mark.asyncio
-async def test_a_large_text_serves_all_who_ask_soon_after(
+async def test_a_large_text_is_served_again_to_scrapes_that_follow_soon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with serving(tmp_path) as endpoints:
@@ -62,7 +62,7 @@ async def test_a_large_text_serves_all_who_ask_soon_after(
 
 
 @pytest.mark.asyncio
-async def test_an_end_is_counted_once_whatever_hosts_are_told(tmp_path: Path) -> None:
+async def test_the_end_of_a_lease_on_several_hosts_is_counted_once(tmp_path: Path) -> None:
     async with serving(tmp_path) as endpoints, endpoints.peer() as a, endpoints.peer() as b:
         for peer, host in ((a, "h1"), (b, "h2")):
             await filled(endpoints, peer, host)

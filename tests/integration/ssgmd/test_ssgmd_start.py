@@ -36,7 +36,7 @@ def disk() -> Iterator[HeldDisk]:
 
 
 async def address_of(caplog: pytest.LogCaptureFixture) -> str:
-    """Where health is answered, as the log says."""
+    """Address of the HTTP endpoint, from the log."""
     async with asyncio.timeout(60):
         while True:
             for record in caplog.records:

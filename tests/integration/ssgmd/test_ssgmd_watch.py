@@ -1,4 +1,4 @@
-"""`GET /v1/watch` tells what changes, as it happens, in both forms."""
+"""`GET /v1/watch` streams every change, in both formats."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def until(events: AsyncIterator[dict[str, Any]], **wanted: Any) -> dict[st
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("accept", ["application/x-ndjson", "text/event-stream"])
-async def test_every_kind_of_change_is_told(tmp_path: Path, accept: str) -> None:
+async def test_every_kind_of_change_is_streamed(tmp_path: Path, accept: str) -> None:
     async with serving(tmp_path) as endpoints, endpoints.peer() as host:
         events = stream(endpoints, accept)
         assert (await anext(events))["event"] == "started"
@@ -78,7 +78,7 @@ async def test_every_kind_of_change_is_told(tmp_path: Path, accept: str) -> None
 
 
 @pytest.mark.asyncio
-async def test_silence_is_told_too(tmp_path: Path) -> None:
+async def test_the_silence_of_a_host_is_streamed(tmp_path: Path) -> None:
     async with (
         serving(tmp_path, budget=Budget().scaled(0.02)) as endpoints,
         endpoints.peer() as host,
@@ -94,7 +94,9 @@ async def test_silence_is_told_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_stream_begins_with_what_stands_and_ends_with_the_daemon(tmp_path: Path) -> None:
+async def test_a_stream_begins_with_the_current_state_and_ends_with_the_daemon(
+    tmp_path: Path,
+) -> None:
     async with serving(tmp_path) as endpoints, endpoints.peer() as host:
         await host.ask(**HELLO)
         events = stream(endpoints)

@@ -242,7 +242,7 @@ def test_up_refuses_wrong_data_before_it_starts_anything(
 
 @pytest.mark.parametrize("address", ["x", "x:", ":1", "x:y", "x:0", "x:70000", "x:1:"])
 def test_a_scheduler_address_is_checked(address: str) -> None:
-    with pytest.raises(AppError, match="is not ADDR:PORT") as refused:
+    with pytest.raises(AppError, match="is not an address") as refused:
         scheduler_address(address)
     assert refused.value.code is ErrorCode.INVALID
 

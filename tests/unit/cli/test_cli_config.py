@@ -68,5 +68,5 @@ def test_what_is_wrong_is_told_beside_its_name(
     assert found["s3 endpoint"][0] is None
     assert "is not a valid endpoint" in found["s3 endpoint"][2]
     assert found["sqs endpoint"][2] == ""
-    assert "is not ADDR:PORT" in found["scheduler"][2]
+    assert "is not an address" in found["scheduler"][2]
     assert "must lie in" in found["time scale"][2]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 from dataclasses import replace
 
 import pytest
@@ -10,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corekit.aio.admission import LOOPBACK, OWN_DESCRIPTORS, Admission, AdmissionLimits, source_of
-from corekit.aio.process import raise_descriptor_limit
 
 LIMITS = AdmissionLimits(
     authenticated_max=4,
@@ -159,15 +157,3 @@ def test_limits_fit_the_descriptors(descriptors: int) -> None:
     assert limits.authenticated_max + limits.unauthenticated_max <= 20_000
     assert 0 < limits.reserved_max < limits.authenticated_max
     assert 0 < limits.unauthenticated_per_source_max <= limits.unauthenticated_max
-
-
-def test_the_limit_of_descriptors_is_raised_as_far_as_it_may_be() -> None:
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, before[0]), before[1]))
-        raised = raise_descriptor_limit(most=1024)
-        assert raised == resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        assert raised == min(1024, before[1]) or before[1] == resource.RLIM_INFINITY
-        assert raise_descriptor_limit(most=300) == raised, "never lowered"
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)

@@ -12,7 +12,7 @@ import pytest
 
 from corekit.aio.clock import LoopClock
 from corekit.aio.driver import Driver
-from corekit.aio.supervise import Nursery
+from corekit.aio.supervise import Nursery, until_first
 from corekit.aio.vloop import Deadlock, run_virtual
 from corekit.errors import AppError, ErrorCode
 from corekit.machine import Decision
@@ -173,3 +173,31 @@ def test_after_a_failed_sync_nothing_is_answered_or_written_any_more(
     with caplog.at_level(logging.CRITICAL):
         run_virtual(main())
     assert (acted, tried) == ([], [[1]])
+
+
+def test_the_first_to_end_ends_the_wait_and_the_others() -> None:
+    ended: list[str] = []
+
+    async def work(name: str, pause_s: float) -> None:
+        try:
+            await asyncio.sleep(pause_s)
+        finally:
+            ended.append(name)
+
+    async def main() -> float:
+        await until_first(work("long", 3600), work("short", 1))
+        return asyncio.get_running_loop().time()
+
+    assert run_virtual(main()) == 1
+    assert sorted(ended) == ["long", "short"]
+
+
+def test_a_failure_that_ends_the_wait_is_raised() -> None:
+    async def fail() -> None:
+        raise AppError(ErrorCode.UNAVAILABLE, "gone")
+
+    async def main() -> None:
+        with pytest.raises(AppError, match="gone"):
+            await until_first(asyncio.sleep(3600), fail())
+
+    run_virtual(main())

@@ -1,4 +1,4 @@
-"""What a client shows at the scheduler's door: flag before variable, nothing that is no key."""
+"""The key of a client: flag before variable; a malformed key is refused before it is sent."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_the_session_of_a_key_carries_its_name_once() -> None:
 @pytest.mark.parametrize(
     "text", ["", "ops", "ops.", "Ops." + "a" * 43, "a/b." + "a" * 43, "." * 44]
 )
-def test_what_is_no_key_is_refused_before_it_travels(text: str) -> None:
+def test_a_malformed_key_is_refused_before_it_is_sent(text: str) -> None:
     assert name_of(text) is None
     with pytest.raises(AppError, match="ssgmd keys add"):
         Access(key=text)

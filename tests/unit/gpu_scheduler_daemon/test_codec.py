@@ -44,7 +44,7 @@ _JSON = st.recursive(
 
 
 def outcome_of(call: Callable[[], Any]) -> Any:
-    """What it returned, or the AppError it raised."""
+    """The result, or the AppError that was raised."""
     try:
         return call()
     except AppError as error:
@@ -110,7 +110,7 @@ def test_a_line_is_bounded_in_both_directions() -> None:
 @pytest.mark.parametrize(
     "line", [b'{"a": NaN}', b'{"a": Infinity}', b"[1]", b"", b'{"a": "\\ud83d"}', b"[" * 100_000]
 )
-def test_what_is_no_finite_object_breaks_the_frame(line: bytes) -> None:
+def test_a_value_that_is_not_a_finite_object_breaks_the_frame(line: bytes) -> None:
     with pytest.raises(BrokenFrame):
         decode_line(line)
 

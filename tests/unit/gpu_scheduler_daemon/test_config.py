@@ -1,4 +1,4 @@
-"""Who told ssgmd what: flag, variable, file, default; what nobody knows is refused with a guess."""
+"""Settings of ssgmd and their sources; an unknown one is refused with a suggestion."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ def test_parameters_come_from_their_table(tmp_path: Path) -> None:
         ("state = 5", "state must be a string, got 5"),
         ("parameters = 3", "parameters must be a table"),
         ("state = true", "state must be a string"),
-        ("listen = ", "is no TOML"),
+        ("listen = ", "is not valid TOML"),
         ("time_scale = 2", "'time_scale' is unknown"),
-        ("a = " + "[" * 5000 + "]" * 5000, "is no TOML"),
+        ("a = " + "[" * 5000 + "]" * 5000, "is not valid TOML"),
     ],
 )
 def test_a_wrong_file_is_named_with_its_fault(tmp_path: Path, text: str, said: str) -> None:

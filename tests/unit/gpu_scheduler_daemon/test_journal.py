@@ -1,4 +1,4 @@
-"""The journal: what was appended is read back, whatever a crash left of the last line."""
+"""The journal: appended entries are read back, whatever a crash left of the last line."""
 
 from __future__ import annotations
 
@@ -17,12 +17,16 @@ from corekit.ids import HostId, IdSource
 from gpu_scheduler.core.durable.changes import Entry, HostDrained, encode_entry
 from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.core.state import UNKNOWN_MAX
-from gpu_scheduler.daemon.journal import sync_marker
 from gpu_scheduler.daemon.journal.format import Mark, body_of, encode_group, encode_header, scan
 from gpu_scheduler.daemon.journal.journal import NAME, Journal, RealDisk
 from gpu_scheduler.daemon.journal.reader import rewritten
 from gpu_scheduler.daemon.journal.sync_marker import NAME as MARKER_NAME
-from gpu_scheduler.daemon.journal.sync_marker import SyncMarker, read_marker, write_marker
+from gpu_scheduler.daemon.journal.sync_marker import (
+    SYNC_LAG_S,
+    SyncMarker,
+    read_marker,
+    write_marker,
+)
 from tests.unit.gpu_scheduler_daemon.journals import OLD_HEADER, compact, old_line
 
 
@@ -43,8 +47,8 @@ def written(folder: Path, *groups: list[str], disk: RealDisk | None = None) -> N
         journal.close()
 
 
-def forget_note(folder: Path) -> None:
-    """As after a power failure that left the note behind: nothing is known to have been synced."""
+def reset_marker(folder: Path) -> None:
+    """As after a power failure that left the marker behind: no line is known to be synced."""
     header = (folder / NAME).read_bytes()[:8]
     write_marker(folder, Mark(0, header))
 
@@ -68,16 +72,16 @@ def test_a_journal_cut_at_any_byte_keeps_every_whole_group(tmp_path: Path) -> No
     groups = [["a", "b"], ["c"], ["d"]]
     for cut in range(len(whole) + 1):
         (tmp_path / NAME).write_bytes(whole)
-        forget_note(tmp_path)
+        reset_marker(tmp_path)
         (tmp_path / NAME).write_bytes(whole[:cut])
         done = sum(end <= cut for end in ends[1:])
         assert read(tmp_path) == [name for group in groups[:done] for name in group], cut
 
 
-def test_a_torn_tail_is_overwritten_by_what_comes_next(tmp_path: Path) -> None:
+def test_a_torn_tail_is_overwritten_by_the_next_append(tmp_path: Path) -> None:
     written(tmp_path, ["a"], ["b"])
     data = (tmp_path / NAME).read_bytes()
-    forget_note(tmp_path)
+    reset_marker(tmp_path)
     (tmp_path / NAME).write_bytes(data[:-5])
     written(tmp_path, ["c"])
     assert read(tmp_path) == ["a", "c"]
@@ -88,7 +92,7 @@ def test_blocks_that_never_reached_the_disk_are_a_torn_tail(tmp_path: Path) -> N
     data = (tmp_path / NAME).read_bytes()
     start = data.rstrip(b"\n").rfind(b"\n") + 1
     holed = data[: start + 12] + bytes(10) + data[start + 22 :] + bytes(4096)
-    forget_note(tmp_path)
+    reset_marker(tmp_path)
     (tmp_path / NAME).write_bytes(holed)
     assert read(tmp_path) == ["a"]
 
@@ -175,7 +179,7 @@ def test_an_upgrade_without_room_leaves_the_old_journal(tmp_path: Path) -> None:
     assert read(tmp_path) == ["a"]
 
 
-def test_a_note_that_is_behind_is_synced_after_a_while(tmp_path: Path) -> None:
+def test_a_marker_that_is_behind_is_synced_after_a_while(tmp_path: Path) -> None:
     write_marker(tmp_path, Mark(0, b"00000000"))
     note = SyncMarker.open(tmp_path)
     assert not note.is_due, "nothing was written"
@@ -197,7 +201,7 @@ def test_a_folder_has_one_writer(tmp_path: Path) -> None:
 
 
 class HeldDisk(RealDisk):
-    """A disk that syncs a new file when it is let, and fails to put it in place when told so."""
+    """A disk that delays the sync of a new file, and fails to rename it on demand."""
 
     def __init__(self, *, fails: bool = False) -> None:
         self.let = threading.Event()
@@ -285,7 +289,7 @@ class SmallDisk(RealDisk):
         super().write(fd, data, offset)
 
 
-def test_a_full_disk_is_known_before_it_hurts(tmp_path: Path) -> None:
+def test_a_full_disk_is_noticed_while_the_reserve_is_left(tmp_path: Path) -> None:
     disk = SmallDisk(room=6 * 2**20)
     journal, _ = Journal.open(tmp_path, disk)
     assert journal.has_room
@@ -323,7 +327,7 @@ def test_a_disk_without_any_room_is_exhausted(tmp_path: Path) -> None:
         (errno.EBADF, ErrorCode.INTERNAL, "check the disk"),
     ],
 )
-def test_an_error_of_the_disk_says_what_it_means(
+def test_an_error_of_the_disk_names_its_remedy(
     tmp_path: Path, number: int, code: ErrorCode, said: str
 ) -> None:
     class BrokenDisk(RealDisk):
@@ -337,8 +341,8 @@ def test_an_error_of_the_disk_says_what_it_means(
     assert "strange words" in caught.value.message
 
 
-def test_a_compaction_keeps_what_only_a_newer_version_knows(tmp_path: Path) -> None:
-    """The snapshot has what this version knows; the old file stays, once."""
+def test_a_compaction_keeps_the_file_whose_keys_it_would_lose(tmp_path: Path) -> None:
+    """The snapshot has the keys of this version only; the old file is kept once."""
     text = b'[["HostDrained",{"host":"a","drained":true,"since":7}]]'
     data, mark = rewritten([body_of([text])])
     (tmp_path / NAME).write_bytes(data)
@@ -380,16 +384,15 @@ def test_more_unknown_changes_than_are_kept_leave_one_copy_of_the_journal(tmp_pa
     assert (tmp_path / NAME).read_bytes().count(b"LeasePainted") == UNKNOWN_MAX
 
 
-def test_a_note_is_synced_while_nothing_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sync_marker, "SYNC_LAG_S", 0.0)
+def test_the_marker_is_synced_while_nothing_is_written(tmp_path: Path) -> None:
     journal, _ = Journal.open(tmp_path)
-    note = journal._marker
-    assert note is not None
-    note.write(Mark(1, b"00000001"))
-    assert note.is_due
-    journal.tend()
+    assert journal._marker is not None
+    journal._marker.close()
+    now_s = [0.0]
+    journal._marker = marker = SyncMarker.open(tmp_path, lambda: now_s[0])
+    marker.write(Mark(1, b"00000001"))
+    now_s[0] += SYNC_LAG_S
+    journal.sync_marker_if_due()
     journal._thread.submit(int).result(60)  # what was submitted before it is done
-    assert not note.is_due
+    assert not marker.is_due
     journal.close()

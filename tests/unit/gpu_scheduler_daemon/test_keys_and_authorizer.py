@@ -1,4 +1,4 @@
-"""Keys and what each may do; a changed file counts at once, a broken one never opens the door."""
+"""Keys and their rights; a changed keys file applies at once, an invalid one never."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Connection:
         self.closed = True
 
 
-def nobody(lease: str) -> str | None:
+def owner_of(lease: str) -> str | None:
     return {"l-a": "a/s", "l-b": "b/s", "l-old": "session-1"}.get(lease)
 
 
@@ -87,7 +87,7 @@ def test_names_are_taken_once_and_free_again_when_revoked(path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "A", "a.b", "a/b", "-a", "a" * 64, "a b"])
-def test_a_name_is_a_word(path: Path, name: str) -> None:
+def test_a_malformed_name_of_a_key_is_refused(path: Path, name: str) -> None:
     with pytest.raises(AppError, match="no name of a key"):
         added(path, name, Role.READER)
     assert not path.exists()
@@ -116,7 +116,7 @@ def test_a_broken_file_opens_nothing(path: Path, text: str, said: str) -> None:
     path.write_text(text)
     path.chmod(0o600)
     with pytest.raises(AppError, match=said):
-        Authorizer(path, nobody, job_of)
+        Authorizer(path, owner_of, job_of)
 
 
 def test_a_file_that_others_may_read_is_refused(path: Path) -> None:
@@ -135,8 +135,8 @@ def test_two_keys_of_one_name_are_refused(path: Path) -> None:
         read_keys(path)
 
 
-def test_without_keys_everybody_may_do_everything(path: Path) -> None:
-    authorizer = Authorizer(path, nobody, job_of)
+def test_without_keys_every_caller_is_trusted(path: Path) -> None:
+    authorizer = Authorizer(path, owner_of, job_of)
     caller = authorizer.caller(None)
     authorizer.authorize(caller, "forget", requester.Forget(host="h"))  # type: ignore[arg-type]
     authorizer.authorize_host(caller, "h")
@@ -147,11 +147,11 @@ def test_without_keys_everybody_may_do_everything(path: Path) -> None:
 @pytest.mark.parametrize("op", ops.OPS)
 def test_a_connection_before_its_hello_has_no_rights(path: Path, op: str) -> None:
     with denied("needs a key"):
-        Authorizer(path, nobody, job_of).authorize(NOBODY, op, None)
+        Authorizer(path, owner_of, job_of).authorize(NOBODY, op, None)
 
 
-def test_a_connection_before_its_hello_is_no_host_and_sees_nothing_of_others(path: Path) -> None:
-    authorizer = Authorizer(path, nobody, job_of)
+def test_a_connection_before_its_hello_is_not_a_host_and_sees_redacted_answers(path: Path) -> None:
+    authorizer = Authorizer(path, owner_of, job_of)
     with denied("needs a key"):
         authorizer.authorize_host(NOBODY, "h")
     assert not NOBODY.sees_all
@@ -170,9 +170,11 @@ LOOK, ASK, RULE = "inventory", "reserve", "drain"
         (Role.HOST, ()),
     ],
 )
-def test_a_role_may_what_its_rank_may(path: Path, role: Role, allowed: tuple[str, ...]) -> None:
+def test_a_role_includes_the_rights_of_lower_ones(
+    path: Path, role: Role, allowed: tuple[str, ...]
+) -> None:
     gate_key = added(path, "k", role)
-    authorizer = Authorizer(path, nobody, job_of)
+    authorizer = Authorizer(path, owner_of, job_of)
     caller = authorizer.caller(gate_key)
     for op in (LOOK, ASK, RULE):
         if op in allowed:
@@ -183,7 +185,7 @@ def test_a_role_may_what_its_rank_may(path: Path, role: Role, allowed: tuple[str
 
 
 def test_every_op_that_changes_something_is_closed_to_readers(path: Path) -> None:
-    authorizer = Authorizer(path, nobody, job_of)
+    authorizer = Authorizer(path, owner_of, job_of)
     key = added(path, "r", Role.READER)
     authorizer.reread_if_changed()
     caller = authorizer.caller(key)
@@ -208,10 +210,10 @@ def test_every_op_that_changes_something_is_closed_to_readers(path: Path) -> Non
     }
 
 
-def test_a_host_key_speaks_for_its_host(path: Path) -> None:
+def test_a_key_of_a_host_authorizes_its_host_only(path: Path) -> None:
     bound, free = added(path, "a", Role.HOST, host="gpu-a"), added(path, "b", Role.HOST)
     operator = added(path, "o", Role.OPERATOR)
-    authorizer = Authorizer(path, nobody, job_of)
+    authorizer = Authorizer(path, owner_of, job_of)
     authorizer.authorize_host(authorizer.caller(bound), "gpu-a")
     authorizer.authorize_host(authorizer.caller(free), "gpu-z")
     with denied("bound to host 'gpu-a', not to 'gpu-b'"):
@@ -222,7 +224,7 @@ def test_a_host_key_speaks_for_its_host(path: Path) -> None:
 
 def test_a_requester_asks_for_its_own_tenant(path: Path) -> None:
     key = added(path, "a", Role.REQUESTER, tenant="lab")
-    authorizer = Authorizer(path, nobody, job_of)
+    authorizer = Authorizer(path, owner_of, job_of)
     caller = authorizer.caller(key)
     authorizer.authorize(
         caller, "reserve", requester.Reserve(attempt="x", request=Request(tenant="lab"))
@@ -234,9 +236,9 @@ def test_a_requester_asks_for_its_own_tenant(path: Path) -> None:
         authorizer.authorize(caller, "attempt", op)
 
 
-def test_a_lease_is_its_own_keys_affair_or_an_operators(path: Path) -> None:
+def test_a_lease_belongs_to_its_key_and_to_operators(path: Path) -> None:
     a, operator = added(path, "a", Role.REQUESTER), added(path, "o", Role.OPERATOR)
-    authorizer = Authorizer(path, nobody, job_of)
+    authorizer = Authorizer(path, owner_of, job_of)
     for lease in ("l-a", "l-old", "l-unknown"):
         authorizer.authorize(
             authorizer.caller(a), "release", requester.Release(lease=LeaseId(lease))
@@ -280,14 +282,14 @@ def may_none(authorizer: Authorizer, key: str, ops: dict[str, ops.Op], text: str
             authorizer.authorize(authorizer.caller(key), name, op)
 
 
-def test_a_job_is_its_owners_its_tenants_or_an_operators_affair(path: Path) -> None:
+def test_a_job_belongs_to_its_owners_key_its_tenants_keys_and_operators(path: Path) -> None:
     a, b = (added(path, name, Role.REQUESTER) for name in "ab")
     lab1, lab2, other = (
         added(path, name, Role.REQUESTER, tenant=tenant)
         for name, tenant in (("lab1", "lab"), ("lab2", "lab"), ("x", "other"))
     )
     operator = added(path, "o", Role.OPERATOR)
-    authorizer = Authorizer(path, nobody, job_of)
+    authorizer = Authorizer(path, owner_of, job_of)
     for key in (a, operator):
         may_all(authorizer, key, acts("j-a"))
     for key in (b, lab1, other):
@@ -299,11 +301,11 @@ def test_a_job_is_its_owners_its_tenants_or_an_operators_affair(path: Path) -> N
     may_all(authorizer, b, takes("j-a", "lab"))  # the core answers CONFLICT, with the record
 
 
-def test_a_job_of_no_owner_is_everybodys_but_another_tenants(path: Path) -> None:
+def test_a_job_without_any_key_belongs_to_every_key_but_another_tenants(path: Path) -> None:
     a, operator = added(path, "a", Role.REQUESTER), added(path, "o", Role.OPERATOR)
     lab = added(path, "lab1", Role.REQUESTER, tenant="lab")
     other = added(path, "x", Role.REQUESTER, tenant="other")
-    authorizer = Authorizer(path, nobody, job_of)
+    authorizer = Authorizer(path, owner_of, job_of)
     for job in ("j-orphan", "j-gone", "j-left-gone"):
         for key in (a, lab, operator):
             may_all(authorizer, key, acts(job) | takes(job, "lab"))
@@ -313,7 +315,7 @@ def test_a_job_of_no_owner_is_everybodys_but_another_tenants(path: Path) -> None
         may_all(authorizer, other, acts(job) | takes(job, "other"))
 
 
-def test_a_job_without_an_owner_stays_its_first_keys(path: Path) -> None:
+def test_a_job_without_an_owner_belongs_to_the_key_that_made_it(path: Path) -> None:
     """Not anybody's to take, reopen or end, but for its tenant's other keys and operators."""
     a, b, operator = (
         added(path, name, role)
@@ -321,7 +323,7 @@ def test_a_job_without_an_owner_stays_its_first_keys(path: Path) -> None:
     )
     lab2 = added(path, "lab2", Role.REQUESTER, tenant="lab")
     added(path, "lab1", Role.REQUESTER, tenant="lab")
-    authorizer = Authorizer(path, nobody, job_of)
+    authorizer = Authorizer(path, owner_of, job_of)
     for key in (a, operator):
         may_all(authorizer, key, acts("j-left") | takes("j-left", "lab"))
     for key in (b, lab2):
@@ -344,7 +346,7 @@ def touched(path: Path) -> None:
 
 def test_a_revoked_key_loses_its_connections_and_no_other_does(path: Path) -> None:
     a, b = added(path, "a", Role.READER), added(path, "b", Role.READER)
-    authorizer = Authorizer(path, nobody, job_of)
+    authorizer = Authorizer(path, owner_of, job_of)
     first, second = Connection(), Connection()
     authorizer.track(first, authorizer.caller(a))
     authorizer.track(second, authorizer.caller(b))
@@ -361,8 +363,8 @@ def test_a_revoked_key_loses_its_connections_and_no_other_does(path: Path) -> No
     assert not second.closed
 
 
-def test_the_first_key_closes_the_door_to_those_without(path: Path) -> None:
-    authorizer = Authorizer(path, nobody, job_of)
+def test_the_first_key_closes_connections_without_one(path: Path) -> None:
+    authorizer = Authorizer(path, owner_of, job_of)
     open_one = Connection()
     authorizer.track(open_one, authorizer.caller(None))
     added(path, "a", Role.READER)
@@ -375,9 +377,9 @@ def test_the_first_key_closes_the_door_to_those_without(path: Path) -> None:
 
 
 @pytest.mark.parametrize("spoil", [Path.unlink, lambda path: path.write_text("{")])
-def test_a_spoiled_file_leaves_the_last_keys_in_force(path: Path, spoil: object) -> None:
+def test_an_invalid_keys_file_leaves_the_last_keys_in_force(path: Path, spoil: object) -> None:
     key = added(path, "a", Role.READER)
-    authorizer = Authorizer(path, nobody, job_of)
+    authorizer = Authorizer(path, owner_of, job_of)
     assert callable(spoil)
     spoil(path)
     authorizer.reread_if_changed()

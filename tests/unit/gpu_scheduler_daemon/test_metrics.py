@@ -109,11 +109,11 @@ def test_gpus_have_the_names_of_dcgm_and_other_kinds_have_not(text: str) -> None
     ("state", "seen"),
     [(HostState.DRAINED, True), (HostState.STALE, False), (HostState.LOST, False)],
 )
-def test_what_a_silent_host_said_last_is_no_figure_of_now(tmp_path, state, seen) -> None:
+def test_the_usage_of_a_silent_host_is_not_exported(tmp_path, state, seen) -> None:
     assert ('UUID="GPU-0"' in told(tmp_path, state)) is seen
 
 
-def test_leases_and_devices_have_what_is_promised(text: str) -> None:
+def test_the_allocation_of_leases_and_devices_is_exported(text: str) -> None:
     assert re.search(r'ssgmd_lease_memory_mib\{lease="l",tenant="lab",.*device="GPU-0"\} 600', text)
     assert re.search(r"ssgmd_lease_compute_limit_pct\{.*\} 80", text)
     assert re.search(r'ssgmd_device_memory_free_mib\{host="h",device="GPU-0".*\} 400', text)

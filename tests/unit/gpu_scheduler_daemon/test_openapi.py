@@ -1,4 +1,4 @@
-"""The description of the HTTP door agrees with what is really sent."""
+"""The description of the HTTP endpoint agrees with its real answers."""
 
 from __future__ import annotations
 

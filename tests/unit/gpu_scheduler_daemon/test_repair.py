@@ -1,4 +1,4 @@
-"""A damaged journal is looked at and repaired: what is sound stays, nothing is given twice."""
+"""Check and repair of a damaged journal: undamaged entries stay, nothing is granted twice."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_whole_journal_is_left_alone(tmp_path: Path) -> None:
     assert sorted(file.name for file in tmp_path.iterdir()) == [NAME, MARKER_NAME, "lock"]
 
 
-def test_a_torn_tail_is_no_damage(tmp_path: Path) -> None:
+def test_a_torn_tail_is_not_damage(tmp_path: Path) -> None:
     path = written(tmp_path, history())
     with path.open("ab") as file:
         file.write(b"1234abcd 1234")
@@ -76,7 +76,9 @@ def test_a_torn_tail_is_no_damage(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", [0, 1, 2, 3, 4])
-def test_what_lies_before_the_damage_stays_and_its_leases_end(tmp_path: Path, line: int) -> None:
+def test_a_repair_keeps_everything_before_the_damage_and_ends_its_leases(
+    tmp_path: Path, line: int
+) -> None:
     """Wherever the damage is, the next run's epoch and fences lie above all that were given."""
     entries = history()
     whole = written(tmp_path / "whole", entries)
@@ -125,7 +127,7 @@ def test_a_repair_never_sets_the_epoch_back(tmp_path: Path, compacted: bool) -> 
     assert recovered(tmp_path).state.epoch > machine.state.epoch
 
 
-def test_what_was_lost_is_named(tmp_path: Path) -> None:
+def test_leases_and_jobs_in_the_damaged_part_are_named(tmp_path: Path) -> None:
     path = written(tmp_path, history())
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines[:3], b"garbage\n", *lines[3:]]))
@@ -175,7 +177,7 @@ def test_nothing_is_repaired_under_a_running_daemon_or_of_another_version(tmp_pa
             repair(tmp_path)
 
 
-def test_a_missing_end_is_damage_and_told_exactly(tmp_path: Path) -> None:
+def test_a_missing_end_is_damage_and_counted_exactly(tmp_path: Path) -> None:
     """The disk gave an older file: no byte of it is wrong, but two groups are missing."""
     path = written(tmp_path, history())
     fences = [lease.lease.fence for lease in recovered(tmp_path).state.leases.values()]
@@ -192,7 +194,7 @@ def test_a_missing_end_is_damage_and_told_exactly(tmp_path: Path) -> None:
     assert state.position > max(fences)
 
 
-def test_a_missing_line_in_the_middle_names_what_follows_it(tmp_path: Path) -> None:
+def test_after_a_missing_line_the_whole_lines_are_counted(tmp_path: Path) -> None:
     path = written(tmp_path, history())
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines[:3], *lines[4:]]))
@@ -204,7 +206,9 @@ def test_a_missing_line_in_the_middle_names_what_follows_it(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("left", [b"", None], ids=["empty", "deleted"])
-def test_an_empty_journal_is_no_fresh_start(tmp_path: Path, left: bytes | None) -> None:
+def test_an_empty_journal_is_damage_if_lines_were_synced(
+    tmp_path: Path, left: bytes | None
+) -> None:
     path = written(tmp_path, history())
     path.unlink() if left is None else path.write_bytes(left)
     with pytest.raises(AppError, match="it is empty, but 4 lines were synced"):
@@ -214,14 +218,14 @@ def test_an_empty_journal_is_no_fresh_start(tmp_path: Path, left: bytes | None) 
     assert recovered(tmp_path).state.epoch > 4
 
 
-def test_a_journal_without_its_note_loses_no_entry_by_repair(tmp_path: Path) -> None:
-    """Nobody knows whether its end is there: epoch and fences go far above it."""
+def test_a_repair_without_the_marker_keeps_every_entry(tmp_path: Path) -> None:
+    """Its end may be missing: epoch and fences are set far above it."""
     written(tmp_path, history())
     before = recovered(tmp_path).state
     (tmp_path / MARKER_NAME).unlink()
     checked = check(tmp_path)
     assert (checked.entries, checked.lost_lines, checked.damaged_bytes) == (4, None, 0)
-    assert "is not known" in checked.sentence
+    assert "is unknown" in checked.sentence
     ended = repair(tmp_path)
     assert set(ended.live) == set(before.leases)
     after = recovered(tmp_path).state
@@ -254,7 +258,7 @@ def test_a_parameter_of_a_newer_version_is_kept_and_no_lease_ends(tmp_path: Path
     assert again.state.overrides == {"policy": "lottery", "colour": "blue", "bypass_max": 3}
 
 
-def test_words_of_a_newer_version_are_passed_over_and_named(tmp_path: Path) -> None:
+def test_keys_and_changes_of_a_newer_version_are_ignored_and_named(tmp_path: Path) -> None:
     texts = [json.loads(encode_entry(entry)) for entry in history()]
     texts[2][0][1]["lease"]["mood"] = "good"
     texts[3].append(["LeasePainted", {"lease": "x", "ignorable": True}])
@@ -273,7 +277,7 @@ def test_words_of_a_newer_version_are_passed_over_and_named(tmp_path: Path) -> N
     ("name", "fields"),
     [("LeasePainted", {"lease": "x"}), ("LeaseChanged", {"lease": "x", "state": "PAINTED"})],
 )
-def test_what_cannot_be_passed_over_names_who_wrote_it(
+def test_an_unreadable_entry_names_the_version_that_wrote_it(
     tmp_path: Path, name: str, fields: dict[str, Any]
 ) -> None:
     texts = [json.loads(encode_entry(entry)) for entry in history()]
@@ -285,6 +289,19 @@ def test_what_cannot_be_passed_over_names_who_wrote_it(
             act(tmp_path)
         assert "damaged" not in caught.value.message
     assert path.read_bytes() == before
+
+
+def test_an_unreadable_entry_names_the_build_whose_run_began_in_its_group(tmp_path: Path) -> None:
+    """The start of a run and its first changes may be synced as one group."""
+    texts = [json.loads(encode_entry(entry)) for entry in history()]
+    texts[0][0][1]["build"] = "7.7.7"
+    first = json.dumps(texts[0], separators=(",", ":")).encode()
+    group = body_of([first, b'[["LeasePainted",{"lease":"x"}]]'])
+    data, mark = rewritten([group], wrote="6.6.6")
+    (tmp_path / NAME).write_bytes(data)
+    write_marker(tmp_path, mark)
+    with pytest.raises(AppError, match=r"version 7\.7\.7 of ssgmd"):
+        Journal.open(tmp_path)
 
 
 def written_as(folder: Path, texts: Sequence[Any]) -> Path:

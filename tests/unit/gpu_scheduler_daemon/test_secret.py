@@ -1,4 +1,4 @@
-"""The master key and what is made from it."""
+"""The master key and the secrets derived from it."""
 
 from __future__ import annotations
 

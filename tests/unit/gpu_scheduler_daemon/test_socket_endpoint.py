@@ -110,7 +110,7 @@ async def test_a_connection_is_read_again_once_nothing_waits(tmp_path: Path) -> 
 
 
 @pytest.mark.asyncio
-async def test_what_is_no_frame_among_waiting_lines_ends_the_connection(tmp_path: Path) -> None:
+async def test_a_malformed_frame_among_waiting_lines_ends_the_connection(tmp_path: Path) -> None:
     system = System(tmp_path)
     beats = b'{"id":1,"op":"beat"}\n' * UNDER_WAY_MAX
     system.connection.data_received(HELLO + beats + b"no JSON\n" + beats)

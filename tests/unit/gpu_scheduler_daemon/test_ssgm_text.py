@@ -44,7 +44,7 @@ def test_two_devices_on_two_hosts() -> None:
     )
 
 
-def test_devices_are_told_in_order() -> None:
+def test_devices_are_listed_in_order() -> None:
     text = granted(lease(share("b", 0), share("a", 1), share("a", 0), gateways={}))
     assert "RCUDA_DEVICE_0=a@8308:0;RCUDA_DEVICE_1=a@8308:1;RCUDA_DEVICE_2=b@8308:0;" in text
 

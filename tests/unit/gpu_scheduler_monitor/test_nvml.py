@@ -137,7 +137,7 @@ async def test_slices_stand_for_their_board(probe: ChildProbe, driver: Driver) -
 
 
 @pytest.mark.asyncio
-async def test_an_old_driver_tells_less(probe: ChildProbe, driver: Driver) -> None:
+async def test_an_old_driver_reports_less(probe: ChildProbe, driver: Driver) -> None:
     driver.tell(old_driver=1, uncorrected=4)
     first, _ = await probe.devices()
     assert first.memory_mib == 23034 - 512
@@ -145,7 +145,7 @@ async def test_an_old_driver_tells_less(probe: ChildProbe, driver: Driver) -> No
 
 
 @pytest.mark.asyncio
-async def test_xids_are_told_and_those_of_programs_are_not(
+async def test_xids_are_reported_except_those_of_programs(
     probe: ChildProbe, driver: Driver
 ) -> None:
     await probe.devices()
@@ -178,7 +178,7 @@ async def test_a_lost_board_hides_no_other(probe: ChildProbe, driver: Driver) ->
 
 
 @pytest.mark.asyncio
-async def test_without_a_driver_it_says_so(probe: ChildProbe, driver: Driver) -> None:
+async def test_a_missing_driver_is_reported(probe: ChildProbe, driver: Driver) -> None:
     driver.tell(no_driver=1)
     with pytest.raises(AppError, match="NVIDIA driver") as caught:
         await probe.devices()

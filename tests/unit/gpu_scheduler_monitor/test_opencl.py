@@ -21,7 +21,7 @@ async def look() -> tuple[Device, ...]:
         await probe.close()
 
 
-def test_a_machine_without_drivers_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_drivers_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OCL_ICD_VENDORS", "/nonexistent")
     with pytest.raises(AppError, match="no OpenCL driver answers"):
         asyncio.run(look())

@@ -36,7 +36,7 @@ def test_of_one_name_the_newest_driver_is_used(drivers, used) -> None:
         ("", "x86-64"),
     ],
 )
-def test_a_cpu_is_named_by_what_it_can_do(flags, name) -> None:
+def test_a_cpu_is_named_by_its_features(flags, name) -> None:
     assert llvm_cpu(flags.split()) == name.encode()
 
 

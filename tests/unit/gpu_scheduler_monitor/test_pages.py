@@ -1,4 +1,4 @@
-"""What is too long for one message: a host's leases, its state, its devices' warm keys."""
+"""Content that is too long for one message: leases of a host, its full state, warm keys."""
 
 from __future__ import annotations
 
@@ -13,8 +13,16 @@ from corekit.values import replace
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.daemon.endpoints.hello_pages import HelloPages
 from gpu_scheduler.daemon.endpoints.pages import fitting as fitting_answer
-from gpu_scheduler.model import Device, DeviceKind, Door, LeaseLifetime, LeaseState, Record, Step
-from gpu_scheduler.monitor.device_report import fitting
+from gpu_scheduler.model import (
+    Device,
+    DeviceKind,
+    Door,
+    LeaseLifetime,
+    LeaseState,
+    Record,
+    Step,
+)
+from gpu_scheduler.monitor.device_report import without_excess_keys
 from gpu_scheduler.monitor.full_state import WAITING_MAX, FullState, pages_of
 from gpu_scheduler.names import NAME_CHARS_MAX
 from gpu_scheduler.protocol.codec import EMPTY
@@ -51,7 +59,7 @@ def test_pages_of_names_hold_all_of_them_in_order(names: list[str], bytes_max: i
         assert len(page) <= 1 or sum(len(name.encode()) + 3 for name in page) <= bytes_max
 
 
-def test_a_full_state_asks_for_what_follows_and_keeps_what_is_pushed() -> None:
+def test_a_full_state_requests_further_pages_and_keeps_pushes() -> None:
     state = FullState(HostWelcome(epoch=1, installs=(install(3),), more=True, until=9))
     assert not state.is_whole
     assert (state.next_page().after, state.next_page().until) == (3, 9)
@@ -127,20 +135,20 @@ def test_a_page_with_a_name_that_is_too_long_drops_the_hello() -> None:
 def test_warm_keys_that_have_no_room_are_left_out() -> None:
     small = Device(id=DeviceId("h/0"), index=0, kind=DeviceKind.CUDA, model="M", memory_mib=1)
     big = replace(small, id=DeviceId("h/1"), resident=tuple(f"{n:0200}" for n in range(1000)))
-    assert fitting((small, small)) == ((small, small), 0)
-    told, left_out = fitting((small, big), 50_000)
+    assert without_excess_keys((small, small)) == ((small, small), 0)
+    told, left_out = without_excess_keys((small, big), 50_000)
     assert sum(len(encode_json(device)) for device in told) <= 50_000
     assert told[0] == small
     assert told[1].resident == big.resident[: len(told[1].resident)]
     assert left_out == 1000 - len(told[1].resident) > 0
-    assert fitting((small, big), 10) == ((small, replace(big, resident=())), 1000)
+    assert without_excess_keys((small, big), 10) == ((small, replace(big, resident=())), 1000)
 
 
 def cut_to(answer: do.Answer, bytes_max: int) -> bytes:
     return fitting_answer(answer, encode_json(answer), bytes_max)
 
 
-def test_answers_are_cut_to_what_fits_and_say_so() -> None:
+def test_answers_are_truncated_and_marked_as_such() -> None:
     record = Record(
         holder="j",
         revision=1,

@@ -1,4 +1,4 @@
-"""What a host knows of its devices when its probe fails, and what of it is news."""
+"""Devices of a host while its probe fails, and the changes that are reported."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def usage(name: DeviceId, used_mib: int) -> Usage:
 
 
 class Source:
-    """A probe that shows what it is given, or fails with it."""
+    """A probe that returns the given devices or raises the given error."""
 
     def __init__(self) -> None:
         self.shown: tuple[Device, ...] | AppError = (device(A, 0), device(B, 1))
@@ -45,7 +45,7 @@ class Source:
 
 
 class Lender:
-    """What is lent, and what its lender knows against it."""
+    """Leases of a host, and faults that its program found."""
 
     def __init__(self) -> None:
         self.known: dict[DeviceId, Fault] = {}
@@ -96,14 +96,14 @@ def test_a_failing_probe_is_suspect_first(
     run_virtual(fail())
 
 
-def test_a_probe_that_never_saw_anything_says_why() -> None:
+def test_a_probe_that_never_succeeded_raises_its_error() -> None:
     source = Source()
     source.shown = AppError(ErrorCode.UNAVAILABLE, "no driver")
     with pytest.raises(AppError, match="no driver"):
         run_virtual(LastSeen(source, 20.0).devices())
 
 
-def test_only_what_changed_is_news() -> None:
+def test_only_changes_are_reported() -> None:
     async def watch() -> None:
         source, lender = Source(), Lender()
         watch = Watch(source, lender)
@@ -112,30 +112,30 @@ def test_only_what_changed_is_news() -> None:
         assert news.devices == watch.devices == lender.lent
         assert news.usage == source.figures
         assert watch.news() == news, "until it is told"
-        watch.told(news)
+        watch.reported(news)
         news = watch.news()
         assert (news.devices, news.usage) == (None, ())
         source.figures = (usage(A, 1), usage(B, 2))
         await watch.look()
         news = watch.news()
         assert (news.devices, news.usage) == (None, (usage(B, 2),))
-        watch.told_nothing()
+        watch.forget_reported()
         assert watch.news().devices == watch.devices
 
     run_virtual(watch())
 
 
-def test_what_the_lender_knows_is_news_without_a_look() -> None:
+def test_faults_of_the_program_are_reported_without_a_poll() -> None:
     async def watch() -> None:
         source, lender = Source(), Lender()
         watch = Watch(source, lender)
         await watch.look()
-        watch.told(watch.news())
+        watch.reported(watch.news())
         lender.known = {A: Fault(health=Health.SUSPECT, symptom=Symptom.HUNG, detail="process 7")}
         news = watch.news()
         assert news.devices is not None
         assert healths(news.devices) == [(Health.SUSPECT, (Symptom.HUNG,)), (Health.OK, ())]
-        watch.told(news)
+        watch.reported(news)
         lender.known = {}
         news = watch.news()
         assert news.devices is not None

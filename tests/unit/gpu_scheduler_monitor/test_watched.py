@@ -1,4 +1,4 @@
-"""A host that is only watched: what is lent there, by its own clock too."""
+"""A host that is only watched: its leases, which also end by its own clock."""
 
 from __future__ import annotations
 

@@ -40,7 +40,8 @@ def test_what_is_away_is_asked_again_with_growing_pauses(caplog: pytest.LogCaptu
     with caplog.at_level(logging.WARNING):
         assert run_virtual(start()) == "here"
     pauses = [b - a for a, b in zip(cloud.asked_s, cloud.asked_s[1:], strict=False)]
-    assert pauses == pytest.approx([0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0])
+    for pause_s, ceiling_s in zip(pauses, [0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0], strict=True):
+        assert ceiling_s / 2 <= pause_s <= ceiling_s + 1e-6
     assert len(caplog.records) == 8
     assert "the cloud cannot be reached" in caplog.messages[0]
     assert "connection refused" in caplog.messages[0]

@@ -49,8 +49,8 @@ def test_the_advertised_address(advertise: str, bound: str, public: str) -> None
     [
         (("--listen", "0.0.0.0:0"), "give --advertise ADDRESS:PORT"),
         (("--listen", "[::]:0"), "give --advertise ADDRESS:PORT"),
-        (("--advertise", "here"), "--advertise 'here' is not ADDRESS:PORT"),
-        (("--listen", "127.0.0.1:99999"), "--listen '127.0.0.1:99999'"),
+        (("--advertise", "here"), "--advertise: 'here' is not an address"),
+        (("--listen", "127.0.0.1:99999"), "--listen: '127.0.0.1:99999'"),
         (("--key-file", "/nonexistent/key"), "cannot read the key file"),
         (("--tls-cert", "c.pem"), "--tls-cert and --tls-key go together"),
         (("--require-tls",), "--require-tls needs --tls-cert and --tls-key"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from corekit.addresses import parse_address
 from corekit.errors import AppError
 from corekit.ids import DeviceId, HostId, JobId, LeaseId, SessionId
 from corekit.values import replace
@@ -23,7 +24,6 @@ from gpu_scheduler.model import (
     Usage,
 )
 from gpu_scheduler.protocol import answers
-from gpu_scheduler.protocol.address import parse_address
 
 
 def device(index: int, **fields: object) -> Device:

@@ -1,0 +1,35 @@
+"""Addresses as people write them: `host:port`, and which of them mean this machine. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+
+from corekit.errors import invalid
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """The parts of `"host:port"`. Raises INVALID."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdecimal() or int(port) > 65535:
+        raise invalid(f"{text!r} is not an address; write host:port, as 127.0.0.1:4700")
+    return host.strip("[]"), int(port)
+
+
+def address_of(url: str) -> str:
+    """The `host:port` of an `http://` URL without a path, or of what is an address already."""
+    return url.removeprefix("http://").rstrip("/")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address or name always means this machine."""
+    ip = parse_ip(host)
+    return host == "localhost" if ip is None else ip.is_loopback
+
+
+def parse_ip(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The IP address without its zone, and as IPv4 where it is a mapped one; None for a name."""
+    try:
+        ip = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return None
+    return getattr(ip, "ipv4_mapped", None) or ip
