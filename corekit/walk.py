@@ -149,7 +149,7 @@ def of_optional(hint: Any) -> Any:
 def _walker(hint: Any) -> Walker:
     hint = bare(hint)
     origin = typing.get_origin(hint)
-    if hint is Any:
+    if hint is Any or hint is object:
         return lambda value, path: _opaque(value, path, 0)
     if (inner := of_optional(hint)) is not None:
         one = _walker(inner)
