@@ -62,7 +62,7 @@ def test_a_classic_lease_ends_at_its_length(lab: Lab) -> None:
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (("-alloc", "-g", "many"), "'many' is not a whole number"),
+        (("-alloc", "-g", "many"), "'many' is not an integer"),
         (("-alloc", "-g", "0"), "count 0 must lie in"),
         (("-alloc", "-kinds", "gpu"), "'gpu' is not one of cuda"),
         (("-g", "1"), "one of the arguments -alloc -dealloc is required"),

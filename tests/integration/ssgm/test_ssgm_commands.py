@@ -145,7 +145,7 @@ def test_tables_for_people(lab: Lab) -> None:
         (("leases", "--timeout", "soon"), 2, "'soon' is not a duration"),
         (("get", "polcy"), 2, "parameter 'polcy' is unknown; did you mean policy?"),
         (("set", "bypass_max", "-1"), 2, "bypass_max"),
-        (("resize", "lease-1", "much"), 2, "PERCENT: 'much' is not a whole number"),
+        (("resize", "lease-1", "much"), 2, "PERCENT: 'much' is not an integer"),
         (("set", "policy", "random"), 2, "'random' is no policy; known are fifo, backfill, fair"),
     ],
 )
