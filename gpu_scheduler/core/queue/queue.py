@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from corekit.ids import SessionId
 from corekit.values import dataclass, field
@@ -62,7 +61,7 @@ class WaitingQueue:
         self._order: list[QueueKey] = []  #: of all that may be served, benched or not
         self._group_of: dict[str, RequestGroup] = {}
         self._groups: dict[tuple[str, RequestClass, int], RequestGroup] = {}
-        self._classes: dict[tuple[Any, ...], RequestClass] = {}
+        self._classes: dict[tuple[object, ...], RequestClass] = {}
         self._suspended: dict[str, dict[RequestGroup, None]] = {}
         self._suspended_at: dict[
             RequestGroup, int

@@ -10,7 +10,6 @@ import dataclasses
 import math
 from bisect import bisect_left, insort
 from operator import attrgetter, itemgetter
-from typing import Any
 
 from corekit.values import dataclass, field
 from gpu_scheduler.core.durable.changes import Waiting
@@ -48,7 +47,7 @@ _LEVEL_BITS = 5  #: of a node's key: enough for the number of its level
 class RequestClass:
     """All waiting requests that fit the same devices, but for their memory."""
 
-    key: tuple[Any, ...]  #: equal for requests of one kin, see `class_key`
+    key: tuple[object, ...]  #: equal for requests of one kin, see `class_key`
     request: Request  #: one of them, without memory
     hold: LeaseLifetime
     length_s: float | None  #: none of them needs its lease for longer; None = not known
@@ -65,7 +64,7 @@ class RequestClass:
         return device_state.memory_mib if exclusive else device_state.free_mib
 
 
-def class_key(waiting: Waiting) -> tuple[Any, ...]:
+def class_key(waiting: Waiting) -> tuple[object, ...]:
     """What a request needs besides memory, and for how long."""
     return (rounded_length_s(waiting), waiting.hold, *_needs(waiting.request))
 

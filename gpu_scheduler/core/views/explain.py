@@ -179,7 +179,7 @@ def request_text(request: Request) -> str:
 def _largest_fit(most: Request | None, inventory: Inventory) -> str:
     if most is None:
         return "no device is known"
-    classes = (*inventory.index.groups, *inventory.declared_makes())
+    classes = (*inventory.index.groups, *inventory.declared_classes())
     kinds = dict.fromkeys(
         device_class.kind.value for device_class in classes if is_feasible(most, device_class)
     )
@@ -248,7 +248,7 @@ def _inventory_text(inventory: Inventory, explanation: Explanation) -> str:
     """All registered devices, each told once: those that fit now and why the others do not."""
     known = explanation.devices_known
     if not known:
-        declared = next(inventory.declared_makes(), None)
+        declared = next(inventory.declared_classes(), None)
         return "no device is known" if declared is None else "no device has registered yet"
     counts = explanation.counts
     words = [f"{counts[reason]} {_WORDS[reason]}" for reason in _REASONS if reason in counts]

@@ -123,7 +123,7 @@ def test_a_second_program_does_not_speak_for_a_host_that_is_up(one, code):
     lease = run(one)
     devices = one.hosts.pop("h1")
     refused = one.host("h1", *devices, incarnation="two")
-    assert (refused.code, "another program speaks" in refused.message) == (code.CONFLICT, True)
+    assert (refused.code, "another program is connected" in refused.message) == (code.CONFLICT, True)
     assert [entry.id for entry in one.leases] == [lease.id]
     one.advance(one.budget.host_stale_s - 0.1)
     assert one.host("h1", *devices, incarnation="two").code is code.CONFLICT
@@ -212,7 +212,7 @@ def test_a_size_that_holds_what_is_promised_ends_nothing(world, device, memory_m
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"memory_mib": 499}, "d1: has 499 MiB of memory now, and 500 are promised"),
+        ({"memory_mib": 499}, "d1: has 499 MiB of memory now, but 500 are allocated"),
         ({"model": "other"}, "d1: model changed from M to other"),
         ({"health": Health.BAD}, "d1: bad"),
     ],
@@ -260,7 +260,7 @@ def test_drained_hosts_get_nothing_new_and_finish_what_they_have(one, code):
     one.ask(on.DrainAsked, host="h1", drained=False)
     assert [p.attempt for p in one.pushes(do.GrantedPush)] == ["b"]
     one.ask(on.DrainAsked, host="nowhere", drained=True)
-    assert one.answer().message == "host nowhere is not known"
+    assert one.answer().message == "host nowhere is unknown"
     assert one.answer().code is code.NOT_FOUND
     one.ask(on.DrainAsked, host="h1", device="zz", drained=True)
     assert one.answer().message == "host h1 has no device zz"
