@@ -283,7 +283,7 @@ def test_a_bad_request_is_answered_and_the_connection_lives(programs: Any) -> No
             answer: dict[str, Any] = json.loads(file.readline())
             return answer
 
-        assert "say hello first" in ask(b'{"id":0,"op":"beat"}\n')["error"]["message"]
+        assert "send hello first" in ask(b'{"id":0,"op":"beat"}\n')["error"]["message"]
         assert ask(b'{"id":1,"op":"hello","role":"king"}\n')["error"]["code"] == "invalid"
         assert ask(HELLO)["ok"]["epoch"] == 1
         assert "did you mean 'beat'" in ask(b'{"id":2,"op":"baet"}\n')["error"]["message"]

@@ -1,9 +1,9 @@
 """Device health: OK → SUSPECT → BAD, and back only by clean reports.
 
 A worse report takes effect at once. SUSPECT: no new leases, live leases continue, and the next
-clean report makes it OK. BAD (or no longer reported): its leases end, and it is offered again only after
-clean reports for `device_clean_s`; until then it is SUSPECT with the symptom RECOVERING, which is
-journalled, so that a restart does not shorten it. Other devices of the host are not affected.
+clean report makes it OK. BAD (or no longer reported): its leases end, and it is offered again only
+after clean reports for `device_clean_s`; until then it is SUSPECT with the symptom RECOVERING,
+which is journalled, so that a restart does not shorten it. Other devices are not affected.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 A host that is silent for host_stale_s, or without a connection, is STALE: no new leases. After
 host_lost_s it is LOST: its leases end. A host that reconnects sends a hello and gets its full
-state; it revokes leases that are not in it. A device that turns bad or disappears gets no new leases, and
-its live leases end as DEVICE_BAD.
+state; it revokes leases that are not in it. A device that turns bad or disappears gets no new
+leases, and its live leases end as DEVICE_BAD.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def reservable_for_head(request: Request, inventory: Inventory) -> tuple[DeviceI
 
 
 def _reservable_on_one_host(request: Request, inventory: Inventory) -> tuple[DeviceId, ...]:
-    """Of some hosts that have enough, the one whose devices are nearest to being free."""
+    """Devices on one host: of a sample of hosts with enough, the nearest to being free."""
     hosts = (list(_usable(request, inventory, host)) for host in inventory.hosts.values())
     enough = islice((line for line in hosts if len(line) >= request.count), RESERVE_SAMPLE_MAX)
     lines = [sorted(line)[: request.count] for line in enough]
@@ -52,5 +52,5 @@ def _usable(
 
 
 def _distance(device_state: DeviceState) -> tuple[bool, int, int]:
-    """How far from free; the lower, the nearer."""
+    """The distance of a device from being free; lower is nearer."""
     return (device_state.exclusive, -device_state.free_mib, -device_state.free_pct)

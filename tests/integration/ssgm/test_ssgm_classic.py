@@ -25,7 +25,7 @@ def test_the_classic_transcript(lab: Lab) -> None:
     assert (lease["id"], lease["hold"], lease["door"]) == (match[1], "deadline", "port")
     busy = lab.classic("-alloc", "-g", "1")
     assert (busy.returncode, busy.stdout) == (0, "SSGM_ERROR=2;\n")
-    assert "2 lent exclusively" in busy.stderr
+    assert "2 allocated exclusively" in busy.stderr
     impossible = lab.classic("-alloc", "-g", "3")
     assert (impossible.returncode, impossible.stdout) == (0, "SSGM_ERROR=1;\n")
     assert "the largest fit is 2 × cuda with 12288 MiB" in impossible.stderr

@@ -48,7 +48,7 @@ def test_too_many_devices_say_how_many_there_are(world, device):
     world.host("h1", *(device(f"d{i}", 4096, DeviceKind.CPU, i) for i in range(2)))
     reason = world.reserve("a", Request(count=5)).explanation
     assert reason.sentence == (
-        "no known capacity can ever hold 5 × device: 2 such is all there is, "
+        "no known capacity can ever hold 5 × device: only 2 such devices exist, "
         "the largest fit is 2 × cpu with 4096 MiB, 100 % (of 2 devices: 2 fitting)"
     )
 
@@ -58,7 +58,7 @@ def test_every_known_device_is_told_once(mixed):
     want = Request(count=2, kinds=(DeviceKind.CUDA,), sharing=Sharing.EXCLUSIVE)
     assert mixed.reserve("b", want).explanation.sentence == (
         "number 1 in the queue: 2 × cuda, exclusive must wait, 1 of 2 fit now "
-        "(of 3 devices: 1 fitting, 1 of another kind, 1 lent exclusively)"
+        "(of 3 devices: 1 fitting, 1 of another kind, 1 allocated exclusively)"
     )
 
 
@@ -90,7 +90,7 @@ def test_waiting_says_why_and_where(mixed):
     assert (reason.position, reason.devices_fitting, reason.devices_known) == (2, 0, 3)
     assert reason.sentence == (
         "number 2 in the queue: 1 × device A100, exclusive must wait, 0 of 1 fit now "
-        "(of 3 devices: 2 of another model, 1 lent exclusively)"
+        "(of 3 devices: 2 of another model, 1 allocated exclusively)"
     )
     assert explain(mixed, attempt="b").explanation.position == 1
 
@@ -113,10 +113,15 @@ def test_by_holder(mixed):
 @pytest.mark.parametrize(
     ("fields", "what", "words", "largest"),
     [
-        ({"kinds": (DeviceKind.VPU,)}, "KIND", "there is only cuda/cpu", "1 × cuda with 8000"),
-        ({"models": ("H100",)}, "MODEL", "there is only A100/T4/X", "1 × cuda with 8000"),
+        ({"kinds": (DeviceKind.VPU,)}, "KIND", "only cuda/cpu is known", "1 × cuda with 8000"),
+        ({"models": ("H100",)}, "MODEL", "only A100/T4/X is known", "1 × cuda with 8000"),
         ({"memory_mib": 8001}, "MEMORY", "8000 MiB is the most of one", "1 × cuda with 8000"),
-        ({"count": 9, "memory_mib": 3000}, "COUNT", "2 such is all", "2 × cuda/cpu with 4000"),
+        (
+            {"count": 9, "memory_mib": 3000},
+            "COUNT",
+            "only 2 such devices exist",
+            "2 × cuda/cpu with 4000",
+        ),
         ({"min_driver": "560"}, "DRIVER", "driver 550.54.15 is the newest", "1 × cuda with 8000"),
         ({"min_runtime": "12.10", "kinds": (DeviceKind.CUDA,)}, "RUNTIME", "12.9 is", "1 × cuda"),
         (
@@ -176,8 +181,7 @@ def test_capacity_is_expected_when_stated_lengths_are_over(one, whole):
     told = explain(one, attempt="b").explanation
     assert told.expected_s == pytest.approx(60)
     assert told.sentence.endswith(
-        "enough is expected to be free in 60 s: "
-        "the leases in its way have reached their stated lengths then"
+        "enough is expected to be free in 60 s: blocking leases expire by then"
     )
     one.advance(60)
     assert [lease.attempt for lease in one.leases] == ["b"]
@@ -198,11 +202,11 @@ def test_a_lease_of_no_stated_length_is_not_guessed(one, whole):
     told = explain(one, attempt="b").explanation
     assert (told.expected_s, told.expected_why) == (
         None,
-        "1 of 1 devices that could serve it are lent for no stated length",
+        "1 of 1 feasible devices have leases without a stated length",
     )
     one.ask(on.DrainAsked, host="h1", drained=True)
     assert explain(one, attempt="b").explanation.expected_why == (
-        "none of the devices that could serve it are up, healthy and not kept for others"
+        "none of the feasible devices are up, healthy and not reserved for others"
     )
 
 
@@ -264,7 +268,7 @@ def test_a_job_that_asks_for_nothing_is_said_to(mixed, code):
         retry_at_s=None,
     )
     answer = explain(mixed, holder="job")
-    assert (answer.code, "job asks for nothing now: it is RECEIVED" in answer.message) == (
+    assert (answer.code, "job has no open request: it is RECEIVED" in answer.message) == (
         code.NOT_FOUND,
         True,
     )

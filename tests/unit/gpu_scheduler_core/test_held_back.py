@@ -65,7 +65,7 @@ def disk_full(world: Any) -> None:
 @pytest.mark.parametrize(
     ("state", "held_back", "says"),
     [
-        (lent, None, "1 lent exclusively"),
+        (lent, None, "1 allocated exclusively"),
         (drained, HeldBack.OUT_OF_SERVICE, "out of service: h (DRAINED)"),
         (device_drained, HeldBack.OUT_OF_SERVICE, "out of service: h/0 (DRAINED)"),
         (silent, HeldBack.OUT_OF_SERVICE, "out of service: h (STALE)"),
@@ -77,7 +77,7 @@ def disk_full(world: Any) -> None:
             HeldBack.QUOTA,
             "has used up its quota of 1 devices (it holds 1 devices, 1000 MiB, 100 %)",
         ),
-        (leases_full, HeldBack.LEASES_MAX, "all 1 leases that may live"),
+        (leases_full, HeldBack.LEASES_MAX, "the limit of 1 live leases"),
         (disk_full, HeldBack.JOURNAL_FULL, "no room for new grants"),
     ],
 )

@@ -123,7 +123,10 @@ def test_a_second_program_does_not_speak_for_a_host_that_is_up(one, code):
     lease = run(one)
     devices = one.hosts.pop("h1")
     refused = one.host("h1", *devices, incarnation="two")
-    assert (refused.code, "another program is connected" in refused.message) == (code.CONFLICT, True)
+    assert (refused.code, "another program is connected" in refused.message) == (
+        code.CONFLICT,
+        True,
+    )
     assert [entry.id for entry in one.leases] == [lease.id]
     one.advance(one.budget.host_stale_s - 0.1)
     assert one.host("h1", *devices, incarnation="two").code is code.CONFLICT

@@ -176,7 +176,7 @@ def test_a_middleware_is_placed_only_where_it_is_offered(world, device):
     said = world.reserve("1", cricket).explanation
     assert said.short.what is NoFit.MIDDLEWARE
     assert (said.short.wanted, said.short.most) == ("middleware cricket", "builtin/rcuda")
-    assert "with middleware cricket: such hosts offer builtin/rcuda" in said.sentence
+    assert "with middleware cricket: the hosts of such devices offer builtin/rcuda" in said.sentence
     assert said.largest.middleware is None
     world.host("h2", device("b"), middlewares=("cricket",))
     answer = world.reserve("2", cricket)

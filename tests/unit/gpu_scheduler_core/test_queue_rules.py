@@ -46,7 +46,7 @@ def test_what_a_quota_never_allows_is_impossible_at_once(new_world, device):
     world.host("h", device("d"))
     answer = world.reserve("a", part(memory_mib=600))
     assert answer.outcome is do.Outcome.IMPOSSIBLE
-    assert "more than tenant t may hold at all: 500 MiB" in answer.explanation.sentence
+    assert "exceeds the whole quota of tenant t: 500 MiB" in answer.explanation.sentence
 
 
 def test_a_smaller_quota_refuses_those_it_never_allows_again(one):
@@ -162,8 +162,8 @@ def test_of_what_no_capacity_holds_every_device_says_what_the_counts_say(new_wor
 @pytest.mark.parametrize(
     ("count", "said"),
     [
-        (1, "larger than tenant t may hold: 1200 MiB"),
-        (2, "too few devices for it have at most 600 MiB, an even part of what tenant t may hold"),
+        (1, "exceeds the whole quota of tenant t: 1200 MiB"),
+        (2, "too few devices for it have at most 600 MiB, an even part of the quota of tenant t"),
     ],
 )
 def test_what_is_too_large_for_a_quota_for_ever_is_impossible(new_world, device, count, said):
@@ -181,7 +181,7 @@ def test_what_is_too_large_for_a_quota_for_ever_is_impossible(new_world, device,
         (900, {}, "granted", "1 × device, exclusive fits now; tenant t has 800 MiB left"),
         (900, {"memory_mib": 600}, "waiting", "quota of 1200 MiB but for 800 MiB: too few"),
         (600, {"count": 2}, "waiting", "but for 800 MiB, 400 MiB for each of 2 devices: too"),
-        (900, {"count": 3}, "impossible", "2 such is all there is"),
+        (900, {"count": 3}, "impossible", "only 2 such devices exist"),
     ],
 )
 def test_what_a_quota_has_left_is_told(new_world, device, large_mib, fields, outcome, said):
@@ -234,7 +234,7 @@ def test_no_more_leases_live_than_may(new_world, device):
     lease = world.granted("a", part())
     answer = world.reserve("b", part())
     assert answer.outcome is do.Outcome.WAITING
-    assert "all 1 leases that may live" in answer.explanation.sentence
+    assert "the limit of 1 live leases" in answer.explanation.sentence
     world.reserve("c", part())
     world.release(lease)
     assert world.grants() == ["b"]
