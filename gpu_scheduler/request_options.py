@@ -25,14 +25,20 @@ class RequestOption:
     """One option of a request."""
 
     key: str  #: as in the FDL: `compute_guarantee`
-    field: str  #: of `Request`: `compute_guarantee_pct`
-    metavar: str  #: placeholder of the value in help
     help: str  #: one sentence
-    example: str  #: a valid value
     parse: Parse
+    unit: str = ""  #: suffix of the field of `Request`: `_pct`
+    name: str = ""  #: of the field of `Request`, when it is not the key with the unit
+    metavar: str = ""  #: placeholder of the value in help
+    example: str = ""  #: a valid value
     short: str = ""  #: one-letter flag, as SSGM has it
     many: bool = False  #: a list in order of preference: commas, or the flag again
     switch: bool = False  #: a flag without a value
+
+    @property
+    def field(self) -> str:
+        """`compute_guarantee_pct`"""
+        return self.name or self.key + self.unit
 
     @property
     def flag(self) -> str:
@@ -72,7 +78,6 @@ def _name(text: str) -> str:
 _COUNT_AND_KIND = (
     RequestOption(
         key="count",
-        field="count",
         short="-g",
         metavar="N",
         parse=_whole,
@@ -81,7 +86,6 @@ _COUNT_AND_KIND = (
     ),
     RequestOption(
         key="kinds",
-        field="kinds",
         metavar="KIND",
         many=True,
         parse=one_of(DeviceKind),
@@ -90,7 +94,6 @@ _COUNT_AND_KIND = (
     ),
     RequestOption(
         key="models",
-        field="models",
         metavar="MODEL",
         many=True,
         parse=_name,
@@ -99,7 +102,6 @@ _COUNT_AND_KIND = (
     ),
     RequestOption(
         key="min_driver",
-        field="min_driver",
         metavar="VERSION",
         parse=_name,
         example="550.54",
@@ -107,7 +109,6 @@ _COUNT_AND_KIND = (
     ),
     RequestOption(
         key="min_runtime",
-        field="min_runtime",
         metavar="VERSION",
         parse=_name,
         example="12.4",
@@ -115,7 +116,6 @@ _COUNT_AND_KIND = (
     ),
     RequestOption(
         key="middleware",
-        field="middleware",
         metavar="NAME",
         parse=_name,
         example="rcuda",
@@ -123,18 +123,15 @@ _COUNT_AND_KIND = (
     ),
     RequestOption(
         key="advisory",
-        field="advisory",
-        metavar="",
         switch=True,
         parse=bool,
-        example="",
         help="Accept devices that only ssgm-monitor watches: leases are not enforced there.",
     ),
 )
 _SHARE = (
     RequestOption(
         key="memory",
-        field="memory_mib",
+        unit="_mib",
         short="-m",
         metavar="SIZE",
         parse=parse_memory_mib,
@@ -143,7 +140,7 @@ _SHARE = (
     ),
     RequestOption(
         key="memory_max",
-        field="memory_max_mib",
+        unit="_mib",
         metavar="SIZE",
         parse=parse_memory_mib,
         example="24GiB",
@@ -151,7 +148,7 @@ _SHARE = (
     ),
     RequestOption(
         key="compute_guarantee",
-        field="compute_guarantee_pct",
+        unit="_pct",
         metavar="PERCENT",
         parse=_percent,
         example="25",
@@ -159,7 +156,7 @@ _SHARE = (
     ),
     RequestOption(
         key="compute_limit",
-        field="compute_limit_pct",
+        unit="_pct",
         metavar="PERCENT",
         parse=_percent,
         example="50",
@@ -167,7 +164,6 @@ _SHARE = (
     ),
     RequestOption(
         key="sharing",
-        field="sharing",
         metavar="shared|exclusive",
         parse=one_of(Sharing),
         example="exclusive",
@@ -175,7 +171,6 @@ _SHARE = (
     ),
     RequestOption(
         key="placement",
-        field="placement",
         metavar="pack|spread|same_host",
         parse=one_of(Placement),
         example="spread",
@@ -183,7 +178,6 @@ _SHARE = (
     ),
     RequestOption(
         key="warm_key",
-        field="warm_key",
         metavar="KEY",
         parse=_name,
         example="resnet50",
@@ -193,7 +187,6 @@ _SHARE = (
 _QUEUE = (
     RequestOption(
         key="priority",
-        field="priority",
         metavar="N",
         parse=_whole,
         example="10",
@@ -201,7 +194,6 @@ _QUEUE = (
     ),
     RequestOption(
         key="tenant",
-        field="tenant",
         metavar="NAME",
         parse=_name,
         example="genomics",
@@ -209,7 +201,7 @@ _QUEUE = (
     ),
     RequestOption(
         key="max_wait",
-        field="max_wait_s",
+        unit="_s",
         metavar="TIME",
         parse=parse_duration_s,
         example="90s",
@@ -217,7 +209,7 @@ _QUEUE = (
     ),
     RequestOption(
         key="deadline",
-        field="deadline_s",
+        unit="_s",
         metavar="TIME",
         parse=parse_duration_s,
         example="2h",
@@ -225,7 +217,7 @@ _QUEUE = (
     ),
     RequestOption(
         key="lease_length",
-        field="lease_s",
+        name="lease_s",
         metavar="TIME",
         parse=parse_duration_s,
         example="1h",

@@ -43,7 +43,11 @@ class Transaction:
         self.act(do.Reply(reply_to=reply_to, answer=answer))
 
     def refuse(
-        self, reply_to: str, code: ErrorCode, message: str, details: Mapping[str, Any] | None = None
+        self,
+        reply_to: str,
+        code: ErrorCode,
+        message: str,
+        details: Mapping[str, object] | None = None,
     ) -> None:
         self.act(
             do.ReplyError(reply_to=reply_to, code=code, message=message, details=details or {})

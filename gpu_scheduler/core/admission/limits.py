@@ -8,7 +8,7 @@ alive, continues or ends it is never refused.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from corekit.errors import ErrorCode
 from gpu_scheduler.core import events as on
@@ -48,7 +48,7 @@ class Refusal(NamedTuple):
     retry_in_s: float | None = None  #: None: unknown; when one of those counted has ended
 
     def reply(self, tx: Transaction, reply_to: str) -> None:
-        details: dict[str, Any] = {"limit": self.limit.value, "most": self.most}
+        details: dict[str, object] = {"limit": self.limit.value, "most": self.most}
         if self.retry_in_s is not None:
             details["retry_in_s"] = self.retry_in_s
         tx.refuse(reply_to, ErrorCode.EXHAUSTED, self.message, details)

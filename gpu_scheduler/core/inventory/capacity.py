@@ -6,7 +6,7 @@ changes; those about available devices (`available_mib`) until the availability 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from corekit.values import replace
 from gpu_scheduler.core.inventory.index import feasibility_key
@@ -20,16 +20,21 @@ from gpu_scheduler.core.placement.fits import (
 )
 from gpu_scheduler.model import HostState, NoFit, Placement, Request, Shortage
 
-#: The results of `permanent_mismatch`; a later one is closer to a fit.
-_REASONS = (
-    NoFit.KIND,
-    NoFit.MODEL,
-    NoFit.MIDDLEWARE,
-    NoFit.ADVISORY,
-    NoFit.DRIVER,
-    NoFit.RUNTIME,
-    NoFit.TOO_LARGE,
-    NoFit.MEMORY,
+#: The request without the requirement of a permanent mismatch; a later one is closer to a fit.
+_WITHOUT: Mapping[NoFit, Callable[[Request], Request]] = {
+    NoFit.KIND: lambda request: replace(request, kinds=()),
+    NoFit.MODEL: lambda request: replace(request, models=()),
+    NoFit.MIDDLEWARE: lambda request: replace(request, middleware=None),
+    NoFit.ADVISORY: lambda request: replace(request, advisory=True),
+    NoFit.DRIVER: lambda request: replace(request, min_driver=None),
+    NoFit.RUNTIME: lambda request: replace(request, min_runtime=None),
+    NoFit.TOO_LARGE: lambda request: replace(request, memory_max_mib=None),
+}
+_MISMATCHES = (*_WITHOUT, NoFit.MEMORY)
+#: Fields that the largest fit reduces.
+_REDUCED = (
+    *("count", "memory_mib", "kinds", "models", "middleware", "advisory"),
+    *("min_driver", "min_runtime", "memory_max_mib"),
 )
 
 
@@ -131,18 +136,7 @@ def largest(request: Request, inventory: Inventory) -> Request | None:
     found = inventory.largest_cache[cache_key]
     if found is None:
         return None
-    return replace(
-        request,
-        count=found.count,
-        memory_mib=found.memory_mib,
-        kinds=found.kinds,
-        models=found.models,
-        middleware=found.middleware,
-        advisory=found.advisory,
-        min_driver=found.min_driver,
-        min_runtime=found.min_runtime,
-        memory_max_mib=found.memory_max_mib,
-    )
+    return replace(request, **{name: getattr(found, name) for name in _REDUCED})
 
 
 def _largest(request: Request, inventory: Inventory) -> Request | None:
@@ -156,31 +150,16 @@ def _largest(request: Request, inventory: Inventory) -> Request | None:
 
 def _relaxed(request: Request, inventory: Inventory) -> Request:
     """The request without the requirements that no known device meets; memory is not considered."""
-    relaxed = request
-    while (closest := _closest(relaxed, inventory)) not in (None, NoFit.MEMORY):
-        match closest:
-            case NoFit.KIND:
-                relaxed = replace(relaxed, kinds=())
-            case NoFit.MODEL:
-                relaxed = replace(relaxed, models=())
-            case NoFit.MIDDLEWARE:
-                relaxed = replace(relaxed, middleware=None)
-            case NoFit.ADVISORY:
-                relaxed = replace(relaxed, advisory=True)
-            case NoFit.DRIVER:
-                relaxed = replace(relaxed, min_driver=None)
-            case NoFit.RUNTIME:
-                relaxed = replace(relaxed, min_runtime=None)
-            case _:
-                relaxed = replace(relaxed, memory_max_mib=None)
-    return relaxed
+    while (without := _WITHOUT.get(_closest(request, inventory) or NoFit.MEMORY)) is not None:
+        request = without(request)
+    return request
 
 
 def _closest(request: Request, inventory: Inventory) -> NoFit | None:
     """The mismatch of the closest device classes; None when one matches."""
     classes = (*inventory.index.groups, *inventory.declared_classes())
     reasons = [permanent_mismatch(request, device_class) for device_class in classes]
-    return None if None in reasons else max(reasons, key=_REASONS.index)
+    return None if None in reasons else max(reasons, key=_MISMATCHES.index)
 
 
 def _sizes(request: Request, inventory: Inventory) -> Iterator[list[int]]:
