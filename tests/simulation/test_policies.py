@@ -18,7 +18,7 @@ from simulator.pool import Pool
 REQUESTS, DEVICES = 150, 8
 
 
-def test_each_policy_does_what_it_is_for() -> None:
+def test_each_policy_has_its_effect() -> None:
     arrivals = workload(3, REQUESTS, DEVICES)
     fifo, backfill, fair = (
         judge(arrivals, DEVICES, Parameters(policy=policy, bypass_max=4))
@@ -37,7 +37,7 @@ def test_a_quota_keeps_room_for_the_others() -> None:
     assert held.tenants_wait_mean_s["flood"] > free.tenants_wait_mean_s["flood"]
 
 
-def test_a_grant_beyond_a_quota_is_told() -> None:
+def test_a_grant_beyond_a_quota_is_reported() -> None:
     pool = Pool(1, Parameters())
     books = TenantBooks(Parameters(quotas={"t": Quota(memory_mib=150, devices=2)}))
     entries = []
@@ -58,7 +58,7 @@ def test_a_grant_beyond_a_quota_is_told() -> None:
     assert told == ["tenant t was granted 200 memory_mib of 150"]
 
 
-def test_the_command_compares_them() -> None:
+def test_the_command_compares_the_policies() -> None:
     done = CliRunner().invoke(main, ["--requests", "20", "--devices", "2", "--json"])
     assert done.exit_code == 0, done.output
     policies = json.loads(done.output)["policies"]

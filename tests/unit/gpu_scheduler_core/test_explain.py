@@ -44,7 +44,7 @@ def test_too_many_devices_are_impossible(mixed):
     assert answer.outcome is do.Outcome.GRANTED
 
 
-def test_too_many_devices_say_how_many_there_are(world, device):
+def test_too_many_devices_report_the_known_number(world, device):
     world.host("h1", *(device(f"d{i}", 4096, DeviceKind.CPU, i) for i in range(2)))
     reason = world.reserve("a", Request(count=5)).explanation
     assert reason.sentence == (
@@ -53,7 +53,7 @@ def test_too_many_devices_say_how_many_there_are(world, device):
     )
 
 
-def test_every_known_device_is_told_once(mixed):
+def test_every_known_device_is_counted_once(mixed):
     mixed.reserve("a", Request(models=("A100",), sharing=Sharing.EXCLUSIVE))
     want = Request(count=2, kinds=(DeviceKind.CUDA,), sharing=Sharing.EXCLUSIVE)
     assert mixed.reserve("b", want).explanation.sentence == (
@@ -82,7 +82,7 @@ def test_nothing_known(world):
     assert answer.explanation.sentence == said
 
 
-def test_waiting_says_why_and_where(mixed):
+def test_a_waiting_request_has_a_reason_and_a_position(mixed):
     want = Request(models=("A100",), sharing=Sharing.EXCLUSIVE)
     mixed.reserve("a", want)
     mixed.reserve("b", want)
@@ -132,7 +132,7 @@ def test_by_holder(mixed):
         ),
     ],
 )
-def test_impossible_says_what_is_short(world, device, fields, what, words, largest):
+def test_an_impossible_request_reports_the_shortage(world, device, fields, what, words, largest):
     """And every largest fit that it names is granted, for nothing is lent."""
     versions = {"driver": "550.54.15", "runtime": "12.9"}
     world.host(
@@ -150,7 +150,7 @@ def test_impossible_says_what_is_short(world, device, fields, what, words, large
     assert world.reserve("largest", told.largest).outcome is do.Outcome.GRANTED
 
 
-def test_explain_lists_devices_the_useful_ones_first(mixed):
+def test_explain_lists_feasible_devices_first(mixed):
     mixed.reserve("a", Request(models=("A100",), sharing=Sharing.EXCLUSIVE))
     want = Request(kinds=(DeviceKind.CUDA,), memory_mib=1000, sharing=Sharing.EXCLUSIVE, count=2)
     mixed.reserve("b", want)
@@ -166,7 +166,7 @@ def test_explain_lists_devices_the_useful_ones_first(mixed):
     assert (passing.devices, passing.largest, passing.largest_fit) == ((), None, "")
 
 
-def test_many_devices_are_told_in_part(world, device):
+def test_many_devices_are_listed_in_part(world, device):
     for host in range(3):
         world.host(f"h{host}", *(device(f"{host}/{i}", index=i) for i in range(30)))
     told = explain(world, request=Request()).explanation
@@ -196,7 +196,7 @@ def test_the_slowest_of_the_devices_it_needs_decides(world, device, whole):
     assert (answer.outcome, answer.explanation.expected_s) == (do.Outcome.WAITING, 200.0)
 
 
-def test_a_lease_of_no_stated_length_is_not_guessed(one, whole):
+def test_the_end_of_a_lease_without_a_length_is_unknown(one, whole):
     one.reserve("a", whole)
     one.reserve("b", whole)
     told = explain(one, attempt="b").explanation
@@ -210,7 +210,7 @@ def test_a_lease_of_no_stated_length_is_not_guessed(one, whole):
     )
 
 
-def test_a_granted_request_is_told_where_it_is(mixed):
+def test_a_granted_request_is_explained_with_its_devices(mixed):
     mixed.reserve("a", Request(models=("A100",)))
     answer = explain(mixed, attempt="a")
     assert answer.outcome is do.Outcome.GRANTED
@@ -233,7 +233,7 @@ def test_refused_requests_are_remembered_for_a_while(mixed, whole):
 
 
 @pytest.mark.parametrize(("length_s", "lent"), [(50.0, True), (150.0, False)])
-def test_a_dry_run_is_for_the_lease_that_would_be_made(world, device, whole, length_s, lent):
+def test_a_dry_run_uses_the_length_of_its_lease(world, device, whole, length_s, lent):
     """What is kept for the head is lent by the length of the lease, whatever the request says."""
     world.ask(on.SetAsked, name="policy", value="backfill")
     world.ask(on.SetAsked, name="bypass_max", value=0)
@@ -249,7 +249,7 @@ def test_a_dry_run_is_for_the_lease_that_would_be_made(world, device, whole, len
         assert explain(world, attempt="b").outcome is do.Outcome.WAITING
 
 
-def test_a_dry_run_of_a_length_that_no_lease_has_is_refused(one, code):
+def test_a_dry_run_with_an_invalid_length_is_refused(one, code):
     week = one.configured.lease_s_max
     fine = explain(one, request=Request(), hold=LeaseLifetime.DEADLINE, lease_s=week - 1)
     assert fine.outcome is do.Outcome.GRANTED
@@ -257,7 +257,7 @@ def test_a_dry_run_of_a_length_that_no_lease_has_is_refused(one, code):
     assert (wrong.code, "at most 604800" in wrong.message) == (code.INVALID, True)
 
 
-def test_a_job_that_asks_for_nothing_is_said_to(mixed, code):
+def test_a_job_without_an_open_request_is_not_found(mixed, code):
     record = mixed.attempt("job").record
     mixed.ask(
         on.AttemptFailed,

@@ -81,7 +81,7 @@ def disk_full(world: Any) -> None:
         (disk_full, HeldBack.JOURNAL_FULL, "no room for new grants"),
     ],
 )
-def test_a_request_is_told_what_holds_it_back(
+def test_the_rule_that_holds_back_a_request_is_reported(
     world: Any, device: Any, state: Callable[[Any], None], held_back: HeldBack | None, says: str
 ) -> None:
     world.spare = device("d2")

@@ -76,7 +76,7 @@ def refused(cls: type[Any], value: Any) -> str:
         ({"memory": 5}, "did you mean 'memory_mib'"),
     ],
 )
-def test_wrong_requests_say_what_is_wrong(said, words):
+def test_invalid_requests_are_refused_with_the_reason(said, words):
     assert words in refused(Request, said)
 
 
@@ -102,7 +102,7 @@ def test_wrong_requests_say_what_is_wrong(said, words):
         ({"kind": "tpu"}, "kind"),
     ],
 )
-def test_wrong_devices_say_what_is_wrong(change, words):
+def test_invalid_devices_are_refused_with_the_reason(change, words):
     device = {**DEVICE, **change}
     assert words in refused(HostHello, {**HELLO, "devices": [device]})
     assert "devices[0]" in refused(Report, {"devices": [device]})
@@ -120,7 +120,7 @@ def test_wrong_devices_say_what_is_wrong(change, words):
         {"temperature": 60},
     ],
 )
-def test_wrong_usage_is_refused(change):
+def test_invalid_usage_is_refused(change):
     assert "usage[0]" in refused(Report, {"usage": [{**USAGE, **change}]})
 
 
@@ -131,13 +131,13 @@ def test_more_devices_than_a_host_can_have_are_refused():
     assert "a host may have 256" in refused(Report, {"usage": [USAGE] * (DEVICES_MAX + 1)})
 
 
-def test_a_report_may_say_nothing_at_all():
+def test_a_report_may_be_empty():
     assert decode(Report, {}) == Report(devices=None, usage=())
     usage = Usage(device="GPU-1", memory_used_mib=1, utilisation_pct=2)
     assert decode(Report, {"usage": [USAGE]}).usage == (usage,)
 
 
-def test_a_device_that_is_not_well_says_why():
+def test_an_unhealthy_device_has_symptoms():
     device = decode(Device, {**DEVICE, "health": "BAD", "symptoms": ["XID", "ECC"]})
     assert (device.kind, device.health) == (DeviceKind.CUDA, Health.BAD)
     assert device.symptoms == (Symptom.XID, Symptom.ECC)
