@@ -44,7 +44,7 @@ targets = st.sampled_from(
 
 
 def shielded(pool: Pool) -> Pool:
-    """With a third device that is out of service, and tenant q's for ever."""
+    """A pool with a third device out of service, and a lease of tenant q without an end."""
     device = Device(
         id=DeviceId("away"), index=0, kind=DeviceKind.CPU, model="M", memory_mib=DEVICE_MIB
     )
@@ -94,7 +94,7 @@ def test_no_request_waits_beyond_the_stated_bound(
 
 
 def served_within(aging_s: float | None, rounds: int) -> bool:
-    """One patient request against a stream of urgent ones that never lets the device free."""
+    """One request of low priority against a stream of high ones that never frees the device."""
     pool = Pool(1, Parameters(aging_s=aging_s, bypass_max=1))
     urgent = Request(sharing=Sharing.EXCLUSIVE, priority=1)
     pool.ask(urgent, 2.0)
@@ -116,7 +116,7 @@ def test_with_aging_a_lower_priority_is_served():
 
 
 def test_a_tenant_at_its_quota_may_delay_its_own_large_request():
-    """The bound is for those whose quota has room: small ones leave the large one none."""
+    """The bound holds while the quota has room: small requests leave none for the large one."""
     pool = Pool(2, Parameters(bypass_max=1, quotas={"a": Quota(devices=2)}))
     small = Request(memory_mib=100, tenant="a")
     pool.ask(small, 2.0)

@@ -1,4 +1,4 @@
-"""One workload under every policy: bounds and quotas hold, and each policy does what it is for."""
+"""One workload under every policy: bounds and quotas hold, and each policy has its effect."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpu_scheduler.model import LeaseLifetime, Request
 from gpu_scheduler.parameters import Parameters, Quota
 from gpu_scheduler.policy_registry import installed_policies
 from simulator.books import TenantBooks
-from simulator.policies import judge, main, workload
+from simulator.policies import main, run_policy, workload
 from simulator.pool import Pool
 
 REQUESTS, DEVICES = 150, 8
@@ -21,7 +21,7 @@ REQUESTS, DEVICES = 150, 8
 def test_each_policy_has_its_effect() -> None:
     arrivals = workload(3, REQUESTS, DEVICES)
     fifo, backfill, fair = (
-        judge(arrivals, DEVICES, Parameters(policy=policy, bypass_max=4))
+        run_policy(arrivals, DEVICES, Parameters(policy=policy, bypass_max=4))
         for policy in ("fifo", "backfill", "fair")
     )
     assert fifo.requests == backfill.requests == fair.requests == REQUESTS
@@ -31,8 +31,8 @@ def test_each_policy_has_its_effect() -> None:
 
 def test_a_quota_keeps_room_for_the_others() -> None:
     arrivals = workload(3, REQUESTS, DEVICES)
-    free = judge(arrivals, DEVICES, Parameters())
-    held = judge(arrivals, DEVICES, Parameters(quotas={"flood": Quota(devices=3)}))
+    free = run_policy(arrivals, DEVICES, Parameters())
+    held = run_policy(arrivals, DEVICES, Parameters(quotas={"flood": Quota(devices=3)}))
     assert held.tenants_wait_mean_s["rare"] < free.tenants_wait_mean_s["rare"]
     assert held.tenants_wait_mean_s["flood"] > free.tenants_wait_mean_s["flood"]
 

@@ -133,7 +133,7 @@ def test_by_holder(mixed):
     ],
 )
 def test_an_impossible_request_reports_the_shortage(world, device, fields, what, words, largest):
-    """And every largest fit that it names is granted, for nothing is lent."""
+    """The largest fit of each explanation is granted, since all devices are idle."""
     versions = {"driver": "550.54.15", "runtime": "12.9"}
     world.host(
         "h1",
@@ -234,7 +234,7 @@ def test_refused_requests_are_remembered_for_a_while(mixed, whole):
 
 @pytest.mark.parametrize(("length_s", "lent"), [(50.0, True), (150.0, False)])
 def test_a_dry_run_uses_the_length_of_its_lease(world, device, whole, length_s, lent):
-    """What is kept for the head is lent by the length of the lease, whatever the request says."""
+    """Backfill uses the length of the lease, also when the request has another one."""
     world.ask(on.SetAsked, name="policy", value="backfill")
     world.ask(on.SetAsked, name="bypass_max", value=0)
     world.host("h", *(device(f"d{i}", index=i) for i in range(2)))

@@ -1,4 +1,4 @@
-"""The one feasibility function, case by case, and what a share then is."""
+"""The feasibility function, case by case, and the shares of a request."""
 
 import pytest
 

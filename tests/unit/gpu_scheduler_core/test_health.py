@@ -1,4 +1,4 @@
-"""Health of devices: found SUSPECT or BAD, and offered again only after a clean check."""
+"""Health of devices: SUSPECT or BAD, and offered again only after a clean check."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def shown(world, name="d1"):
 
 @pytest.fixture
 def patient(one):
-    """One device, and a session that waits as long as it takes."""
+    """One device, and a session that waits without a limit."""
     one.alive["s1"] = None
     return one
 

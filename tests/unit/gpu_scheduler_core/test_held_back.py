@@ -1,4 +1,4 @@
-"""Every state that keeps a request waiting, and the reason that is told of it."""
+"""Every state that keeps a request waiting, with the reported reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hosts that fall silent, return, restart, change, drain."""
+"""Hosts that turn silent, return, restart, change, or are drained."""
 
 import pytest
 
@@ -53,7 +53,7 @@ def test_silence_is_stale_then_lost(one):
 
 
 def test_a_host_without_a_connection_gets_no_new_leases(one):
-    """A killed host program is known by its connection, before its silence is long enough."""
+    """A killed host program is detected by its connection, before its silence."""
     one.alive["s1"] = None
     devices = one.hosts.pop("h1")
     one.handle(on.HostLeft, host="h1")
@@ -108,7 +108,7 @@ def test_a_restarted_host_has_lost_its_sessions(one):
 
 
 def test_a_restarted_monitor_keeps_deadline_leases(world, device):
-    """Its holder uses the device on: nobody else may have it."""
+    """The holder still uses the device, so it is not allocated again."""
     world.host("h", device("d"), gateway=None)
     asked = Request(sharing=Sharing.EXCLUSIVE, advisory=True)
     world.reserve("a", asked, hold=LeaseLifetime.DEADLINE, lease_s=60.0)
@@ -119,7 +119,7 @@ def test_a_restarted_monitor_keeps_deadline_leases(world, device):
 
 
 def test_a_second_program_of_a_host_that_is_up_is_refused(one, code):
-    """It changes nothing; once the first is gone, or was silent for long enough, it may."""
+    """The refusal changes nothing; the second is accepted once the first is gone or silent."""
     lease = run(one)
     devices = one.hosts.pop("h1")
     refused = one.host("h1", *devices, incarnation="two")

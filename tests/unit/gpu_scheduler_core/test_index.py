@@ -1,4 +1,4 @@
-"""The index finds what looking at every device finds: placing, counting, judging impossible."""
+"""The index equals a search of all devices: placement, counts, infeasibility."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ mixed = st.lists(st.lists(devices, min_size=0, max_size=5), min_size=1, max_size
 
 
 class Known:
-    """An inventory with a past, and what a look at every device would say."""
+    """An inventory after some changes, with the results of a search of all devices."""
 
     def __init__(self, said: list[list[Device]], past: list[Any]) -> None:
         self.inventory = Inventory()
@@ -215,7 +215,7 @@ def test_explanations_count_the_result_of_every_device(known: Known, request: Re
 
 
 def emptied(inventory: Inventory, more: list[Device], on: HostId) -> Inventory:
-    """The same devices on their best day, and some more on one host."""
+    """The same devices, all idle and available, and some more on one host."""
     empty = Inventory()
     hosts = {host.host: host.gateway for host in inventory.hosts.values()}
     for host, gateway in {HostId("new"): "new:1", **hosts}.items():
@@ -308,7 +308,7 @@ def test_indexes_equal_a_fresh_index(known: Known) -> None:
 
 
 def crowd(*promised: tuple[int, int]) -> Inventory:
-    """Devices of one make, two on each host, with so much memory and compute promised."""
+    """Devices of one class, two on each host, with these allocations of memory and compute."""
     inventory = Inventory()
     for number in range(0, len(promised), 2):
         host = HostId(f"h{number // 2}")

@@ -1,4 +1,4 @@
-"""What a holder may change of a lease it has: its limit, its session, its length of life."""
+"""Changes of a lease by its holder: the elastic limit, the session, the length."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The life of a lease, deadline by deadline."""
+"""The life cycle of a lease, deadline by deadline."""
 
 import pytest
 

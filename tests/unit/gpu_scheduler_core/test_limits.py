@@ -1,4 +1,4 @@
-"""One key, one tenant or all together may have so much, and ask so fast; then they wait."""
+"""Limits of waiting requests, records and rates: of a key, of a tenant, in total."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def of(tenant: str) -> Request:
 
 
 def is_refused(answer: Any, limit: Limit) -> bool:
-    """Refused for now: the scheduler says which limit it is, and by whose parameter."""
+    """True for a refusal for now that reports the limit and its parameter."""
     assert isinstance(answer, do.ReplyError), answer
     assert answer.code is ErrorCode.EXHAUSTED
     assert f"parameter {limit.value.lower()}" in answer.message
@@ -31,7 +31,7 @@ def is_refused(answer: Any, limit: Limit) -> bool:
 
 
 def full_world(new_world: Any, device: Any, **parameters: Any) -> Any:
-    """One device, which somebody else has."""
+    """One device, allocated to another session."""
     world = new_world(**parameters)
     world.host("h", device("d"))
     world.granted("taken", WHOLE, session="else/s")

@@ -1,4 +1,4 @@
-"""Words from outside: requests, devices, usage, versions. Wrong ones have a clear error."""
+"""Validation of requests, devices, usage and versions, with clear errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Long lists are read page by page: no answer is longer than a line may be."""
+"""Long lists are read page by page, within the limit of a reply."""
 
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
@@ -6,7 +6,7 @@ from gpu_scheduler.model import LeaseLifetime, Placement, Request
 
 
 def pages(world, event, cursor, limit):
-    """All pages, as a reader gets them."""
+    """All pages in their order."""
     found, after = [], {}
     while True:
         world.ask(event, limit=limit, **after)

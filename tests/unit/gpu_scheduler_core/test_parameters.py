@@ -1,4 +1,4 @@
-"""Rules and limits changed by name, checked, journalled, taken back."""
+"""Parameters: changed by name, validated, journalled, removed."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Where requests go: best fit, preferences, gangs, warm keys."""
+"""Placement: best fit, preferences, gangs, warm keys."""
 
 import pytest
 
@@ -206,7 +206,7 @@ def test_slots_are_counted_by_size(parts, count):
 
 
 def test_small_requests_fill_gaps_and_leave_halves_free(world, device):
-    """A plain best fit would take the tightest, and break up the half that is left of a."""
+    """A plain best fit would take the tightest device and break up its free half."""
     world.host("h", device("a"), device("b", index=1))
     place(world, "1", memory_mib=500, compute_guarantee_pct=50)  # a: a half is free
     place(

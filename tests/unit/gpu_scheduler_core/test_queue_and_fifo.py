@@ -1,4 +1,4 @@
-"""Waiting: order, waking, acceptance, parking, patience, bounded bypass."""
+"""The queue: order, service, acceptance, ownerless requests, longest wait, bounded overtaking."""
 
 import pytest
 

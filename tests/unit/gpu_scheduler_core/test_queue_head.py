@@ -1,4 +1,4 @@
-"""Who stands before whom: a head that nothing serves shields nobody behind it from being passed."""
+"""The head of the queue: a request that no available device can serve does not block others."""
 
 from corekit.ids import DeviceId, HostId
 from gpu_scheduler.core import actions as do
@@ -16,7 +16,7 @@ def whole(**fields):
 
 
 def passed(world, request, rounds=4):
-    """Shares that overlap for ever; True when one of them had to wait."""
+    """Grant overlapping shares; True when one of them had to wait."""
     lease = world.granted("pass0", request)
     for n in range(1, rounds):
         answer = world.reserve(f"pass{n}", request)

@@ -1,4 +1,4 @@
-"""Quotas, fair share, backfill, deadlines, limits: who is served when, event by event."""
+"""Quotas, fair share, backfill, deadlines, limits: the order of service, event by event."""
 
 import pytest
 
@@ -78,7 +78,7 @@ def test_an_exclusive_device_counts_as_all_of_it(new_world, device):
 
 
 def test_an_exclusive_device_is_within_the_quota(new_world, device):
-    """The preferred one is too large for it: the next that is not will do."""
+    """The preferred device is too large for the quota: the next one that fits is used."""
     world = new_world(quotas={"t": Quota(memory_mib=1200)})
     world.host("h", device("large", memory_mib=2000, kind=DeviceKind.CPU), device("d", index=1))
     asked = whole(tenant="t", kinds=(DeviceKind.CPU, DeviceKind.CUDA))
@@ -99,7 +99,7 @@ def test_a_smaller_device_serves_when_the_free_one_is_too_large(new_world, devic
 
 
 def test_no_device_too_large_for_the_quota_is_reserved(new_world, device):
-    """A head that was passed too often keeps no device that its quota has no room for."""
+    """A head that was overtaken too often reserves no device that exceeds its quota."""
     world = new_world(quotas={"t": Quota(memory_mib=1200)}, bypass_max=0)
     world.host("h", device("large", memory_mib=2000), device("d", index=1))
     world.granted("other", whole(tenant="o", memory_mib=1000))
@@ -110,7 +110,7 @@ def test_no_device_too_large_for_the_quota_is_reserved(new_world, device):
 
 
 def test_a_small_enough_device_is_reserved_while_a_too_large_one_is_free(new_world, device):
-    """Who waits for a small one is not passed for ever, though a large one is free."""
+    """A request for a small device has the bound on overtaking while a large one is free."""
     world = new_world(quotas={"t": Quota(memory_mib=1200)}, bypass_max=1)
     world.host("h", device("large", memory_mib=2000, model="L"), device("d", index=1, model="S"))
     small = part("o", models=("S",))
@@ -183,7 +183,7 @@ def test_devices_above_the_whole_quota_make_a_request_impossible(new_world, devi
     ],
 )
 def test_the_rest_of_a_quota_is_reported(new_world, device, large_mib, fields, outcome, said):
-    """In words of its own, not as if it had been asked."""
+    """The explanation names the rest of the quota beside the request."""
     world = new_world(quotas={"t": Quota(memory_mib=1200)})
     world.host("h", device("l", large_mib, model="L"), device("d", 500, index=1))
     world.granted("held", part("t", memory_mib=400, models=("L",)))
@@ -384,7 +384,7 @@ def test_fair_share_does_not_starve_the_head(new_world, device):
 
 
 def backfill(new_world, device, *, bypass_max=0):
-    """Two devices: d0 is lent for 100 s, d1 is free; the head wants both."""
+    """Two devices: d0 is allocated for 100 s, d1 is free; the head requests both."""
     world = new_world(bypass_max, policy="backfill")
     world.host("h", device("d0"), device("d1", index=1))
     world.granted("long", whole(lease_s=100.0), hold=LeaseLifetime.DEADLINE)
@@ -447,7 +447,7 @@ def test_backfill_of_a_session_lease_counts_its_longest_time(new_world, device):
 
 
 def test_the_forecast_needs_only_enough_ends(new_world, device):
-    """Of three parts on the kept device the head needs two; the third may go on for ever."""
+    """The head needs two of three parts of the reserved device; the third has no stated end."""
     world = new_world(0, policy="backfill")
     world.host("h", device("d"))
     world.granted("endless", part(memory_mib=200))

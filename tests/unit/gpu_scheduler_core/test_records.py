@@ -39,7 +39,7 @@ def hand_back(world, revision, session="s1"):
 
 
 def die(world):
-    """Every session that does not beat is gone after this."""
+    """Let time pass until every session without a beat is gone."""
     return world.advance(world.budget.client_gone_s)
 
 

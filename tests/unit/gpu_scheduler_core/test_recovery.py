@@ -1,4 +1,4 @@
-"""Restarts: nothing durable is lost, everybody gets time to return, deadlines stay bounded."""
+"""Restarts: no durable state is lost, peers get time to reconnect, deadlines stay bounded."""
 
 import pytest
 

@@ -11,7 +11,7 @@ WHOLE = Request(sharing=Sharing.EXCLUSIVE)
 
 @pytest.fixture
 def lent(one):
-    """One device, lent for a minute."""
+    """One device with a lease of one minute."""
     answer = one.reserve("a", WHOLE, hold=LeaseLifetime.DEADLINE, lease_s=60.0)
     return one, answer.granted.lease
 

@@ -1,4 +1,4 @@
-"""A full disk stops grants to everybody, also to those who wait; leases go on and end."""
+"""A full disk stops all grants; live leases continue and end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deadlines by key: the earliest first, the newest of a key counts, garbage stays bounded."""
+"""Timers by key: the earliest first, the newest of a key counts, outdated ones are bounded."""
 
 from gpu_scheduler.core.timers import TimerKind, Timers
 

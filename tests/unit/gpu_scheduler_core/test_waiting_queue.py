@@ -1,4 +1,4 @@
-"""The queue's indexes against plain lists: whatever comes, goes, is benched or reordered."""
+"""The indexes of the queue equal plain lists after additions, removals, suspension, reordering."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Whoever waits for a reservation may give up: no ghost in the queue, no lease left behind."""
+"""Withdrawal of a reservation: neither the queue nor a lease keeps anything of it."""
 
 from corekit.errors import ErrorCode
 from gpu_scheduler.core import actions as do
