@@ -14,7 +14,7 @@ from typing import Any
 from corekit.errors import invalid
 from corekit.ids import DeviceId, HostId, JobId, LeaseId
 from corekit.values import dataclass, field
-from gpu_scheduler.names import named, wrong_name
+from gpu_scheduler.names import name_problem, named
 from gpu_scheduler.versions import is_version
 
 #: Of the orchestrator's block in a record: records of 100,000 jobs stay small.
@@ -115,52 +115,52 @@ class Request:
     lease_s: float | None = None
 
     def __post_init__(self) -> None:
-        for problem in chain(_wrong_numbers(self), _wrong_words(self)):
+        for problem in chain(_number_problems(self), _name_problems(self)):
             raise invalid(problem)
 
 
-def _wrong_numbers(asked: Request) -> Iterator[str]:
-    if not 1 <= asked.count <= COUNT_MAX:
-        yield f"count {asked.count} must lie in 1…{COUNT_MAX}"
-    yield from _wrong_memory(asked)
-    if not 0 <= asked.compute_guarantee_pct <= 100:
+def _number_problems(request: Request) -> Iterator[str]:
+    if not 1 <= request.count <= COUNT_MAX:
+        yield f"count {request.count} must lie in 1…{COUNT_MAX}"
+    yield from _memory_problems(request)
+    if not 0 <= request.compute_guarantee_pct <= 100:
         yield "compute_guarantee_pct must lie in 0…100"
-    if not 1 <= asked.compute_limit_pct <= 100:
+    if not 1 <= request.compute_limit_pct <= 100:
         yield "compute_limit_pct must lie in 1…100"
-    if asked.compute_guarantee_pct > asked.compute_limit_pct:
+    if request.compute_guarantee_pct > request.compute_limit_pct:
         yield "compute_guarantee_pct must not exceed compute_limit_pct"
-    if not -100 <= asked.priority <= 100:
+    if not -100 <= request.priority <= 100:
         yield "priority must lie in -100…100"
-    for length_s in (asked.max_wait_s, asked.deadline_s, asked.lease_s):
+    for length_s in (request.max_wait_s, request.deadline_s, request.lease_s):
         if length_s is not None and not 0 <= length_s <= LENGTH_S_MAX:
             yield f"max_wait_s, deadline_s and lease_s must lie in 0…{LENGTH_S_MAX:.0f}"
-    if asked.lease_s == 0:
+    if request.lease_s == 0:
         yield "lease_s must be more than 0"
 
 
-def _wrong_memory(asked: Request) -> Iterator[str]:
-    if not 0 <= asked.memory_mib <= MEMORY_MIB_MAX:
-        yield f"memory_mib {asked.memory_mib} must lie in 0…{MEMORY_MIB_MAX}"
-    max_mib = asked.memory_max_mib
+def _memory_problems(request: Request) -> Iterator[str]:
+    if not 0 <= request.memory_mib <= MEMORY_MIB_MAX:
+        yield f"memory_mib {request.memory_mib} must lie in 0…{MEMORY_MIB_MAX}"
+    max_mib = request.memory_max_mib
     if max_mib is not None and not 0 <= max_mib <= MEMORY_MIB_MAX:
         yield f"memory_max_mib {max_mib} must lie in 0…{MEMORY_MIB_MAX}"
-    if max_mib is not None and asked.memory_mib > max_mib:
+    if max_mib is not None and request.memory_mib > max_mib:
         yield "memory_mib must not exceed memory_max_mib"
 
 
-def _wrong_words(asked: Request) -> Iterator[str]:
-    if len(asked.kinds) + len(asked.models) > PREFERENCES_MAX:
+def _name_problems(request: Request) -> Iterator[str]:
+    if len(request.kinds) + len(request.models) > PREFERENCES_MAX:
         yield f"kinds and models together name at most {PREFERENCES_MAX}"
     for what, names in (
-        ("tenant", (asked.tenant,)),
-        ("models:", asked.models),
-        ("warm_key", () if asked.warm_key is None else (asked.warm_key,)),
-        ("middleware", () if asked.middleware is None else (asked.middleware,)),
+        ("tenant", (request.tenant,)),
+        ("models:", request.models),
+        ("warm_key", () if request.warm_key is None else (request.warm_key,)),
+        ("middleware", () if request.middleware is None else (request.middleware,)),
     ):
         for name in names:
-            if (problem := wrong_name(what, name)) is not None:
+            if (problem := name_problem(what, name)) is not None:
                 yield problem
-    for version in (asked.min_driver, asked.min_runtime):
+    for version in (request.min_driver, request.min_runtime):
         if version is not None and not is_version(version):
             yield "min_driver and min_runtime are versions: numbers with dots between, as 550.54"
 
@@ -184,14 +184,14 @@ class Device:
 
     def __post_init__(self) -> None:
         named("device id", self.id)
-        words = (self.model, self.driver, self.runtime, *self.operations, *self.resident)
+        names = (self.model, self.driver, self.runtime, *self.operations, *self.resident)
         what = f"device {self.id}: a model, version, operation or warm key"
-        for word in words:
-            if (problem := wrong_name(what, word, at_least=0)) is not None:
+        for name in names:
+            if (problem := name_problem(what, name, at_least=0)) is not None:
                 raise invalid(problem)
         if not (0 <= self.index < 2**16 and 0 <= self.memory_mib <= MEMORY_MIB_MAX):
             raise invalid(f"device {self.id}: index and memory_mib must be 0 or more")
-        if len(self.detail) > DETAIL_CHARS_MAX or len(words) > RESIDENT_MAX:
+        if len(self.detail) > DETAIL_CHARS_MAX or len(names) > RESIDENT_MAX:
             raise invalid(
                 f"device {self.id}: at most {DETAIL_CHARS_MAX} characters of detail and "
                 f"{RESIDENT_MAX} operations and warm keys"

@@ -19,7 +19,7 @@ NAME_PATTERN = f"^[^{_INVISIBLE}]*$"
 _VISIBLE = re.compile(rf"[^{_INVISIBLE}\ud800-\udfff]*")
 
 
-def wrong_name(what: str, name: str, *, at_least: int = 1) -> str | None:
+def name_problem(what: str, name: str, *, at_least: int = 1) -> str | None:
     """The problem of a name as a message about `what`; None for a valid name."""
     if not at_least <= len(name) <= NAME_CHARS_MAX:
         return f"{what} must have {at_least} to {NAME_CHARS_MAX} characters, not {len(name)}"
@@ -30,6 +30,6 @@ def wrong_name(what: str, name: str, *, at_least: int = 1) -> str | None:
 
 def named(what: str, name: str | None) -> None:
     """Raise INVALID for a name that is not valid; None, an absent name, is valid."""
-    problem = None if name is None else wrong_name(what, name)
+    problem = None if name is None else name_problem(what, name)
     if problem is not None:
         raise invalid(problem)

@@ -112,10 +112,10 @@ def _within_bound(pool: Pool, uses: list[Use]) -> None:
 
 def _used(uses: list[Use], until_s: float) -> float:
     """Device seconds allocated before that moment."""
-    lent = ((use, use.asked_s + use.waited_s) for use in uses)
+    allocated = ((use, use.asked_s + use.waited_s) for use in uses)
     return sum(
         _part(use.request) * max(0.0, min(until_s, began_s + use.runs_s) - began_s)
-        for use, began_s in lent
+        for use, began_s in allocated
     )
 
 

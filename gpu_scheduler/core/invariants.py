@@ -60,7 +60,7 @@ def _index(state: State) -> Iterator[str]:
             warm.setdefault(key, Index()).add(id_, device_state)
     if index.groups != inventory.index.groups:
         yield "a device is not indexed where it belongs"
-    for key in (*warm, "nobody has this key"):
+    for key in (*warm, "an unknown key"):
         found = inventory.warm(key)
         if (None if found is None else found.groups) != getattr(warm.get(key), "groups", None):
             yield f"the devices with warm key {key} are not indexed as they should be"
@@ -156,16 +156,16 @@ def _tenants(state: State) -> Iterator[str]:
 
 def _tallies(state: State) -> Iterator[str]:
     """The counts of keys and tenants equal a fresh count."""
-    anew = UsageCounts()
+    recounted = UsageCounts()
     for record in state.records.values():
-        anew.record_changed(None, record)
+        recounted.record_changed(None, record)
     for waiting in state.queue.entries.values():
-        anew.reservation_waits(waiting, +1)
-    counts = ((anew.total, state.usage_counts.total), *_pairs(anew, state.usage_counts))
-    if anew != state.usage_counts or any(list(a.ended) != list(b.ended) for a, b in counts):
-        yield f"keys and tenants are counted as {state.usage_counts}, not {anew}"
-    if anew.total.waiting != len(state.queue.entries):
-        yield f"{len(state.queue.entries)} requests wait, {anew.total.waiting} are counted"
+        recounted.reservation_waits(waiting, +1)
+    counts = ((recounted.total, state.usage_counts.total), *_pairs(recounted, state.usage_counts))
+    if recounted != state.usage_counts or any(list(a.ended) != list(b.ended) for a, b in counts):
+        yield f"keys and tenants are counted as {state.usage_counts}, not {recounted}"
+    if recounted.total.waiting != len(state.queue.entries):
+        yield f"{len(state.queue.entries)} requests wait, {recounted.total.waiting} are counted"
 
 
 def _pairs(left: UsageCounts, right: UsageCounts) -> Iterator[tuple[UsageCount, UsageCount]]:

@@ -29,7 +29,7 @@ def clamped_to_quota(state: StateView, request: Request) -> Request:
     return _limited(request, quota, int(held.memory_mib))
 
 
-def allowed(state: StateView, request: Request) -> Request:
+def request_to_explain(state: StateView, request: Request) -> Request:
     """The request that an explanation is about: clamped while the quota has room for it."""
     return clamped_to_quota(state, request) if within_quota(state, request) else request
 

@@ -23,7 +23,7 @@ def begin(tx: Transaction, run: str, build: str) -> None:
     )
     tx.emit(began)
     for host in state.inventory.hosts.values():
-        host.heard_s = tx.at_s
+        host.last_seen_s = tx.at_s
         state.inventory.set_state(host, HostState.STALE)
         state.timers.arm(TimerKind.HOST, host.host, tx.at_s + budget.host_lost_s)
     for session in (*state.owned, *state.queue.by_session):
@@ -64,7 +64,7 @@ def after_stall(tx: Transaction) -> None:
     """Reset the clocks of silence after a stall: silence during the stall proves nothing."""
     state, grace_s = tx.state, tx.budget.client_gone_s
     for host in state.inventory.hosts.values():
-        host.heard_s = max(host.heard_s, tx.at_s - tx.budget.host_report_s)
+        host.last_seen_s = max(host.last_seen_s, tx.at_s - tx.budget.host_report_s)
     for session in state.sessions:
         state.sessions[SessionId(session)] = tx.at_s
     for entry in state.leases.values():

@@ -91,7 +91,7 @@ def clean_long_enough(tx: Transaction, name: DeviceId) -> None:
     if entry is None or entry.reported is None or entry.clean_since_s is None:
         return
     host, clean_s = tx.state.inventory.hosts[entry.host], tx.budget.device_clean_s
-    if host.state is not HostState.UP or host.heard_s < tx.at_s - clean_s / 2:
+    if host.state is not HostState.UP or host.last_seen_s < tx.at_s - clean_s / 2:
         tx.state.timers.arm(TimerKind.DEVICE, name, tx.at_s + clean_s)
         return
     entry.clean_since_s = None

@@ -38,10 +38,10 @@ def hello(tx: Transaction, event: on.HostHello) -> None:
         return
     known = tx.state.inventory.hosts.get(event.host)
     restarted = known is not None and known.incarnation != event.incarnation
-    said = (event.incarnation, event.gateway, event.middlewares)
-    host = _register(tx, event.host, said, event.devices)
+    facts = (event.incarnation, event.gateway, event.middlewares)
+    host = _register(tx, event.host, facts, event.devices)
     _end_vanished(tx, host, dict.fromkeys(event.installed), restarted=restarted)
-    heard(tx, host)
+    mark_alive(tx, host)
     entries = sorted((tx.state.leases[one] for one in host.leases), key=lambda e: e.lease.fence)
     installs = tuple(tx.install(entry, event.host) for entry in entries)
     welcome = do.HostWelcome(epoch=tx.state.epoch, run=tx.state.run, installs=installs)
@@ -61,7 +61,7 @@ def installs(tx: Transaction, event: on.InstallsAsked) -> None:
         key=lambda entry: entry.lease.fence,
     )
     page = tuple(tx.install(entry, event.host) for entry in due[:INSTALLS_PAGE])
-    heard(tx, host)
+    mark_alive(tx, host)
     answer = do.InstallsAnswer(installs=page, more=len(due) > len(page))
     tx.reply(event.reply_to, answer)
 
@@ -133,8 +133,8 @@ def _register(
     now = health.assessed(known, devices)
     same = entry is not None and (entry.incarnation, entry.gateway, entry.middlewares) == about
     if not same or [known[d.id].device if d.id in known else None for d in now] != list(now):
-        said = {d.id: health.why_leases_end(known[d.id], d) for d in now if d.id in known}
-        bad = {device: why for device, why in said.items() if why is not None}
+        reasons = {d.id: health.why_leases_end(known[d.id], d) for d in now if d.id in known}
+        bad = {device: why for device, why in reasons.items() if why is not None}
         for lease in _leases_on(tx, bad):
             end(tx, tx.state.leases[lease], EndReason.DEVICE_BAD, _end_detail(tx, lease, bad))
         incarnation, gateway, middlewares = about
@@ -221,16 +221,16 @@ def reported(tx: Transaction, event: on.HostReported) -> None:
     if devices is not None:
         _register(tx, event.host, (host.incarnation, host.gateway, host.middlewares), devices)
     tx.state.inventory.observe(host, (), event.usage)
-    heard(tx, host)
+    mark_alive(tx, host)
     tx.reply(event.reply_to, do.Done())
 
 
 # ---------------------------------------------------------------------- silence
 
 
-def heard(tx: Transaction, host: HostEntry) -> None:
+def mark_alive(tx: Transaction, host: HostEntry) -> None:
     """Reset the silence of a host; a silent one is UP again."""
-    host.heard_s = tx.at_s
+    host.last_seen_s = tx.at_s
     if host.state is not HostState.UP:
         tx.state.inventory.set_state(host, HostState.UP)
         tx.capacity_freed = True
@@ -247,13 +247,13 @@ def left(tx: Transaction, event: on.HostLeft) -> None:
         tx.state.inventory.set_state(host, HostState.STALE)
 
 
-def silence(tx: Transaction, name: HostId) -> None:
+def check_silence(tx: Transaction, name: HostId) -> None:
     """The timer of a host fired: UP → STALE → LOST, or rearmed after a message."""
     host = tx.state.inventory.hosts.get(name)
     if host is None:
         return
-    stale_s = host.heard_s + tx.budget.host_stale_s
-    lost_s = host.heard_s + tx.budget.host_lost_s
+    stale_s = host.last_seen_s + tx.budget.host_stale_s
+    lost_s = host.last_seen_s + tx.budget.host_lost_s
     if tx.at_s >= lost_s:
         _lost(tx, host)
     elif tx.at_s >= stale_s:
@@ -265,7 +265,7 @@ def silence(tx: Transaction, name: HostId) -> None:
 
 def _lost(tx: Transaction, host: HostEntry) -> None:
     tx.state.inventory.set_state(host, HostState.LOST)
-    silent_s = tx.at_s - host.heard_s
+    silent_s = tx.at_s - host.last_seen_s
     _end_all(tx, host, f"host {host.host} has been silent for {silent_s:.1f} s")
 
 

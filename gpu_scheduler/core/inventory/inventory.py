@@ -55,7 +55,7 @@ class DeviceEntry:
 
 @dataclass(slots=True)
 class HostEntry:
-    """One host. `state` and `heard_s` are not durable."""
+    """One host. `state` and `last_seen_s` are not durable."""
 
     host: HostId
     incarnation: str
@@ -63,7 +63,7 @@ class HostEntry:
     middlewares: tuple[str, ...] = ()  #: that it offers
     drained: bool = False
     state: HostState = HostState.STALE  #: UP, STALE or LOST; see `shown_state`
-    heard_s: float = 0.0  #: monotonic
+    last_seen_s: float = 0.0  #: monotonic
     devices: dict[DeviceId, DeviceEntry] = field(default_factory=dict)
     leases: dict[LeaseId, None] = field(default_factory=dict)
 
@@ -241,7 +241,7 @@ class Inventory:
     def _update_allocation(self, entry: DeviceEntry) -> bool:
         """Update the state of a device after a change of its allocation alone."""
         old = entry.device_state
-        assert old is not None, "what is lent is known"
+        assert old is not None, "an allocated device is indexed"
         new = allocated_state(entry, old)
         if new == old:
             return False
@@ -379,14 +379,14 @@ def current_state(entry: DeviceEntry, host: HostEntry) -> DeviceState:
 def allocated_state(entry: DeviceEntry, before: DeviceState) -> DeviceState:
     """`current_state` of a device that differs from `before` in its allocation alone."""
     exclusive = entry.exclusive is not None
-    lent = (
+    allocation = (
         before.memory_mib - entry.allocated_mib,
         COMPUTE_PCT_MAX - entry.allocated_pct,
         exclusive,
         not exclusive and bool(entry.shares),
         before.reserved_for,
     )
-    return tuple.__new__(DeviceState, before[:9] + lent)
+    return tuple.__new__(DeviceState, before[:9] + allocation)
 
 
 def without_resident(devices: Iterable[Device]) -> tuple[Device, ...]:

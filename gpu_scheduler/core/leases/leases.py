@@ -39,13 +39,13 @@ LEASE_ENDED = "LEASE_ENDED"
 # ---------------------------------------------------------------------- granting
 
 
-def grant(tx: Transaction, found: Proposal, *, accepted: bool) -> LeaseEntry:
+def grant(tx: Transaction, proposal: Proposal, *, accepted: bool) -> LeaseEntry:
     """Commit a proposal, after a check. The caller writes the record and replies."""
-    waiting, request = found.waiting, found.waiting.request
+    waiting, request = proposal.waiting, proposal.waiting.request
     shares: dict[DeviceId, Share] = {}
-    for device in found.devices:
+    for device in proposal.devices:
         entry = tx.state.inventory.devices[device]
-        reason = fits(request, tx.state.inventory.state_of(device), found.reservation)
+        reason = fits(request, tx.state.inventory.state_of(device), proposal.reservation)
         assert reason is None, f"{waiting.attempt} does not fit the proposed {device}: {reason}"
         shares[device] = share_of(request, entry.device, entry.host)
     assert len(shares) == request.count, f"{waiting.attempt}: all devices or none"

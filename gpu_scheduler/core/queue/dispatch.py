@@ -14,11 +14,11 @@ from corekit.values import replace
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core.admission.limits import Refusal, waiting_refusal
 from gpu_scheduler.core.admission.quotas import (
-    allowed,
     clamped_to_quota,
     clamped_to_whole_quota,
     held_text,
     remaining_text,
+    request_to_explain,
     within_quota,
 )
 from gpu_scheduler.core.admission.tenants import least_amount
@@ -39,7 +39,7 @@ class Evaluation(NamedTuple):
     """The outcome for a request that is not queued."""
 
     outcome: do.Outcome
-    found: Proposal | None = None
+    proposal: Proposal | None = None
     searched: bool = True  #: False: held back by a rule, without a search for devices
     full: Refusal | None = None  #: it would wait, but a limit of waiting requests is reached
 
@@ -62,9 +62,9 @@ def evaluate(tx: Transaction, waiting: to.Waiting) -> Evaluation:
     if permanent_refusal(tx, waiting) or is_infeasible(waiting.request, state.inventory):
         return Evaluation(do.Outcome.IMPOSSIBLE)
     held = held_back(tx, waiting) is not None
-    found = None if held else newcomer_proposal(tx, waiting)
-    if found is not None:
-        return Evaluation(do.Outcome.GRANTED, found)
+    proposal = None if held else newcomer_proposal(tx, waiting)
+    if proposal is not None:
+        return Evaluation(do.Outcome.GRANTED, proposal)
     full = waiting_refusal(tx, waiting)
     outcome = do.Outcome.WAITING if full is None else do.Outcome.BUSY
     return Evaluation(outcome, searched=not held, full=full)
@@ -73,9 +73,9 @@ def evaluate(tx: Transaction, waiting: to.Waiting) -> Evaluation:
 def admit(tx: Transaction, waiting: to.Waiting, *, wait: bool) -> Admission:
     """Evaluate a new request, and grant it, queue it or refuse it."""
     evaluation = evaluate(tx, waiting)
-    if evaluation.found is not None:
-        _count_bypass(tx, waiting, evaluation.found.devices)
-        return Admission(evaluation.outcome, grant(tx, evaluation.found, accepted=True))
+    if evaluation.proposal is not None:
+        _count_bypass(tx, waiting, evaluation.proposal.devices)
+        return Admission(evaluation.outcome, grant(tx, evaluation.proposal, accepted=True))
     if evaluation.full is not None and wait:
         return Admission(evaluation.outcome, full=evaluation.full)
     if evaluation.outcome is do.Outcome.WAITING and wait:
@@ -114,12 +114,12 @@ def _beyond_quota(tx: Transaction, request: Request) -> str | None:
     return f"too few devices for it have {each} the quota of tenant {request.tenant}: {quota}"
 
 
-def _only_too_large(tx: Transaction, request: Request, allowed: Request) -> bool:
-    """True when known devices could serve the request, but only larger ones than `allowed`."""
+def _only_too_large(tx: Transaction, request: Request, clamped: Request) -> bool:
+    """True when known devices could serve the request, but only larger ones than `clamped`."""
     inventory = tx.state.inventory
     return (
-        allowed is not request
-        and is_infeasible(allowed, inventory)
+        clamped is not request
+        and is_infeasible(clamped, inventory)
         and not is_infeasible(request, inventory)
     )
 
@@ -128,18 +128,18 @@ class Rule(NamedTuple):
     """Why a request waits, whatever devices are free: the code and a text."""
 
     what: HeldBack
-    words: str
+    text: str
 
 
 def held_back(tx: Transaction, waiting: to.Waiting) -> Rule | None:
     """The rule that holds a request back; None when only devices are missing."""
     state, request, tenant = tx.state, waiting.request, waiting.request.tenant
     if not state.has_room:
-        words = "the scheduler's journal has no room for new grants; free space on its disk"
-        return Rule(HeldBack.JOURNAL_FULL, words)
+        text = "the scheduler's journal has no room for new grants; free space on its disk"
+        return Rule(HeldBack.JOURNAL_FULL, text)
     if not _room_for_lease(tx):
-        words = f"the limit of {state.parameters.leases_max} live leases (leases_max) is reached"
-        return Rule(HeldBack.LEASES_MAX, words)
+        text = f"the limit of {state.parameters.leases_max} live leases (leases_max) is reached"
+        return Rule(HeldBack.LEASES_MAX, text)
     quota = state.parameters.quota(tenant)
     if quota is NO_QUOTA:
         return None
@@ -148,8 +148,8 @@ def held_back(tx: Transaction, waiting: to.Waiting) -> Rule | None:
         return Rule(HeldBack.QUOTA, f"{used_up} (it holds {held_text(state, tenant)})")
     if _only_too_large(tx, request, clamped_to_quota(state, request)):
         left = remaining_text(state, request)
-        words = f"{used_up} but for {left}: too few devices for it are small enough"
-        return Rule(HeldBack.QUOTA, words)
+        text = f"{used_up} but for {left}: too few devices for it are small enough"
+        return Rule(HeldBack.QUOTA, text)
     return None
 
 
@@ -186,24 +186,24 @@ def explanation_of(
     if waiting is None:
         return explain(request, inventory)
     position = queue.position(waiting) if waiting.attempt in queue.entries else None
-    no_use, rule = permanent_refusal(tx, waiting), held_back(tx, waiting)
+    refusal, rule = permanent_refusal(tx, waiting), held_back(tx, waiting)
     if is_infeasible(request, inventory):
         return explain(request, inventory, attempt=waiting.attempt, position=position)
-    asked = allowed(tx.state, request)
+    asked = request_to_explain(tx.state, request)
     explanation = explain(asked, inventory, attempt=waiting.attempt, position=position, own=request)
-    if no_use is None and rule is None:
+    if refusal is None and rule is None:
         explanation = out_of_service(asked, inventory, explanation)
         if asked is request or NoFit.TOO_LARGE.value not in explanation.counts:
             return explanation
         left = f"tenant {request.tenant} has {remaining_text(tx.state, request)} left of its quota"
         return replace(explanation, sentence=f"{explanation.sentence}; {left}")
     queue_place = f"number {position} in the queue: " if position is not None else ""
-    why = no_use or (rule.words if rule is not None else "")
+    why = refusal or (rule.text if rule is not None else "")
     return replace(
         explanation,
         sentence=f"{queue_place}{request_text(request)}: {why}",
         late=_late(tx, waiting),
-        held_back=None if no_use or rule is None else rule.what,
+        held_back=None if refusal or rule is None else rule.what,
     )
 
 
@@ -217,12 +217,12 @@ def serve(tx: Transaction) -> None:
     _resume_groups(tx)
     while True:
         _maintain_head_reservation(tx)
-        found = next_proposal(tx) if _room_for_lease(tx) else None
-        if found is None:
+        proposal = next_proposal(tx) if _room_for_lease(tx) else None
+        if proposal is None:
             return
-        _count_bypass(tx, found.waiting, found.devices)
-        _grant_to_waiter(tx, found)
-        tx.state.freed_capacity.add(tx.state.inventory, found.devices)
+        _count_bypass(tx, proposal.waiting, proposal.devices)
+        _grant_to_waiter(tx, proposal)
+        tx.state.freed_capacity.add(tx.state.inventory, proposal.devices)
 
 
 def _resume_groups(tx: Transaction) -> None:
@@ -241,10 +241,10 @@ def _resume_groups(tx: Transaction) -> None:
         queue.resume(group)
 
 
-def _grant_to_waiter(tx: Transaction, found: Proposal) -> None:
-    waiting = found.waiting
+def _grant_to_waiter(tx: Transaction, proposal: Proposal) -> None:
+    waiting = proposal.waiting
     tx.state.timers.cancel(TimerKind.WAIT, waiting.attempt)
-    entry = grant(tx, found, accepted=False)
+    entry = grant(tx, proposal, accepted=False)
     record = tx.record_of(waiting.holder)
     if record is not None:
         tx.write(record, Step.RESERVED, lease=entry.lease.id, reason=None)

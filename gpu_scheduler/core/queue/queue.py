@@ -129,8 +129,8 @@ class WaitingQueue:
         served = [self.entries[key[2]] for key in self._order[:limit]]
         if limit is not None and len(served) >= limit:
             return served
-        parked = [w for w in self.entries.values() if self.is_ineligible(w.attempt)]
-        return [*served, *sorted(parked, key=self.queue_key)][:limit]
+        ineligible = [w for w in self.entries.values() if self.is_ineligible(w.attempt)]
+        return [*served, *sorted(ineligible, key=self.queue_key)][:limit]
 
     def by_group(self) -> Iterator[tuple[Request, list[Waiting]]]:
         """All entries, also ineligible ones, group by group."""
@@ -243,9 +243,9 @@ class WaitingQueue:
     def _clear_suspension(self, group: RequestGroup) -> None:
         group.suspended = False
         self._suspended_at.pop(group, None)
-        theirs = self._suspended[group.tenant]
-        del theirs[group]
-        if not theirs:
+        of_tenant = self._suspended[group.tenant]
+        del of_tenant[group]
+        if not of_tenant:
             del self._suspended[group.tenant]
 
     def mark_exclusive_dirty(self, tenant: str) -> None:
@@ -302,20 +302,20 @@ class WaitingQueue:
         if old == new:
             return
         self._head = None
-        theirs = self.by_tenant.setdefault(group.tenant, {})
-        for first_by_class in (self.first_by_class, theirs):
+        of_tenant = self.by_tenant.setdefault(group.tenant, {})
+        for first_by_class in (self.first_by_class, of_tenant):
             by_memory = first_by_class.get(group.request_class)
             if by_memory is None:
                 by_memory = first_by_class[group.request_class] = FirstByMemory()
             by_memory.replace_first(group.request.memory_mib, old, new)
             if not by_memory:
                 del first_by_class[group.request_class]
-        if not theirs:
+        if not of_tenant:
             del self.by_tenant[group.tenant]
 
 
 def _take_out(groups: dict[SessionId, dict[str, None]], session: SessionId, attempt: str) -> None:
-    theirs = groups[session]
-    del theirs[attempt]
-    if not theirs:
+    of_tenant = groups[session]
+    del of_tenant[attempt]
+    if not of_tenant:
         del groups[session]

@@ -186,7 +186,7 @@ def _largest_fit(most: Request | None, inventory: Inventory) -> str:
     return f"{most.count} × {'/'.join(kinds)} with {most.memory_mib} MiB, 100 %"
 
 
-_WORDS = {
+_REASON_TEXT = {
     NoFit.KIND: "of another kind",
     NoFit.MODEL: "of another model",
     NoFit.MEMORY: "with too little memory",
@@ -207,7 +207,7 @@ _WORDS = {
     NoFit.RESERVED_FOR_HEAD: "reserved for an earlier request",
 }
 
-_SHORT = {
+_SHORTAGE_TEXT = {
     NoFit.KIND: "only {most} is known",
     NoFit.MODEL: "only {most} is known",
     NoFit.MIDDLEWARE: "the hosts of such devices offer {most}",
@@ -224,7 +224,7 @@ _SHORT = {
 def shortage_text(short: Shortage) -> str:
     """A shortage as text: `8000 MiB is the most of one device`."""
     devices = "device exists" if short.most == "1" else "devices exist"
-    return _SHORT[short.what].format(most=short.most, devices=devices)
+    return _SHORTAGE_TEXT[short.what].format(most=short.most, devices=devices)
 
 
 def _sentence(request: Request, inventory: Inventory, explanation: Explanation) -> str:
@@ -251,8 +251,8 @@ def _inventory_text(inventory: Inventory, explanation: Explanation) -> str:
         declared = next(inventory.declared_classes(), None)
         return "no device is known" if declared is None else "no device has registered yet"
     counts = explanation.counts
-    words = [f"{counts[reason]} {_WORDS[reason]}" for reason in _REASONS if reason in counts]
+    parts = [f"{counts[reason]} {_REASON_TEXT[reason]}" for reason in _REASONS if reason in counts]
     # SAME_HOST counts the devices that fit
     if explanation.devices_fitting and NoFit.SAME_HOST not in counts:
-        words.insert(0, f"{explanation.devices_fitting} fitting")
-    return f"of {known} device{'s' if known > 1 else ''}: {', '.join(words)}"
+        parts.insert(0, f"{explanation.devices_fitting} fitting")
+    return f"of {known} device{'s' if known > 1 else ''}: {', '.join(parts)}"

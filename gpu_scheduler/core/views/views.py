@@ -11,7 +11,7 @@ from corekit.ids import LeaseId
 from corekit.values import replace
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
-from gpu_scheduler.core.admission.quotas import allowed
+from gpu_scheduler.core.admission.quotas import request_to_explain
 from gpu_scheduler.core.durable.changes import Waiting
 from gpu_scheduler.core.durable.parameters import parameters
 from gpu_scheduler.core.inventory.capacity import is_infeasible
@@ -124,7 +124,7 @@ def _host(tx: Transaction, host: HostEntry) -> do.HostView:
         state=host.shown_state,
         gateway=host.gateway,
         incarnation=host.incarnation,
-        silent_s=max(0.0, tx.at_s - host.heard_s),
+        silent_s=max(0.0, tx.at_s - host.last_seen_s),
         devices=tuple(_device(entry) for entry in host.devices.values()),
         middlewares=host.middlewares,
     )
@@ -231,14 +231,14 @@ def _in_full(tx: Transaction, waiting: Waiting, outcome: do.Outcome) -> Explanat
     rule, inventory = held_back(tx, waiting), tx.state.inventory
     request = waiting.request
     if not is_infeasible(request, inventory):
-        request = allowed(tx.state, request)
+        request = request_to_explain(tx.state, request)
     explanation = with_verdicts(
         explanation_of(tx, waiting.request, waiting), request, inventory, waiting.attempt
     )
     if outcome not in (do.Outcome.WAITING, do.Outcome.BUSY):
         return explanation
     if rule is not None:
-        why = f"blocked by policy, not by capacity: {rule.words}"
+        why = f"blocked by policy, not by capacity: {rule.text}"
         sentence = f"{explanation.sentence}; when it can be served is unknown"
         return replace(explanation, expected_why=why, sentence=sentence)
     at_s, why = expected(request, tx.state, tx.budget, waiting.attempt)
