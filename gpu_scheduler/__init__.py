@@ -1,6 +1,6 @@
-"""Who gets which device: requests, leases, fences, job records (the role SSGM plays in the paper).
+"""The scheduler of devices: requests, leases, fences, job records (SSGM in the paper).
 
-Owns the single durable truth about devices and jobs. Knows nothing of S3, SQS, Lambda or of how a
-function talks to its device; secrets are bytes to it. `core` decides, `daemon` is ssgmd, `monitor`
-is the host's side, `client` the caller's.
+It owns the durable state of devices and jobs. S3, SQS, Lambda and the protocol between a function
+and its device are unknown here; secrets are opaque bytes. `core` decides, `daemon` is ssgmd,
+`monitor` runs on hosts, `client` in callers.
 """

@@ -1,6 +1,6 @@
-"""The public words of the scheduler: Device, Request, Lease, Record, Refusal, the closed sets.
+"""The public values of the scheduler: Device, Request, Lease, Record, Refusal, the closed sets.
 
-All values are frozen and travel as JSON through `corekit.decode` (`encode` and `decode`).
+All values are frozen; `corekit.decode` converts them to and from JSON.
 Sizes: memory in MiB, compute in percent of one device, times in seconds.
 """
 
@@ -14,22 +14,22 @@ from typing import Any
 from corekit.errors import invalid
 from corekit.ids import DeviceId, HostId, JobId, LeaseId
 from corekit.values import Value, field
-from gpu_scheduler.names import named, wrong_name
+from gpu_scheduler.names import name_problem, named
 from gpu_scheduler.versions import is_version
 
-#: A block is a note, not a store: records of 100,000 jobs must stay small.
+#: Of the orchestrator's block in a record: records of 100,000 jobs stay small.
 BLOCK_BYTES_MAX = 4096
 PREFERENCES_MAX = 64  #: kinds and models of one request
-DETAIL_CHARS_MAX = 500  #: a sentence about a device
+DETAIL_CHARS_MAX = 500  #: of the detail of a device
 RESIDENT_MAX = 1024  #: warm keys of one device
 MEMORY_MIB_MAX = 2**31 - 1
-FIGURE_MAX = 2**31 - 1  #: of one figure in a report; what is above is an error of the probe
+FIGURE_MAX = 2**31 - 1  #: of one figure in a report; a larger one is an error of the probe
 COUNT_MAX = 64  #: devices of one request; the largest single hosts have 16
-LENGTH_S_MAX = 366 * 86400.0  #: of a lease, a wait, a deadline: a year is a mistake or for ever
+LENGTH_S_MAX = 366 * 86400.0  #: of a lease, a wait, a deadline
 
 
 class DeviceKind(StrEnum):
-    """What programs a device runs; an operation may have one implementation per kind."""
+    """The programming interface of a device; an operation has implementations per kind."""
 
     CUDA = "cuda"
     OPENCL = "opencl"
@@ -39,128 +39,127 @@ class DeviceKind(StrEnum):
 
 class Sharing(StrEnum):
     SHARED = "shared"  #: other leases may use the rest of the device
-    EXCLUSIVE = "exclusive"  #: the whole device, whatever memory was asked
+    EXCLUSIVE = "exclusive"  #: the whole device, also when less memory is requested
 
 
 class Placement(StrEnum):
-    """How the devices of one request with count > 1 may lie; PACK also guides single devices."""
+    """Placement of the devices of a request; PACK and SPREAD also hold for a single device."""
 
-    PACK = "pack"  #: fill the fullest device that fits
-    SPREAD = "spread"  #: use the emptiest
+    PACK = "pack"  #: the fullest device that fits
+    SPREAD = "spread"  #: the emptiest device
     SAME_HOST = "same_host"  #: all devices of the request on one host
 
 
 class Health(StrEnum):
-    """How far a device may be trusted. Only OK devices get new leases."""
+    """Health of a device. Only OK devices get new leases."""
 
     OK = "OK"
-    SUSPECT = "SUSPECT"  #: nothing new until a clean check; the leases it has go on
-    BAD = "BAD"  #: nothing new, and its leases end as DEVICE_BAD
+    SUSPECT = "SUSPECT"  #: no new leases until a clean check; its live leases continue
+    BAD = "BAD"  #: no new leases, and its live leases end as DEVICE_BAD
 
 
 class Symptom(StrEnum):
-    """What speaks against a device. A closed set; `Device.detail` says more."""
+    """Reason of a device's health. A closed set; `Device.detail` has the details."""
 
     XID = "XID"  #: the driver reported a critical Xid event
     ECC = "ECC"  #: uncorrectable memory errors, or remapping ran out of rows
-    MEMORY_HELD = "MEMORY_HELD"  #: memory is in use that no live lease accounts for
+    MEMORY_HELD = "MEMORY_HELD"  #: memory is in use that belongs to no live lease
     HUNG = "HUNG"  #: a process on it cannot be killed, or its driver does not answer
-    PROBE = "PROBE"  #: its monitor could not look at it
-    MISSING = "MISSING"  #: its host no longer names it
+    PROBE = "PROBE"  #: its monitor could not probe it
+    MISSING = "MISSING"  #: its host no longer reports it
     RECOVERING = "RECOVERING"  #: was BAD; clean since, but not for `device_clean_s` yet
-    OTHER = "OTHER"  #: also one that only a newer host knows; the detail says more
+    OTHER = "OTHER"  #: also a symptom of a newer host; see the detail
 
 
 class LeaseLifetime(StrEnum):
-    """What keeps a lease alive."""
+    """What ends a lease: its session or its length."""
 
-    SESSION = "session"  #: the session through the gateway (our functions)
-    DEADLINE = "deadline"  #: a fixed length (classic `ssgm -alloc`): weaker, documented as such
+    SESSION = "session"  #: the end of its session through the gateway (functions)
+    DEADLINE = "deadline"  #: the end of a fixed length (classic `ssgm -alloc`)
 
 
 class Door(StrEnum):
-    """How its holder reaches the device."""
+    """The endpoint at which the holder of a lease reaches its device."""
 
-    GATEWAY = "gateway"  #: the host's one port, with proof of the secret
-    PORT = "port"  #: a port of its own, source addresses limited (classic)
+    GATEWAY = "gateway"  #: the one port of the host, with a proof of the lease's secret
+    PORT = "port"  #: a port of the lease, limited to source addresses (classic)
 
 
 class Request(Value):
-    """What an attempt asks for. Validated on construction (raises INVALID)."""
+    """A request for devices. Validated on construction (raises INVALID)."""
 
     count: int = 1  #: devices
     kinds: tuple[DeviceKind, ...] = ()  #: in order of preference; empty = any
     models: tuple[str, ...] = ()  #: in order of preference; empty = any
-    memory_mib: int = (
-        0  #: per device; 0 = the whole memory of an exclusive device, none of a shared
-    )
-    memory_max_mib: int | None = None  #: no device that is larger as a whole; None = any size
-    compute_guarantee_pct: int = 0  #: of one device; promised shares never add up to more than 100
-    compute_limit_pct: int = 100  #: elastic upper bound; nothing is promised above the guarantee
+    #: Per device; 0 = the whole memory of an exclusive device, no guarantee on a shared one.
+    memory_mib: int = 0
+    memory_max_mib: int | None = None  #: largest memory of a whole device; None = any
+    compute_guarantee_pct: int = 0  #: of one device; guarantees add up to 100 at most
+    compute_limit_pct: int = 100  #: elastic upper bound above the guarantee
     sharing: Sharing = Sharing.SHARED
     placement: Placement = Placement.PACK
-    priority: int = 0  #: higher goes first; −100…100
+    priority: int = 0  #: −100…100; a higher one is served first
     tenant: str = "default"
     warm_key: str | None = None  #: model or module hash that should already be resident
-    advisory: bool = False  #: True: devices watched by ssgm-monitor alone (no gateway) will do
-    middleware: str | None = None  #: its hosts must offer this one: "rcuda"; None = no matter
-    min_driver: str | None = None  #: lowest driver version that will do: "550.54"
-    min_runtime: str | None = None  #: lowest CUDA or OpenCL version that will do: "12.4"
-    max_wait_s: float | None = None  #: a waiting request is refused as busy after this
-    #: Of no use any more this long after the job began to wait: unlike `max_wait_s` it goes on
-    #: through hand-backs and further attempts. Relative, because no clock is shared.
+    advisory: bool = False  #: True: accept devices watched by ssgm-monitor alone (no gateway)
+    middleware: str | None = None  #: that its hosts must offer, as "rcuda"; None = any
+    min_driver: str | None = None  #: lowest accepted driver version: "550.54"
+    min_runtime: str | None = None  #: lowest accepted CUDA or OpenCL version: "12.4"
+    max_wait_s: float | None = None  #: longest wait; then the answer is busy
+    #: Give up this long after the job began to wait: unlike `max_wait_s` it counts through
+    #: hand-backs and further attempts. Relative, because no clock is shared.
     deadline_s: float | None = None
-    #: Its holder needs it at most this long (a deadline lease ends then); None = not known.
-    #: Forecasts and what may run ahead of the head of the queue go by it.
+    #: Longest time that the lease is needed (a deadline lease ends then); None = not known.
+    #: Forecasts and backfill rest on it.
     lease_s: float | None = None
 
     def __post_init__(self) -> None:
-        for problem in chain(_wrong_numbers(self), _wrong_words(self)):
+        for problem in chain(_number_problems(self), _name_problems(self)):
             raise invalid(problem)
 
 
-def _wrong_numbers(asked: Request) -> Iterator[str]:
-    if not 1 <= asked.count <= COUNT_MAX:
-        yield f"count {asked.count} must lie in 1…{COUNT_MAX}"
-    yield from _wrong_memory(asked)
-    if not 0 <= asked.compute_guarantee_pct <= 100:
+def _number_problems(request: Request) -> Iterator[str]:
+    if not 1 <= request.count <= COUNT_MAX:
+        yield f"count {request.count} must lie in 1…{COUNT_MAX}"
+    yield from _memory_problems(request)
+    if not 0 <= request.compute_guarantee_pct <= 100:
         yield "compute_guarantee_pct must lie in 0…100"
-    if not 1 <= asked.compute_limit_pct <= 100:
+    if not 1 <= request.compute_limit_pct <= 100:
         yield "compute_limit_pct must lie in 1…100"
-    if asked.compute_guarantee_pct > asked.compute_limit_pct:
+    if request.compute_guarantee_pct > request.compute_limit_pct:
         yield "compute_guarantee_pct must not exceed compute_limit_pct"
-    if not -100 <= asked.priority <= 100:
+    if not -100 <= request.priority <= 100:
         yield "priority must lie in -100…100"
-    for length_s in (asked.max_wait_s, asked.deadline_s, asked.lease_s):
+    for length_s in (request.max_wait_s, request.deadline_s, request.lease_s):
         if length_s is not None and not 0 <= length_s <= LENGTH_S_MAX:
             yield f"max_wait_s, deadline_s and lease_s must lie in 0…{LENGTH_S_MAX:.0f}"
-    if asked.lease_s == 0:
+    if request.lease_s == 0:
         yield "lease_s must be more than 0"
 
 
-def _wrong_memory(asked: Request) -> Iterator[str]:
-    if not 0 <= asked.memory_mib <= MEMORY_MIB_MAX:
-        yield f"memory_mib {asked.memory_mib} must lie in 0…{MEMORY_MIB_MAX}"
-    max_mib = asked.memory_max_mib
+def _memory_problems(request: Request) -> Iterator[str]:
+    if not 0 <= request.memory_mib <= MEMORY_MIB_MAX:
+        yield f"memory_mib {request.memory_mib} must lie in 0…{MEMORY_MIB_MAX}"
+    max_mib = request.memory_max_mib
     if max_mib is not None and not 0 <= max_mib <= MEMORY_MIB_MAX:
         yield f"memory_max_mib {max_mib} must lie in 0…{MEMORY_MIB_MAX}"
-    if max_mib is not None and asked.memory_mib > max_mib:
+    if max_mib is not None and request.memory_mib > max_mib:
         yield "memory_mib must not exceed memory_max_mib"
 
 
-def _wrong_words(asked: Request) -> Iterator[str]:
-    if len(asked.kinds) + len(asked.models) > PREFERENCES_MAX:
+def _name_problems(request: Request) -> Iterator[str]:
+    if len(request.kinds) + len(request.models) > PREFERENCES_MAX:
         yield f"kinds and models together name at most {PREFERENCES_MAX}"
     for what, names in (
-        ("tenant", (asked.tenant,)),
-        ("models:", asked.models),
-        ("warm_key", () if asked.warm_key is None else (asked.warm_key,)),
-        ("middleware", () if asked.middleware is None else (asked.middleware,)),
+        ("tenant", (request.tenant,)),
+        ("models:", request.models),
+        ("warm_key", () if request.warm_key is None else (request.warm_key,)),
+        ("middleware", () if request.middleware is None else (request.middleware,)),
     ):
         for name in names:
-            if (problem := wrong_name(what, name)) is not None:
+            if (problem := name_problem(what, name)) is not None:
                 yield problem
-    for version in (asked.min_driver, asked.min_runtime):
+    for version in (request.min_driver, request.min_runtime):
         if version is not None and not is_version(version):
             yield "min_driver and min_runtime are versions: numbers with dots between, as 550.54"
 
@@ -172,25 +171,25 @@ class Device(Value):
     index: int  #: on its host, as CUDA_VISIBLE_DEVICES or RCUDA_DEVICE_n would count
     kind: DeviceKind
     model: str
-    memory_mib: int  #: what may be promised: total less the host's own reserve
-    driver: str = ""  #: version of its driver ("550.54.15"); "" = not known, serves no minimum
+    memory_mib: int  #: allocatable: the total less the reserve of the host
+    driver: str = ""  #: version of its driver ("550.54.15"); "" = unknown, below every minimum
     runtime: str = ""  #: highest CUDA version the driver runs, or the OpenCL version
     health: Health = Health.OK
     symptoms: tuple[Symptom, ...] = ()  #: why it is not OK
-    detail: str = ""  #: for people: "one CPU shared with host b", why it is not OK
+    detail: str = ""  #: text, as "one CPU shared with host b", or why it is not OK
     operations: tuple[str, ...] = ()  #: names of trusted operations implemented for its kind
     resident: tuple[str, ...] = ()  #: warm keys
 
     def __post_init__(self) -> None:
         named("device id", self.id)
-        words = (self.model, self.driver, self.runtime, *self.operations, *self.resident)
+        names = (self.model, self.driver, self.runtime, *self.operations, *self.resident)
         what = f"device {self.id}: a model, version, operation or warm key"
-        for word in words:
-            if (problem := wrong_name(what, word, at_least=0)) is not None:
+        for name in names:
+            if (problem := name_problem(what, name, at_least=0)) is not None:
                 raise invalid(problem)
         if not (0 <= self.index < 2**16 and 0 <= self.memory_mib <= MEMORY_MIB_MAX):
             raise invalid(f"device {self.id}: index and memory_mib must be 0 or more")
-        if len(self.detail) > DETAIL_CHARS_MAX or len(words) > RESIDENT_MAX:
+        if len(self.detail) > DETAIL_CHARS_MAX or len(names) > RESIDENT_MAX:
             raise invalid(
                 f"device {self.id}: at most {DETAIL_CHARS_MAX} characters of detail and "
                 f"{RESIDENT_MAX} operations and warm keys"
@@ -200,13 +199,13 @@ class Device(Value):
 
 
 class Usage(Value):
-    """A device's live figures in one report; facts for people and balance, never for admission."""
+    """Live figures of a device in one report; for display and balance, not for admission."""
 
     device: DeviceId
     memory_used_mib: int
     utilisation_pct: int
     processes: int = 0
-    temperature_c: int | None = None  #: None: the device does not tell
+    temperature_c: int | None = None  #: None: the device does not report it
     power_w: int | None = None
 
     def __post_init__(self) -> None:
@@ -219,36 +218,36 @@ class Usage(Value):
 
 class HostState(StrEnum):
     UP = "UP"
-    STALE = "STALE"  #: silent for host_stale_s: no new promises there
+    STALE = "STALE"  #: silent for host_stale_s: no new leases there
     LOST = "LOST"  #: silent for host_lost_s: its leases ended as HOST_LOST
-    DRAINED = "DRAINED"  #: an operator wants no new leases there
+    DRAINED = "DRAINED"  #: closed to new leases by an operator
 
 
 class LeaseState(StrEnum):
-    RESERVED = "RESERVED"  #: promised; no session yet
-    ACTIVE = "ACTIVE"  #: its session is open
-    ENDING = "ENDING"  #: the device is given back, the session still open (outputs, result)
+    RESERVED = "RESERVED"  #: allocated; no session yet
+    ACTIVE = "ACTIVE"  #: its session is open, or its length counts
+    ENDING = "ENDING"  #: its devices are released, its session is still open (outputs, result)
     ENDED = "ENDED"
 
 
 class EndReason(StrEnum):
-    """Why a lease ended. A closed set."""
+    """Reason of the end of a lease. A closed set."""
 
     DONE = "DONE"  #: its session closed in order
-    RELEASED = "RELEASED"  #: its holder gave it back or finished
+    RELEASED = "RELEASED"  #: its holder released it or finished
     NOT_STARTED = "NOT_STARTED"  #: no session by connect_by
-    EXPIRED = "EXPIRED"  #: RESERVED and not renewed, or a deadline lease that reached its end
-    NOT_ACCEPTED = "NOT_ACCEPTED"  #: a waiter's grant that nobody took
-    SESSION_LOST = "SESSION_LOST"
-    CAP = "CAP"
-    REVOKED = "REVOKED"
-    HOST_LOST = "HOST_LOST"
+    EXPIRED = "EXPIRED"  #: RESERVED and not renewed, or a deadline lease whose length is over
+    NOT_ACCEPTED = "NOT_ACCEPTED"  #: the grant of a waiting request was not accepted in time
+    SESSION_LOST = "SESSION_LOST"  #: its session broke or was silent
+    CAP = "CAP"  #: the length that was requested is over
+    REVOKED = "REVOKED"  #: ended by an operator
+    HOST_LOST = "HOST_LOST"  #: its host was silent for host_lost_s
     HOST_RESTARTED = "HOST_RESTARTED"  #: the host came back with a new incarnation
     DEVICE_BAD = "DEVICE_BAD"
 
 
 class Share(Value):
-    """A part of one device, promised to one lease."""
+    """A part of one device, allocated to one lease."""
 
     host: HostId
     device: DeviceId
@@ -262,12 +261,12 @@ class Share(Value):
 
 
 class Lease(Value):
-    """Shares promised to one attempt."""
+    """Shares of devices, allocated to one attempt."""
 
     id: LeaseId
     attempt: str  #: the idempotency key of the request it answers (attempt_id of a job, or ssgm's)
     holder: JobId | None  #: the job record it belongs to, if any
-    fence: int  #: journal position of the grant; rises with every grant of the whole scheduler
+    fence: int  #: fencing token: journal position of the grant, higher with every grant
     state: LeaseState
     shares: tuple[Share, ...]
     tenant: str = "default"
@@ -280,7 +279,7 @@ class Lease(Value):
 
 
 class GrantedLease(Value):
-    """A lease with what its holder needs to reach it; secrets appear here and nowhere else."""
+    """A lease with the addresses and secrets for its holder; secrets appear nowhere else."""
 
     lease: Lease
     epoch: int
@@ -289,7 +288,7 @@ class GrantedLease(Value):
 
 
 class Step(StrEnum):
-    """Where a job is, as its record knows it (the job states of `contract`, as opaque words)."""
+    """The step of a job in its record (the job states of `contract`)."""
 
     RECEIVED = "RECEIVED"
     WAITING = "WAITING"
@@ -300,62 +299,62 @@ class Step(StrEnum):
     ENDED = "ENDED"
 
 
-#: In `Record.times`, beside the steps: the wall clock before which no next attempt should open.
+#: Key of `Record.times` beside the steps: wall clock before which no next attempt should open.
 RETRY_AT = "RETRY_AT"
 
 
 class Record(Value):
-    """The small durable note about one job, shared by all orchestrators; writes compare-and-set."""
+    """The durable record of one job, shared by all orchestrators; writes are compare-and-set."""
 
     holder: JobId
-    revision: int  #: rises with every write; 1 is the first
-    owner: str | None  #: orchestrator session that acts for it; None = up for adoption
+    revision: int  #: one higher with every write; 1 is the first
+    owner: str | None  #: orchestrator session that acts for it; None = may be adopted
     attempt: int  #: n of the newest attempt; 0 = none opened yet
     step: Step
     strikes: int  #: owners that died while packing this attempt
-    waiting_since_s: float | None  #: scheduler's wall clock; keeps its place through hand-backs
+    waiting_since_s: float | None  #: scheduler's wall clock; kept through hand-backs
     handle: str  #: newest SQS receipt handle
     block: Mapping[str, Any] = field(default_factory=dict)  #: the orchestrator's, ≤ BLOCK_BYTES_MAX
     outcome: str | None = None  #: terminal job state, set by finish
     reason: str | None = None
     lease: LeaseId | None = None  #: of the newest attempt
-    key: str = ""  #: whose session made it, by the name of the key; "" = there were no keys
+    key: str = ""  #: name of the key of the session that created it; "" = no keys existed
     tenant: str | None = None  #: of the newest request
     updated_s: float = 0.0  #: scheduler's wall clock
     times: Mapping[str, float] = field(default_factory=dict)  #: step name → wall clock of its entry
 
 
 class RefusalKind(StrEnum):
-    BUSY = "busy"  #: fits the inventory, not the moment
-    IMPOSSIBLE = "impossible"  #: fits no known device, whatever is freed
+    BUSY = "busy"  #: feasible, but not now
+    IMPOSSIBLE = "impossible"  #: permanently infeasible: no known device can ever serve it
 
 
 class NoFit(StrEnum):
-    """Why one device does not take a request. A closed set; `explain` counts them."""
+    """Why a request does not fit one device. A closed set; `explain` counts them."""
 
     KIND = "KIND"
     MODEL = "MODEL"
     MEMORY = "MEMORY"
-    TOO_LARGE = "TOO_LARGE"  #: the device is larger than the request allows, or its tenant's quota
+    TOO_LARGE = "TOO_LARGE"  #: larger than the request or the quota of its tenant allows
     COMPUTE = "COMPUTE"
-    DRIVER = "DRIVER"  #: older than the wanted minimum, or not known
-    RUNTIME = "RUNTIME"  #: older than the wanted minimum, or not known
-    EXCLUSIVE_TAKEN = "EXCLUSIVE_TAKEN"  #: somebody holds it exclusively
-    SHARED_TAKEN = "SHARED_TAKEN"  #: wanted exclusively, but shares are lent
+    DRIVER = "DRIVER"  #: older than the requested minimum, or unknown
+    RUNTIME = "RUNTIME"  #: older than the requested minimum, or unknown
+    EXCLUSIVE_TAKEN = "EXCLUSIVE_TAKEN"  #: allocated exclusively
+    SHARED_TAKEN = "SHARED_TAKEN"  #: requested exclusively, but shares are allocated
     HOST_STALE = "HOST_STALE"
     HOST_LOST = "HOST_LOST"
     DRAINED = "DRAINED"
     SUSPECT = "SUSPECT"
     BAD = "BAD"
-    MIDDLEWARE = "MIDDLEWARE"  #: its host does not offer the wanted one
+    MIDDLEWARE = "MIDDLEWARE"  #: its host does not offer the requested one
     ADVISORY = "ADVISORY"  #: no gateway there and the request does not accept that
     SAME_HOST = "SAME_HOST"  #: fits, but its host has too few that fit
-    COUNT = "COUNT"  #: of no one device: too few are known
-    RESERVED_FOR_HEAD = "RESERVED_FOR_HEAD"  #: kept for a request bypassed too often
+    COUNT = "COUNT"  #: of all devices together: too few are known
+    RESERVED_FOR_HEAD = "RESERVED_FOR_HEAD"  #: reserved for the head of the queue
 
 
 class Limit(StrEnum):
-    """Which limit refuses a request for now (EXHAUSTED, `details.limit`). A closed set.
+    """The limit that refuses a request for now (EXHAUSTED, `details.limit`). A closed set.
 
     Each has a parameter of its own name in lower case (`gpu_scheduler/parameters.py`).
     """
@@ -366,67 +365,67 @@ class Limit(StrEnum):
     RECORDS_MAX = "RECORDS_MAX"  #: job records of the whole scheduler
     KEY_RECORDS_MAX = "KEY_RECORDS_MAX"
     TENANT_RECORDS_MAX = "TENANT_RECORDS_MAX"
-    RATE_PER_S = "RATE_PER_S"  #: requests a second of everybody together
+    RATE_PER_S = "RATE_PER_S"  #: requests a second of all keys together
     KEY_RATE_PER_S = "KEY_RATE_PER_S"
     TENANT_RATE_PER_S = "TENANT_RATE_PER_S"
 
 
 class HeldBack(StrEnum):
-    """What keeps a request waiting when it is not that devices are lent. A closed set."""
+    """Why a request waits for another reason than allocated devices. A closed set."""
 
-    QUOTA = "QUOTA"  #: its tenant holds as much as it may
+    QUOTA = "QUOTA"  #: the quota of its tenant is used up
     OUT_OF_SERVICE = "OUT_OF_SERVICE"  #: too few devices for it are up, healthy and not drained
-    LEASES_MAX = "LEASES_MAX"  #: as many leases live as may
-    JOURNAL_FULL = "JOURNAL_FULL"  #: the scheduler's disk
+    LEASES_MAX = "LEASES_MAX"  #: the limit of live leases is reached
+    JOURNAL_FULL = "JOURNAL_FULL"  #: the disk of the scheduler is full
 
 
 class DeviceVerdict(Value):
-    """What one device says to a request."""
+    """Whether a request fits one device now, and why not."""
 
     host: HostId
     device: DeviceId
     index: int
     kind: DeviceKind
     model: str
-    reason: NoFit | None  #: why it does not take it now; None = it does
+    reason: NoFit | None  #: None = it fits now
     free_mib: int
     free_pct: int
-    detail: str = ""  #: its health in words
+    detail: str = ""  #: of its health
 
 
 class Shortage(Value):
-    """What an impossible request wants and all known devices together do not have."""
+    """The requirement of an impossible request that all known devices together do not meet."""
 
     #: KIND, MODEL, MIDDLEWARE, ADVISORY, DRIVER, RUNTIME, TOO_LARGE, MEMORY, SAME_HOST or COUNT
     what: NoFit
     wanted: str
-    most: str  #: the most, or the newest, that is known; the kinds or models that are
+    most: str  #: the most, or the newest, of the known devices; their kinds or models
 
 
 class Explanation(Value):
-    """Why a request waits or was refused: data first, one sentence for people."""
+    """Why a request waits or was refused: data, and one sentence."""
 
     devices_known: int
-    devices_fitting: int  #: of the `count` needed, right now
+    devices_fitting: int  #: that fit now, of the `count` needed
     counts: Mapping[str, int]  #: NoFit → devices
     position: int | None  #: in the queue, 1 = next; None when not queued
-    largest_fit: str  #: "1 × cpu with 8192 MiB, 100 %": `largest` in words
+    largest_fit: str  #: `largest` as text: "1 × cpu with 8192 MiB, 100 %"
     sentence: str
-    late: bool = False  #: its deadline passed: no device can help any more
-    held_back: HeldBack | None = None  #: None: the devices are lent, or others come first
+    late: bool = False  #: its deadline passed
+    held_back: HeldBack | None = None  #: None: devices are allocated, or other requests are first
     # --- of an impossible request, and of `explain`
     short: Shortage | None = None  #: None: it is possible
-    #: The most of this sort that all known devices hold when nothing is lent; None = none known.
+    #: The largest similar request that all known devices could serve; None = no device is known.
     largest: Request | None = None
     # --- only of `explain`
-    devices: tuple[DeviceVerdict, ...] = ()  #: those first that could ever serve it
+    devices: tuple[DeviceVerdict, ...] = ()  #: feasible devices first
     devices_left_out: int = 0
-    expected_s: float | None = None  #: from now until enough devices are free; None = not known
-    expected_why: str = ""  #: what that rests on, or why it is not known
+    expected_s: float | None = None  #: from now until enough devices are free; None = unknown
+    expected_why: str = ""  #: the basis of `expected_s`, or why it is unknown
 
 
 class Refusal(Value):
-    """A request that is not granted now (busy) or ever (impossible)."""
+    """A request that is not granted: busy now, or impossible."""
 
     kind: RefusalKind
     explanation: Explanation

@@ -1,7 +1,7 @@
-"""What may be a name: of a tenant, a model, a job, a request, a session, a device, a warm key.
+"""Validation of names: of tenants, models, jobs, requests, sessions, devices, warm keys.
 
-Names are kept in the journal, compared, and shown in terminals and logs: they are short, and have
-no character that moves the cursor, turns the direction of writing or cannot be seen. Pure.
+Names are kept in the journal, compared, and shown in terminals and logs: they are short, without
+invisible characters, cursor movements and changes of the writing direction. Pure.
 """
 
 from __future__ import annotations
@@ -10,26 +10,26 @@ import re
 
 from corekit.errors import invalid
 
-#: Ids are names, not texts; ours have fewer than 100 characters.
+#: Generated ids have fewer than 100 characters.
 NAME_CHARS_MAX = 256
 #: Controls, invisible spaces and joiners, marks of direction, line separators.
-_UNSEEN = r"\u0000-\u001f\u007f-\u009f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
-#: The same rule for JSON Schema, whose texts have no half characters.
-NAME_PATTERN = f"^[^{_UNSEEN}]*$"
-_SEEN = re.compile(rf"[^{_UNSEEN}\ud800-\udfff]*")
+_INVISIBLE = r"\u0000-\u001f\u007f-\u009f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
+#: The same rule for JSON Schema, whose strings have no surrogates.
+NAME_PATTERN = f"^[^{_INVISIBLE}]*$"
+_VISIBLE = re.compile(rf"[^{_INVISIBLE}\ud800-\udfff]*")
 
 
-def wrong_name(what: str, name: str, *, at_least: int = 1) -> str | None:
-    """What is wrong with a name, said of `what`; None when nothing is."""
+def name_problem(what: str, name: str, *, at_least: int = 1) -> str | None:
+    """The problem of a name as a message about `what`; None for a valid name."""
     if not at_least <= len(name) <= NAME_CHARS_MAX:
         return f"{what} must have {at_least} to {NAME_CHARS_MAX} characters, not {len(name)}"
-    if not (name.isascii() and name.isprintable()) and not _SEEN.fullmatch(name):
-        return f"{what} {ascii(name)[:80]} has characters that cannot be seen"
+    if not (name.isascii() and name.isprintable()) and not _VISIBLE.fullmatch(name):
+        return f"{what} {ascii(name)[:80]} has invisible characters"
     return None
 
 
 def named(what: str, name: str | None) -> None:
-    """Raises INVALID for what is no name; None is none, and may be left out."""
-    problem = None if name is None else wrong_name(what, name)
+    """Raise INVALID for a name that is not valid; None, an absent name, is valid."""
+    problem = None if name is None else name_problem(what, name)
     if problem is not None:
         raise invalid(problem)

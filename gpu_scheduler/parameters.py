@@ -1,9 +1,9 @@
-"""What an operator may change while the scheduler runs: `ssgm set NAME VALUE`.
+"""Parameters of the scheduler that an operator changes at run time: `ssgm set NAME VALUE`.
 
-`Parameters` is one frozen value; `changed` gives the next one. What was set is journalled by name
-and goes before what the daemon was configured with; the value `default` takes it back. Names of
-tenants' own parameters carry the tenant: `weight.TENANT`, `quota.TENANT.devices`; the tenant `*`
-stands for all that have none of their own. The value None (`none`, `off`) takes a limit away.
+`Parameters` is one frozen value; `changed` returns the next one. An override is journalled by name
+and takes precedence over the configuration of the daemon; the value `default` removes it. The
+parameters of a tenant carry its name: `weight.TENANT`, `quota.TENANT.devices`; the tenant `*` means
+all tenants without a parameter of their own. The value None (`none`, `off`) removes a limit.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from corekit.errors import AppError, invalid
 from corekit.values import Value, field, replace
 from gpu_scheduler.names import named
 
-#: The tenant whose quota and weight everybody has who has none of their own.
+#: The tenant whose quota and weight apply to tenants without their own.
 EVERYBODY = "*"
-TENANTS_MAX = 1000  #: with a quota or a weight of their own: the value is one line of the journal
+TENANTS_MAX = 1000  #: with a quota or a weight: one line of the journal holds them all
 
 
 #: The queue policy of a scheduler without a setting for it.
@@ -43,7 +43,7 @@ class Quota(Value):
                 raise invalid(f"quota {limit} {value} must be 0 or more")
 
     def __str__(self) -> str:
-        """In words: `4 devices, 8192 MiB`."""
+        """As text: `4 devices, 8192 MiB`."""
         units = ((self.devices, "devices"), (self.memory_mib, "MiB"), (self.compute_pct, "%"))
         return ", ".join(f"{limit} {unit}" for limit, unit in units if limit is not None)
 
@@ -53,44 +53,44 @@ NO_QUOTA = Quota()
 
 
 class Parameters(Value):
-    """Rules of the queue and limits. Validated on construction (raises INVALID)."""
+    """Parameters of the queue, and limits. Validated on construction (raises INVALID)."""
 
     policy: str = DEFAULT_POLICY
-    #: Waiting this long outweighs one step of priority: the order is by
-    #: `waiting_since − priority × aging_s`. None: a higher priority always goes first (and may
-    #: starve the lower ones). A minute makes the whole range of priorities worth 3 h 20 min.
+    #: Waiting this long equals one step of priority: the order is by
+    #: `waiting_since − priority × aging_s`. None: a higher priority is always first (and may
+    #: starve the lower ones). With one minute the range of priorities is worth 3 h 20 min.
     aging_s: float | None = 60.0
-    #: Grants that may pass the head of the queue on devices it could use. Passing keeps devices
-    #: busy; 64 is a few seconds of a busy pool, far below any job's patience.
+    #: Grants that may overtake the head of the queue on devices that it could use. Overtaking
+    #: keeps devices busy; 64 grants are a few seconds of a busy pool.
     bypass_max: int = 64
-    #: Live leases of the whole scheduler; above it every request waits. Ten times the largest
-    #: inventory it is measured at.
+    #: Live leases of the whole scheduler; at the limit every request waits. Ten for each device
+    #: of the largest inventory in `benchmarks.scheduler.decision`.
     leases_max: int = 100_000
-    # Of the next nine a request above one is refused for now (EXHAUSTED, `details.limit`): its
-    # sender waits and asks again. A waiting job with the longest block and handle takes 25 KiB of
-    # memory. None: no limit. Those of keys, and a tenant's rate, do not count sessions without a
-    # key: there are some only while no key was made, and only this machine is served then.
-    #: Waiting requests. 2.5 GiB at worst; a hundred waiting for each of 1,000 devices.
+    # A request above one of the next nine limits is refused for now (EXHAUSTED,
+    # `details.limit`): its sender waits and repeats it. None: no limit. Limits of keys, and the
+    # rate of a tenant, do not apply to sessions without a key: they exist only before the first
+    # key was made, and only on this machine.
+    #: Waiting requests: a hundred for each of 1,000 devices.
     waiting_max: int | None = 100_000
-    #: Of one key: ten functions' windows of an orchestrator (1,000 each); a tenth of all.
+    #: Of one key: the windows of ten functions of an orchestrator (1,000 each); a tenth of all.
     key_waiting_max: int | None = 10_000
-    #: Of one tenant, whatever keys ask for it: a fifth of all.
+    #: Of one tenant, under any key: a fifth of all.
     tenant_waiting_max: int | None = 20_000
-    #: Job records. Ended ones are history: the oldest is forgotten for a new one, and only when all
-    #: are of jobs that have not ended, a new job is refused.
+    #: Job records. Records of ended jobs are history: the first that ended is evicted for a new
+    #: one. A new job is refused only when no job of the records has ended.
     records_max: int | None = 200_000
-    #: Of one key: as many jobs run or are remembered as wait; a tenth of all.
+    #: Of one key: as many running or ended jobs as waiting ones; a tenth of all.
     key_records_max: int | None = 20_000
     tenant_records_max: int | None = 40_000  #: of one tenant: a fifth of all
-    #: Requests a second that look or ask for something new (`core/limits.py`). Of all together: no
-    #: limit, the machine's own speed is one, and the doors take every connection's in turns.
+    #: Requests a second that read, or ask for something new (`core/admission/limits.py`). Of all
+    #: together: no limit; the endpoints serve connections in turn.
     rate_per_s: float | None = None
-    #: Of one key: a tenth of what two cores decide; 1,000 devices whose jobs last a second.
+    #: Of one key: the jobs of 1,000 devices at one second each.
     key_rate_per_s: float | None = 1000.0
-    tenant_rate_per_s: float | None = 2000.0  #: of one tenant: two keys of it at their fastest
-    #: A deadline lease may be this long; a week.
+    tenant_rate_per_s: float | None = 2000.0  #: of one tenant: two of its keys at their limit
+    #: The longest deadline lease, renewals included; a week.
     lease_s_max: float = 604_800.0
-    #: Policy `fair`: what a tenant used counts half after this long.
+    #: Policy `fair`: past use counts half after this long.
     usage_half_life_s: float = 3600.0
     #: Policy `fair`: tenant → weight; twice the weight, twice the share. Absent: 1.
     weights: Mapping[str, float] = field(default_factory=dict)
@@ -103,7 +103,7 @@ class Parameters(Value):
         checks = (
             (
                 all(s is None or 0 < s <= 1e9 for s in lengths_s),
-                "aging_s, lease_s_max, usage_half_life_s must be more than 0 seconds, and finite",
+                "aging_s, lease_s_max, usage_half_life_s must be more than 0 seconds, at most 1e9",
             ),
             (0 <= self.bypass_max <= 10**9, "bypass_max must be 0 or more"),
             (1 <= self.leases_max <= 10**9, "leases_max must be 1 or more"),
@@ -131,17 +131,17 @@ class Parameters(Value):
                 raise invalid(message)
 
     def quota(self, tenant: str) -> Quota:
-        """What limits this tenant."""
+        """The quota of this tenant."""
         if not self.quotas:
             return NO_QUOTA
         return self.quotas.get(tenant) or self.quotas.get(EVERYBODY, NO_QUOTA)
 
     def weight(self, tenant: str) -> float:
-        """What this tenant's use is divided by."""
+        """The weight of this tenant: the divisor of its share."""
         return self.weights.get(tenant) or self.weights.get(EVERYBODY, 1.0)
 
 
-#: What a value may be on the wire or on a command line.
+#: A value on the wire or on a command line.
 Given = str | float | int | bool | None
 
 _COUNTS = (
@@ -159,11 +159,11 @@ _NUMBERS = (*_LENGTHS_S, *_RATES)
 _MAY_BE_OFF = frozenset({"aging_s", *_COUNTS, *_RATES})
 _PLAIN = ("policy", *_LENGTHS_S, *_INTEGERS, *_RATES)
 _QUOTAS = Quota.__struct_fields__
-#: The word that takes an override back.
+#: The value that removes an override.
 DEFAULT = "default"
 _OFF = ("none", "off", "null", "")
 
-#: Every name that `changed` knows; TENANT stands for a tenant or `*`.
+#: Every name that `changed` accepts; TENANT is the name of a tenant or `*`.
 NAMES = (*_PLAIN, "weight.TENANT", *(f"quota.TENANT.{limit}" for limit in _QUOTAS))
 
 
@@ -206,10 +206,10 @@ def overridden(
 def in_force(
     configured: Parameters, overrides: Mapping[str, Given], policies: Collection[str]
 ) -> tuple[Parameters, Mapping[str, str]]:
-    """What holds: the configured parameters with those set since; and what is ignored, and why.
+    """The parameters in force, and by name why an override is ignored.
 
-    An override that a newer version accepted and this one does not know (a name, a policy) is not
-    an error: what was configured holds in its place.
+    An override that a newer version accepted and that is unknown here (a name, a policy) is not
+    an error: the configured value is in force in its place.
     """
     parameters, ignored = configured, {}
     for name, value in overrides.items():
@@ -221,7 +221,7 @@ def in_force(
 
 
 def known_name(name: str) -> None:
-    """Raises INVALID, with a guess, for a name that is none of `NAMES`."""
+    """Raise INVALID, with the closest name, for a name that is not one of `NAMES`."""
     kind, _, rest = name.partition(".")
     tenant, _, limit = rest.rpartition(".")
     tenants_own = (kind == "weight" and rest) or (kind == "quota" and tenant and limit in _QUOTAS)
@@ -266,12 +266,12 @@ def _number(value: Given) -> float:
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number):
-        raise invalid(f"{value!r} is no finite number")
+        raise invalid(f"{value!r} is not a finite number")
     return number
 
 
 def _integer(value: Given) -> int:
     number = _number(value)
     if number != int(number):
-        raise invalid(f"{value!r} is no whole number")
+        raise invalid(f"{value!r} is not an integer")
     return int(number)

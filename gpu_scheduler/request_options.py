@@ -1,7 +1,7 @@
-"""The words a request is written in, once for all: flags of `ssgm` (also of its classic form), keys
-of the FDL's `gpu:` block, the table in `docs/scheduler.md`.
+"""The options of a request: flags of `ssgm` (also in its classic form), keys of `gpu:` in the FDL,
+the table in `docs/scheduler.md`.
 
-A word's key is the field of `Request` without its unit; its flag is the key with dashes. Pure.
+The key of an option is the field of `Request` without its unit; its flag has dashes. Pure.
 """
 
 from __future__ import annotations
@@ -15,23 +15,30 @@ from corekit.errors import AppError, invalid
 from corekit.units import parse_duration_s, parse_memory_mib
 from gpu_scheduler.model import DeviceKind, Placement, Request, Sharing
 
-#: From the text of one value to the value; raises INVALID.
+#: A function from the text of one value to the value, of the type of the option's field; it raises
+#: INVALID.
 Parse = Callable[[str], Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestOption:
-    """One word of a request."""
+    """One option of a request."""
 
     key: str  #: as in the FDL: `compute_guarantee`
-    field: str  #: of `Request`: `compute_guarantee_pct`
-    metavar: str  #: what stands for its value in help
     help: str  #: one sentence
-    example: str  #: a value as one writes it
     parse: Parse
+    unit: str = ""  #: suffix of the field of `Request`: `_pct`
+    name: str = ""  #: of the field of `Request`, when it is not the key with the unit
+    metavar: str = ""  #: placeholder of the value in help
+    example: str = ""  #: a valid value
     short: str = ""  #: one-letter flag, as SSGM has it
     many: bool = False  #: a list in order of preference: commas, or the flag again
     switch: bool = False  #: a flag without a value
+
+    @property
+    def field(self) -> str:
+        """`compute_guarantee_pct`"""
+        return self.name or self.key + self.unit
 
     @property
     def flag(self) -> str:
@@ -43,21 +50,21 @@ def _whole(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise invalid(f"{text!r} is not a whole number") from None
+        raise invalid(f"{text!r} is not an integer") from None
 
 
 def _percent(text: str) -> int:
     return _whole(text.removesuffix("%").rstrip())
 
 
-def one_of(words: type[StrEnum]) -> Parse:
-    """Reads one of a closed set of words."""
+def one_of(values: type[StrEnum]) -> Parse:
+    """A function that parses a member of an enum."""
 
     def parse(text: str) -> StrEnum:
         try:
-            return words(text.strip().lower())
+            return values(text.strip().lower())
         except ValueError:
-            raise invalid(f"{text!r} is not one of {', '.join(words)}") from None
+            raise invalid(f"{text!r} is not one of {', '.join(values)}") from None
 
     return parse
 
@@ -71,7 +78,6 @@ def _name(text: str) -> str:
 _COUNT_AND_KIND = (
     RequestOption(
         key="count",
-        field="count",
         short="-g",
         metavar="N",
         parse=_whole,
@@ -80,7 +86,6 @@ _COUNT_AND_KIND = (
     ),
     RequestOption(
         key="kinds",
-        field="kinds",
         metavar="KIND",
         many=True,
         parse=one_of(DeviceKind),
@@ -89,7 +94,6 @@ _COUNT_AND_KIND = (
     ),
     RequestOption(
         key="models",
-        field="models",
         metavar="MODEL",
         many=True,
         parse=_name,
@@ -98,23 +102,20 @@ _COUNT_AND_KIND = (
     ),
     RequestOption(
         key="min_driver",
-        field="min_driver",
         metavar="VERSION",
         parse=_name,
         example="550.54",
-        help="Lowest driver version that will do.",
+        help="Lowest driver version that is accepted.",
     ),
     RequestOption(
         key="min_runtime",
-        field="min_runtime",
         metavar="VERSION",
         parse=_name,
         example="12.4",
-        help="Lowest CUDA or OpenCL version that will do.",
+        help="Lowest CUDA or OpenCL version that is accepted.",
     ),
     RequestOption(
         key="middleware",
-        field="middleware",
         metavar="NAME",
         parse=_name,
         example="rcuda",
@@ -122,18 +123,15 @@ _COUNT_AND_KIND = (
     ),
     RequestOption(
         key="advisory",
-        field="advisory",
-        metavar="",
         switch=True,
         parse=bool,
-        example="",
-        help="Devices that only ssgm-monitor watches will do: nobody enforces leases there.",
+        help="Accept devices that only ssgm-monitor watches: leases are not enforced there.",
     ),
 )
 _SHARE = (
     RequestOption(
         key="memory",
-        field="memory_mib",
+        unit="_mib",
         short="-m",
         metavar="SIZE",
         parse=parse_memory_mib,
@@ -142,31 +140,30 @@ _SHARE = (
     ),
     RequestOption(
         key="memory_max",
-        field="memory_max_mib",
+        unit="_mib",
         metavar="SIZE",
         parse=parse_memory_mib,
         example="24GiB",
-        help="No device that is larger than this; any when not given.",
+        help="Largest memory of a device; any when not given.",
     ),
     RequestOption(
         key="compute_guarantee",
-        field="compute_guarantee_pct",
+        unit="_pct",
         metavar="PERCENT",
         parse=_percent,
         example="25",
-        help="Promised percent of each device's compute.",
+        help="Guaranteed percent of each device's compute.",
     ),
     RequestOption(
         key="compute_limit",
-        field="compute_limit_pct",
+        unit="_pct",
         metavar="PERCENT",
         parse=_percent,
         example="50",
-        help="Never more than this, even while the rest is idle.",
+        help="Upper bound, also while the rest of the device is idle.",
     ),
     RequestOption(
         key="sharing",
-        field="sharing",
         metavar="shared|exclusive",
         parse=one_of(Sharing),
         example="exclusive",
@@ -174,81 +171,79 @@ _SHARE = (
     ),
     RequestOption(
         key="placement",
-        field="placement",
         metavar="pack|spread|same_host",
         parse=one_of(Placement),
         example="spread",
-        help="Fill the fullest device, use the emptiest, or all on one host.",
+        help="The fullest device that fits, the emptiest, or all devices on one host.",
     ),
     RequestOption(
         key="warm_key",
-        field="warm_key",
         metavar="KEY",
         parse=_name,
         example="resnet50",
-        help="Rather a device where this model or module is resident.",
+        help="Prefer a device where this model or module is resident.",
     ),
 )
 _QUEUE = (
     RequestOption(
         key="priority",
-        field="priority",
         metavar="N",
         parse=_whole,
         example="10",
-        help="-100 to 100; higher goes first.",
+        help="-100 to 100; a higher one is served first.",
     ),
     RequestOption(
         key="tenant",
-        field="tenant",
         metavar="NAME",
         parse=_name,
         example="genomics",
-        help="Whose quota and fair share it counts for.",
+        help="The tenant whose quota and fair share it counts for.",
     ),
     RequestOption(
         key="max_wait",
-        field="max_wait_s",
+        unit="_s",
         metavar="TIME",
         parse=parse_duration_s,
         example="90s",
-        help="Wait, but be refused as busy after this.",
+        help="Wait at most this long; then the answer is busy.",
     ),
     RequestOption(
         key="deadline",
-        field="deadline_s",
+        unit="_s",
         metavar="TIME",
         parse=parse_duration_s,
         example="2h",
-        help="Of no use any more this long from now.",
+        help="Give up after this long.",
     ),
     RequestOption(
         key="lease_length",
-        field="lease_s",
+        name="lease_s",
         metavar="TIME",
         parse=parse_duration_s,
         example="1h",
-        help="Needed at most this long.",
+        help="Longest time that the lease is needed.",
     ),
 )
 
-#: Every word, in the order of help and documentation.
+#: Every option, in the order of help and documentation.
 REQUEST_OPTIONS: tuple[RequestOption, ...] = (*_COUNT_AND_KIND, *_SHARE, *_QUEUE)
 
 
-def parse_option(word: RequestOption, text: str) -> Any:
-    """The value of one word as a field of `Request` has it. Raises INVALID that names the flag."""
+def parse_option(option: RequestOption, text: str) -> Any:
+    """The value of one option for its field of `Request`. Raises INVALID that names the flag."""
     try:
-        if word.many:
-            return tuple(word.parse(part) for part in text.split(","))
-        return word.parse(text)
+        if option.many:
+            return tuple(option.parse(part) for part in text.split(","))
+        return option.parse(text)
     except AppError as error:
-        raise invalid(f"{word.flag}: {error.message}") from None
+        raise invalid(f"{option.flag}: {error.message}") from None
 
 
 def request_of(values: Mapping[str, Any]) -> Request:
-    """A request from values by key; a key that is not there keeps the model's default."""
+    """A request from values by key; an absent key has the default of the model."""
     given = {
-        word.field: values[word.key] for word in REQUEST_OPTIONS if values.get(word.key) is not None
+        option.field: values[option.key]
+        for option in REQUEST_OPTIONS
+        if values.get(option.key) is not None
     }
     return Request(**given)

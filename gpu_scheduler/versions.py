@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-#: Longer ones are not versions: NVIDIA's have three numbers, OpenCL's two.
+#: NVIDIA's versions have three numbers, OpenCL's two.
 _VERSION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}){0,7}")
 
-Version = tuple[int, ...]  #: () = not known, below every other
+Version = tuple[int, ...]  #: () = unknown, less than every other
 
 
 def is_version(text: str) -> bool:
-    """True for numbers with dots between them: what a minimum may be."""
+    """True for numbers separated by dots, the form of a minimum version."""
     return _VERSION.fullmatch(text) is not None
 
 
@@ -20,7 +20,7 @@ def is_version(text: str) -> bool:
 def parse_version(text: str) -> Version:
     """The numbers at the beginning of `text` (`"3.0 PoCL 5.0"` is 3.0), without trailing zeros.
 
-    What does not begin with a number is not known, `()`.
+    A text that does not begin with a number is an unknown version, `()`.
     """
     match = _VERSION.match(text)
     numbers = [int(part) for part in match[0].split(".")] if match else []

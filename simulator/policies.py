@@ -1,8 +1,8 @@
 """`python -m simulator.policies`: one workload under every policy of the queue, side by side.
 
-Three tenants ask for devices: one floods, one asks now and then, one asks for gangs. Most say how
-long they need a lease; some do not know. The seed decides who comes when and stays how long, and
-it is the same for every policy. No tenant's quota may break and nobody may wait beyond the bound.
+Three tenants request devices: one floods the queue, one requests rarely, one requests gangs. Most
+requests state the length of their lease. The seed determines arrivals and run times, which are the
+same for every policy. No quota may be broken, and no request may wait beyond the bound.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from gpu_scheduler.policy_registry import installed_policies
 from simulator.checkers import Violation
 from simulator.pool import DEVICE_MIB, Pool, Use
 
-#: Tenant → how many of the requests are its.
+#: Tenant → its part of the requests.
 TENANTS = {"flood": 0.7, "rare": 0.15, "gangs": 0.15}
 LENGTHS_S = (5.0, 20.0, 60.0, 300.0)
 LENGTH_WEIGHTS = (8, 5, 3, 1)
-KNOWN_RATE = 0.8  #: of the requests say how long they need their lease
+KNOWN_RATE = 0.8  #: part of the requests that state their length
 LOAD = 1.3  #: arriving work / capacity, until the last request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """What one policy made of the workload."""
+class PolicyResult:
+    """The results of one policy."""
 
     policy: str
     requests: int
@@ -50,7 +50,7 @@ class Arrival:
 
 
 def workload(seed: int, requests: int, devices: int) -> list[Arrival]:
-    """Who comes when, wants what and stays how long."""
+    """The arrivals: time, request and run time of each."""
     stream = random.Random(f"{seed}/policies")
     now_s, arrivals = 0.0, []
     for _ in range(requests):
@@ -72,14 +72,14 @@ def _request(tenant: str, lease_s: float | None, stream: random.Random) -> Reque
 
 
 def _part(request: Request) -> float:
-    """Devices that a request fills."""
+    """The number of devices that a request fills."""
     if request.sharing is Sharing.EXCLUSIVE:
         return request.count
     return request.count * request.memory_mib / DEVICE_MIB
 
 
-def judge(arrivals: list[Arrival], devices: int, parameters: Parameters) -> Verdict:
-    """Run the workload. Raises Violation when a quota breaks or somebody waits beyond the bound."""
+def run_policy(arrivals: list[Arrival], devices: int, parameters: Parameters) -> PolicyResult:
+    """Run the workload. Raises Violation for a broken quota or a wait beyond the bound."""
     pool = Pool(devices, parameters)
     for arrival in arrivals:
         pool.advance(arrival.at_s)
@@ -89,7 +89,7 @@ def judge(arrivals: list[Arrival], devices: int, parameters: Parameters) -> Verd
     if not parameters.quotas:
         _within_bound(pool, uses)
     waits_s = sorted(use.waited_s for use in uses)
-    return Verdict(
+    return PolicyResult(
         policy=parameters.policy,
         requests=len(uses),
         used_rate=_used(uses, arrivals[-1].at_s) / (devices * arrivals[-1].at_s),
@@ -111,11 +111,11 @@ def _within_bound(pool: Pool, uses: list[Use]) -> None:
 
 
 def _used(uses: list[Use], until_s: float) -> float:
-    """Device seconds lent before that moment."""
-    lent = ((use, use.asked_s + use.waited_s) for use in uses)
+    """Device seconds allocated before that moment."""
+    allocated = ((use, use.asked_s + use.waited_s) for use in uses)
     return sum(
         _part(use.request) * max(0.0, min(until_s, began_s + use.runs_s) - began_s)
-        for use, began_s in lent
+        for use, began_s in allocated
     )
 
 
@@ -137,7 +137,7 @@ def main(requests: int, devices: int, seed: int, quota: int | None, as_json: boo
     arrivals = workload(seed, requests, devices)
     quotas = {} if quota is None else {"flood": Quota(devices=quota)}
     verdicts = [
-        judge(arrivals, devices, Parameters(policy=policy, quotas=quotas))
+        run_policy(arrivals, devices, Parameters(policy=policy, quotas=quotas))
         for policy in installed_policies()
     ]
     if as_json:

@@ -1,5 +1,5 @@
-"""Decides who gets which device. Pure: events in, durable changes and actions out.
+"""The pure core of the scheduler: events in, durable changes and actions out.
 
-`machine.SchedulerMachine` is the only mutator; `events`, `changes` and `actions` are its words.
-Knows no socket, file, clock or secret: those are the daemon's.
+`machine.SchedulerMachine` is the only mutator; `events`, `changes` and `actions` are its types.
+Sockets, files, clocks and secrets belong to the daemon.
 """

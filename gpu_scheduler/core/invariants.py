@@ -1,4 +1,4 @@
-"""What must hold after every event. Used by tests and the simulator; empty = all is well."""
+"""Invariants of the state after every event, for tests and the simulator; empty = all hold."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ def _devices(state: State) -> Iterator[str]:
         memory = sum(share.memory_mib for share in entry.shares.values())
         compute = sum(share.compute_guarantee_pct for share in entry.shares.values())
         if (memory, compute) != (entry.allocated_mib, entry.allocated_pct):
-            yield f"{name}: books say {entry.allocated_mib} MiB, shares add up to {memory}"
+            yield f"{name}: {entry.allocated_mib} MiB are booked, its shares add up to {memory}"
         if memory > entry.device.memory_mib:
-            yield f"{name}: {memory} MiB promised of {entry.device.memory_mib}"
+            yield f"{name}: {memory} MiB allocated of {entry.device.memory_mib}"
         if compute > COMPUTE_PCT_MAX:
-            yield f"{name}: {compute} % of compute promised"
+            yield f"{name}: {compute} % of compute allocated"
         yield from _exclusivity(entry)
         if entry.device_state != current_state(entry, state.inventory.hosts[entry.host]):
-            yield f"{name}: indexed under an old shape"
+            yield f"{name}: indexed under an outdated state"
 
 
 def _index(state: State) -> Iterator[str]:
-    """The indexes are those of an inventory indexed anew."""
+    """The indexes equal those of a fresh index of the same inventory."""
     inventory = state.inventory
     index = Index()
     warm: dict[str, Index] = {}
@@ -60,7 +60,7 @@ def _index(state: State) -> Iterator[str]:
             warm.setdefault(key, Index()).add(id_, device_state)
     if index.groups != inventory.index.groups:
         yield "a device is not indexed where it belongs"
-    for key in (*warm, "nobody has this key"):
+    for key in (*warm, "an unknown key"):
         found = inventory.warm(key)
         if (None if found is None else found.groups) != getattr(warm.get(key), "groups", None):
             yield f"the devices with warm key {key} are not indexed as they should be"
@@ -69,9 +69,9 @@ def _index(state: State) -> Iterator[str]:
 def _exclusivity(entry: DeviceEntry) -> Iterator[str]:
     exclusive = [lease for lease, share in entry.shares.items() if share.exclusive]
     if exclusive and len(entry.shares) > 1:
-        yield f"{entry.device.id}: exclusive to {exclusive[0]} and lent to others too"
+        yield f"{entry.device.id}: exclusive to {exclusive[0]}, but has other leases"
     if entry.exclusive != (exclusive[0] if exclusive else None):
-        yield f"{entry.device.id}: books disagree on who has it exclusively"
+        yield f"{entry.device.id}: its exclusive lease is booked as {entry.exclusive}"
 
 
 def _leases(state: State) -> Iterator[str]:
@@ -119,7 +119,7 @@ def _records(state: State) -> Iterator[str]:
 def _queue(state: State) -> Iterator[str]:
     for attempt in [a for theirs in state.queue.unresponsive.values() for a in theirs]:
         if attempt not in state.queue.entries:
-            yield f"{attempt}: set aside, but not waiting"
+            yield f"{attempt}: unresponsive, but not waiting"
     for waiting in state.queue.entries.values():
         if waiting.attempt in state.lease_of:
             yield f"{waiting.attempt}: waits and has a lease"
@@ -129,7 +129,7 @@ def _queue(state: State) -> Iterator[str]:
         if record is None or record.owner != waiting.session:
             yield f"{waiting.attempt}: belongs to another session than its record"
         elif record.waiting_since_s != waiting.waiting_since_s:
-            yield f"{waiting.attempt}: lost its place"
+            yield f"{waiting.attempt}: its place in the queue differs from its record"
     if not state.has_room or len(state.leases) >= state.parameters.leases_max:
         return
     for waiting in state.queue.group_heads():
@@ -148,24 +148,24 @@ def _tenants(state: State) -> Iterator[str]:
             tenant = entry.lease.tenant
             held[tenant] = held.get(tenant, NOTHING).plus(amount_of(entry.lease.shares))
     if held != state.tenants.held:
-        yield f"tenants hold {held}, their books say {state.tenants.held}"
+        yield f"tenants hold {held}, booked are {state.tenants.held}"
     devices = (entry.device for entry in state.inventory.devices.values())
     if state.tenants.capacity != capacity_of(devices):
         yield f"capacity is booked as {state.tenants.capacity}"
 
 
 def _tallies(state: State) -> Iterator[str]:
-    """What is counted of keys and tenants is what a count from the start gives."""
-    anew = UsageCounts()
+    """The counts of keys and tenants equal a fresh count."""
+    recounted = UsageCounts()
     for record in state.records.values():
-        anew.record_changed(None, record)
+        recounted.record_changed(None, record)
     for waiting in state.queue.entries.values():
-        anew.reservation_waits(waiting, +1)
-    counts = ((anew.total, state.usage_counts.total), *_pairs(anew, state.usage_counts))
-    if anew != state.usage_counts or any(list(a.ended) != list(b.ended) for a, b in counts):
-        yield f"keys and tenants are counted as {state.usage_counts}, not {anew}"
-    if anew.total.waiting != len(state.queue.entries):
-        yield f"{len(state.queue.entries)} requests wait, {anew.total.waiting} are counted"
+        recounted.reservation_waits(waiting, +1)
+    counts = ((recounted.total, state.usage_counts.total), *_pairs(recounted, state.usage_counts))
+    if recounted != state.usage_counts or any(list(a.ended) != list(b.ended) for a, b in counts):
+        yield f"keys and tenants are counted as {state.usage_counts}, not {recounted}"
+    if recounted.total.waiting != len(state.queue.entries):
+        yield f"{len(state.queue.entries)} requests wait, {recounted.total.waiting} are counted"
 
 
 def _pairs(left: UsageCounts, right: UsageCounts) -> Iterator[tuple[UsageCount, UsageCount]]:
@@ -179,4 +179,4 @@ def _hosts(state: State) -> Iterator[str]:
         for lease in host.leases:
             entry = state.leases.get(lease)
             if entry is None or all(share.host != host.host for share in entry.lease.shares):
-                yield f"{host.host}: lists lease {lease} that is not there"
+                yield f"{host.host}: lists lease {lease}, which has no share there"

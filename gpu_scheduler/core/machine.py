@@ -128,9 +128,9 @@ class SchedulerMachine:
 def _timer_fired(tx: Transaction, kind: TimerKind, name: str) -> None:
     match kind:
         case TimerKind.HOST:
-            hosts.silence(tx, HostId(name))
+            hosts.check_silence(tx, HostId(name))
         case TimerKind.SESSION:
-            sessions.silence(tx, SessionId(name))
+            sessions.check_silence(tx, SessionId(name))
         case TimerKind.LEASE:
             leases.deadline_passed(tx, LeaseId(name))
         case TimerKind.WAIT:
@@ -153,13 +153,13 @@ def _done(tx: Transaction, event: on.SessionBeat | on.CutTold) -> None:
 
 
 def _session_lives(tx: Transaction, event: on.Asked) -> None:
-    sessions.heard(tx, event.session)
+    sessions.mark_alive(tx, event.session)
 
 
 def _host_lives(tx: Transaction, event: on.LeaseSessionTold | on.DoorTold | on.CutTold) -> None:
     host = tx.state.inventory.hosts.get(event.host)
     if host is not None:
-        hosts.heard(tx, host)
+        hosts.mark_alive(tx, host)
 
 
 #: What each event is decided by; `Ticked` alone is the machine's own.

@@ -1,7 +1,7 @@
-"""The scheduler's state: the only mutable object of the core.
+"""The state of the scheduler: the only mutable object of the core.
 
-Its durable part changes in `apply.py` alone, by the parts of an entry; the rest (silence clocks,
-passed-over requests, bypasses, timers) is rebuilt from life after a restart.
+Its durable part changes in `apply.py` alone, by the parts of an entry. The rest (clocks of silence,
+unresponsive requests, the reservation for the head, timers) is built up again after a restart.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gpu_scheduler.core.timers import Timers
 from gpu_scheduler.model import Lease, Record, Request, Step
 from gpu_scheduler.parameters import DEFAULT, Given, Parameters, in_force
 
-#: People ask why within minutes; a storm of refusals must not fill the memory.
+#: Refused requests that `explain` can still look up.
 REFUSED_MAX = 1000
 #: Changes of a newer version that every snapshot carries on; of more of them the newest.
 UNKNOWN_MAX = 1000
@@ -32,18 +32,18 @@ UNKNOWN_MAX = 1000
 
 @dataclass(slots=True)
 class LeaseEntry:
-    """A lease that is not ENDED, with what is needed to serve it."""
+    """A lease that is not ENDED, with its request and deadlines."""
 
     lease: Lease
     request: Request
     amount: Amount  #: of all its shares together
-    session: SessionId | None  #: who reserved it; None for a job's: its record's owner
-    waiting_since_s: float  #: wall clock: place of its request, should nobody take it
-    lease_s: float | None  #: it ends this long after its session opened, or a deadline one began
+    session: SessionId | None  #: that reserved it; None for a job: the owner of its record
+    waiting_since_s: float  #: wall clock: for its request, if the grant is not accepted
+    lease_s: float | None  #: length from the first session, or from the begin of a deadline lease
     granted_s: float  #: wall clock
     accepted: bool
     connect_by_s: float | None = None  #: staged: length from then to the first session
-    active_s: float | None = None  #: wall clock: its length began, if it has one
+    active_s: float | None = None  #: wall clock: begin of its length
     deadline_s: float | None = None  #: monotonic; not durable
 
     @property
@@ -53,24 +53,24 @@ class LeaseEntry:
 
 @dataclass(slots=True)
 class HeadReservation:
-    """How often the present head of the queue was passed, and what is kept for it."""
+    """How often the head of the queue was overtaken, and the devices reserved for it."""
 
     attempt: str | None = None
     overtaken: int = 0
-    devices: tuple[str, ...] = ()
+    devices: tuple[DeviceId, ...] = ()
 
 
 @dataclass(slots=True)
 class State:
-    """Everything. Dicts keep their order, so the same history gives the same decisions."""
+    """The whole state. Dicts keep their order, so the same events give the same decisions."""
 
     epoch: int = 0
     run: str = ""  #: of this epoch
     build: str = ""  #: version of the ssgmd of this epoch
-    position: int = 0  #: of the journal: parts ever applied; a grant's is its fence
+    position: int = 0  #: of the journal: parts ever applied; the fence of a grant
     configured: Parameters = field(default_factory=Parameters)  #: as the daemon was started
-    policies: Mapping[str, Policy] = field(default_factory=dict)  #: that are installed, by name
-    overrides: dict[str, Given] = field(default_factory=dict)  #: set since, by name
+    policies: Mapping[str, Policy] = field(default_factory=dict)  #: installed, by name
+    overrides: dict[str, Given] = field(default_factory=dict)  #: by name of the parameter
     ignored: Mapping[str, str] = field(default_factory=dict)  #: overrides not in force, and why
     inventory: Inventory = field(default_factory=Inventory)
     queue: WaitingQueue = field(init=False)
@@ -78,31 +78,31 @@ class State:
     usage_counts: UsageCounts = field(default_factory=UsageCounts)
     leases: dict[LeaseId, LeaseEntry] = field(default_factory=dict)
     lease_of: dict[str, LeaseId] = field(default_factory=dict)  #: attempt → its live lease
-    #: Ended ones in the order in which they ended, others in the order in which they came.
+    #: Ended ones in the order of their ends, others in the order of their creation.
     records: dict[JobId, Record] = field(default_factory=dict)
     owned: dict[SessionId, dict[JobId, None]] = field(default_factory=dict)
     orphans: dict[JobId, None] = field(default_factory=dict)  #: longest ownerless first
-    #: Changes of a newer version, kept for it.
+    #: Changes of a newer version.
     unknown: deque[Unknown] = field(default_factory=lambda: deque(maxlen=UNKNOWN_MAX))
     # --- not durable
     rates: Rates = field(default_factory=Rates)
-    sessions: dict[SessionId, float] = field(default_factory=dict)  #: monotonic: last heard
-    watchers: dict[SessionId, bool] = field(default_factory=dict)  #: do they see it all?
+    sessions: dict[SessionId, float] = field(default_factory=dict)  #: monotonic: last request
+    watchers: dict[SessionId, bool] = field(default_factory=dict)  #: True: without redaction
     head_reservation: HeadReservation = field(default_factory=HeadReservation)
     refused: dict[str, Waiting] = field(default_factory=dict)  #: by attempt, for `explain`
     freed_capacity: FreedCapacity = field(default_factory=FreedCapacity)
     timers: Timers = field(default_factory=Timers)
-    has_room: bool = True  #: for grants in the journal
-    parameters: Parameters = field(init=False)  #: what holds: `configured` with `overrides`
+    has_room: bool = True  #: in the journal, for grants
+    parameters: Parameters = field(init=False)  #: in force: `configured` with `overrides`
 
     def __post_init__(self) -> None:
         self.parameters = self.configured
         self.queue = WaitingQueue(self.parameters.aging_s)
 
     def set_parameter(self, name: str, value: Given) -> None:
-        """Override a parameter, or take an override back.
+        """Override a parameter, or remove an override.
 
-        One that a newer version set and this one does not know is kept, but not in force.
+        An override of a newer version that is unknown here is kept, but not in force.
         """
         overrides = {known: given for known, given in self.overrides.items() if known != name}
         if value != DEFAULT:
@@ -117,28 +117,28 @@ class State:
         return self.policies[self.parameters.policy]
 
     def clear_freed(self) -> None:
-        """Nobody waits who could be served by what came free."""
+        """Forget freed capacity: no waiting request can use it."""
         self.inventory.freed.clear()
         self.freed_capacity.device_states.clear()
         self.queue.dirty.clear()
 
     def remember_refused(self, waiting: Waiting) -> None:
-        """So that `explain` can say why, for as long as there are not `REFUSED_MAX` newer ones."""
+        """Remember a refused request for `explain`, until there are `REFUSED_MAX` newer ones."""
         self.refused.pop(waiting.attempt, None)
         self.refused[waiting.attempt] = waiting
         if len(self.refused) > REFUSED_MAX:
             del self.refused[next(iter(self.refused))]
 
     def live_lease(self, record: Record) -> LeaseEntry | None:
-        """The lease of a record's newest attempt, if it is not over."""
+        """The live lease of a record's newest attempt."""
         return None if record.lease is None else self.leases.get(record.lease)
 
     def set_record(self, record: Record) -> None:
-        """Write a record and the two indexes of who acts for it."""
+        """Write a record, and update the indexes of owners and of orphans."""
         self.usage_counts.record_changed(self.records.get(record.holder), record)
         old = self._disowned(record.holder)
         if old is not None and old.step is not Step.ENDED and record.step is Step.ENDED:
-            del self.records[record.holder]  # history is in the order in which jobs ended
+            del self.records[record.holder]  # history is in the order of the ends
         self.records[record.holder] = record
         if record.step is not Step.ENDED and record.owner is None:
             self.orphans.setdefault(record.holder)
@@ -148,7 +148,7 @@ class State:
             self.owned.setdefault(SessionId(record.owner), {})[record.holder] = None
 
     def forget_record(self, holder: JobId) -> None:
-        """Take a record out of the indexes and the state; idempotent."""
+        """Remove a record from the state and the indexes; idempotent."""
         old = self._disowned(holder)
         if old is not None:
             self.usage_counts.record_changed(old, None)
@@ -156,7 +156,7 @@ class State:
             del self.records[holder]
 
     def _disowned(self, holder: JobId) -> Record | None:
-        """The record as it stands, out of the index of owners."""
+        """Remove a record from the index of owners, and return it."""
         old = self.records.get(holder)
         if old is not None and old.owner is not None:
             theirs = self.owned.get(SessionId(old.owner), {})

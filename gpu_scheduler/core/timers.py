@@ -1,4 +1,4 @@
-"""Deadlines as data: armed by key, asked for by time. Re-arming a key replaces its deadline."""
+"""Timers as data: armed by key, popped by time. Rearming a key replaces its deadline."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from enum import StrEnum
 
 
 class TimerKind(StrEnum):
-    HOST = "host"  #: silence
-    SESSION = "session"  #: silence
+    HOST = "host"  #: silence of a host
+    SESSION = "session"  #: silence of a session
     LEASE = "lease"  #: accept, reserved TTL, connect_by, or length
-    WAIT = "wait"  #: max_wait_s of a request
-    DEVICE = "device"  #: clean for long enough after it was bad
-    RECORD = "record"  #: a finished record is forgotten
+    WAIT = "wait"  #: max_wait_s or the deadline of a request
+    DEVICE = "device"  #: clean reports of a recovering device
+    RECORD = "record"  #: retention of an ended record
 
 
 Key = tuple[TimerKind, str]
@@ -43,7 +43,7 @@ class Timers:
         return heap[0][0] if heap else None
 
     def pop_due(self, now_s: float) -> Key | None:
-        """The earliest key whose deadline has come, disarmed."""
+        """Disarm and return the earliest key whose deadline has come."""
         next_s = self.next_s()
         if next_s is None or next_s > now_s:
             return None

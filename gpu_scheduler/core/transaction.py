@@ -1,4 +1,4 @@
-"""One event being handled: what it changed so far, what is to be done, and the shared verbs."""
+"""A transaction: one event being handled, with its changes and actions so far."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gpu_scheduler.model import LeaseLifetime, LeaseState, Record, Step
 
 @dataclass(slots=True, kw_only=True)
 class Transaction:
-    """Parts are applied as they are emitted, so later decisions of the turn see earlier ones."""
+    """Parts are applied as they are emitted, so later decisions of the transaction see them."""
 
     state: State
     budget: Budget
@@ -29,7 +29,7 @@ class Transaction:
     wall_s: float
     parts: list[to.Part] = field(default_factory=list)
     actions: list[do.Action] = field(default_factory=list)
-    capacity_freed: bool = False  #: something may fit now that did not: ask the policy
+    capacity_freed: bool = False  #: a waiting request may fit now: serve the queue
 
     # ------------------------------------------------------------------ output
 
@@ -44,14 +44,18 @@ class Transaction:
         self.act(do.Reply(reply_to=reply_to, answer=answer))
 
     def refuse(
-        self, reply_to: str, code: ErrorCode, message: str, details: Mapping[str, Any] | None = None
+        self,
+        reply_to: str,
+        code: ErrorCode,
+        message: str,
+        details: Mapping[str, object] | None = None,
     ) -> None:
         self.act(
             do.ReplyError(reply_to=reply_to, code=code, message=message, details=details or {})
         )
 
     def conflict(self, reply_to: str, record: Record | None, message: str) -> None:
-        """The caller's picture of a record is old: show it what stands."""
+        """Refuse with CONFLICT and the current record."""
         self.refuse(reply_to, ErrorCode.CONFLICT, message, {"record": record})
 
     def push(self, session: str | None, push: do.Push) -> None:
@@ -61,7 +65,7 @@ class Transaction:
     # ------------------------------------------------------------------ records
 
     def write(self, record: Record, step: Step | None = None, **changed: Any) -> Record:
-        """Write a record; a new step is stamped with its time, RECEIVED only the first time."""
+        """Write a record with the time of a new step; of RECEIVED only the first time."""
         times = record.times
         if step is not None and not (step is Step.RECEIVED and step.value in times):
             times = {**times, step.value: self.wall_s}
@@ -74,7 +78,7 @@ class Transaction:
     def record_of(self, holder: JobId | None) -> Record | None:
         return None if holder is None else self.state.records.get(holder)
 
-    # ------------------------------------------------------------------ leases in words
+    # ------------------------------------------------------------------ leases
 
     def granted(self, entry: LeaseEntry) -> do.Granted:
         hosts = self.state.inventory.hosts
@@ -86,7 +90,7 @@ class Transaction:
         return do.Granted(lease=entry.lease, epoch=self.state.epoch, gateways=gateways)
 
     def install(self, entry: LeaseEntry, host: HostId) -> do.Install:
-        """The lease as `host` must know it, with what is left of its deadlines."""
+        """The install of a lease on one host, with the rest of its deadlines."""
         lease, left_s = entry.lease, None
         if entry.deadline_s is not None:
             left_s = max(0.0, entry.deadline_s - self.at_s)
@@ -110,7 +114,7 @@ class Transaction:
         )
 
     def hosts_of(self, entry: LeaseEntry) -> list[HostId]:
-        """In the order of its shares; the first is where its session lives."""
+        """The hosts of a lease in the order of its shares; its session is on the first."""
         shares = entry.lease.shares
         if len(shares) == 1:
             return [shares[0].host]
@@ -121,14 +125,15 @@ class Transaction:
         return entry.session if record is None else record.owner
 
     def deadline_in_s(self, waiting: to.Waiting) -> float | None:
-        """Seconds until it is of no use any more, negative afterwards; None = it always is."""
+        """Seconds until the deadline of the request, negative afterwards; None = no deadline."""
         deadline_s = waiting.request.deadline_s
         return None if deadline_s is None else waiting.waiting_since_s + deadline_s - self.wall_s
 
     def start_wait_timer(self, waiting: to.Waiting) -> None:
-        """max_wait_s counts while a request belongs to a session, anew with each one.
+        """Arm the timer of a waiting request: the earlier of `max_wait_s` and its deadline.
 
-        The deadline counts always, by the wall clock: it goes on through restarts and hand-backs.
+        `max_wait_s` counts while the request has a session, from the start with each one. The
+        deadline counts always, by the wall clock, also through restarts and hand-backs.
         """
         patience_s = None if waiting.session is None else waiting.request.max_wait_s
         lefts_s = [s for s in (patience_s, self.deadline_in_s(waiting)) if s is not None]
@@ -139,7 +144,7 @@ class Transaction:
             self.state.timers.cancel(TimerKind.WAIT, waiting.attempt)
 
     def set_deadline(self, entry: LeaseEntry, in_s: float | None) -> None:
-        """Replace the one deadline of a lease; None = nothing but events ends it."""
+        """Replace the one deadline of a lease; None = no deadline."""
         if in_s is None:
             entry.deadline_s = None
             self.state.timers.cancel(TimerKind.LEASE, entry.lease.id)

@@ -44,7 +44,7 @@ targets = st.sampled_from(
 
 
 def shielded(pool: Pool) -> Pool:
-    """With a third device that is out of service, and tenant q's for ever."""
+    """A pool with a third device out of service, and a lease of tenant q without an end."""
     device = Device(
         id=DeviceId("away"), index=0, kind=DeviceKind.CPU, model="M", memory_mib=DEVICE_MIB
     )
@@ -74,7 +74,9 @@ def shielded(pool: Pool) -> Pool:
     stream=st.lists(st.tuples(requests, st.sampled_from([0.5, 2.0, 6.0])), min_size=1, max_size=6),
     bypass_max=st.integers(0, 2),
 )
-def test_nobody_waits_longer_than_is_stated(policy, target, before, shields, stream, bypass_max):
+def test_no_request_waits_beyond_the_stated_bound(
+    policy, target, before, shields, stream, bypass_max
+):
     quotas = {"q": Quota(memory_mib=DEVICE_MIB + 100)}
     pool = shielded(Pool(2, Parameters(policy=policy, bypass_max=bypass_max, quotas=quotas)))
     for request in (*before, *shields):
@@ -92,7 +94,7 @@ def test_nobody_waits_longer_than_is_stated(policy, target, before, shields, str
 
 
 def served_within(aging_s: float | None, rounds: int) -> bool:
-    """One patient request against a stream of urgent ones that never lets the device free."""
+    """One request of low priority against a stream of high ones that never frees the device."""
     pool = Pool(1, Parameters(aging_s=aging_s, bypass_max=1))
     urgent = Request(sharing=Sharing.EXCLUSIVE, priority=1)
     pool.ask(urgent, 2.0)
@@ -108,13 +110,13 @@ def test_without_aging_a_lower_priority_starves():
     assert not served_within(None, rounds=100)
 
 
-def test_with_aging_it_is_served_in_its_time():
+def test_with_aging_a_lower_priority_is_served():
     assert served_within(30.0, rounds=20)
     assert not served_within(60.0, rounds=20)
 
 
-def test_a_tenant_may_keep_a_large_request_of_its_own_waiting_at_its_quota():
-    """The bound is for those whose quota has room: small ones leave the large one none."""
+def test_a_tenant_at_its_quota_may_delay_its_own_large_request():
+    """The bound holds while the quota has room: small requests leave none for the large one."""
     pool = Pool(2, Parameters(bypass_max=1, quotas={"a": Quota(devices=2)}))
     small = Request(memory_mib=100, tenant="a")
     pool.ask(small, 2.0)
@@ -131,7 +133,7 @@ def test_a_tenant_may_keep_a_large_request_of_its_own_waiting_at_its_quota():
 @given(
     stream=st.lists(st.tuples(requests, st.sampled_from([0.5, 2.0, 6.0])), min_size=1, max_size=6),
 )
-def test_the_head_starts_no_later_than_backfill_foresaw(stream):
+def test_the_head_starts_no_later_than_forecast(stream):
     pool = Pool(2, Parameters(policy="backfill", bypass_max=0))
     pool.ask(Request(sharing=Sharing.EXCLUSIVE, lease_s=LONGEST_S), LONGEST_S)
     pool.ask(Request(memory_mib=500, lease_s=8.0), LONGEST_S)

@@ -1,4 +1,4 @@
-"""One workload under every policy: bounds and quotas hold, and each policy does what it is for."""
+"""One workload under every policy: bounds and quotas hold, and each policy has its effect."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from gpu_scheduler.core import events as on
 from gpu_scheduler.model import LeaseLifetime, Request
 from gpu_scheduler.parameters import Parameters, Quota
 from gpu_scheduler.policy_registry import installed_policies
-from simulator.policies import judge, main, workload
+from simulator.policies import main, run_policy, workload
 from simulator.pool import Pool
 from simulator.tenant_usage import TenantUsage
 
 REQUESTS, DEVICES = 150, 8
 
 
-def test_each_policy_does_what_it_is_for() -> None:
+def test_each_policy_has_its_effect() -> None:
     arrivals = workload(3, REQUESTS, DEVICES)
     fifo, backfill, fair = (
-        judge(arrivals, DEVICES, Parameters(policy=policy, bypass_max=4))
+        run_policy(arrivals, DEVICES, Parameters(policy=policy, bypass_max=4))
         for policy in ("fifo", "backfill", "fair")
     )
     assert fifo.requests == backfill.requests == fair.requests == REQUESTS
@@ -31,13 +31,13 @@ def test_each_policy_does_what_it_is_for() -> None:
 
 def test_a_quota_keeps_room_for_the_others() -> None:
     arrivals = workload(3, REQUESTS, DEVICES)
-    free = judge(arrivals, DEVICES, Parameters())
-    held = judge(arrivals, DEVICES, Parameters(quotas={"flood": Quota(devices=3)}))
+    free = run_policy(arrivals, DEVICES, Parameters())
+    held = run_policy(arrivals, DEVICES, Parameters(quotas={"flood": Quota(devices=3)}))
     assert held.tenants_wait_mean_s["rare"] < free.tenants_wait_mean_s["rare"]
     assert held.tenants_wait_mean_s["flood"] > free.tenants_wait_mean_s["flood"]
 
 
-def test_a_grant_beyond_a_quota_is_told() -> None:
+def test_a_grant_beyond_a_quota_is_reported() -> None:
     pool = Pool(1, Parameters())
     books = TenantUsage(Parameters(quotas={"t": Quota(memory_mib=150, devices=2)}))
     entries = []
@@ -58,7 +58,7 @@ def test_a_grant_beyond_a_quota_is_told() -> None:
     assert told == ["tenant t was granted 200 memory_mib of 150"]
 
 
-def test_the_command_compares_them() -> None:
+def test_the_command_compares_the_policies() -> None:
     done = CliRunner().invoke(main, ["--requests", "20", "--devices", "2", "--json"])
     assert done.exit_code == 0, done.output
     policies = json.loads(done.output)["policies"]

@@ -49,7 +49,7 @@ CALM = Scenario(jobs=6, upload_pause_s_max=0.1)
         (Fate.SLOW_COMMIT, "SUCCEEDED"),
     ],
 )
-def test_every_fate_ends_as_it_must(
+def test_every_fate_has_its_end_state(
     fate: Fate, state: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("CRITICAL")
@@ -69,5 +69,5 @@ def test_impossible_requests_are_all_rejected(caplog: pytest.LogCaptureFixture) 
     assert simulate(1, replace(CALM, request_mib=4096)).outcomes == {"REJECTED": 6}
 
 
-def test_scenarios_differ() -> None:
+def test_seeds_give_different_scenarios() -> None:
     assert len({repr(draw(seed)) for seed in range(20)}) == 20

@@ -1,1 +1,1 @@
-"""Limits and accounting: what each key and each tenant may have waiting, and what it uses."""
+"""Limits and usage accounting of keys and tenants."""

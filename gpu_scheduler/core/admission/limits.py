@@ -1,14 +1,14 @@
-"""Limits of what waits, of records and of rate: by key, by tenant, and of everybody together.
+"""Limits of waiting requests, job records and request rates: by key, by tenant and in total.
 
-So that nobody fills the scheduler. Above a limit a request for something new is refused for now
-(EXHAUSTED, with the `Limit` and its figures as details); whoever asked waits and asks again. What
-keeps alive, goes on with or ends what stands is never refused: it makes room.
+A request for something new above a limit is refused for now (EXHAUSTED, with the `Limit` and its
+figures as details); its sender waits and repeats it. A request that keeps an existing lease or job
+alive, continues or ends it is never refused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from corekit.errors import ErrorCode
 from gpu_scheduler.core import events as on
@@ -18,7 +18,7 @@ from gpu_scheduler.core.timers import TimerKind
 from gpu_scheduler.core.transaction import Transaction
 from gpu_scheduler.model import Limit, Record
 
-#: What looks, or asks for something new: these cost a token of each rate.
+#: Requests that read, or ask for something new: each costs one token of each rate.
 _CHARGED: frozenset[type[on.Event]] = frozenset(
     {
         on.AttemptAsked,
@@ -45,20 +45,20 @@ class Refusal(NamedTuple):
     limit: Limit
     message: str
     most: float
-    retry_in_s: float | None = None  #: None: when something of it has ended
+    retry_in_s: float | None = None  #: None: unknown; when one of those counted has ended
 
     def reply(self, tx: Transaction, reply_to: str) -> None:
-        details: dict[str, Any] = {"limit": self.limit.value, "most": self.most}
+        details: dict[str, object] = {"limit": self.limit.value, "most": self.most}
         if self.retry_in_s is not None:
             details["retry_in_s"] = self.retry_in_s
         tx.refuse(reply_to, ErrorCode.EXHAUSTED, self.message, details)
 
 
 def rate_limited(tx: Transaction, event: on.Event) -> bool:
-    """Refuse a request that comes faster than its sender may ask; other events pass."""
+    """Refuse a request above the rate of its sender. Returns True when it was refused."""
     if type(event) not in _CHARGED:
         return False
-    assert isinstance(event, on.Asked), "a session asks for all that is charged"
+    assert isinstance(event, on.Asked), "only requests of sessions are charged"
     held, key = tx.state.parameters, key_of(event.session)
     if not key and held.rate_per_s is None:
         return False
@@ -68,7 +68,7 @@ def rate_limited(tx: Transaction, event: on.Event) -> bool:
     }
     if key:
         scopes[f"key/{key}"] = (Limit.KEY_RATE_PER_S, f"key {key!r} sends", held.key_rate_per_s)
-    if key and asked is not None:  # without keys only programs of this machine are served
+    if key and asked is not None:  # a session without a key is of this machine
         what = f"tenant {asked.tenant!r} sends"
         scopes[f"tenant/{asked.tenant}"] = Limit.TENANT_RATE_PER_S, what, held.tenant_rate_per_s
     empty = tx.state.rates.take([(name, scope[2]) for name, scope in scopes.items()], tx.at_s)
@@ -76,13 +76,13 @@ def rate_limited(tx: Transaction, event: on.Event) -> bool:
         return False
     limit, what, rate = scopes[empty.scope]
     text = f"{what} more than {rate:g} requests a second (parameter {limit.lower()}); "
-    text += f"ask again in {empty.in_s:.3f} s"
+    text += f"retry in {empty.in_s:.3f} s"
     Refusal(limit, text, rate or 0.0, empty.in_s).reply(tx, event.reply_to)
     return True
 
 
 def waiting_refusal(tx: Transaction, waiting: to.Waiting) -> Refusal | None:
-    """Why one more request may not wait now; None when it may."""
+    """The refusal of one more waiting request; None when it may wait."""
     record = tx.record_of(waiting.holder)
     key = key_of(waiting.session) if record is None else record.key
     for scope in _scopes(tx, key, waiting.request.tenant):
@@ -94,7 +94,7 @@ def waiting_refusal(tx: Transaction, waiting: to.Waiting) -> Refusal | None:
 
 
 def records_refusal(tx: Transaction, key: str, tenant: str | None) -> Refusal | None:
-    """Why there may be no record of one more job that goes on; None when there may."""
+    """The refusal of a record for one more live job; None when there is room."""
     for scope in _scopes(tx, key, tenant):
         most = scope.records_max
         if most is not None and scope.usage.live >= most:
@@ -104,7 +104,7 @@ def records_refusal(tx: Transaction, key: str, tenant: str | None) -> Refusal | 
 
 
 def evict_history(tx: Transaction, record: Record) -> bool:
-    """Forget as many ended records as a new one needs; False when too many have not ended."""
+    """Evict as many ended records as a new one needs; False when too many jobs are live."""
     if records_refusal(tx, record.key, record.tenant) is not None:
         return False
     for scope in _scopes(tx, record.key, record.tenant):
@@ -114,7 +114,7 @@ def evict_history(tx: Transaction, record: Record) -> bool:
 
 
 def limits_lowered(tx: Transaction) -> None:
-    """A limit is lower than before: history goes, what waits or runs stays."""
+    """Apply lower limits: records of ended jobs are evicted, live jobs stay."""
     held, usage_counts = tx.state.parameters, tx.state.usage_counts
     every = [
         (held.records_max, [usage_counts.total]),
@@ -127,7 +127,7 @@ def limits_lowered(tx: Transaction) -> None:
 
 
 def _evict_ended(tx: Transaction, usage: UsageCount, most: int) -> None:
-    """The oldest ended records, until there are no more than `most` records or none has ended."""
+    """Evict records in the order of their ends until `most` records or only live jobs are left."""
     while usage.records > most and usage.ended:
         oldest = next(iter(usage.ended))
         tx.state.timers.cancel(TimerKind.RECORD, oldest)
@@ -143,7 +143,7 @@ class _Scope(NamedTuple):
 
     @property
     def who(self) -> str:
-        """Begin of a sentence; made for a refusal only."""
+        """The subject of a refusal's message."""
         return f"{self.prefix[:-1].lower()} {self.name!r}" if self.prefix else "the scheduler"
 
 
@@ -165,5 +165,5 @@ def _scopes(tx: Transaction, key: str, tenant: str | None) -> Iterator[_Scope]:
 
 
 def _full(limit: Limit, what: str, most: int) -> Refusal:
-    text = f"{what}, the most there may be (parameter {limit.lower()}); ask again when some of "
-    return Refusal(limit, text + "them are over, or let an operator raise it", float(most))
+    text = f"{what}, the limit (parameter {limit.lower()}); "
+    return Refusal(limit, text + "retry when some have ended, or raise the limit", float(most))

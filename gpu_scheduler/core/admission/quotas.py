@@ -1,8 +1,8 @@
-"""What a tenant's quota has room for: how much more, and which devices.
+"""What is left of a tenant's quota: the amount, and the largest devices that it allows.
 
-An exclusive device counts with all its memory, so a quota of memory also says how large it may be:
-none of a request's is larger than an even part of what is left. Then whatever devices are found,
-their sum is within the quota, and who would take too large a one gets the next that is not.
+An exclusive device counts with its whole memory, so a quota of memory also bounds the size of the
+devices: none is larger than an even part of what is left. Then the sum of any devices is within the
+quota, and a request gets a smaller device in place of one that is too large.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from gpu_scheduler.parameters import NO_QUOTA, Quota
 
 
 def within_quota(state: StateView, request: Request) -> bool:
-    """May its tenant hold that much more? At least that; `clamped_to_quota` sees to the rest."""
+    """True when the least amount of the request is within the quota of its tenant."""
     quota = state.parameters.quota(request.tenant)
     return quota is NO_QUOTA or state.tenants.allows(request.tenant, least_amount(request), quota)
 
 
 def clamped_to_quota(state: StateView, request: Request) -> Request:
-    """The same without devices that are too large for what is left of its tenant's quota."""
+    """The request without devices that are too large for what is left of the quota."""
     quota = state.parameters.quota(request.tenant)
     if quota is NO_QUOTA:
         return request
@@ -29,19 +29,19 @@ def clamped_to_quota(state: StateView, request: Request) -> Request:
     return _limited(request, quota, int(held.memory_mib))
 
 
-def allowed(state: StateView, request: Request) -> Request:
+def request_to_explain(state: StateView, request: Request) -> Request:
     """The request that an explanation is about: clamped while the quota has room for it."""
     return clamped_to_quota(state, request) if within_quota(state, request) else request
 
 
 def held_text(state: StateView, tenant: str) -> str:
-    """What a tenant holds of all that a quota may limit: `4 devices, 8192 MiB, 400 %`."""
+    """The holdings of a tenant as text: `4 devices, 8192 MiB, 400 %`."""
     held = state.tenants.held.get(tenant, NOTHING)
     return f"{held.devices:.0f} devices, {held.memory_mib:.0f} MiB, {held.compute_pct:.0f} %"
 
 
 def remaining_text(state: StateView, request: Request) -> str:
-    """What a quota of memory has left: `60000 MiB, 30000 MiB for each of 2 devices`."""
+    """The rest of a quota of memory as text: `60000 MiB, 30000 MiB for each of 2 devices`."""
     quota = state.parameters.quota(request.tenant)
     held = state.tenants.held.get(request.tenant, NOTHING)
     left_mib = (quota.memory_mib or 0) - int(held.memory_mib)
@@ -51,14 +51,14 @@ def remaining_text(state: StateView, request: Request) -> str:
 
 
 def clamped_to_whole_quota(request: Request, quota: Quota) -> Request:
-    """The same without devices that are too large even while its tenant holds nothing."""
+    """The request without devices that are larger than the whole quota allows."""
     return _limited(request, quota, 0)
 
 
 def _limited(request: Request, quota: Quota, held_mib: int) -> Request:
     if quota.memory_mib is None or request.sharing is not Sharing.EXCLUSIVE:
         return request
-    # at least what it asks of each: whether that is within the quota is not decided here
+    # at least the requested memory: `within_quota` decides about that
     max_mib = max((quota.memory_mib - held_mib) // request.count, request.memory_mib)
     if request.memory_max_mib is not None and request.memory_max_mib <= max_mib:
         return request

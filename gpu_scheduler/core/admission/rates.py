@@ -1,7 +1,7 @@
-"""Token buckets: how many requests a second each key, each tenant and everybody may send.
+"""Token buckets that limit the requests a second of each key, each tenant and all together.
 
-A bucket holds `BURST_S` seconds' worth of its rate: a requester that comes back repeats what was in
-flight at once. Time is the event's.
+A bucket holds the tokens of `BURST_S` seconds: a requester that reconnects repeats its requests in
+flight at once. Time is the time of the event.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-#: A returning orchestrator repeats all that it has in flight (10,000 at most): at the default rate
-#: of a key that is as much as its bucket holds.
+#: An orchestrator that reconnects repeats its requests in flight, 10,000 at most: the bucket of a
+#: key holds as many tokens at the default rate.
 BURST_S = 10.0
 #: Buckets; the longest unused one is evicted for a new one. A request may name any tenant.
 BUCKETS_MAX = 10_000
 
 
 class Bucket(NamedTuple):
-    """What is left of one burst."""
+    """Tokens at a moment."""
 
     tokens: float
     as_of_s: float
 
 
 class EmptyBucket(NamedTuple):
-    """Which bucket is empty, and when it has a token again."""
+    """The scope of an empty bucket, and the time until its next token."""
 
     scope: str
     in_s: float
@@ -39,7 +39,7 @@ class Rates:
     buckets: OrderedDict[str, Bucket] = field(default_factory=OrderedDict)
 
     def take(self, rates: Sequence[tuple[str, float | None]], at_s: float) -> EmptyBucket | None:
-        """One token of every scope, or of none when one of them is empty. A rate None: no limit."""
+        """Take one token of every scope, or none when a bucket is empty. Rate None: no limit."""
         left: dict[str, float] = {}
         for scope, rate in rates:
             if rate is None:

@@ -1,9 +1,9 @@
-"""What every tenant holds and has used: the books of quotas and of fair share.
+"""Usage accounting of tenants, for quotas and for fair share.
 
-A tenant's share is dominant-resource: the largest part it has of any one resource (devices, memory,
-compute), divided by its weight. What it holds counts in full; what it gave back counts as amount ×
-time held, halved every `usage_half_life_s`, over the mean life that belongs to that half-life: a
-tenant that held x for long is told from one that holds x by nothing but that it can be passed.
+The share of a tenant is its dominant share: its largest part of any one resource (devices, memory,
+compute), divided by its weight. Live leases count in full. Past use counts as amount × time held,
+halved every `usage_half_life_s`, over the mean lifetime of that half-life: a tenant that held an
+amount for long has the same share as one that holds it now.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from gpu_scheduler.core.placement.fits import COMPUTE_PCT_MAX
 from gpu_scheduler.model import Device, Request, Share, Sharing
 from gpu_scheduler.parameters import NO_QUOTA, Parameters, Quota
 
-#: Tenants whose past use is remembered; beyond it the one with the least is forgotten.
+#: Tenants with past use; beyond this the one with the least is evicted.
 REMEMBERED_MAX = 10_000
 
 
 class Amount(NamedTuple):
-    """Of the three resources that are shared out; times seconds, where a use is meant."""
+    """An amount of the three resources; in past use, multiplied by seconds."""
 
     devices: float = 0
     memory_mib: float = 0
@@ -51,7 +51,7 @@ NOTHING = Amount()
 
 
 def amount_of(shares: Iterable[Share]) -> Amount:
-    """What a lease holds; an exclusive share is all of its device."""
+    """The amount of these shares; an exclusive share is a whole device."""
     devices = memory_mib = compute_pct = 0
     for share in shares:
         devices += 1
@@ -61,20 +61,20 @@ def amount_of(shares: Iterable[Share]) -> Amount:
 
 
 def least_amount(request: Request) -> Amount:
-    """What a grant of it holds at least: an exclusive device may be larger than was asked."""
+    """The least amount of a lease for the request; an exclusive device may be larger."""
     exclusive = request.sharing is Sharing.EXCLUSIVE
     compute_pct = COMPUTE_PCT_MAX if exclusive else request.compute_guarantee_pct
     return Amount(request.count, request.count * request.memory_mib, request.count * compute_pct)
 
 
 def capacity_of(devices: Iterable[Device]) -> Amount:
-    """What these devices have together."""
+    """The total amount of these devices."""
     memory = [device.memory_mib for device in devices]
     return Amount(len(memory), sum(memory), COMPUTE_PCT_MAX * len(memory))
 
 
 class Used(NamedTuple):
-    """What a tenant gave back, in amounts × seconds, decayed up to a moment."""
+    """Past use of a tenant in amounts × seconds, decayed up to a moment."""
 
     amount: Amount
     as_of_s: float  #: wall clock
@@ -86,24 +86,24 @@ class Used(NamedTuple):
 
 @dataclass(slots=True)
 class Tenants:
-    """The books of all tenants. Derived from leases; only `used` is durable by itself."""
+    """The accounting of all tenants. Derived from leases; only `used` is durable by itself."""
 
     capacity: Amount = NOTHING  #: of all known devices
     held: dict[str, Amount] = field(default_factory=dict)
     used: dict[str, Used] = field(default_factory=dict)
-    freed: dict[str, None] = field(default_factory=dict)  #: gave something back; not durable
+    freed: dict[str, None] = field(default_factory=dict)  #: released something; not durable
 
     def resize(self, before: Amount, after: Amount) -> None:
-        """What a host has was known as `before`."""
+        """Replace the capacity of a host in the total."""
         self.capacity = self.capacity.plus(before, -1).plus(after)
 
     def add(self, tenant: str, amount: Amount) -> None:
-        """A lease of it begins."""
+        """Add a new lease."""
         held = self.held.get(tenant)
         self.held[tenant] = amount if held is None else held.plus(amount)
 
     def release(self, tenant: str, amount: Amount) -> None:
-        """The shares of a lease of it are free again."""
+        """Subtract the shares of a lease that were freed."""
         left = self.held[tenant].plus(amount, -1)
         if left.devices:
             self.held[tenant] = left
@@ -114,7 +114,7 @@ class Tenants:
     def charge(
         self, tenant: str, amount: Amount, for_s: float, wall_s: float, half_life_s: float
     ) -> None:
-        """Remember what it used: an amount, and for how long."""
+        """Add to the past use of a tenant."""
         before = self.used.get(tenant)
         past = NOTHING if before is None else before.at(wall_s, half_life_s)
         self.used[tenant] = Used(past.plus(amount, for_s), wall_s)
@@ -128,10 +128,10 @@ class Tenants:
         return self.held.get(tenant, NOTHING).plus(amount).within(quota)
 
     def share(self, tenant: str, wall_s: float, parameters: Parameters) -> float:
-        """Its weighted dominant share: 1 = all there is of one resource, for a weight of 1."""
+        """The weighted dominant share; 1 = the whole of one resource, for a weight of 1."""
         devices, memory_mib, compute_pct = self.held.get(tenant, NOTHING)
         used = self.used.get(tenant)
-        if used is not None:  # once per tenant and decision: no values are made for it
+        if used is not None:  # once per tenant and decision: no `Amount` is created for it
             half_life_s = parameters.usage_half_life_s
             gone_s = max(0.0, wall_s - used.as_of_s)
             per_mean_life = 0.5 ** (gone_s / half_life_s) * math.log(2) / half_life_s

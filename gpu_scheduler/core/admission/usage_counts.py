@@ -1,8 +1,8 @@
-"""How much each key, each tenant and everybody together has in the scheduler: what limits go by.
+"""Counts of waiting requests and job records by key, by tenant, and in total, for the limits.
 
 Derived from records and queue, and changed with them (`State.set_record`, apply.py), so a replay
-counts the same. A waiting job is counted by its record, which knows the key that made it also while
-no session owns it; a waiting reservation by its session.
+has the same counts. A waiting job counts for the key of its record, also while no session owns it;
+a waiting reservation counts for the key of its session.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from gpu_scheduler.model import Record, Step
 
 
 def key_of(session: str | None) -> str:
-    """The key that a session belongs to; "" for a session of no key."""
+    """The name of the key of a session; "" without a key."""
     name, slash, _ = (session or "").partition("/")
     return name if slash else ""
 
 
 @dataclass(slots=True)
 class UsageCount:
-    """Of one key, one tenant, or all."""
+    """The counts of one key, one tenant, or all."""
 
     waiting: int = 0  #: requests in the queue
     live: int = 0  #: records of jobs that have not ended
-    ended: dict[JobId, None] = field(default_factory=dict)  #: history, oldest first
+    ended: dict[JobId, None] = field(default_factory=dict)  #: history, in the order of the ends
 
     @property
     def records(self) -> int:
@@ -38,12 +38,12 @@ class UsageCount:
         return not (self.waiting or self.live or self.ended)
 
 
-NO_USAGE = UsageCount()  #: of a key or tenant that has nothing; never changed
+NO_USAGE = UsageCount()  #: of an unknown key or tenant; never changed
 
 
 @dataclass(slots=True)
 class UsageCounts:
-    """All of them; a key or tenant that has nothing takes no room."""
+    """All counts; an empty one of a key or tenant is removed."""
 
     total: UsageCount = field(default_factory=UsageCount)
     keys: dict[str, UsageCount] = field(default_factory=dict)
@@ -56,16 +56,16 @@ class UsageCounts:
         return self.tenants.get(tenant, NO_USAGE)
 
     def record_changed(self, old: Record | None, new: Record | None) -> None:
-        """A record is written (`old` None: a new one) or forgotten (`new` None)."""
+        """Count a record that is written (`old` None: a new one) or evicted (`new` None)."""
         if old is not None and new is not None and _counts_as(old) == _counts_as(new):
-            return  # most writes: the job goes on
+            return  # most writes: the job continues
         if old is not None:
             self._count_record(old, -1)
         if new is not None:
             self._count_record(new, +1)
 
     def reservation_waits(self, waiting: Waiting, by: int) -> None:
-        """It is queued (+1) or not any more (−1). Jobs are counted by their records."""
+        """Count a reservation that is queued (+1) or leaves the queue (−1)."""
         if waiting.holder is not None:
             return
         key, tenant = key_of(waiting.session), waiting.request.tenant

@@ -1,4 +1,4 @@
-"""The parameters of a running scheduler: changed by an operator, journalled, in force at once."""
+"""Parameter changes by an operator: journalled, and in force at once."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from gpu_scheduler.parameters import DEFAULT, changed, known_name
 
 
 def parameters(state: State) -> do.ParametersAnswer:
-    """What holds now, and which of it was set here; not what only a newer version knows."""
+    """The parameters in force, and the names of those that are overridden."""
     overridden = tuple(name for name in state.overrides if name not in state.ignored)
     return do.ParametersAnswer(parameters=state.parameters, overridden=overridden)
 
 
 def room_changed(tx: Transaction, event: on.RoomChanged) -> None:
-    """While the disk is full leases end and nobody is granted; then who waits is served."""
+    """Stop granting while the disk is full; serve the queue when it has room again."""
     tx.state.has_room = event.has_room
     tx.capacity_freed = event.has_room
 
 
 def set_parameter(tx: Transaction, event: on.SetAsked) -> None:
-    """Idempotent: a value that stands already is not journalled again."""
+    """Change one parameter. Idempotent: an unchanged value is not journalled again."""
     state = tx.state
     try:
         if event.value == DEFAULT:
-            if event.name not in state.ignored:  # what a newer version set can be taken back
+            if event.name not in state.ignored:  # an override of a newer version can be removed
                 known_name(event.name)
         else:
             changed(state.parameters, event.name, event.value, state.policies)

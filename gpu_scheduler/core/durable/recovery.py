@@ -1,8 +1,8 @@
-"""After a restart, or after the scheduler itself was stopped: everybody gets time to come back.
+"""Recovery after a restart or a stall of the scheduler: hosts and sessions get time to reconnect.
 
-Monotonic clocks do not survive a restart, so deadlines start anew in full: the safe direction, and
-bounded. Only two lengths are measured by the wall clock across a restart, kept within their length:
-what is left of a deadline lease, and how long a finished record is still kept.
+Monotonic clocks do not survive a restart, so deadlines start again in full: the safe direction, and
+bounded. Two lengths are measured across a restart by the wall clock, within their bounds: the rest
+of a deadline lease, and the retention of an ended record.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from gpu_scheduler.model import HostState, LeaseLifetime, LeaseState, Step
 
 
 def begin(tx: Transaction, run: str, build: str) -> None:
-    """Recovery is complete: open a new epoch and arm every deadline again."""
+    """Begin an epoch after the replay, and arm every deadline again."""
     state, budget = tx.state, tx.budget
     began = to.EpochStarted(
         epoch=state.epoch + 1, position=state.position + 1, run=run, build=build
     )
     tx.emit(began)
     for host in state.inventory.hosts.values():
-        host.heard_s = tx.at_s
+        host.last_seen_s = tx.at_s
         state.inventory.set_state(host, HostState.STALE)
         state.timers.arm(TimerKind.HOST, host.host, tx.at_s + budget.host_lost_s)
     for session in (*state.owned, *state.queue.by_session):
@@ -43,7 +43,7 @@ def begin(tx: Transaction, run: str, build: str) -> None:
 
 
 def _left_s(tx: Transaction, entry: LeaseEntry) -> float | None:
-    """What a lease may still wait for; None when its session alone decides."""
+    """Seconds to the deadline of a lease; None when only its session ends it."""
     if not entry.accepted:
         return tx.budget.client_gone_s  # its session has to reconnect first
     if entry.lease.hold is LeaseLifetime.DEADLINE:
@@ -61,10 +61,10 @@ def _left_by_wall_s(tx: Transaction, since_s: float, length_s: float) -> float:
 
 
 def after_stall(tx: Transaction) -> None:
-    """Our own tick came far too late: what we did not hear while we were stopped proves nothing."""
+    """Reset the clocks of silence after a stall: silence during the stall proves nothing."""
     state, grace_s = tx.state, tx.budget.client_gone_s
     for host in state.inventory.hosts.values():
-        host.heard_s = max(host.heard_s, tx.at_s - tx.budget.host_report_s)
+        host.last_seen_s = max(host.last_seen_s, tx.at_s - tx.budget.host_report_s)
     for session in state.sessions:
         state.sessions[SessionId(session)] = tx.at_s
     for entry in state.leases.values():

@@ -1,1 +1,1 @@
-"""Hosts and devices: what is known of them, their health, and what they could ever serve."""
+"""Hosts and devices: their state, their health, and the requests that are feasible on them."""

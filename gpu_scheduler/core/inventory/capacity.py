@@ -1,12 +1,12 @@
-"""What all known devices could ever hold, whatever is lent, silent, drained or bad today.
+"""Feasibility of requests on all known devices, whatever is allocated, silent, drained or bad now.
 
-Known: registered and not forgotten, and declared. Answers are remembered until the known changes;
-and of those that are up and healthy today (`available_mib`) until that does.
+Known devices are registered and not forgotten, or declared. Results are cached until a known device
+changes; those about available devices (`available_mib`) until the availability changes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from corekit.values import replace
 from gpu_scheduler.core.inventory.index import feasibility_key
@@ -20,54 +20,58 @@ from gpu_scheduler.core.placement.fits import (
 )
 from gpu_scheduler.model import HostState, NoFit, Placement, Request, Shortage
 
-#: The results of `permanent_mismatch`; a later one is closer to a fit.
-_REASONS = (
-    NoFit.KIND,
-    NoFit.MODEL,
-    NoFit.MIDDLEWARE,
-    NoFit.ADVISORY,
-    NoFit.DRIVER,
-    NoFit.RUNTIME,
-    NoFit.TOO_LARGE,
-    NoFit.MEMORY,
+#: The request without the requirement of a permanent mismatch; a later one is closer to a fit.
+_WITHOUT: Mapping[NoFit, Callable[[Request], Request]] = {
+    NoFit.KIND: lambda request: replace(request, kinds=()),
+    NoFit.MODEL: lambda request: replace(request, models=()),
+    NoFit.MIDDLEWARE: lambda request: replace(request, middleware=None),
+    NoFit.ADVISORY: lambda request: replace(request, advisory=True),
+    NoFit.DRIVER: lambda request: replace(request, min_driver=None),
+    NoFit.RUNTIME: lambda request: replace(request, min_runtime=None),
+    NoFit.TOO_LARGE: lambda request: replace(request, memory_max_mib=None),
+}
+_MISMATCHES = (*_WITHOUT, NoFit.MEMORY)
+#: Fields that the largest fit reduces.
+_REDUCED = (
+    *("count", "memory_mib", "kinds", "models", "middleware", "advisory"),
+    *("min_driver", "min_runtime", "memory_max_mib"),
 )
 
 
 def is_infeasible(request: Request, inventory: Inventory) -> bool:
-    """True when no known device, or not enough of them, could ever hold the request."""
+    """True when too few known devices could ever serve the request."""
     if request.count == 1 and inventory.index.ranked(request):
         return False
     return feasible_devices(request, inventory) < request.count
 
 
 def feasible_devices(request: Request, inventory: Inventory) -> int:
-    """How many known devices could ever serve `request` together, up to what it needs and more.
+    """How many known devices could ever serve the request together.
 
-    For SAME_HOST the most that one host has; declared devices may all be on one host.
+    For SAME_HOST the most on one host; all declared devices may be on one host.
     """
     on_one = request.count > 1 and request.placement is Placement.SAME_HOST
-    cache_key = ("devices_ever", on_one, feasibility_key(request))
+    cache_key = (on_one, feasibility_key(request))
     if cache_key not in inventory.feasible_cache:
         feasible = _feasible_devices(request, inventory, on_one)
         inventory.cache(inventory.feasible_cache, cache_key, feasible)
-    devices: int = inventory.feasible_cache[cache_key]
-    return devices
+    return inventory.feasible_cache[cache_key]
 
 
 def _feasible_devices(request: Request, inventory: Inventory, on_one: bool) -> int:
     if on_one:
-        return max(sum(is_feasible(request, m) for m in ms) for ms in _makes_by_host(inventory))
+        return max(sum(is_feasible(request, m) for m in ms) for ms in _classes_by_host(inventory))
     declared = sum(
-        is_feasible(request, device_class) for device_class in inventory.declared_makes()
+        is_feasible(request, device_class) for device_class in inventory.declared_classes()
     )
     groups = (group for groups in inventory.index.ranked(request) for group in groups)
     return declared + sum(len(group.devices) for group in groups)
 
 
 def available_mib(request: Request, inventory: Inventory) -> int:
-    """The most memory that as many devices as it needs have, which are up and healthy.
+    """The most memory for which `request.count` devices that are up and healthy are large enough.
 
-    Whatever is lent of them, and whatever memory it asks; −1 = there are not enough of them.
+    Allocations and the memory of the request do not matter; −1 = too few such devices.
     """
     on_one = request.count > 1 and request.placement is Placement.SAME_HOST
     cache_key = (request.count, on_one, feasibility_key(request, memory_mib=0))
@@ -81,7 +85,7 @@ def available_mib(request: Request, inventory: Inventory) -> int:
 
 
 def _up(request: Request, inventory: Inventory) -> list[int]:
-    """Memory of the devices for it, as many of each make as count."""
+    """Memory of the available devices for the request, at most `count` of each device class."""
     groups = (group for groups in inventory.index.ranked(request) for group in groups)
     up = (
         (g.device_class.memory_mib, len(g.devices) - sum(map(len, g.unavailable.values())))
@@ -101,12 +105,12 @@ def _up_by_host(request: Request, inventory: Inventory) -> Iterator[list[int]]:
             ]
 
 
-def _makes_by_host(inventory: Inventory) -> Iterator[list[DeviceClass]]:
-    """Of a host that is new, and of each that is known, with what may still turn up on it.
+def _classes_by_host(inventory: Inventory) -> Iterator[list[DeviceClass]]:
+    """Device classes of a new host, and of each known host, with the declared devices.
 
-    Declared devices are those of hosts with a gateway: on others they never are.
+    Declared devices are on hosts with a gateway.
     """
-    declared = list(inventory.declared_makes())
+    declared = list(inventory.declared_classes())
     yield declared
     for host in inventory.hosts.values():
         gateway, offered = host.gateway is not None, host.middlewares
@@ -121,33 +125,22 @@ def _makes_by_host(inventory: Inventory) -> Iterator[list[DeviceClass]]:
 
 
 def largest(request: Request, inventory: Inventory) -> Request | None:
-    """The largest request of this sort that all known devices together can hold; None = nothing.
+    """The largest similar request that all known devices could serve; None = no device is known.
 
-    What is short is taken back, nothing else: words that no device has, then the count as far as
-    the memory stays, then the memory. It would be granted if nothing were lent.
+    Only what is short is reduced: first requirements that no device meets, then the count while the
+    memory is kept, then the memory. With no live leases it would be granted.
     """
-    cache_key = ("largest", request.count, request.placement, feasibility_key(request))
-    if cache_key not in inventory.feasible_cache:
-        inventory.cache(inventory.feasible_cache, cache_key, _largest(request, inventory))
-    found: Request | None = inventory.feasible_cache[cache_key]
+    cache_key = (request.count, request.placement, feasibility_key(request))
+    if cache_key not in inventory.largest_cache:
+        inventory.cache(inventory.largest_cache, cache_key, _largest(request, inventory))
+    found = inventory.largest_cache[cache_key]
     if found is None:
         return None
-    return replace(
-        request,
-        count=found.count,
-        memory_mib=found.memory_mib,
-        kinds=found.kinds,
-        models=found.models,
-        middleware=found.middleware,
-        advisory=found.advisory,
-        min_driver=found.min_driver,
-        min_runtime=found.min_runtime,
-        memory_max_mib=found.memory_max_mib,
-    )
+    return replace(request, **{name: getattr(found, name) for name in _REDUCED})
 
 
 def _largest(request: Request, inventory: Inventory) -> Request | None:
-    if not inventory.index.groups and next(inventory.declared_makes(), None) is None:
+    if not inventory.index.groups and next(inventory.declared_classes(), None) is None:
         return None
     relaxed = _relaxed(request, inventory)
     choices = [_most(relaxed, sizes) for sizes in _sizes(relaxed, inventory)]
@@ -156,39 +149,24 @@ def _largest(request: Request, inventory: Inventory) -> Request | None:
 
 
 def _relaxed(request: Request, inventory: Inventory) -> Request:
-    """Without the words that no known device can serve; its memory stands aside."""
-    relaxed = request
-    while (closest := _closest(relaxed, inventory)) not in (None, NoFit.MEMORY):
-        match closest:
-            case NoFit.KIND:
-                relaxed = replace(relaxed, kinds=())
-            case NoFit.MODEL:
-                relaxed = replace(relaxed, models=())
-            case NoFit.MIDDLEWARE:
-                relaxed = replace(relaxed, middleware=None)
-            case NoFit.ADVISORY:
-                relaxed = replace(relaxed, advisory=True)
-            case NoFit.DRIVER:
-                relaxed = replace(relaxed, min_driver=None)
-            case NoFit.RUNTIME:
-                relaxed = replace(relaxed, min_runtime=None)
-            case _:
-                relaxed = replace(relaxed, memory_max_mib=None)
-    return relaxed
+    """The request without the requirements that no known device meets; memory is not considered."""
+    while (without := _WITHOUT.get(_closest(request, inventory) or NoFit.MEMORY)) is not None:
+        request = without(request)
+    return request
 
 
 def _closest(request: Request, inventory: Inventory) -> NoFit | None:
-    """Why the makes that come closest do not serve it; None when one does."""
-    classes = (*inventory.index.groups, *inventory.declared_makes())
+    """The mismatch of the closest device classes; None when one matches."""
+    classes = (*inventory.index.groups, *inventory.declared_classes())
     reasons = [permanent_mismatch(request, device_class) for device_class in classes]
-    return None if None in reasons else max(reasons, key=_REASONS.index)
+    return None if None in reasons else max(reasons, key=_MISMATCHES.index)
 
 
 def _sizes(request: Request, inventory: Inventory) -> Iterator[list[int]]:
-    """Memory of the devices that may serve it together, the largest first: one list per choice."""
+    """Memory of the devices that may serve it together, the largest first; a list per choice."""
     anything = replace(request, memory_mib=0)
     if request.placement is Placement.SAME_HOST:
-        for classes in _makes_by_host(inventory):
+        for classes in _classes_by_host(inventory):
             sizes = (
                 device_class.memory_mib
                 for device_class in classes
@@ -196,14 +174,14 @@ def _sizes(request: Request, inventory: Inventory) -> Iterator[list[int]]:
             )
             yield sorted(sizes, reverse=True)
         return
-    declared = [m.memory_mib for m in inventory.declared_makes() if is_feasible(anything, m)]
+    declared = [m.memory_mib for m in inventory.declared_classes() if is_feasible(anything, m)]
     groups = (group for groups in inventory.index.ranked(anything) for group in groups)
     known = [g.device_class.memory_mib for g in groups for _ in range(len(g.devices))]
     yield sorted([*known, *declared], reverse=True)
 
 
 def _most(request: Request, sizes: list[int]) -> tuple[int, int]:
-    """How many of these devices, with how much memory each."""
+    """The count and the memory of the largest fit on these devices."""
     sizes = sizes[: request.count]
     enough = sum(size >= request.memory_mib for size in sizes)
     if enough:
@@ -214,7 +192,7 @@ def _most(request: Request, sizes: list[int]) -> tuple[int, int]:
 
 
 def _rank(request: Request, count: int, memory_mib: int) -> tuple[bool, int, int, int]:
-    """Enough memory for fewer devices is more than less memory for all of them."""
+    """The rank of a fit: enough memory on fewer devices ranks above less memory on all."""
     enough = count > 0 and memory_mib >= request.memory_mib
     return (enough, count if enough else count * memory_mib, memory_mib, count)
 
@@ -223,8 +201,8 @@ def _rank(request: Request, count: int, memory_mib: int) -> tuple[bool, int, int
 
 
 def shortage(request: Request, inventory: Inventory) -> Shortage | None:
-    """What an impossible request wants too much of; None for a possible one."""
-    classes = (*inventory.index.groups, *inventory.declared_makes())
+    """The requirement of a request that is short; None for a feasible request."""
+    classes = (*inventory.index.groups, *inventory.declared_classes())
     if not classes:
         return Shortage(what=NoFit.COUNT, wanted=str(request.count), most="0")
     feasible = feasible_devices(request, inventory)
@@ -269,7 +247,7 @@ def _in_words(what: NoFit, request: Request, classes: list[DeviceClass]) -> tupl
             return "a gateway", "none"
 
 
-#: Models told in a sentence.
+#: Names listed in a message.
 _NAMES_MAX = 8
 
 
@@ -280,4 +258,4 @@ def _listed(names: Iterator[str]) -> str:
 
 
 def _dotted(version: tuple[int, ...]) -> str:
-    return ".".join(map(str, version)) or "not known"
+    return ".".join(map(str, version)) or "unknown"

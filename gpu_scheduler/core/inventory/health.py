@@ -1,9 +1,9 @@
-"""How far each device may be trusted: OK → SUSPECT → BAD, and back only by a clean check.
+"""Device health: OK → SUSPECT → BAD, and back only by clean reports.
 
-A monitor's finding counts at once when it is worse. SUSPECT: nothing new, what runs goes on, and
-the next clean finding makes it OK. BAD (or no longer named): its leases end, and clean findings
-must have lasted for `device_clean_s` before it is offered again; until then it is SUSPECT with the
-symptom RECOVERING, which is journalled, so no restart shortens it. Neighbours are never touched.
+A worse report takes effect at once. SUSPECT: no new leases, live leases continue, and the next
+clean report makes it OK. BAD (or no longer reported): its leases end, and it is offered again only
+after clean reports for `device_clean_s`; until then it is SUSPECT with the symptom RECOVERING,
+which is journalled, so that a restart does not shorten it. Other devices are not affected.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from gpu_scheduler.core.timers import TimerKind
 from gpu_scheduler.core.transaction import Transaction
 from gpu_scheduler.model import DETAIL_CHARS_MAX, Device, Health, HostState, Symptom
 
-_STATIC = ("kind", "model", "index")  #: what a share was promised of, beside its memory
+_STATIC = ("kind", "model", "index")  #: that a share relies on, beside the memory
 
 
 def assessed(
     known: Mapping[DeviceId, DeviceEntry], reported: Iterable[Device]
 ) -> tuple[Device, ...]:
-    """All devices ever seen on a host as they count from now on, given what it says now."""
+    """All devices ever seen on a host, with the health that follows from its report."""
     named = {device.id: device for device in without_resident(reported)}
     missing = (_missing(entry.device) for id_, entry in known.items() if id_ not in named)
     return (*(_assess(known.get(id_), device) for id_, device in named.items()), *missing)
@@ -59,9 +59,9 @@ def _missing(device: Device) -> Device:
 
 
 def why_leases_end(known: DeviceEntry, now: Device) -> str | None:
-    """It is BAD, or no longer what was promised; None: what runs there goes on.
+    """Why the leases of a device end: it is BAD, or not what was allocated; None: they continue.
 
-    Another size of memory that still holds what is promised is only a newer fact.
+    Another size of memory is accepted while it holds what is allocated.
     """
     if now.health is Health.BAD:
         return now.detail or ", ".join(now.symptoms) or "bad"
@@ -70,12 +70,12 @@ def why_leases_end(known: DeviceEntry, now: Device) -> str | None:
         if before != after:
             return f"{name} changed from {before} to {after}"
     if now.memory_mib < known.allocated_mib:
-        return f"has {now.memory_mib} MiB of memory now, and {known.allocated_mib} are promised"
+        return f"has {now.memory_mib} MiB of memory now, but {known.allocated_mib} are allocated"
     return None
 
 
 def watch(tx: Transaction, entry: DeviceEntry, reported: Device) -> None:
-    """Time how long a recovering device has been clean; any other finding starts it anew."""
+    """Time the clean reports of a recovering device; any other report resets the timer."""
     entry.reported = reported
     if reported.health is not Health.OK or entry.device.health is Health.OK:
         entry.clean_since_s = None
@@ -86,12 +86,12 @@ def watch(tx: Transaction, entry: DeviceEntry, reported: Device) -> None:
 
 
 def clean_long_enough(tx: Transaction, name: DeviceId) -> None:
-    """The timer of a recovering device fired: offer it again, if its host still vouches for it."""
+    """Offer a recovering device again when its timer fires and its host still reports it."""
     entry = tx.state.inventory.devices.get(name)
     if entry is None or entry.reported is None or entry.clean_since_s is None:
         return
     host, clean_s = tx.state.inventory.hosts[entry.host], tx.budget.device_clean_s
-    if host.state is not HostState.UP or host.heard_s < tx.at_s - clean_s / 2:
+    if host.state is not HostState.UP or host.last_seen_s < tx.at_s - clean_s / 2:
         tx.state.timers.arm(TimerKind.DEVICE, name, tx.at_s + clean_s)
         return
     entry.clean_since_s = None

@@ -1,8 +1,9 @@
-"""Hosts: registered, heard, silent, restarted, drained, forgotten.
+"""Hosts: registration, reports, silence, restarts, drains, removal.
 
-Silent for host_stale_s, or without a connection: STALE, no new promises. For host_lost_s: LOST,
-its leases end. A host that returns says hello and gets its full state; what is not in it, it cuts.
-A device that turns unhealthy or disappears gets nothing new and its leases end as DEVICE_BAD.
+A host that is silent for host_stale_s, or without a connection, is STALE: no new leases. After
+host_lost_s it is LOST: its leases end. A host that reconnects sends a hello and gets its full
+state; it revokes leases that are not in it. A device that turns bad or disappears gets no new
+leases, and its live leases end as DEVICE_BAD.
 """
 
 from __future__ import annotations
@@ -23,24 +24,24 @@ from gpu_scheduler.core.timers import TimerKind
 from gpu_scheduler.core.transaction import Transaction
 from gpu_scheduler.model import Device, EndReason, HostState, LeaseLifetime, LeaseState
 
-#: Leases made ready for one page; a message holds some 1,200.
+#: Leases prepared for one page; the daemon shortens it to the size of a message.
 INSTALLS_PAGE = 2_000
 
 # ---------------------------------------------------------------------- hello and reports
 
 
 def hello(tx: Transaction, event: on.HostHello) -> None:
-    """Know the host, drop what it no longer holds, answer with its full state."""
+    """Register the host, end leases that it no longer holds, reply with its full state."""
     problem = _hello_problem(tx, event)
     if problem is not None:
         tx.refuse(event.reply_to, *problem)
         return
     known = tx.state.inventory.hosts.get(event.host)
     restarted = known is not None and known.incarnation != event.incarnation
-    said = (event.incarnation, event.gateway, event.middlewares)
-    host = _register(tx, event.host, said, event.devices)
+    facts = (event.incarnation, event.gateway, event.middlewares)
+    host = _register(tx, event.host, facts, event.devices)
     _end_vanished(tx, host, dict.fromkeys(event.installed), restarted=restarted)
-    heard(tx, host)
+    mark_alive(tx, host)
     entries = sorted((tx.state.leases[one] for one in host.leases), key=lambda e: e.lease.fence)
     installs = tuple(tx.install(entry, event.host) for entry in entries)
     welcome = do.HostWelcome(epoch=tx.state.epoch, run=tx.state.run, installs=installs)
@@ -48,10 +49,10 @@ def hello(tx: Transaction, event: on.HostHello) -> None:
 
 
 def installs(tx: Transaction, event: on.InstallsAsked) -> None:
-    """The next leases of a full state, by fence; what was granted since its beginning is pushed."""
+    """The next page of a full state, by fence; leases granted since its beginning are pushed."""
     host = tx.state.inventory.hosts.get(event.host)
     if host is None:
-        message = f"host {event.host} is not known: say hello first"
+        message = f"host {event.host} is unknown: send hello first"
         tx.refuse(event.reply_to, ErrorCode.NOT_FOUND, message)
         return
     entries = (tx.state.leases[lease] for lease in host.leases)
@@ -60,7 +61,7 @@ def installs(tx: Transaction, event: on.InstallsAsked) -> None:
         key=lambda entry: entry.lease.fence,
     )
     page = tuple(tx.install(entry, event.host) for entry in due[:INSTALLS_PAGE])
-    heard(tx, host)
+    mark_alive(tx, host)
     answer = do.InstallsAnswer(installs=page, more=len(due) > len(page))
     tx.reply(event.reply_to, answer)
 
@@ -79,8 +80,8 @@ def _hello_problem(tx: Transaction, event: on.HostHello) -> tuple[ErrorCode, str
     known = tx.state.inventory.hosts.get(event.host)
     if known is not None and known.state is HostState.UP and known.incarnation != event.incarnation:
         return ErrorCode.CONFLICT, (
-            f"host {event.host} is up: another program speaks for it; stop that one, give this "
-            f"host another name, or wait {tx.budget.host_stale_s:g} s if that one is gone"
+            f"host {event.host} is up: another program is connected under this name; stop that "
+            f"one, rename this host, or wait {tx.budget.host_stale_s:g} s if that one is gone"
         )
     return _devices_problem(tx, event.host, event.devices)
 
@@ -98,9 +99,9 @@ def _devices_problem(
                 f"forget that host before {host} may have it"
             )
         if device.id in seen:
-            return ErrorCode.INVALID, f"host {host} names device {device.id} twice"
+            return ErrorCode.INVALID, f"host {host} reports device {device.id} twice"
         if device.index in places:
-            return ErrorCode.INVALID, f"host {host} names two devices {device.index}"
+            return ErrorCode.INVALID, f"host {host} reports two devices with index {device.index}"
         seen[device.id] = None
         places[device.index] = None
     return None
@@ -111,8 +112,9 @@ def _usage_problem(host: HostEntry, event: on.HostReported) -> tuple[ErrorCode, 
     seen: dict[DeviceId, None] = {}
     for figures in event.usage:
         if figures.device in seen or figures.device not in devices:
-            why = "twice" if figures.device in seen else "that it does not have"
-            return ErrorCode.INVALID, f"host {host.host} tells usage of {figures.device} {why}"
+            why = "twice" if figures.device in seen else "which it does not have"
+            text = f"host {host.host} reports usage of device {figures.device}, {why}"
+            return ErrorCode.INVALID, text
         seen[figures.device] = None
     return None
 
@@ -124,15 +126,15 @@ _HostFacts = tuple[str, str | None, tuple[str, ...]]
 def _register(
     tx: Transaction, host: HostId, about: _HostFacts, devices: tuple[Device, ...]
 ) -> HostEntry:
-    """Journal what is new about a host, and end the leases of devices that went bad."""
+    """Journal changes of a host and its devices, and end the leases of devices that turned bad."""
     inventory = tx.state.inventory
     entry = inventory.hosts.get(host)
     known = {} if entry is None else entry.devices
     now = health.assessed(known, devices)
     same = entry is not None and (entry.incarnation, entry.gateway, entry.middlewares) == about
     if not same or [known[d.id].device if d.id in known else None for d in now] != list(now):
-        said = {d.id: health.why_leases_end(known[d.id], d) for d in now if d.id in known}
-        bad = {device: why for device, why in said.items() if why is not None}
+        reasons = {d.id: health.why_leases_end(known[d.id], d) for d in now if d.id in known}
+        bad = {device: why for device, why in reasons.items() if why is not None}
         for lease in _leases_on(tx, bad):
             end(tx, tx.state.leases[lease], EndReason.DEVICE_BAD, _end_detail(tx, lease, bad))
         incarnation, gateway, middlewares = about
@@ -143,14 +145,14 @@ def _register(
             devices=now,
             middlewares=middlewares,
         )
-        classes = _makes(inventory, now)
+        classes = _known_classes(inventory, now)
         tx.emit(registered)
         tx.capacity_freed = True
         if any(
             inventory.state_of(device).device_class != device_class
             for device, device_class in classes.items()
         ):
-            dispatch.drop_infeasible(tx)  # who waits for what is gone waits for nothing
+            dispatch.drop_infeasible(tx)
     entry = inventory.hosts[host]
     for device in without_resident(devices):
         health.watch(tx, entry.devices[device.id], device)
@@ -158,8 +160,10 @@ def _register(
     return entry
 
 
-def _makes(inventory: Inventory, devices: tuple[Device, ...]) -> dict[DeviceId, DeviceClass]:
-    """What was known of these devices, by their hosts or by declaration."""
+def _known_classes(
+    inventory: Inventory, devices: tuple[Device, ...]
+) -> dict[DeviceId, DeviceClass]:
+    """The known classes of these devices, by registration or by declaration."""
     declared = {d.id: device_class_of(d, gateway=True) for d in inventory.declared}
     classes = {d.id: declared[d.id] for d in devices if d.id in declared}
     known = (d.id for d in devices if d.id in inventory.devices)
@@ -168,7 +172,7 @@ def _makes(inventory: Inventory, devices: tuple[Device, ...]) -> dict[DeviceId, 
 
 
 def _leases_on(tx: Transaction, devices: Iterable[DeviceId]) -> list[LeaseId]:
-    """Live leases with a share of these devices, those that gave it back already left alone."""
+    """Live leases that hold a share of these devices."""
     leases: dict[LeaseId, None] = {}
     for device in devices:
         leases.update(dict.fromkeys(tx.state.inventory.devices[device].shares))
@@ -183,11 +187,11 @@ def _end_detail(tx: Transaction, lease: LeaseId, bad: Mapping[DeviceId, str]) ->
 def _end_vanished(
     tx: Transaction, host: HostEntry, installed: dict[LeaseId, None], *, restarted: bool
 ) -> None:
-    """Sessions live on their host alone: one it no longer holds is over.
+    """End leases whose session is gone with the host, since a session lives only there.
 
-    What is RESERVED had no session yet and is simply installed again; so is a deadline lease
-    on a host that kept its incarnation (its install was lost on the way), or that is only watched:
-    nobody there holds it, so whoever restarts there does not lose it.
+    A RESERVED lease has no session yet and is installed again. So is a deadline lease on a host
+    with the same incarnation (its install was lost), or on an advisory host, whose monitor holds
+    no leases that a restart could lose.
     """
     for lease in tuple(host.leases):
         entry = tx.state.leases[lease]
@@ -195,16 +199,16 @@ def _end_vanished(
             continue
         watched = host.gateway is None and entry.lease.hold is LeaseLifetime.DEADLINE
         if restarted and not watched:
-            end(tx, entry, EndReason.HOST_RESTARTED, f"host {host.host} came back without it")
+            end(tx, entry, EndReason.HOST_RESTARTED, f"host {host.host} restarted without it")
         elif entry.lease.hold is LeaseLifetime.SESSION:
             end(tx, entry, EndReason.SESSION_LOST, f"host {host.host} no longer holds it")
 
 
 def reported(tx: Transaction, event: on.HostReported) -> None:
-    """Facts about devices; only changes of what is durable are journalled."""
+    """Take over a report about devices; only durable changes are journalled."""
     host = tx.state.inventory.hosts.get(event.host)
     if host is None:
-        message = f"host {event.host} is not known: say hello first"
+        message = f"host {event.host} is unknown: send hello first"
         tx.refuse(event.reply_to, ErrorCode.NOT_FOUND, message)
         return
     devices = event.devices
@@ -217,16 +221,16 @@ def reported(tx: Transaction, event: on.HostReported) -> None:
     if devices is not None:
         _register(tx, event.host, (host.incarnation, host.gateway, host.middlewares), devices)
     tx.state.inventory.observe(host, (), event.usage)
-    heard(tx, host)
+    mark_alive(tx, host)
     tx.reply(event.reply_to, do.Done())
 
 
 # ---------------------------------------------------------------------- silence
 
 
-def heard(tx: Transaction, host: HostEntry) -> None:
-    """Any message proves life; one of a silent host makes it UP again."""
-    host.heard_s = tx.at_s
+def mark_alive(tx: Transaction, host: HostEntry) -> None:
+    """Reset the silence of a host; a silent one is UP again."""
+    host.last_seen_s = tx.at_s
     if host.state is not HostState.UP:
         tx.state.inventory.set_state(host, HostState.UP)
         tx.capacity_freed = True
@@ -234,22 +238,22 @@ def heard(tx: Transaction, host: HostEntry) -> None:
 
 
 def left(tx: Transaction, event: on.HostLeft) -> None:
-    """Its connection ended: nothing new is promised there until it is back.
+    """Mark a host without a connection STALE: no new leases until it reconnects.
 
-    A program that was killed is known at once by this, one that was stopped by its silence.
+    This detects a killed program at once; a stopped one is detected by its silence.
     """
     host = tx.state.inventory.hosts.get(event.host)
     if host is not None and host.state is HostState.UP:
         tx.state.inventory.set_state(host, HostState.STALE)
 
 
-def silence(tx: Transaction, name: HostId) -> None:
-    """Its timer fired: step by step from UP to STALE to LOST, or heard since and timed anew."""
+def check_silence(tx: Transaction, name: HostId) -> None:
+    """The timer of a host fired: UP → STALE → LOST, or rearmed after a message."""
     host = tx.state.inventory.hosts.get(name)
     if host is None:
         return
-    stale_s = host.heard_s + tx.budget.host_stale_s
-    lost_s = host.heard_s + tx.budget.host_lost_s
+    stale_s = host.last_seen_s + tx.budget.host_stale_s
+    lost_s = host.last_seen_s + tx.budget.host_lost_s
     if tx.at_s >= lost_s:
         _lost(tx, host)
     elif tx.at_s >= stale_s:
@@ -261,7 +265,7 @@ def silence(tx: Transaction, name: HostId) -> None:
 
 def _lost(tx: Transaction, host: HostEntry) -> None:
     tx.state.inventory.set_state(host, HostState.LOST)
-    silent_s = tx.at_s - host.heard_s
+    silent_s = tx.at_s - host.last_seen_s
     _end_all(tx, host, f"host {host.host} has been silent for {silent_s:.1f} s")
 
 
@@ -274,11 +278,11 @@ def _end_all(tx: Transaction, host: HostEntry, detail: str) -> None:
 
 
 def drain(tx: Transaction, event: on.DrainAsked) -> None:
-    """No new leases there; what runs, runs on, unless it is to be revoked. Idempotent."""
+    """Close a host or device to new leases; live leases continue unless revoked. Idempotent."""
     host = tx.state.inventory.hosts.get(event.host)
     device = None if host is None or event.device is None else host.devices.get(event.device)
     if host is None or (event.device is not None and device is None):
-        what = "is not known" if host is None else f"has no device {event.device}"
+        what = "is unknown" if host is None else f"has no device {event.device}"
         tx.refuse(event.reply_to, ErrorCode.NOT_FOUND, f"host {event.host} {what}")
         return
     if device is not None:
@@ -298,10 +302,10 @@ def drain(tx: Transaction, event: on.DrainAsked) -> None:
 
 
 def forget(tx: Transaction, event: on.ForgetAsked) -> None:
-    """A host that will not return: its capacity no longer counts as known."""
+    """Remove a host for good: its devices are no longer known."""
     host = tx.state.inventory.hosts.get(event.host)
     if host is None:
-        tx.refuse(event.reply_to, ErrorCode.NOT_FOUND, f"host {event.host} is not known")
+        tx.refuse(event.reply_to, ErrorCode.NOT_FOUND, f"host {event.host} is unknown")
         return
     if host.state is HostState.UP:
         message = f"host {event.host} is up and would register again: stop it first"
@@ -315,7 +319,7 @@ def forget(tx: Transaction, event: on.ForgetAsked) -> None:
 
 
 def declared(tx: Transaction, event: on.CapacityDeclared) -> None:
-    """What may register later counts as known, whatever was declared before does not."""
+    """Replace the declared devices; they count as known."""
     if event.devices == tx.state.inventory.declared:
         return
     tx.emit(to.InventoryDeclared(devices=event.devices))

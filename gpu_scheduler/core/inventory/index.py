@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypeVar
 
 from corekit.ids import DeviceId
 from gpu_scheduler.core.placement.fits import (
@@ -21,13 +21,15 @@ from gpu_scheduler.core.placement.fits import (
 )
 from gpu_scheduler.model import NoFit, Request, Sharing
 
-#: Devices of one cell, in the order in which they came there.
+K = TypeVar("K")
+
+#: Devices of one cell, in the order of insertion.
 Devices = dict[DeviceId, None]
 
 
 @dataclass(slots=True)
 class Row:
-    """Devices that have the same compute free; not those that are lent exclusively."""
+    """Devices with the same free compute, without those that are allocated exclusively."""
 
     free_mib: list[int] = field(default_factory=list)  #: of every device, ascending
     cells: dict[int, Devices] = field(default_factory=dict)  #: by free memory
@@ -44,7 +46,7 @@ class Row:
             del self.cells[free_mib]
 
     def tightest(self, memory_mib: int) -> Iterator[DeviceId]:
-        """Devices with so much free, the least free first. The row must not change meanwhile."""
+        """Devices with this much free, the least free first. The row must not change meanwhile."""
         at = bisect_left(self.free_mib, memory_mib)
         while at < len(self.free_mib):
             cell = self.cells[self.free_mib[at]]
@@ -52,7 +54,7 @@ class Row:
             at += len(cell)
 
     def freest(self, memory_mib: int) -> Iterator[DeviceId]:
-        """The same, the most free first."""
+        """Devices with this much free, the most free first."""
         at = len(self.free_mib) - 1
         while at >= 0 and self.free_mib[at] >= memory_mib:
             cell = self.cells[self.free_mib[at]]
@@ -62,20 +64,18 @@ class Row:
 
 @dataclass(slots=True)
 class DeviceGroup:
-    """All devices of one make, each in exactly one of the places below."""
+    """All devices of one class, each in exactly one of the sets below."""
 
     device_class: DeviceClass
     devices: Devices = field(default_factory=dict)  #: all of them
-    rows: dict[int, Row] = field(default_factory=dict)  #: by free compute: may get (more) leases
+    rows: dict[int, Row] = field(default_factory=dict)  #: with free capacity, by free compute
     _free_pct: list[int] = field(default_factory=list)  #: of the rows, ascending
-    idle: Devices = field(default_factory=dict)  #: those of the rows of which nothing is lent
-    exclusive: Devices = field(default_factory=dict)  #: exclusively
-    reserved: dict[str, Devices] = field(
-        default_factory=dict
-    )  #: for the head of the queue, by attempt
-    unavailable: dict[NoFit, Devices] = field(
-        default_factory=dict
-    )  #: their host or health forbids it
+    idle: Devices = field(default_factory=dict)  #: of the rows: those without leases
+    exclusive: Devices = field(default_factory=dict)  #: allocated exclusively
+    #: Reserved for the head of the queue, by attempt.
+    reserved: dict[str, Devices] = field(default_factory=dict)
+    #: Not usable because of host or health.
+    unavailable: dict[NoFit, Devices] = field(default_factory=dict)
 
     def add(self, device: DeviceId, device_state: DeviceState) -> None:
         self.devices[device] = None
@@ -103,7 +103,7 @@ class DeviceGroup:
             self.idle.pop(device, None)
 
     def reallocate(self, device: DeviceId, old: DeviceState, new: DeviceState) -> None:
-        """More or less of a device is lent; everything else about it is as it was."""
+        """Move a device after a change of its allocation alone."""
         if (
             old.exclusive
             or new.exclusive
@@ -140,22 +140,22 @@ class DeviceGroup:
             del self._free_pct[bisect_left(self._free_pct, device_state.free_pct)]
 
     def rows_up_from(self, compute_pct: int) -> Iterator[tuple[int, Row]]:
-        """Rows with so much compute free, the least first."""
+        """Rows with this much compute free, the least first."""
         for at in range(bisect_left(self._free_pct, compute_pct), len(self._free_pct)):
             yield self._free_pct[at], self.rows[self._free_pct[at]]
 
     def rows_down_to(self, compute_pct: int) -> Iterator[tuple[int, Row]]:
-        """The same, the most first."""
+        """Rows with this much compute free, the most first."""
         for at in range(len(self._free_pct) - 1, bisect_left(self._free_pct, compute_pct) - 1, -1):
             yield self._free_pct[at], self.rows[self._free_pct[at]]
 
     def reserved_devices(self) -> Iterator[DeviceId]:
-        """Kept for anybody; as many as the head of the queue needs, at most."""
+        """Devices that are reserved for the head of the queue."""
         for devices in self.reserved.values():
             yield from devices
 
     def nearest_first(self) -> Iterator[DeviceId]:
-        """All of them, the nearest to being free first, row by row."""
+        """All devices, row by row, those nearest to being free first."""
         for row in self.rows.values():
             yield from row.freest(0)
         yield from self.reserved_devices()
@@ -164,7 +164,7 @@ class DeviceGroup:
             yield from devices
 
     def reason_counts(self, request: Request) -> dict[NoFit | None, int]:
-        """How many devices give each answer of `fits`, kept ones left out; None = they fit."""
+        """The number of devices by result of `fits`, without reserved ones; None = fits."""
         reason = permanent_mismatch(request, self.device_class)
         if reason is not None:
             return {reason: len(self.devices) - sum(map(len, self.reserved.values()))}
@@ -186,10 +186,10 @@ class DeviceGroup:
         return counts
 
 
-def _drop(places: dict[Any, Devices], name: Any, device: DeviceId) -> None:
-    del places[name][device]
-    if not places[name]:
-        del places[name]
+def _drop(sets: dict[K, Devices], key: K, device: DeviceId) -> None:
+    del sets[key][device]
+    if not sets[key]:
+        del sets[key]
 
 
 def _count(counts: dict[NoFit | None, int], why: NoFit | None, devices: int) -> None:
@@ -197,14 +197,14 @@ def _count(counts: dict[NoFit | None, int], why: NoFit | None, devices: int) -> 
         counts[why] = counts.get(why, 0) + devices
 
 
-#: Answers about makes that are remembered; a system knows a few dozen kinds of requests.
+#: Cached results; a system has a few dozen kinds of requests.
 CACHE_MAX = 1024
 
 
-def feasibility_key(request: Request, memory_mib: int | None = None) -> tuple[Any, ...]:
-    """The words of a request that decide which makes could ever serve it.
+def feasibility_key(request: Request, memory_mib: int | None = None) -> tuple[object, ...]:
+    """The fields of a request that decide its feasibility on a device class.
 
-    With `memory_mib` as if it asked for that much.
+    `memory_mib` replaces the memory of the request.
     """
     return (
         request.kinds,
@@ -219,11 +219,11 @@ def feasibility_key(request: Request, memory_mib: int | None = None) -> tuple[An
 
 
 class Index:
-    """Groups of devices, and which of them could ever serve a request."""
+    """Groups of devices, and the ranked groups that could ever serve a request."""
 
     def __init__(self) -> None:
         self.groups: dict[DeviceClass, DeviceGroup] = {}
-        self._ranked: dict[tuple[Any, ...], tuple[tuple[DeviceGroup, ...], ...]] = {}
+        self._ranked: dict[tuple[object, ...], tuple[tuple[DeviceGroup, ...], ...]] = {}
         self._group_of: dict[DeviceId, DeviceGroup] = {}
 
     def add(self, device: DeviceId, device_state: DeviceState) -> None:
@@ -236,7 +236,7 @@ class Index:
         group.add(device, device_state)
 
     def move(self, device: DeviceId, old: DeviceState, new: DeviceState) -> None:
-        """A device has another shape; its make is seldom another one."""
+        """Move a device to another state; its class rarely changes."""
         if not old.same_class_as(new):
             self.remove(device, old)
             self.add(device, new)
@@ -246,7 +246,7 @@ class Index:
         group.add(device, new)
 
     def reallocate(self, device: DeviceId, old: DeviceState, new: DeviceState) -> None:
-        """As `move`, of a device that differs in nothing but what is lent of it."""
+        """Move a device whose allocation alone changed."""
         self._group_of[device].reallocate(device, old, new)
 
     def remove(self, device: DeviceId, device_state: DeviceState) -> None:
@@ -257,7 +257,7 @@ class Index:
             self._ranked.clear()
 
     def ranked(self, request: Request) -> tuple[tuple[DeviceGroup, ...], ...]:
-        """The groups that could ever serve `request`, by its preferences; equal ones together."""
+        """The groups that could ever serve `request`, by preference; equal ones together."""
         cache_key = feasibility_key(request)
         ranked = self._ranked.get(cache_key)
         if ranked is None:
@@ -275,7 +275,7 @@ class Index:
 
 
 def preference(request: Request, made: DeviceClass | DeviceState) -> tuple[int, int]:
-    """Place of a device's kind and model in the request's lists; what is named first is best."""
+    """The rank of a device's kind and model in the request's lists; lower is better."""
     kind = request.kinds.index(made.kind) if request.kinds else 0
     model = request.models.index(made.model) if request.models else 0
     return kind, model

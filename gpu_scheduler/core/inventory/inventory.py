@@ -1,14 +1,14 @@
-"""Hosts and devices as the scheduler knows them, indexed by what `fits` sees of them.
+"""Hosts and devices, indexed by the inputs of `fits`.
 
-Every change goes through `Inventory`, which keeps the index of all devices and those of the devices
-with a warm key true (`index.py`), and notes what became looser: only that can serve who waits.
+Every change goes through `Inventory`, which maintains the index of all devices and one for each
+warm key (`index.py`), and collects freed devices: only these can serve waiting requests.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from corekit.ids import DeviceId, HostId, LeaseId
 from corekit.values import replace
@@ -19,24 +19,23 @@ from gpu_scheduler.core.placement.fits import (
     DeviceState,
     device_class_of,
 )
-from gpu_scheduler.model import Device, HostState, Share, Usage
+from gpu_scheduler.model import Device, HostState, Request, Share, Usage
 from gpu_scheduler.versions import parse_version
 
 T = TypeVar("T")
 
-#: Of one device: its monitor names what was used last first. Each costs a step at every change.
+#: Of one device; its monitor reports the last used first. Each costs a step at every change.
 WARM_KEYS_MAX = 32
 
-
-#: What is remembered of each sort of question: a system asks a few dozen different ones.
+#: Entries of each cache; a system has a few dozen kinds of requests.
 CACHE_MAX = 1024
 
-CacheKey = tuple[Any, ...]
+CacheKey = tuple[object, ...]
 
 
 @dataclass(slots=True)
 class DeviceEntry:
-    """One device and what is promised of it. Change it through `Inventory` alone."""
+    """One device and its allocations. Changed through `Inventory` alone."""
 
     device: Device  #: without `resident`, which is not durable
     host: HostId
@@ -45,20 +44,19 @@ class DeviceEntry:
     allocated_pct: int = 0
     exclusive: LeaseId | None = None
     reserved_for: str | None = None
-    drained: bool = False  #: an operator wants no new leases on it
-    reported: Device | None = None  #: what its host said last; `device` is what counts
-    clean_since_s: float | None = None  #: monotonic: recovering, and found clean since
+    drained: bool = False  #: closed to new leases by an operator
+    reported: Device | None = None  #: last report of its host; `device` is in force
+    clean_since_s: float | None = None  #: monotonic: recovering, with clean reports since
     resident: tuple[str, ...] = ()
     usage: Usage | None = None
     device_state: DeviceState | None = None  #: under which it is indexed
-    by_lease_count: dict[int, Devices] = field(
-        default_factory=dict
-    )  #: of its make, by number of leases
+    #: Devices of its class by number of leases.
+    by_lease_count: dict[int, Devices] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class HostEntry:
-    """One host. `state` and `heard_s` are rebuilt from life after a restart."""
+    """One host. `state` and `last_seen_s` are not durable."""
 
     host: HostId
     incarnation: str
@@ -66,54 +64,50 @@ class HostEntry:
     middlewares: tuple[str, ...] = ()  #: that it offers
     drained: bool = False
     state: HostState = HostState.STALE  #: UP, STALE or LOST; see `shown_state`
-    heard_s: float = 0.0  #: monotonic
+    last_seen_s: float = 0.0  #: monotonic
     devices: dict[DeviceId, DeviceEntry] = field(default_factory=dict)
     leases: dict[LeaseId, None] = field(default_factory=dict)
 
     @property
     def shown_state(self) -> HostState:
-        """Silence outweighs an operator's drain."""
+        """The state for display: silence takes precedence over a drain."""
         return HostState.DRAINED if self.drained and self.state is HostState.UP else self.state
 
 
 class Inventory:
-    """All known hosts; every change keeps the indexes true."""
+    """All known hosts, with their indexes."""
 
     def __init__(self) -> None:
         self.hosts: dict[HostId, HostEntry] = {}
         self.devices: dict[DeviceId, DeviceEntry] = {}
         self._declared: tuple[Device, ...] = ()
         self.index = Index()  #: all devices
-        #: Those that took on a shape that may fit somebody whom the old one did not.
+        #: Devices whose new state may fit a request that the old one did not fit.
         self.freed: dict[DeviceId, None] = {}
-        self.freed_seq = 0  #: rises with each of them
-        self.hosts_freed: dict[HostId, int] = {}  #: `freed_seq` at the last of each, newest last
-        #: What was found out, by question, and holds until the next such change.
-        self.same_host_misses: dict[
-            CacheKey, int
-        ] = {}  #: on no one host then; `freed_seq` at that moment
-        self.feasible_cache: dict[CacheKey, Any] = {}  #: about all known devices, whatever is lent
-        self.availability_version = (
-            0  #: rises when a device comes, goes, or is up and healthy no more, or again
-        )
-        self.available_cache: dict[
-            CacheKey, int
-        ] = {}  #: as `ever`, of the up and healthy ones of this day
+        self.freed_seq = 0  #: one higher with each of them
+        self.hosts_freed: dict[HostId, int] = {}  #: last `freed_seq` of each, newest last
+        #: Requests that fitted no single host, with `freed_seq` at that time.
+        self.same_host_misses: dict[CacheKey, int] = {}
+        self.feasible_cache: dict[CacheKey, int] = {}  #: number of feasible devices
+        self.largest_cache: dict[CacheKey, Request | None] = {}  #: largest fits
+        #: One higher when a device is added, removed, or changes between available and unavailable.
+        self.availability_version = 0
+        self.available_cache: dict[CacheKey, int] = {}  #: of this availability version
         self._warm: dict[str, Index] = {}
-        #: Devices of one make by how many leases they have: their load when nothing is promised.
+        #: Devices of one class by number of leases: the load for best-effort requests.
         self._by_lease_count: dict[DeviceClass, dict[int, Devices]] = {}
 
     # ------------------------------------------------------------------ reading
 
     @property
     def declared(self) -> tuple[Device, ...]:
-        """Configuration names them; they may register one day."""
+        """Devices of the configuration that may register later."""
         return self._declared
 
     @declared.setter
     def declared(self, devices: tuple[Device, ...]) -> None:
         self._declared = devices
-        self.feasible_cache.clear()
+        self._classes_changed()
 
     def state_of(self, device: DeviceId) -> DeviceState:
         device_state = self.devices[device].device_state
@@ -121,27 +115,24 @@ class Inventory:
         return device_state
 
     def warm(self, key: str) -> Index | None:
-        """The index of the devices that hold this warm key."""
+        """The index of the devices with this warm key."""
         return self._warm.get(key)
 
     def least_loaded(self, device_class: DeviceClass) -> Iterator[tuple[int, Devices]]:
-        """Devices of a make by how many leases they have, the fewest first.
-
-        Those that are lent exclusively are left out.
-        """
+        """Devices of a class by number of leases, the fewest first, without exclusive ones."""
         by_lease_count = self._by_lease_count.get(device_class, {})
         for leases in sorted(by_lease_count):
             if leases != _WHOLE:
                 yield leases, by_lease_count[leases]
 
-    def declared_makes(self) -> Iterator[DeviceClass]:
-        """Declared devices that have not registered yet, as they would be."""
+    def declared_classes(self) -> Iterator[DeviceClass]:
+        """The classes of declared devices that have not registered yet."""
         for device in self.declared:
             if device.id not in self.devices:
                 yield device_class_of(device, gateway=True)
 
     def cache(self, memory: dict[CacheKey, T], cache_key: CacheKey, answer: T) -> T:
-        """Note an answer in `refused` or `ever`; the oldest is forgotten when there are many."""
+        """Cache a result; the oldest is evicted beyond `CACHE_MAX`."""
         memory[cache_key] = answer
         if len(memory) > CACHE_MAX:
             del memory[next(iter(memory))]
@@ -157,7 +148,7 @@ class Inventory:
         devices: Iterable[Device],
         middlewares: tuple[str, ...] = (),
     ) -> None:
-        """Know a host, or know it better; promises on its devices stay."""
+        """Add or update a host; allocations on its devices stay."""
         entry = self.hosts.get(host)
         if entry is None:
             entry = self.hosts[host] = HostEntry(host, incarnation, gateway)
@@ -178,7 +169,7 @@ class Inventory:
             self.freed.pop(device.device.id, None)
             del self.devices[device.device.id]
         self.hosts_freed.pop(host, None)
-        self.feasible_cache.clear()
+        self._classes_changed()
         self._availability_changed()
 
     def set_state(self, entry: HostEntry, state: HostState) -> None:
@@ -194,19 +185,19 @@ class Inventory:
         self._reindex(self.devices[device])
 
     def set_device(self, device: Device) -> None:
-        """Its host or its health says it differently."""
+        """Replace a known device."""
         self.devices[device.id].device = device
         self._reindex(self.devices[device.id])
 
     def observe(self, entry: HostEntry, devices: Iterable[Device], usage: Iterable[Usage]) -> None:
-        """Take over what is not durable: warm keys and live figures."""
+        """Take over warm keys and live figures, which are not durable."""
         for device in devices:
             self._set_warm(entry.devices[device.id], device.resident)
         for figures in usage:
             if figures.device in entry.devices:
                 entry.devices[figures.device].usage = figures
 
-    # ------------------------------------------------------------------ promises
+    # ------------------------------------------------------------------ allocations
 
     def allocate(self, lease: LeaseId, share: Share) -> None:
         entry = self.devices[share.device]
@@ -220,7 +211,7 @@ class Inventory:
         self._update_allocation(entry)
 
     def deallocate(self, lease: LeaseId, share: Share) -> None:
-        """Idempotent: an ENDING lease has given its shares back already."""
+        """Free a share. Idempotent: an ENDING lease has freed its shares already."""
         entry = self.devices.get(share.device)
         if entry is None or lease not in entry.shares:
             return
@@ -235,7 +226,7 @@ class Inventory:
             self._mark_freed(entry)
 
     def reserve(self, devices: Iterable[DeviceId], attempt: str | None) -> None:
-        """Keep devices for the head of the queue; None lets them go."""
+        """Reserve devices for the head of the queue; None cancels the reservation."""
         for device in devices:
             entry = self.devices.get(device)
             if entry is not None:
@@ -249,9 +240,9 @@ class Inventory:
             self._reindex(device)
 
     def _update_allocation(self, entry: DeviceEntry) -> bool:
-        """More or less of it is lent: only the last words of its shape change, if any."""
+        """Update the state of a device after a change of its allocation alone."""
         old = entry.device_state
-        assert old is not None, "what is lent is known"
+        assert old is not None, "an allocated device is indexed"
         new = allocated_state(entry, old)
         if new == old:
             return False
@@ -277,11 +268,15 @@ class Inventory:
             else:
                 index.move(entry.device.id, old, new)
         if old is None or not old.same_class_as(new):
-            self.feasible_cache.clear()
+            self._classes_changed()
         if old is None or not old.equal_but_allocation(new):
             self._availability_changed()
         if old is None or not is_reduction(old, new):
             self._mark_freed(entry)
+
+    def _classes_changed(self) -> None:
+        self.feasible_cache.clear()
+        self.largest_cache.clear()
 
     def _availability_changed(self) -> None:
         self.availability_version += 1
@@ -328,7 +323,7 @@ class Inventory:
         entry.resident = keys
 
 
-_WHOLE = -1  #: load of a device that is lent exclusively
+_WHOLE = -1  #: load of a device that is allocated exclusively
 
 
 def _load(entry: DeviceEntry) -> int:
@@ -336,7 +331,7 @@ def _load(entry: DeviceEntry) -> int:
 
 
 def _move_load(entry: DeviceEntry, before: int) -> None:
-    """It had this load until now."""
+    """Move a device from its load before to its load now."""
     _discard(entry.by_lease_count, before, entry.device.id)
     entry.by_lease_count.setdefault(_load(entry), {})[entry.device.id] = None
 
@@ -348,7 +343,7 @@ def _discard(by_lease_count: dict[int, Devices], leases: int, device: DeviceId) 
 
 
 def is_reduction(old: DeviceState, new: DeviceState) -> bool:
-    """True when whatever fits the new shape of a device fitted the old one too."""
+    """True when every request that fits the new state of a device fitted the old one, too."""
     return (
         old.equal_but_allocation(new)
         and new.free_mib <= old.free_mib
@@ -360,7 +355,7 @@ def is_reduction(old: DeviceState, new: DeviceState) -> bool:
 
 
 def current_state(entry: DeviceEntry, host: HostEntry) -> DeviceState:
-    """What `fits` sees of a device right now."""
+    """The input of `fits` for a device now."""
     device, state = entry.device, host.shown_state
     if entry.drained and state is HostState.UP:
         state = HostState.DRAINED
@@ -383,18 +378,18 @@ def current_state(entry: DeviceEntry, host: HostEntry) -> DeviceState:
 
 
 def allocated_state(entry: DeviceEntry, before: DeviceState) -> DeviceState:
-    """`current_state` of a device that differs from `before` in nothing but what is lent of it."""
+    """`current_state` of a device that differs from `before` in its allocation alone."""
     exclusive = entry.exclusive is not None
-    lent = (
+    allocation = (
         before.memory_mib - entry.allocated_mib,
         COMPUTE_PCT_MAX - entry.allocated_pct,
         exclusive,
         not exclusive and bool(entry.shares),
         before.reserved_for,
     )
-    return tuple.__new__(DeviceState, before[:9] + lent)
+    return tuple.__new__(DeviceState, before[:9] + allocation)
 
 
 def without_resident(devices: Iterable[Device]) -> tuple[Device, ...]:
-    """The durable part of what a host says about its devices."""
+    """The durable part of reported devices."""
     return tuple(replace(d, resident=()) if d.resident else d for d in devices)

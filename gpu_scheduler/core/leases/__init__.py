@@ -1,1 +1,1 @@
-"""The life of leases, and when they are expected to end."""
+"""The life cycle of leases, their lengths, and the forecast of their ends."""

@@ -1,7 +1,7 @@
-"""When enough devices are expected to be free for a request, and what that rests on.
+"""The expected time at which enough devices are free for a request.
 
-Devices come free as the leases on them reach their stated lengths (`forecast.py`); nothing is
-guessed. Who is before it in the queue may take them first: the position says how many those are.
+Devices come free as their leases reach their stated lengths (`forecast.py`). Requests before it in
+the queue may take them first: its position counts these.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from gpu_scheduler.core.leases.forecast import free_for_s
 from gpu_scheduler.core.state import StateView
 from gpu_scheduler.model import Placement, Request
 
-#: Devices looked at, those nearest to free first: what is found among them is soon enough to tell.
+#: Devices that are considered, those nearest to being free first.
 DEVICES_MAX = 512
 
 
 class Expected(NamedTuple):
-    """An answer, or why there is none."""
+    """An expected time, and its basis or why it is unknown."""
 
-    at_s: float | None  #: monotonic; None = not known
+    at_s: float | None  #: monotonic; None = unknown
     why: str
 
 
 def expected(
     request: Request, view: StateView, budget: Budget, attempt: str | None = None
 ) -> Expected:
-    """When `request.count` devices are free for it at the latest."""
+    """The latest time at which `request.count` devices are free for the request."""
     hosts: dict[HostId, list[float]] = {}
     usable, unknown = 0, 0
     for device in islice(_usable(request, view.inventory, attempt), DEVICES_MAX):
@@ -43,19 +43,19 @@ def expected(
             hosts.setdefault(view.inventory.devices[device].host, []).append(free_s)
     times = _together_s(request, list(hosts.values()))
     if times:
-        return Expected(min(times), "the leases in its way have reached their stated lengths then")
+        return Expected(min(times), "blocking leases expire by then")
     return Expected(None, _unknown(request, usable, unknown))
 
 
 def _together_s(request: Request, hosts: list[list[float]]) -> list[float]:
-    """When each choice of hosts has enough devices free."""
+    """The time at which each choice of hosts has enough free devices."""
     if request.placement is not Placement.SAME_HOST:
         hosts = [[free_s for line in hosts for free_s in line]]
     return [sorted(line)[request.count - 1] for line in hosts if len(line) >= request.count]
 
 
 def _usable(request: Request, inventory: Inventory, attempt: str | None) -> Iterator[DeviceId]:
-    """Devices that could serve it, up and healthy, kept for nobody else."""
+    """Feasible devices that are available and not reserved for another request."""
     for groups in inventory.index.ranked(request):
         for group in groups:
             for row in group.rows.values():
@@ -66,8 +66,8 @@ def _usable(request: Request, inventory: Inventory, attempt: str | None) -> Iter
 
 def _unknown(request: Request, usable: int, unknown: int) -> str:
     if usable < request.count:
-        away = f"only {usable}" if usable else "none"
-        return f"{away} of the devices that could serve it are up, healthy and not kept for others"
+        some = f"only {usable}" if usable else "none"
+        return f"{some} of the feasible devices are up, healthy and not reserved for others"
     if unknown:
-        return f"{unknown} of {usable} devices that could serve it are lent for no stated length"
-    return "no one host has enough devices that could serve it"
+        return f"{unknown} of {usable} feasible devices have leases without a stated length"
+    return "no single host has enough feasible devices"

@@ -1,8 +1,7 @@
-"""When a lease ends at the latest, and when that lets the head of the queue start.
+"""The forecast of the latest ends of leases, and of the start of the head of the queue.
 
-Only lengths that were stated count (`Request.lease_s`, the length of a deadline lease): they are
-enforced, so a forecast made from them is a promise. A lease without one may end at any moment, or
-never: nothing is foreseen beyond it.
+Only stated lengths count (`Request.lease_s`, the length of a deadline lease): they are enforced, so
+a forecast from them is an upper bound. Without a stated length there is no forecast.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from gpu_scheduler.model import LeaseLifetime, LeaseState, Request
 
 
 def may_last_s(length_s: float | None, hold: LeaseLifetime, budget: Budget) -> float | None:
-    """From grant to end at most; None = not known. A length counts from the first session on."""
+    """Longest time from grant to end; None = unknown. A length counts from the first session."""
     if length_s is None:
         return None
     if hold is LeaseLifetime.DEADLINE:
@@ -27,7 +26,7 @@ def may_last_s(length_s: float | None, hold: LeaseLifetime, budget: Budget) -> f
 
 
 def ends_by_s(entry: LeaseEntry, budget: Budget) -> float | None:
-    """When a lease ends at the latest (monotonic), unless it is renewed; None = not known."""
+    """Latest end of a lease (monotonic), unless it is renewed; None = unknown."""
     if entry.lease_s is None or entry.deadline_s is None:
         return None
     if entry.lease.state is not LeaseState.RESERVED:
@@ -40,13 +39,13 @@ def ends_by_s(entry: LeaseEntry, budget: Budget) -> float | None:
 
 
 def start_of_head_s(view: StateView, budget: Budget) -> float | None:
-    """When all devices kept for the head are free for it (monotonic); None = not foreseeable."""
+    """When all devices reserved for the head are free for it (monotonic); None = unknown."""
     waiting = view.queue.entries.get(view.head_reservation.attempt or "")
     if waiting is None:
         return None
     start_s = 0.0
     for device in view.head_reservation.devices:
-        free_s = free_for_s(view, budget, DeviceId(device), waiting.request)
+        free_s = free_for_s(view, budget, device, waiting.request)
         if free_s is None:
             return None
         start_s = max(start_s, free_s)
@@ -54,10 +53,10 @@ def start_of_head_s(view: StateView, budget: Budget) -> float | None:
 
 
 def free_for_s(view: StateView, budget: Budget, device: DeviceId, request: Request) -> float | None:
-    """When enough leases on one device have ended (monotonic); 0 = now, None = not known."""
+    """When enough leases on one device have ended (monotonic); 0 = now, None = unknown."""
     entry = view.inventory.devices.get(device)
     if entry is None:
-        return None  # forgotten; another will be kept
+        return None  # removed; another device will be reserved
     if _fits_without(entry, request, {}):
         return 0.0
     ends = ((ends_by_s(view.leases[lease], budget), lease) for lease in entry.shares)
@@ -70,7 +69,7 @@ def free_for_s(view: StateView, budget: Budget, device: DeviceId, request: Reque
 
 
 def _fits_without(entry: DeviceEntry, request: Request, gone: Mapping[LeaseId, None]) -> bool:
-    """Would the request fit this device, if it is kept for nobody else, without these leases?"""
+    """True when the request would fit the device, reserved or not, without these leases."""
     device_state = entry.device_state
     assert device_state is not None, "every known device is indexed"
     ended = [entry.shares[lease] for lease in gone]

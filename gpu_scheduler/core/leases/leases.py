@@ -1,9 +1,9 @@
-"""The life of a lease: granted, taken, staged, opened, freed, ended.
+"""The life cycle of a lease: granted, accepted, staged, opened, freed, ended.
 
 RESERVED ─ opened ─▶ ACTIVE ─ freed ─▶ ENDING ─ closed ─▶ ENDED(reason), and from each to ENDED.
-One deadline at a time: accept (a waiter's grant) → reserved TTL (renewed) → connect_by (once) →
-none while the session lives; a deadline lease has its length instead. A lease's end and the change
-of its record are parts of one entry.
+A lease has one deadline at a time: accept (the grant of a waiting request) → reserved TTL (renewed)
+→ connect_by (once) → none while its session is open; a deadline lease has its length instead. The
+end of a lease and the change of its record are parts of one entry.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from gpu_scheduler.model import (
     Step,
 )
 
-#: In a record's times, beside the steps: when the lease of its newest attempt ended.
+#: Key of `Record.times` beside the steps: the end of the newest attempt's lease.
 LEASE_ENDED = "LEASE_ENDED"
 
 # ---------------------------------------------------------------------- granting
 
 
-def grant(tx: Transaction, found: Proposal, *, accepted: bool) -> LeaseEntry:
-    """Commit what was found, checked once more. The caller writes the record and tells."""
-    waiting, request = found.waiting, found.waiting.request
+def grant(tx: Transaction, proposal: Proposal, *, accepted: bool) -> LeaseEntry:
+    """Commit a proposal, after a check. The caller writes the record and replies."""
+    waiting, request = proposal.waiting, proposal.waiting.request
     shares: dict[DeviceId, Share] = {}
-    for device in found.devices:
+    for device in proposal.devices:
         entry = tx.state.inventory.devices[device]
-        reason = fits(request, tx.state.inventory.state_of(device), found.reservation)
-        assert reason is None, f"{waiting.attempt} was proposed {device}, which refuses: {reason}"
+        reason = fits(request, tx.state.inventory.state_of(device), proposal.reservation)
+        assert reason is None, f"{waiting.attempt} does not fit the proposed {device}: {reason}"
         shares[device] = share_of(request, entry.device, entry.host)
     assert len(shares) == request.count, f"{waiting.attempt}: all devices or none"
     by_time = waiting.hold is LeaseLifetime.DEADLINE
@@ -82,7 +82,7 @@ def grant(tx: Transaction, found: Proposal, *, accepted: bool) -> LeaseEntry:
 
 
 def _new_id(tx: Transaction) -> LeaseId:
-    while True:  # the daemon seeds every run anew; this only guards a seed used twice
+    while True:  # every run has its own seed; this guards against a seed that is used twice
         id_ = LeaseId(tx.ids.new("lease"))
         if id_ not in tx.state.leases:
             return id_
@@ -97,7 +97,7 @@ def _first_deadline_s(tx: Transaction, entry: LeaseEntry) -> float | None:
 
 
 def notify(tx: Transaction, entry: LeaseEntry, owner: str | None) -> None:
-    """Push a lease's state to its owner and to everybody who watches."""
+    """Push the state of a lease to its owner and to all watchers."""
     if owner is None and not tx.state.watchers:
         return
     lease = entry.lease
@@ -108,7 +108,7 @@ def notify(tx: Transaction, entry: LeaseEntry, owner: str | None) -> None:
         state=lease.state,
         reason=lease.end_reason,
         detail=lease.end_detail,
-        device=_in_words(lease),
+        device=_device_text(lease),
     )
     tx.push(owner, push)
     for session, sees_all in tx.state.watchers.items():
@@ -116,13 +116,13 @@ def notify(tx: Transaction, entry: LeaseEntry, owner: str | None) -> None:
             tx.push(session, push if sees_all else replace(push, detail=""))
 
 
-def _in_words(lease: Lease) -> str:
+def _device_text(lease: Lease) -> str:
     share = lease.shares[0]
     more = f" and {len(lease.shares) - 1} more" if len(lease.shares) > 1 else ""
     return f"{share.host}/{share.index} {share.kind} {share.model}{more}"
 
 
-# ---------------------------------------------------------------------- its holder's words
+# ---------------------------------------------------------------------- requests of the holder
 
 
 def renew(tx: Transaction, event: on.RenewAsked) -> None:
@@ -145,23 +145,23 @@ def renew(tx: Transaction, event: on.RenewAsked) -> None:
 def _renew_problem(
     tx: Transaction, entry: LeaseEntry, lease_s: float
 ) -> tuple[ErrorCode, str] | None:
-    """Why a lease may not go on for so long: bounds on waiting are made of lengths."""
+    """Why a lease may not be renewed for this long; None when it may."""
     lease = entry.lease
     if lease.hold is not LeaseLifetime.DEADLINE:
-        return ErrorCode.INVALID, f"lease {lease.id} lasts as long as its session, not for a time"
+        return ErrorCode.INVALID, f"lease {lease.id} lasts as long as its session; it has no length"
     elapsed_s = _elapsed_s(tx, entry)
     if problem := length_problem(tx.state.parameters, lease.hold, lease_s, elapsed_s):
         return problem
     devices = tx.state.inventory.devices
     later = entry.deadline_s is None or tx.at_s + lease_s > entry.deadline_s
     if later and any(devices[share.device].reserved_for is not None for share in lease.shares):
-        text = f"lease {lease.id} cannot go on: its device is kept for a request that waited long"
+        text = f"lease {lease.id} cannot be extended: its device is reserved for a waiting request"
         return ErrorCode.CONFLICT, text
     return None
 
 
 def _extend(tx: Transaction, entry: LeaseEntry, lease_s: float) -> None:
-    """It ends so long from now; its hosts, which cut by their own clocks, are told."""
+    """Set the remaining length, also on its hosts, which enforce it by their own clocks."""
     elapsed_s = _elapsed_s(tx, entry)
     tx.emit(to.LeaseProlonged(lease=entry.lease.id, lease_s=elapsed_s + lease_s))
     tx.set_deadline(entry, lease_s)
@@ -170,13 +170,13 @@ def _extend(tx: Transaction, entry: LeaseEntry, lease_s: float) -> None:
 
 
 def _elapsed_s(tx: Transaction, entry: LeaseEntry) -> float:
-    """Since a deadline lease began, by the wall clock."""
+    """The time since a deadline lease began, by the wall clock."""
     begun_s = tx.wall_s if entry.active_s is None else entry.active_s
     return max(0.0, tx.wall_s - begun_s)
 
 
 def accept(tx: Transaction, entry: LeaseEntry) -> None:
-    """A waiter takes its grant; a deadline lease begins here. Idempotent."""
+    """Accept the grant of a waiting request; a deadline lease begins here. Idempotent."""
     if entry.accepted:
         return
     if entry.lease.hold is LeaseLifetime.DEADLINE:
@@ -196,7 +196,7 @@ def staged(tx: Transaction, event: on.StagedTold) -> None:
         tx.refuse(event.reply_to, ErrorCode.NOT_FOUND, f"lease {event.lease} is over")
         return
     if record.lease != event.lease:
-        tx.conflict(event.reply_to, record, f"lease {event.lease} is not of {event.holder}")
+        tx.conflict(event.reply_to, record, f"lease {event.lease} is not a lease of {event.holder}")
         return
     if not entry.staged:
         record = _stage(tx, entry, event)
@@ -207,10 +207,11 @@ def _stage(tx: Transaction, entry: LeaseEntry, event: on.StagedTold) -> Record:
     lease = entry.lease
     tx.emit(to.LeaseChanged(lease=lease.id, state=lease.state, connect_by_s=event.connect_by_s))
     record = tx.state.records[event.holder]
-    if lease.state is not LeaseState.RESERVED:  # its session was faster than this message
+    if lease.state is not LeaseState.RESERVED:  # its session opened before this message came
         stamped = {**record.times, Step.STAGED.value: tx.wall_s}
         record = replace(record, times=stamped)
-        step = Step.STAGED if lease.hold is LeaseLifetime.DEADLINE else None  # nobody will open it
+        # no session opens a deadline lease
+        step = Step.STAGED if lease.hold is LeaseLifetime.DEADLINE else None
         return tx.write(record, step, strikes=0)
     tx.set_deadline(entry, event.connect_by_s)
     for host in tx.hosts_of(entry):
@@ -226,15 +227,15 @@ def release(tx: Transaction, event: on.ReleaseAsked) -> None:
 
 
 def resize(tx: Transaction, event: on.ResizeAsked) -> None:
-    """Another elastic limit for all its shares; the guarantee and the memory stay. Idempotent."""
+    """Change the elastic limit of all shares of a lease. Idempotent."""
     entry = _changeable(tx, event)
     if entry is None:
         return
     limit_pct, request = event.compute_limit_pct, entry.request
     least_pct = max(1, request.compute_guarantee_pct)
     if request.sharing is Sharing.EXCLUSIVE or not least_pct <= limit_pct <= COMPUTE_PCT_MAX:
-        whole = "; it has whole devices" if request.sharing is Sharing.EXCLUSIVE else ""
-        message = f"{limit_pct} % is no limit for a lease: {least_pct}…100 of a shared one{whole}"
+        whole = "; this lease has whole devices" if request.sharing is Sharing.EXCLUSIVE else ""
+        message = f"{limit_pct} % is not a valid limit: a shared lease has {least_pct}…100{whole}"
         tx.refuse(event.reply_to, ErrorCode.INVALID, message)
         return
     if limit_pct != request.compute_limit_pct:
@@ -245,19 +246,21 @@ def resize(tx: Transaction, event: on.ResizeAsked) -> None:
 
 
 def transfer(tx: Transaction, event: on.TransferAsked) -> None:
-    """A reservation belongs to another session from now on. Idempotent.
+    """Transfer a reservation to another session. Idempotent.
 
-    By its own session, or by anybody once that is gone. A job's lease follows its record's owner.
+    Allowed for its own session, and for every session when that one is gone. The lease of a job
+    follows the owner of its record.
     """
     entry = _changeable(tx, event)
     if entry is None:
         return
     held = entry.session not in (None, event.session) and entry.session in tx.state.sessions
     if entry.lease.holder is not None:
-        message = f"lease {event.lease} is of job {entry.lease.holder}: adopt its record instead"
+        job = entry.lease.holder
+        message = f"lease {event.lease} belongs to job {job}: adopt its record instead"
         tx.refuse(event.reply_to, ErrorCode.CONFLICT, message)
     elif entry.session != event.to and held:
-        message = f"lease {event.lease} is held by session {entry.session}, which lives"
+        message = f"lease {event.lease} belongs to session {entry.session}, which is connected"
         tx.refuse(event.reply_to, ErrorCode.CONFLICT, message)
     else:
         if entry.session != event.to:
@@ -267,7 +270,7 @@ def transfer(tx: Transaction, event: on.TransferAsked) -> None:
 
 
 def _changeable(tx: Transaction, event: on.ResizeAsked | on.TransferAsked) -> LeaseEntry | None:
-    """A lease that has its shares; answers NOT_FOUND when there is none."""
+    """A lease that has its shares; replies NOT_FOUND when there is none."""
     entry = tx.state.leases.get(event.lease)
     if entry is None or entry.lease.state is LeaseState.ENDING:
         tx.refuse(event.reply_to, ErrorCode.NOT_FOUND, f"lease {event.lease} is over")
@@ -275,14 +278,14 @@ def _changeable(tx: Transaction, event: on.ResizeAsked | on.TransferAsked) -> Le
     return entry
 
 
-# ---------------------------------------------------------------------- its host's words
+# ---------------------------------------------------------------------- messages of its hosts
 
-#: Sessions come and go under a deadline lease; only these words of its host end it early.
-_HOST_INSISTS = (EndReason.DEVICE_BAD, EndReason.REVOKED, EndReason.CAP)
+#: Reasons of a host that end a deadline lease early; the end of a session does not.
+_HOST_ENDS = (EndReason.DEVICE_BAD, EndReason.REVOKED, EndReason.CAP)
 
 
 def session_told(tx: Transaction, event: on.LeaseSessionTold) -> None:
-    """What a gateway says about the session of a lease. Idempotent."""
+    """Apply a gateway's message about the session of a lease. Idempotent."""
     entry = tx.state.leases.get(event.lease)
     if entry is None:
         if event.change is not on.SessionChange.CLOSED:
@@ -294,7 +297,7 @@ def session_told(tx: Transaction, event: on.LeaseSessionTold) -> None:
         return
     elif entry.lease.hold is LeaseLifetime.SESSION:
         _session_changed(tx, entry, event)
-    elif event.reason in _HOST_INSISTS:
+    elif event.reason in _HOST_ENDS:
         end(tx, entry, event.reason, event.detail)
     tx.reply(event.reply_to, do.Done())
 
@@ -321,7 +324,7 @@ def _opened(tx: Transaction, entry: LeaseEntry) -> None:
 
 
 def door_told(tx: Transaction, event: on.DoorTold) -> None:
-    """A host opened the lease's own port; its holder gets the lease once more, with it."""
+    """Store the address of a lease's own port, and push the lease to its holder again."""
     entry = tx.state.leases.get(event.lease)
     if entry is None:
         gone = EndReason.REVOKED
@@ -347,10 +350,10 @@ def _running(tx: Transaction, entry: LeaseEntry) -> None:
 
 
 def _freed(tx: Transaction, entry: LeaseEntry) -> None:
-    """The shares may be promised again at once: each host orders its cut before its next install.
+    """Free the shares at once: each host revokes them before its next install.
 
-    The session gives back on every host of the lease; ending the lease on those that have not said
-    so yet would cut a session that still has its outputs and result to write.
+    The session releases its devices on every host of the lease. The lease must not end on hosts
+    that have not reported this yet: the session still writes its outputs and result.
     """
     if entry.lease.state is LeaseState.ENDING:
         return
@@ -365,7 +368,7 @@ def _freed(tx: Transaction, entry: LeaseEntry) -> None:
 
 
 def end(tx: Transaction, entry: LeaseEntry, reason: EndReason, detail: str = "") -> None:
-    """End a lease; its record keeps its step and learns the reason, in the same entry."""
+    """End a lease; its record keeps its step and gets the reason, in the same entry."""
     owner = tx.owner_of(entry)
     tx.emit(
         to.LeaseChanged(
@@ -392,7 +395,7 @@ def _end_on(host: HostId, entry: LeaseEntry, reason: EndReason) -> do.EndOnHost:
 
 
 def deadline_passed(tx: Transaction, lease: LeaseId) -> None:
-    """The one deadline of a lease that counts now has come."""
+    """The deadline of a lease has come."""
     entry = tx.state.leases.get(lease)
     if entry is None:
         return
@@ -401,16 +404,16 @@ def deadline_passed(tx: Transaction, lease: LeaseId) -> None:
     elif entry.lease.hold is LeaseLifetime.DEADLINE:
         end(tx, entry, EndReason.EXPIRED, "its length is over")
     elif entry.lease.state is LeaseState.ACTIVE:
-        end(tx, entry, EndReason.CAP, f"its session was open for the {entry.lease_s:g} s asked")
+        end(tx, entry, EndReason.CAP, f"its session was open for the requested {entry.lease_s:g} s")
     elif entry.staged:
-        end(tx, entry, EndReason.NOT_STARTED, "no session came before connect_by")
+        end(tx, entry, EndReason.NOT_STARTED, "no session connected before connect_by")
     else:
         end(tx, entry, EndReason.EXPIRED, "reserved, but neither renewed nor staged")
 
 
 def _not_accepted(tx: Transaction, entry: LeaseEntry) -> None:
-    """Nobody took the grant: the next one gets it; this one waits aside until its session lives."""
-    end(tx, entry, EndReason.NOT_ACCEPTED, "the waiting session did not take its grant")
+    """Withdraw a grant that was not accepted: its request waits until its session responds."""
+    end(tx, entry, EndReason.NOT_ACCEPTED, "the waiting session did not accept its grant")
     record = tx.record_of(entry.lease.holder)
     session = entry.session if record is None else record.owner
     if record is None and (session is None or session not in tx.state.sessions):

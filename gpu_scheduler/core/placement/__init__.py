@@ -1,1 +1,1 @@
-"""Feasibility and choice: which devices can serve a request, and which of them serve it best."""
+"""Feasibility and placement: the devices that can serve a request, and the best of them."""

@@ -1,7 +1,7 @@
-"""The one feasibility function: may this request have a part of this device?
+"""Feasibility of a request on one device, in one function for all uses.
 
-Placing, committing, explaining, judging impossible, and the checkers all ask `fits`; the index of
-free devices (`index.py`) only saves asking it about devices of which it would say the same.
+Placement, grants, explanations, infeasibility and the checkers use `fits`; the index of devices
+(`index.py`) saves calls with equal results.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from gpu_scheduler.model import (
 )
 from gpu_scheduler.versions import Version, parse_version
 
-COMPUTE_PCT_MAX = 100  #: of one device; guarantees never add up to more
+COMPUTE_PCT_MAX = 100  #: of one device: the most that its guarantees add up to
 
 
 class DeviceClass(NamedTuple):
-    """What no lease and no day changes about a device: it decides what can never fit."""
+    """The constant properties of a device; they decide permanent feasibility."""
 
     kind: DeviceKind
     model: str
     memory_mib: int  #: of the whole device
     gateway: bool  #: False: advisory, watched by a monitor alone
-    middlewares: tuple[str, ...] | None  #: that its host offers; None = not known yet: any
+    middlewares: tuple[str, ...] | None  #: that its host offers; None = not known yet, any
     driver: Version
     runtime: Version
 
 
 class DeviceState(NamedTuple):
-    """All that decides whether a request fits one device now: its `DeviceClass`, then its day."""
+    """All inputs of `fits` for one device: its `DeviceClass`, then its availability."""
 
     kind: DeviceKind
     model: str
@@ -50,20 +50,20 @@ class DeviceState(NamedTuple):
     health: Health
     free_mib: int
     free_pct: int
-    exclusive: bool  #: lent exclusively
-    shared: bool  #: lent in shares
-    reserved_for: str | None  #: attempt of the head of the queue it is kept for
+    exclusive: bool  #: allocated exclusively
+    shared: bool  #: allocated in shares
+    reserved_for: str | None  #: attempt of the head of the queue
 
     @property
     def device_class(self) -> DeviceClass:
         return DeviceClass(*self[:7])
 
     def same_class_as(self, other: DeviceState) -> bool:
-        """True when both are of one make."""
+        """True when both have one device class."""
         return self[:7] == other[:7]
 
     def equal_but_allocation(self, other: DeviceState) -> bool:
-        """True when they differ at most in what is lent or kept."""
+        """True when both differ at most in allocations and reservations."""
         return self[:9] == other[:9]
 
 
@@ -82,7 +82,7 @@ def device_class_of(
 
 
 def idle_state(device_class: DeviceClass) -> DeviceState:
-    """A device of this make of which nobody has anything, OK, on a host that is up."""
+    """The state of a device without leases that is OK, on a host that is up."""
     return DeviceState(
         *device_class,
         host_state=HostState.UP,
@@ -105,9 +105,9 @@ _HEALTH_REASONS = {Health.SUSPECT: NoFit.SUSPECT, Health.BAD: NoFit.BAD}
 
 
 def fits(request: Request, device_state: DeviceState, attempt: str | None = None) -> NoFit | None:
-    """None when one device of this shape can serve `request` now; else the first reason why not.
+    """None when a device in this state can serve `request` now; else the first reason why not.
 
-    Reasons no waiting can cure come first (see `permanent_mismatch`), then those that pass.
+    Permanent reasons come first (see `permanent_mismatch`), then temporary ones.
     """
     return (
         permanent_mismatch(request, device_state)
@@ -118,12 +118,12 @@ def fits(request: Request, device_state: DeviceState, attempt: str | None = None
 
 
 def is_feasible(request: Request, made: DeviceClass | DeviceState) -> bool:
-    """True when such a device could serve `request` once it is up, healthy and free."""
+    """True when the device could serve `request` once it is up, healthy and free."""
     return permanent_mismatch(request, made) is None
 
 
 def permanent_mismatch(request: Request, made: DeviceClass | DeviceState) -> NoFit | None:
-    """Why no device of this make can ever serve `request`; None when it can."""
+    """Why no device of this class can ever serve `request`; None when it can."""
     if request.kinds and made.kind not in request.kinds:
         return NoFit.KIND
     if request.models and made.model not in request.models:
@@ -145,7 +145,7 @@ def permanent_mismatch(request: Request, made: DeviceClass | DeviceState) -> NoF
 
 
 def unavailable_reason(device_state: DeviceState) -> NoFit | None:
-    """Why the device serves nobody now: its host or its health."""
+    """Why the device is unavailable now, because of its host or its health; None when it is not."""
     if device_state.host_state is _UP and device_state.health is _OK:
         return None
     return _HOST_REASONS.get(device_state.host_state) or _HEALTH_REASONS.get(device_state.health)
@@ -164,7 +164,7 @@ def _not_now(request: Request, device_state: DeviceState) -> NoFit | None:
 
 
 def share_of(request: Request, device: Device, host: str) -> Share:
-    """The part of `device` that `request` is promised; an exclusive one is all of it."""
+    """The share of `device` for `request`; an exclusive one is the whole device."""
     exclusive = request.sharing is Sharing.EXCLUSIVE
     return Share(
         host=HostId(host),

@@ -1,4 +1,4 @@
-"""Where capacity came free: shapes of devices that may serve whom they could not before."""
+"""Freed capacity: states of devices that may fit requests which they did not fit before."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from gpu_scheduler.core.placement.fits import DeviceState
 
 @dataclass(slots=True)
 class FreedCapacity:
-    """Gathered until nobody waits whom one of them serves."""
+    """Collected until no waiting request fits one of them."""
 
-    device_states: dict[DeviceState, list[DeviceId]] = field(
-        default_factory=dict
-    )  #: devices that had it
+    #: State → devices that had it.
+    device_states: dict[DeviceState, list[DeviceId]] = field(default_factory=dict)
 
     def take_in(self, inventory: Inventory) -> None:
-        """What became looser since; shapes that their devices lost meanwhile are left out."""
+        """Take over the devices freed since; states that no device has any more are removed."""
         known = [device for device in inventory.freed if device in inventory.devices]
         inventory.freed.clear()
         self.add(inventory, known)
@@ -30,7 +29,7 @@ class FreedCapacity:
                 del self.device_states[device_state]
 
     def add(self, inventory: Inventory, devices: Iterable[DeviceId]) -> None:
-        """The rest of what was granted may serve the next one, too."""
+        """Add the rest of devices that were granted: it may serve the next request."""
         for device in devices:
             self.device_states.setdefault(inventory.state_of(device), []).append(device)
 

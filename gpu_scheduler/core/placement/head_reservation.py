@@ -23,23 +23,29 @@ def reservable_for_head(request: Request, inventory: Inventory) -> tuple[DeviceI
     if request.count > 1 and request.placement is Placement.SAME_HOST:
         return _reservable_on_one_host(request, inventory)
     groups = [group for groups in inventory.index.ranked(request) for group in groups]
-    lines = [iter(row.freest(0)) for group in groups for row in group.rows.values()]
-    lent = (device for group in groups for device in (*group.reserved_devices(), *group.exclusive))
+    candidates = [iter(row.freest(0)) for group in groups for row in group.rows.values()]
+    allocated = (
+        device for group in groups for device in (*group.reserved_devices(), *group.exclusive)
+    )
 
     def distance(device: DeviceId) -> tuple[bool, int, int]:
         return _distance(inventory.state_of(device))
 
-    lines.append(iter(sorted(islice(lent, RESERVE_SAMPLE_MAX), key=distance)))
-    nearest = tuple(islice(merge(*lines, key=distance), request.count))
+    candidates.append(iter(sorted(islice(allocated, RESERVE_SAMPLE_MAX), key=distance)))
+    nearest = tuple(islice(merge(*candidates, key=distance), request.count))
     return nearest if len(nearest) == request.count else ()
 
 
 def _reservable_on_one_host(request: Request, inventory: Inventory) -> tuple[DeviceId, ...]:
-    """Of some hosts that have enough, the one whose devices are nearest to being free."""
+    """Devices on one host: of a sample of hosts with enough, the nearest to being free."""
     hosts = (list(_usable(request, inventory, host)) for host in inventory.hosts.values())
-    enough = islice((line for line in hosts if len(line) >= request.count), RESERVE_SAMPLE_MAX)
-    lines = [sorted(line)[: request.count] for line in enough]
-    return tuple(device for _, device in min(lines, key=lambda line: line[-1][0], default=[]))
+    enough = islice(
+        (devices for devices in hosts if len(devices) >= request.count), RESERVE_SAMPLE_MAX
+    )
+    candidates = [sorted(devices)[: request.count] for devices in enough]
+    return tuple(
+        device for _, device in min(candidates, key=lambda devices: devices[-1][0], default=[])
+    )
 
 
 def _usable(
@@ -52,5 +58,5 @@ def _usable(
 
 
 def _distance(device_state: DeviceState) -> tuple[bool, int, int]:
-    """How far from free; the lower, the nearer."""
+    """The distance of a device from being free; lower is nearer."""
     return (device_state.exclusive, -device_state.free_mib, -device_state.free_pct)

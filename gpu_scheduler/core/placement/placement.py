@@ -1,16 +1,16 @@
-"""Which devices serve a request best right now: all of them, or none.
+"""Placement: the devices that serve a request best now; all of them, or none.
 
-The order of what decides: the request's preferences (kinds, then models), a warm device before a
-cold one, then the fit. PACK loses as few *slots* as it can, then leaves as little free as it can;
-SPREAD takes the emptiest device; an exclusive request wastes as little memory as it can. Who is
-promised nothing (a share without memory and guarantee) gets the device with the fewest leases.
+The criteria in their order: the preferences of the request (kinds, then models), a warm device
+before a cold one, then the fit. PACK loses the fewest *slots*, then leaves the least free; SPREAD
+takes the emptiest device; an exclusive request wastes the least memory. A best-effort request (a
+share without memory and guarantee) gets the device with the fewest leases.
 
 A device has a slot for every request of an eighth, a fourth, a half or the whole of it (in memory
-and in compute) that still fits, and those of a larger device count for more: so small requests fill
-odd corners and small devices, and leave halves and wholes alone.
+and in compute) that still fits, and slots of a larger device count for more: so small requests fill
+gaps and small devices, and leave halves and whole devices free.
 
-One device costs a look at a few rows of the index. Several take the first preferences that can hold
-all of them, row by row, and are arranged among four times as many as are needed.
+A request for one device looks at a few rows of the index. A gang takes devices of the first
+preferences that fit it, row by row, and chooses among four times as many as it needs.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ from gpu_scheduler.model import Placement, Request, Sharing
 from gpu_scheduler.warm import keys_of
 
 PARTS = 8  #: of a device: the smallest part that is a slot
-#: A gang is arranged among so many devices for each that it needs, so that it finds a good host.
+#: Devices that are compared for each device of a gang.
 GANG_SAMPLE = 4
-#: Equally loaded devices that are compared for one that is promised nothing.
+#: Equally loaded devices that are compared for a best-effort request.
 LOAD_SAMPLE_MAX = 64
 
-#: Slots lost, by size of the device; what is left free (SPREAD: less is worse); the size of the
-#: device. Lower is better.
+#: Slots lost, weighted by the size of the device; capacity left free (negative for SPREAD); the
+#: size of the device. Lower is better.
 Fit = tuple[int, float, int]
-#: What is compared: rank of the kind, rank of the model, 1 for a cold device, and the fit.
+#: Rank of the kind, rank of the model, 1 for a cold device, and the fit.
 Score = tuple[int, int, int, int, float, int]
 
 _Best = tuple[Fit, DeviceId]
 
 
 def slots(parts: int) -> int:
-    """How many requests of 1, 2, 4 or 8 eighths still fit into so many free eighths, each alone."""
+    """The number of requests of 1, 2, 4 or 8 eighths that fit into `parts` free eighths."""
     return parts + parts // 2 + parts // 4 + parts // 8
 
 
@@ -62,7 +62,7 @@ _SLOTS = tuple(slots(parts) for parts in range(PARTS + 1))
 
 
 def fit(request: Request, device_state: DeviceState) -> Fit:
-    """How well a device of this shape, which fits, serves the request."""
+    """The fit of a request on a device in this state, which can serve it."""
     if request.sharing is Sharing.EXCLUSIVE:
         return (0, float(device_state.memory_mib - request.memory_mib), device_state.memory_mib)
     return _shared_fit(
@@ -73,7 +73,7 @@ def fit(request: Request, device_state: DeviceState) -> Fit:
 def score(
     request: Request, device_state: DeviceState, *, warm: bool = False, leases: int = 0
 ) -> Score:
-    """Everything that decides between two devices that fit; lower is better."""
+    """All criteria between two devices that fit; lower is better."""
     fitting = (
         _load_fit(leases, device_state) if is_best_effort(request) else fit(request, device_state)
     )
@@ -81,7 +81,7 @@ def score(
 
 
 def is_best_effort(request: Request) -> bool:
-    """A share without memory and guarantee: nothing is packed, but they share the computing."""
+    """True for a share without memory and guarantee."""
     return (
         request.sharing is Sharing.SHARED
         and not request.memory_mib
@@ -90,7 +90,7 @@ def is_best_effort(request: Request) -> bool:
 
 
 def _load_fit(leases: int, device_state: DeviceState) -> Fit:
-    """The load of a device for who is promised nothing: its leases, then what it promised."""
+    """The fit of a best-effort request: the leases of the device, then its allocations."""
     free = (
         device_state.free_mib / max(1, device_state.memory_mib)
         + device_state.free_pct / COMPUTE_PCT_MAX
@@ -124,9 +124,9 @@ def _packed_fit(
 def place(
     request: Request, inventory: Inventory, attempt: str | None = None
 ) -> tuple[DeviceId, ...] | None:
-    """The devices that serve `request` best right now; None when they do not all fit.
+    """The devices that serve `request` best now; None when they do not all fit.
 
-    `attempt` may use what is kept for it.
+    Devices that are reserved for `attempt` are included.
     """
     if request.count > 1:
         return _gang(request, inventory, attempt)
@@ -143,13 +143,13 @@ def place(
 
 
 def _warm(request: Request, inventory: Inventory) -> tuple[Index, ...]:
-    """Devices that hold what the request names: for all tenants, for its own."""
+    """Indexes of the devices with the warm key of the request: public, and of its tenant."""
     keys = keys_of(request.tenant, request.warm_key)
     return tuple(index for key in keys if (index := inventory.warm(key)) is not None)
 
 
 def _same_rank(request: Request, warm: Index, group: DeviceGroup) -> Iterable[DeviceGroup]:
-    """The warm groups that the request prefers as much as this one."""
+    """The warm groups with the same preference as this group."""
     rank = preference(request, group.device_class)
     for groups in warm.ranked(request):
         if preference(request, groups[0].device_class) == rank:
@@ -160,7 +160,7 @@ def _same_rank(request: Request, warm: Index, group: DeviceGroup) -> Iterable[De
 def _best(
     request: Request, inventory: Inventory, groups: Iterable[DeviceGroup], attempt: str | None
 ) -> _Best | None:
-    """The best fit among these groups; of equal ones, the one that came there first."""
+    """The best fit among these groups; of equal ones, the first."""
     found: _Best | None = None
     best_effort = is_best_effort(request)
     for group in groups:
@@ -183,7 +183,7 @@ def _best(
 def _least_loaded(
     request: Request, inventory: Inventory, group: DeviceGroup, attempt: str | None
 ) -> _Best | None:
-    """Of those with the fewest leases the one that promised least."""
+    """The device with the fewest leases, then the smallest allocations."""
     for leases, devices in _by_load(request, inventory, group, attempt):
         device_states = ((device, inventory.state_of(device)) for device in devices)
         ranked = (
@@ -198,7 +198,7 @@ def _least_loaded(
 def _by_load(
     request: Request, inventory: Inventory, group: DeviceGroup, attempt: str | None
 ) -> Iterator[tuple[int, Iterator[DeviceId]]]:
-    """Devices of a group that fit, by how many leases they have, the fewest first."""
+    """Devices of a group that fit, by number of leases, the fewest first."""
     for leases, devices in inventory.least_loaded(group.device_class):
         here = (device for device in devices if device in group.devices)
         fit_now = (d for d in here if fits(request, inventory.state_of(d), attempt) is None)
@@ -225,7 +225,7 @@ def _emptiest(request: Request, group: DeviceGroup) -> _Best | None:
     for free_pct, row in group.rows_down_to(request.compute_guarantee_pct):
         left_pct = (free_pct - request.compute_guarantee_pct) / COMPUTE_PCT_MAX
         if best is not None and best[0][1] <= -(room + left_pct):
-            break  # neither this row nor one below it can be as empty
+            break  # no device of this row or of one below it is emptier
         free_mib = row.free_mib[-1]
         if free_mib >= request.memory_mib:
             one = _shared_fit(request, memory_mib, free_mib, free_pct)
@@ -235,7 +235,7 @@ def _emptiest(request: Request, group: DeviceGroup) -> _Best | None:
 
 
 def _tightest(request: Request, group: DeviceGroup, best: _Best | None) -> _Best | None:
-    """Row by row from the tightest on, until none of the rest can be better than `best`."""
+    """The tightest fit: row by row, until none of the rest can be better than `best`."""
     memory_mib, asked_mib = group.device_class.memory_mib, request.memory_mib
     whole_mib, asked_pct = max(1, memory_mib), request.compute_guarantee_pct
     least = _least_lost(PARTS * asked_mib // whole_mib, asked_pct) * memory_mib
@@ -255,16 +255,16 @@ def _tightest(request: Request, group: DeviceGroup, best: _Best | None) -> _Best
 
 @lru_cache(maxsize=1024)
 def _least_lost(memory_parts: int, compute_pct: int) -> int:
-    """No grant that takes so much of a device costs it fewer slots."""
+    """The fewest slots that a grant of this size costs."""
     taken = min(memory_parts, PARTS * compute_pct // COMPUTE_PCT_MAX)
     return min(_SLOTS[parts] - _SLOTS[parts - taken] for parts in range(taken, PARTS + 1))
 
 
 def _steps(asked_mib: int, whole_mib: int, free_mib: list[int]) -> Iterator[int]:
-    """Of a row that is sorted by free memory: where the fit can take a step to the better.
+    """The values of free memory in a row at which the fit can improve.
 
-    The tightest, and the tightest after every eighth of the device at which the slots before or
-    after the grant change: between two of these the first is the best.
+    These are the tightest, and the tightest after every eighth of the device at which the slots
+    before or after the grant change: between two of these the first is the best.
     """
     at, step_mib = 0, asked_mib
     while (at := bisect_left(free_mib, step_mib, at)) < len(free_mib):
@@ -290,7 +290,7 @@ def _best_reserved(
 def _gang(
     request: Request, inventory: Inventory, attempt: str | None
 ) -> tuple[DeviceId, ...] | None:
-    """The first preferences that can hold all of it do."""
+    """The devices of a gang, of the first preferences that fit all of it."""
     if request.placement is Placement.SAME_HOST:
         return _same_host(request, inventory, attempt)
     seen: list[DeviceId] = []
@@ -304,7 +304,7 @@ def _gang(
 def _arranged(
     request: Request, inventory: Inventory, hosts: Mapping[HostId, list[DeviceId]]
 ) -> tuple[DeviceId, ...]:
-    """PACK: on few hosts, best on one that it fills. SPREAD: one of each host in turn."""
+    """PACK: devices on few hosts, best on one that is filled. SPREAD: one of each host in turn."""
     lines = list(hosts.values())
     if request.placement is Placement.SPREAD:
         return _round_robin(lines, request.count)
@@ -317,9 +317,9 @@ def _arranged(
 def _filled(
     request: Request, inventory: Inventory, lines: Iterable[list[DeviceId]]
 ) -> tuple[DeviceId, ...] | None:
-    """The host with enough devices that has the fewest to spare.
+    """Devices of the host with enough of them and the fewest to spare.
 
-    For who is promised nothing the one whose devices are loaded least.
+    For a best-effort request, of the host with the least loaded devices.
     """
     enough = (line for line in lines if len(line) >= request.count)
     best_effort, entries = is_best_effort(request), inventory.devices
@@ -348,7 +348,7 @@ def _by_host(inventory: Inventory, devices: Iterable[DeviceId]) -> dict[HostId, 
 def _fitting(
     request: Request, inventory: Inventory, attempt: str | None
 ) -> Iterator[Iterator[DeviceId]]:
-    """The devices that fit, preference by preference; warm ones first, then as they come."""
+    """The devices that fit, preference by preference; warm devices first."""
     warm = _warm(request, inventory)
     for groups in inventory.index.ranked(request):
         cold = (d for group in groups for d in _of_group(request, inventory, group, attempt))
@@ -363,9 +363,9 @@ def _fitting(
 def _of_group(
     request: Request, inventory: Inventory, group: DeviceGroup, attempt: str | None
 ) -> Iterator[DeviceId]:
-    """Kept ones first; SPREAD from the emptiest row on, PACK from the tightest.
+    """The devices of a group that fit, reserved ones first.
 
-    Who is promised nothing gets the least loaded ones.
+    SPREAD from the emptiest row on, PACK from the tightest, best effort by load.
     """
     if is_best_effort(request):
         for _, devices in _by_load(request, inventory, group, attempt):
@@ -390,7 +390,7 @@ def _of_group(
 def _same_host(
     request: Request, inventory: Inventory, attempt: str | None
 ) -> tuple[DeviceId, ...] | None:
-    """All on one host; what did not fit before is looked for on hosts that became looser since."""
+    """Devices on one host; after a miss only hosts that were freed since are searched."""
     keeps = attempt is not None and any(
         attempt in g.reserved for g in inventory.index.groups.values()
     )
@@ -425,7 +425,7 @@ def _freed_since(inventory: Inventory, since: int) -> list[HostId]:
 def _on_hosts(
     request: Request, inventory: Inventory, attempt: str | None, hosts: Iterable[HostId]
 ) -> tuple[DeviceId, ...] | None:
-    """On one of these hosts: the one with the best preferences, then the fewest to spare."""
+    """Devices on one of these hosts: by preferences, then the fewest to spare."""
     best: tuple[Score, int] | None = None
     chosen: tuple[DeviceId, ...] | None = None
     for host in hosts:
@@ -444,7 +444,7 @@ def _on_hosts(
 def _on_any_host(
     request: Request, inventory: Inventory, attempt: str | None
 ) -> tuple[DeviceId, ...] | None:
-    """Arranged as any gang, but looked for until some host has enough."""
+    """Devices of the first host that has enough, with the sample of any gang."""
     hosts: dict[HostId, list[DeviceId]] = {}
     look = GANG_SAMPLE * request.count
     for devices in _fitting(request, inventory, attempt):

@@ -1,6 +1,6 @@
-"""Queue policies: which waiting request is served next. One module per policy.
+"""Queue policies: the choice of the waiting request that is served next. One module per policy.
 
-A module of this package with an object `POLICY` is found by its presence, and one of another
+A module of this package with an object `POLICY` is found by its presence, and a policy of another
 distribution by its entry point in the group `orchgpu.policies` (`gpu_scheduler/policy_registry`).
 A policy proposes over a read-only view; the dispatcher checks and commits.
 """

@@ -16,7 +16,7 @@ from gpu_scheduler.core.state import PolicyView
 
 
 class Backfill(BoundedOvertaking):
-    """Order: by queue key; reserved devices are lent for stated lengths."""
+    """Order: by queue key; reserved devices are backfilled for stated lengths."""
 
     summary = "as fifo; requests that end before the head can start run on its reserved devices"
 

@@ -1,1 +1,1 @@
-"""The waiting requests: request classes, order of service, and the dispatch of freed capacity."""
+"""Waiting requests: request classes, the order of service, and the dispatch of freed capacity."""

@@ -1,7 +1,8 @@
-"""Requests: admitted, queued, served, given up. The release of a share serves the next in its turn.
+"""Requests: admission, queueing, service, withdrawal. A release serves the next request at once.
 
-After every event nothing that may be served waits although it fits: `serve` asks the policy until
-it has no proposal. The head of the queue is passed a bounded number of times (see policies/fifo).
+After every event no request that may be served waits although it fits: `serve` repeats the search
+until there is no proposal. The head of the queue is overtaken a bounded number of times
+(policies/fifo.py).
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from corekit.values import replace
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core.admission.limits import Refusal, waiting_refusal
 from gpu_scheduler.core.admission.quotas import (
-    allowed,
     clamped_to_quota,
     clamped_to_whole_quota,
     held_text,
     remaining_text,
+    request_to_explain,
     within_quota,
 )
 from gpu_scheduler.core.admission.tenants import least_amount
@@ -35,46 +36,46 @@ from gpu_scheduler.parameters import NO_QUOTA
 
 
 class Evaluation(NamedTuple):
-    """What would be answered to a request that is not queued."""
+    """The outcome for a request that is not queued."""
 
     outcome: do.Outcome
-    found: Proposal | None = None
-    searched: bool = True  #: False: a rule holds it back, no device was looked at
-    full: Refusal | None = None  #: it might wait, but for a limit on what waits
+    proposal: Proposal | None = None
+    searched: bool = True  #: False: held back by a rule, without a search for devices
+    full: Refusal | None = None  #: it would wait, but a limit of waiting requests is reached
 
 
 class Admission(NamedTuple):
-    """What became of a new request."""
+    """The result of a new request."""
 
     outcome: do.Outcome
     entry: LeaseEntry | None = None  #: granted
-    full: Refusal | None = None  #: nothing: it is to wait, and a limit forbids that for now
+    full: Refusal | None = None  #: refused: it would wait, and a limit forbids that for now
 
 
 def evaluate(tx: Transaction, waiting: to.Waiting) -> Evaluation:
-    """Granted, impossible, busy, or (still) to wait; nothing changes.
+    """Evaluate a request without changes: granted, impossible, busy, or waiting.
 
-    Nobody in the queue can be served (see `serve`), so what a newcomer fits is free for it; what is
-    kept for the head does not fit it.
+    No request in the queue can be served (see `serve`), so all free devices may serve a new one,
+    but for those that are reserved for the head.
     """
     state = tx.state
     if permanent_refusal(tx, waiting) or is_infeasible(waiting.request, state.inventory):
         return Evaluation(do.Outcome.IMPOSSIBLE)
     held = held_back(tx, waiting) is not None
-    found = None if held else newcomer_proposal(tx, waiting)
-    if found is not None:
-        return Evaluation(do.Outcome.GRANTED, found)
+    proposal = None if held else newcomer_proposal(tx, waiting)
+    if proposal is not None:
+        return Evaluation(do.Outcome.GRANTED, proposal)
     full = waiting_refusal(tx, waiting)
     outcome = do.Outcome.WAITING if full is None else do.Outcome.BUSY
     return Evaluation(outcome, searched=not held, full=full)
 
 
 def admit(tx: Transaction, waiting: to.Waiting, *, wait: bool) -> Admission:
-    """Judge a new request and do so: grant it, or queue it if it is to wait."""
+    """Evaluate a new request, and grant it, queue it or refuse it."""
     evaluation = evaluate(tx, waiting)
-    if evaluation.found is not None:
-        _count_bypass(tx, waiting, evaluation.found.devices)
-        return Admission(evaluation.outcome, grant(tx, evaluation.found, accepted=True))
+    if evaluation.proposal is not None:
+        _count_bypass(tx, waiting, evaluation.proposal.devices)
+        return Admission(evaluation.outcome, grant(tx, evaluation.proposal, accepted=True))
     if evaluation.full is not None and wait:
         return Admission(evaluation.outcome, full=evaluation.full)
     if evaluation.outcome is do.Outcome.WAITING and wait:
@@ -91,7 +92,7 @@ def _late(tx: Transaction, waiting: to.Waiting) -> bool:
 
 
 def permanent_refusal(tx: Transaction, waiting: to.Waiting) -> str | None:
-    """Why no waiting can help this request, whatever devices there are; None when it may."""
+    """Why no wait can help this request, whatever devices there are; None when it can."""
     left_s = tx.deadline_in_s(waiting)
     if left_s is not None and left_s <= 0:
         return f"its deadline passed {abs(left_s):.1f} s ago"
@@ -103,42 +104,42 @@ def _beyond_quota(tx: Transaction, request: Request) -> str | None:
     if quota is NO_QUOTA:
         return None
     if not least_amount(request).within(quota):
-        return f"it is more than tenant {request.tenant} may hold at all: {quota}"
+        return f"it exceeds the whole quota of tenant {request.tenant}: {quota}"
     at_best = clamped_to_whole_quota(request, quota)
     if not _only_too_large(tx, request, at_best):
         return None
     if request.count == 1:
-        return f"every device for it is larger than tenant {request.tenant} may hold: {quota}"
-    each = f"at most {at_best.memory_max_mib} MiB, an even part"
-    return f"too few devices for it have {each} of what tenant {request.tenant} may hold: {quota}"
+        return f"every device for it exceeds the whole quota of tenant {request.tenant}: {quota}"
+    each = f"at most {at_best.memory_max_mib} MiB, an even part of"
+    return f"too few devices for it have {each} the quota of tenant {request.tenant}: {quota}"
 
 
-def _only_too_large(tx: Transaction, request: Request, allowed: Request) -> bool:
-    """Could known devices hold the request, but none of those that a quota allows it?"""
+def _only_too_large(tx: Transaction, request: Request, clamped: Request) -> bool:
+    """True when known devices could serve the request, but only larger ones than `clamped`."""
     inventory = tx.state.inventory
     return (
-        allowed is not request
-        and is_infeasible(allowed, inventory)
+        clamped is not request
+        and is_infeasible(clamped, inventory)
         and not is_infeasible(request, inventory)
     )
 
 
 class Rule(NamedTuple):
-    """Why a request waits, whatever devices are free."""
+    """Why a request waits, whatever devices are free: the code and a text."""
 
     what: HeldBack
-    words: str
+    text: str
 
 
 def held_back(tx: Transaction, waiting: to.Waiting) -> Rule | None:
-    """Which rule, not the devices, holds a request back; None when none does."""
+    """The rule that holds a request back; None when only devices are missing."""
     state, request, tenant = tx.state, waiting.request, waiting.request.tenant
     if not state.has_room:
-        words = "the scheduler's journal has no room for new grants; free space on its disk"
-        return Rule(HeldBack.JOURNAL_FULL, words)
+        text = "the scheduler's journal has no room for new grants; free space on its disk"
+        return Rule(HeldBack.JOURNAL_FULL, text)
     if not _room_for_lease(tx):
-        words = f"all {state.parameters.leases_max} leases that may live at a time do"
-        return Rule(HeldBack.LEASES_MAX, words)
+        text = f"the limit of {state.parameters.leases_max} live leases (leases_max) is reached"
+        return Rule(HeldBack.LEASES_MAX, text)
     quota = state.parameters.quota(tenant)
     if quota is NO_QUOTA:
         return None
@@ -147,8 +148,8 @@ def held_back(tx: Transaction, waiting: to.Waiting) -> Rule | None:
         return Rule(HeldBack.QUOTA, f"{used_up} (it holds {held_text(state, tenant)})")
     if _only_too_large(tx, request, clamped_to_quota(state, request)):
         left = remaining_text(state, request)
-        words = f"{used_up} but for {left}: too few devices for it are so small"
-        return Rule(HeldBack.QUOTA, words)
+        text = f"{used_up} but for {left}: too few devices for it are small enough"
+        return Rule(HeldBack.QUOTA, text)
     return None
 
 
@@ -158,9 +159,9 @@ def _room_for_lease(tx: Transaction) -> bool:
 
 
 def enqueue(tx: Transaction, waiting: to.Waiting, *, searched: bool = False) -> None:
-    """Into the queue at its place, or back to it under another session.
+    """Queue a request, or change its session.
 
-    `searched`: no devices were found for it in this turn, so only what comes free can serve it.
+    `searched`: this transaction found no devices for it, so only freed capacity can serve it.
     """
     tx.emit(to.RequestQueued(waiting=waiting))
     tx.start_wait_timer(waiting)
@@ -170,44 +171,44 @@ def enqueue(tx: Transaction, waiting: to.Waiting, *, searched: bool = False) -> 
 
 
 def drop(tx: Transaction, attempt: str) -> None:
-    """Out of the queue; idempotent."""
+    """Remove a request from the queue; idempotent."""
     if attempt in tx.state.queue.entries:
         tx.emit(to.RequestDropped(attempt=attempt))
         tx.state.timers.cancel(TimerKind.WAIT, attempt)
-        tx.capacity_freed = True  # what was kept for it is free
+        tx.capacity_freed = True  # devices that were reserved for it are free
 
 
 def explanation_of(
     tx: Transaction, request: Request, waiting: to.Waiting | None = None
 ) -> Explanation:
-    """Why a request waits, or what would be answered: the devices' reasons, then the rules'."""
+    """Why a request waits or is refused: the reasons of the devices, then of the rules."""
     inventory, queue = tx.state.inventory, tx.state.queue
     if waiting is None:
         return explain(request, inventory)
     position = queue.position(waiting) if waiting.attempt in queue.entries else None
-    no_use, rule = permanent_refusal(tx, waiting), held_back(tx, waiting)
+    refusal, rule = permanent_refusal(tx, waiting), held_back(tx, waiting)
     if is_infeasible(request, inventory):
         return explain(request, inventory, attempt=waiting.attempt, position=position)
-    asked = allowed(tx.state, request)
+    asked = request_to_explain(tx.state, request)
     explanation = explain(asked, inventory, attempt=waiting.attempt, position=position, own=request)
-    if no_use is None and rule is None:
+    if refusal is None and rule is None:
         explanation = out_of_service(asked, inventory, explanation)
         if asked is request or NoFit.TOO_LARGE.value not in explanation.counts:
             return explanation
         left = f"tenant {request.tenant} has {remaining_text(tx.state, request)} left of its quota"
         return replace(explanation, sentence=f"{explanation.sentence}; {left}")
     queue_place = f"number {position} in the queue: " if position is not None else ""
-    why = no_use or (rule.words if rule is not None else "")
+    why = refusal or (rule.text if rule is not None else "")
     return replace(
         explanation,
         sentence=f"{queue_place}{request_text(request)}: {why}",
         late=_late(tx, waiting),
-        held_back=None if no_use or rule is None else rule.what,
+        held_back=None if refusal or rule is None else rule.what,
     )
 
 
 def serve(tx: Transaction) -> None:
-    """Grant to waiting requests until the policy has no more to propose."""
+    """Grant waiting requests until there is no proposal."""
     state = tx.state
     if not state.queue.entries and state.head_reservation.attempt is None:
         state.tenants.freed.clear()
@@ -216,34 +217,34 @@ def serve(tx: Transaction) -> None:
     _resume_groups(tx)
     while True:
         _maintain_head_reservation(tx)
-        found = next_proposal(tx) if _room_for_lease(tx) else None
-        if found is None:
+        proposal = next_proposal(tx) if _room_for_lease(tx) else None
+        if proposal is None:
             return
-        _count_bypass(tx, found.waiting, found.devices)
-        _grant_to_waiter(tx, found)
-        tx.state.freed_capacity.add(tx.state.inventory, found.devices)
+        _count_bypass(tx, proposal.waiting, proposal.devices)
+        _grant_to_waiter(tx, proposal)
+        tx.state.freed_capacity.add(tx.state.inventory, proposal.devices)
 
 
 def _resume_groups(tx: Transaction) -> None:
-    """Tenants that gave something back may have room in their quota again, for larger devices
-    too; and devices that are small enough may be up again.
+    """Resume groups whose tenant has room in its quota again, also for larger devices, and
+    groups for which small enough devices may be available again.
     """
     state, queue, tenants = tx.state, tx.state.queue, tx.state.tenants
     for tenant in tenants.freed:
-        for line in queue.suspended(tenant):
-            if within_quota(state, line.request):
-                queue.resume(line)
+        for group in queue.suspended(tenant):
+            if within_quota(state, group.request):
+                queue.resume(group)
         if state.parameters.quota(tenant).memory_mib is not None:
             queue.mark_exclusive_dirty(tenant)
     tenants.freed.clear()
-    for line in queue.suspended_before(state.inventory.availability_version):
-        queue.resume(line)
+    for group in queue.suspended_before(state.inventory.availability_version):
+        queue.resume(group)
 
 
-def _grant_to_waiter(tx: Transaction, found: Proposal) -> None:
-    waiting = found.waiting
+def _grant_to_waiter(tx: Transaction, proposal: Proposal) -> None:
+    waiting = proposal.waiting
     tx.state.timers.cancel(TimerKind.WAIT, waiting.attempt)
-    entry = grant(tx, found, accepted=False)
+    entry = grant(tx, proposal, accepted=False)
     record = tx.record_of(waiting.holder)
     if record is not None:
         tx.write(record, Step.RESERVED, lease=entry.lease.id, reason=None)
@@ -256,11 +257,11 @@ def push_granted(tx: Transaction, entry: LeaseEntry) -> None:
     tx.push(tx.owner_of(entry), push)
 
 
-# ---------------------------------------------------------------------- bounded bypass
+# ---------------------------------------------------------------------- bounded overtaking
 
 
 def _count_bypass(tx: Transaction, served: to.Waiting, devices: tuple[DeviceId, ...]) -> None:
-    """A grant behind the head on a device that the head could use one day passes it."""
+    """Count a grant behind the head on a device that is feasible for the head."""
     queue = tx.state.queue
     head = _head(tx)
     if head is None or queue.queue_key(served) <= queue.queue_key(head):
@@ -271,22 +272,22 @@ def _count_bypass(tx: Transaction, served: to.Waiting, devices: tuple[DeviceId, 
         _track_head(tx, head)
         tx.state.head_reservation.overtaken += 1
         queue.overtaken[head.attempt] = tx.state.head_reservation.overtaken
-        tx.capacity_freed = True  # `serve` sees to it that this was not once too often
+        tx.capacity_freed = True  # `serve` reserves devices when the bound is reached
 
 
 def _track_head(tx: Transaction, head: to.Waiting | None) -> None:
-    """Count for the present head; a former one lets go of what was kept for it."""
+    """Count for the present head, and cancel the reservation of a former one."""
     head_reservation = tx.state.head_reservation
     attempt = None if head is None else head.attempt
     if head_reservation.attempt != attempt:
-        tx.state.inventory.reserve([DeviceId(d) for d in head_reservation.devices], None)
+        tx.state.inventory.reserve(head_reservation.devices, None)
         tx.state.head_reservation = HeadReservation(
             attempt, tx.state.queue.overtaken.get(attempt or "", 0)
         )
 
 
 def _maintain_head_reservation(tx: Transaction) -> None:
-    """Keep devices for a head that was passed often enough; anew when one became unusable."""
+    """Reserve devices for a head that was overtaken often enough; replace unusable ones."""
     head = _head(tx)
     _track_head(tx, head)
     if head is None:
@@ -294,27 +295,27 @@ def _maintain_head_reservation(tx: Transaction) -> None:
     head_reservation, inventory = tx.state.head_reservation, tx.state.inventory
     asked = clamped_to_quota(tx.state, head.request)
     if head_reservation.devices and _all_usable(tx, asked):
-        return  # stay with the choice: its devices have been draining
+        return  # keep the choice: leases on its devices have been ending
     devices = tx.state.policy.reserve(tx, head)
     if devices or head_reservation.devices:
-        inventory.reserve([DeviceId(d) for d in head_reservation.devices], None)
+        inventory.reserve(head_reservation.devices, None)
         head_reservation.devices = devices
         inventory.reserve(devices, head.attempt)
 
 
 def _head(tx: Transaction) -> to.Waiting | None:
-    """The first that waits for nothing but devices which are up to be free for it."""
+    """The first request that waits only until available devices are free for it."""
     state, queue, inventory = tx.state, tx.state.queue, tx.state.inventory
 
-    def reach(request: Request) -> int:
+    def largest_mib(request: Request) -> int:
         return available_mib(request, inventory)
 
-    while (head := queue.head(inventory.availability_version, reach)) is not None:
+    while (head := queue.head(inventory.availability_version, largest_mib)) is not None:
         request = head.request
         asked = clamped_to_quota(state, request)
         if not within_quota(state, request):
             queue.suspend(head.attempt)
-        elif asked is not request and reach(asked) < request.memory_mib:
+        elif asked is not request and largest_mib(asked) < request.memory_mib:
             queue.suspend(head.attempt, inventory.availability_version)
         else:
             break
@@ -323,7 +324,7 @@ def _head(tx: Transaction) -> to.Waiting | None:
 
 def _all_usable(tx: Transaction, request: Request) -> bool:
     inventory = tx.state.inventory
-    devices = [inventory.devices.get(DeviceId(d)) for d in tx.state.head_reservation.devices]
+    devices = [inventory.devices.get(device) for device in tx.state.head_reservation.devices]
     return all(
         entry is not None
         and unavailable_reason(inventory.state_of(entry.device.id)) is None
@@ -332,11 +333,11 @@ def _all_usable(tx: Transaction, request: Request) -> bool:
     )
 
 
-# ---------------------------------------------------------------------- giving up
+# ---------------------------------------------------------------------- withdrawal
 
 
 def wait_timed_out(tx: Transaction, attempt: str) -> None:
-    """max_wait_s has passed: refused as busy; or its deadline: refused for ever."""
+    """Refuse a request as busy after `max_wait_s`, or as impossible after its deadline."""
     waiting = tx.state.queue.entries.get(attempt)
     if waiting is None:
         return
@@ -352,12 +353,12 @@ def wait_timed_out(tx: Transaction, attempt: str) -> None:
 
 
 def drop_infeasible(tx: Transaction) -> None:
-    """The known inventory or a quota shrank: tell those whose request became impossible."""
-    for need, lot in list(tx.state.queue.by_group()):
-        if not is_infeasible(need, tx.state.inventory) and _beyond_quota(tx, need) is None:
+    """Refuse waiting requests that became infeasible with the known inventory or a quota."""
+    for request, group in list(tx.state.queue.by_group()):
+        if not is_infeasible(request, tx.state.inventory) and _beyond_quota(tx, request) is None:
             continue
-        reason = explanation_of(tx, need, lot[0])
-        for waiting in lot:
+        reason = explanation_of(tx, request, group[0])
+        for waiting in group:
             _withdraw(tx, waiting)
             push = do.ImpossiblePush(
                 holder=waiting.holder, attempt=waiting.attempt, explanation=reason
@@ -366,7 +367,7 @@ def drop_infeasible(tx: Transaction) -> None:
 
 
 def reevaluate_all(tx: Transaction) -> None:
-    """Another rule holds: it may refuse, or serve, anybody."""
+    """Evaluate all waiting requests after a change of the parameters."""
     drop_infeasible(tx)
     queue = tx.state.queue
     tx.state.tenants.freed.update(dict.fromkeys(queue.suspended_tenants()))

@@ -13,7 +13,6 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from corekit.ids import SessionId
 from gpu_scheduler.core.durable.changes import Waiting
@@ -29,13 +28,13 @@ from gpu_scheduler.model import Request, Sharing
 
 @dataclass(eq=False, slots=True)
 class RequestGroup:
-    """Requests of one tenant and one kin that want the same memory."""
+    """Requests of one tenant and one class with the same memory."""
 
     tenant: str
     request_class: RequestClass
     request: Request  #: one of them
     keys: list[QueueKey] = field(default_factory=list)  #: of those that may be served
-    members: int = 0  #: the parked ones too
+    members: int = 0  #: also ineligible ones
     suspended: bool = False
 
 
@@ -43,35 +42,34 @@ FirstByClass = dict[RequestClass, FirstByMemory]
 
 
 class WaitingQueue:
-    """Durable entries, and the order of those that may be served now."""
+    """The durable entries, and the order of those that may be served now."""
 
     def __init__(self, aging_s: float | None = None) -> None:
         self.entries: dict[str, Waiting] = {}
         self.by_session: dict[SessionId, dict[str, None]] = {}
-        self.unresponsive: dict[SessionId, dict[str, None]] = {}  #: grant not taken; until its beat
-        self.first_by_class: FirstByClass = {}  #: of all that are not benched
-        self.by_tenant: dict[str, FirstByClass] = {}  #: the same by tenant
+        #: Requests whose grant was not accepted, until the next message of the session.
+        self.unresponsive: dict[SessionId, dict[str, None]] = {}
+        self.first_by_class: FirstByClass = {}  #: of all groups that are not suspended
+        self.by_tenant: dict[str, FirstByClass] = {}  #: of the groups of one tenant
         self.dirty: dict[
             RequestClass, None
-        ] = {}  #: to be judged against everything, not only what is new
+        ] = {}  #: to evaluate on all devices, not only freed ones
         self._aging_s = aging_s
-        self.overtaken: dict[str, int] = {}  #: heads, also former ones, and how often they were
-        self._head: tuple[int, QueueKey | None] | None = (
-            None  #: of `lines` on a day, once asked for
-        )
-        self._order: list[QueueKey] = []  #: of all that may be served, benched or not
+        self.overtaken: dict[str, int] = {}  #: by attempt: heads of the queue, also former ones
+        self._head: tuple[int, QueueKey | None] | None = None  #: by availability version
+        self._order: list[QueueKey] = []  #: of all eligible requests, suspended or not
         self._group_of: dict[str, RequestGroup] = {}
         self._groups: dict[tuple[str, RequestClass, int], RequestGroup] = {}
-        self._classes: dict[tuple[Any, ...], RequestClass] = {}
+        self._classes: dict[tuple[object, ...], RequestClass] = {}
         self._suspended: dict[str, dict[RequestGroup, None]] = {}
-        self._suspended_at: dict[
-            RequestGroup, int
-        ] = {}  #: of these, see `suspend`: the day they were
+        self._suspended_at: dict[RequestGroup, int] = {}  #: availability version, see `suspend`
 
     # ------------------------------------------------------------------ reading
 
     def queue_key(self, waiting: Waiting) -> QueueKey:
-        """Waiting for `aging_s` is worth one step of priority; without aging priority is all."""
+        """The order of service: `aging_s` of waiting equal one step of priority; without aging,
+        priority is first.
+        """
         since_s, priority = waiting.waiting_since_s, waiting.request.priority
         rank = -priority if self._aging_s is None else since_s - priority * self._aging_s
         return (rank, since_s, waiting.attempt)
@@ -101,7 +99,7 @@ class WaitingQueue:
         first = min(by_memory.minimum for by_memory in self.first_by_class.values())
         group = self._group_of[first[2]]
         if group.request.memory_mib <= available_mib(group.request_class.request):
-            return first  # nearly always: no other kin is asked
+            return first  # nearly always
         firsts = (
             by_memory.first(available_mib(request_class.request))
             for request_class, by_memory in self.first_by_class.items()
@@ -109,7 +107,7 @@ class WaitingQueue:
         return min((key for key in firsts if key is not None), default=None)
 
     def position(self, waiting: Waiting) -> int | None:
-        """1 = next; None when it is parked. Also for a request that is not queued yet."""
+        """1 = next; None when ineligible. Also for a request that is not queued yet."""
         if self.is_ineligible(waiting.attempt):
             return None
         return 1 + bisect_left(self._order, self.queue_key(waiting))
@@ -121,21 +119,21 @@ class WaitingQueue:
         return waiting.session is None or self.is_unresponsive(waiting)
 
     def is_unresponsive(self, waiting: Waiting) -> bool:
-        """Its grant was not taken, and its session has not said anything since."""
+        """True when its grant was not accepted and its session has been silent since."""
         return waiting.session is not None and waiting.attempt in self.unresponsive.get(
             waiting.session, ()
         )
 
     def in_order(self, limit: int | None = None) -> list[Waiting]:
-        """The first of all: those that may be served, then the parked."""
+        """The first requests in the order of service, then the ineligible ones."""
         served = [self.entries[key[2]] for key in self._order[:limit]]
         if limit is not None and len(served) >= limit:
             return served
-        parked = [w for w in self.entries.values() if self.is_ineligible(w.attempt)]
-        return [*served, *sorted(parked, key=self.queue_key)][:limit]
+        ineligible = [w for w in self.entries.values() if self.is_ineligible(w.attempt)]
+        return [*served, *sorted(ineligible, key=self.queue_key)][:limit]
 
     def by_group(self) -> Iterator[tuple[Request, list[Waiting]]]:
-        """All entries, parked ones too, group by group."""
+        """All entries, also ineligible ones, group by group."""
         members: dict[RequestGroup, list[Waiting]] = {}
         for attempt, group in self._group_of.items():
             members.setdefault(group, []).append(self.entries[attempt])
@@ -145,7 +143,7 @@ class WaitingQueue:
     # ------------------------------------------------------------------ changing
 
     def put(self, waiting: Waiting) -> None:
-        """Queue a request, or replace what is known of it."""
+        """Queue a request, or replace a queued one."""
         self.drop(waiting.attempt)
         self.entries[waiting.attempt] = waiting
         group = self._group_of[waiting.attempt] = self._group_for(waiting)
@@ -155,7 +153,7 @@ class WaitingQueue:
             self._add_key(waiting)
 
     def drop(self, attempt: str) -> None:
-        """Idempotent."""
+        """Remove a request; idempotent."""
         waiting = self.entries.get(attempt)
         if waiting is None:
             return
@@ -173,28 +171,28 @@ class WaitingQueue:
         del self.entries[attempt]
 
     def mark_unresponsive(self, attempt: str) -> None:
-        """Its grant was not taken: it waits aside until its session shows life."""
+        """Exclude a request whose grant was not accepted, until its session responds."""
         waiting = self.entries[attempt]
-        assert waiting.session is not None, "only a session can fail to take a grant"
+        assert waiting.session is not None, "only a session can fail to accept a grant"
         self._remove_key(waiting)
         self.unresponsive.setdefault(waiting.session, {})[attempt] = None
 
     def mark_responsive(self, session: SessionId) -> None:
-        """The session lives: what was set aside is at its old key."""
+        """Restore the unresponsive requests of a session at their keys."""
         for attempt in self.unresponsive.pop(session, ()):
             self._add_key(self.entries[attempt])
             self.mark_dirty(attempt)
 
     def mark_dirty(self, attempt: str) -> None:
-        """Judge this request, and those of its kin, against everything."""
+        """Evaluate the class of this request on all devices."""
         self.dirty[self._group_of[attempt].request_class] = None
 
     def mark_all_dirty(self) -> None:
-        """Judge everybody: after a restart, or under another rule."""
+        """Evaluate all classes on all devices: after a restart, or a change of parameters."""
         self.dirty = dict.fromkeys(self._classes.values())
 
     def reorder(self, aging_s: float | None) -> None:
-        """Another rule of order: everything is sorted anew."""
+        """Sort all requests again after a change of `aging_s`."""
         if aging_s == self._aging_s:
             return
         served = [self.entries[key[2]] for key in self._order]
@@ -212,9 +210,10 @@ class WaitingQueue:
     # ------------------------------------------------------------------ quotas
 
     def suspend(self, attempt: str, availability_version: int | None = None) -> None:
-        """The group of this request is not looked at until `resume`.
+        """Exclude the group of this request until `resume`.
 
-        `availability_version`: no device that is up on it is small enough, so another day may help.
+        With `availability_version`: because no available device is small enough; it is resumed
+        when the availability changes.
         """
         group = self._group_of[attempt]
         if not group.suspended:
@@ -225,18 +224,18 @@ class WaitingQueue:
                 self._suspended_at[group] = availability_version
 
     def suspended_before(self, availability_version: int) -> list[RequestGroup]:
-        """Lines for which other devices may be up now."""
+        """Groups that were suspended under another availability."""
         return [group for group, then in self._suspended_at.items() if then != availability_version]
 
     def suspended(self, tenant: str) -> list[RequestGroup]:
-        """Lines of a tenant that has used up its quota."""
+        """Groups of a tenant that are suspended."""
         return list(self._suspended.get(tenant, ()))
 
     def suspended_tenants(self) -> list[str]:
         return list(self._suspended)
 
     def resume(self, group: RequestGroup) -> None:
-        """The group is looked at again, against everything."""
+        """Include a suspended group again, and evaluate its class on all devices."""
         self._clear_suspension(group)
         self._update_index(group, None, group.keys[0] if group.keys else None)
         self.dirty[group.request_class] = None
@@ -244,18 +243,18 @@ class WaitingQueue:
     def _clear_suspension(self, group: RequestGroup) -> None:
         group.suspended = False
         self._suspended_at.pop(group, None)
-        theirs = self._suspended[group.tenant]
-        del theirs[group]
-        if not theirs:
+        of_tenant = self._suspended[group.tenant]
+        del of_tenant[group]
+        if not of_tenant:
             del self._suspended[group.tenant]
 
     def mark_exclusive_dirty(self, tenant: str) -> None:
-        """Those of a tenant that want whole devices: larger ones may be within its quota now."""
+        """Evaluate the exclusive requests of a tenant: its quota may allow larger devices now."""
         for request_class in self.by_tenant.get(tenant, ()):
             if request_class.request.sharing is Sharing.EXCLUSIVE:
                 self.dirty[request_class] = None
 
-    # ------------------------------------------------------------------ lines
+    # ------------------------------------------------------------------ groups
 
     def _group_for(self, waiting: Waiting) -> RequestGroup:
         class_name = class_key(waiting)
@@ -299,24 +298,24 @@ class WaitingQueue:
     def _update_index(
         self, group: RequestGroup, old: QueueKey | None, new: QueueKey | None
     ) -> None:
-        """Tell both indexes that a group has another head."""
+        """Update both indexes after a group got another first request."""
         if old == new:
             return
         self._head = None
-        theirs = self.by_tenant.setdefault(group.tenant, {})
-        for first_by_class in (self.first_by_class, theirs):
+        of_tenant = self.by_tenant.setdefault(group.tenant, {})
+        for first_by_class in (self.first_by_class, of_tenant):
             by_memory = first_by_class.get(group.request_class)
             if by_memory is None:
                 by_memory = first_by_class[group.request_class] = FirstByMemory()
             by_memory.replace_first(group.request.memory_mib, old, new)
             if not by_memory:
                 del first_by_class[group.request_class]
-        if not theirs:
+        if not of_tenant:
             del self.by_tenant[group.tenant]
 
 
 def _take_out(groups: dict[SessionId, dict[str, None]], session: SessionId, attempt: str) -> None:
-    theirs = groups[session]
-    del theirs[attempt]
-    if not theirs:
+    of_tenant = groups[session]
+    del of_tenant[attempt]
+    if not of_tenant:
         del groups[session]

@@ -10,18 +10,17 @@ import math
 from bisect import bisect_left, insort
 from dataclasses import dataclass, field
 from operator import attrgetter, itemgetter
-from typing import Any
 
 from corekit.values import replace
 from gpu_scheduler.core.durable.changes import Waiting
 from gpu_scheduler.core.placement.fits import DeviceState, fits
 from gpu_scheduler.model import LeaseLifetime, Request, Sharing
 
-#: Where a request stands: rank, waiting since, attempt. The lower one goes first.
+#: The order of service: rank, waiting since, attempt. A lower one is first.
 QueueKey = tuple[float, float, str]
 
-#: Words that order, guide or end a request; every other one decides what it fits.
-_GUIDES = (
+#: Fields that do not decide on which devices a request fits.
+_NOT_FEASIBILITY = (
     "memory_mib",
     "compute_limit_pct",
     "priority",
@@ -31,33 +30,33 @@ _GUIDES = (
     "deadline_s",
     "lease_s",
 )
-_needs = attrgetter(*(name for name in Request.__struct_fields__ if name not in _GUIDES))
+_requirements = attrgetter(*(n for n in Request.__struct_fields__ if n not in _NOT_FEASIBILITY))
 
-#: Lengths are told apart in steps of a fourth of an octave: 19 % at most are added to one.
+#: Lengths are rounded up to steps of a quarter of an octave, 19 % at most.
 _STEPS_PER_OCTAVE = 4
 
 MEMORY_MIB_MAX = 2**31 - 1  #: of a request
-_DIGIT_BITS = 2  #: wider digits need fewer nodes, but a longer look at each
-_LEVELS = 16  #: of so many bits each: all memory sizes
-_FEW = 16  #: sizes that are looked through sooner than a tree of them is kept
+_DIGIT_BITS = 2  #: of one level; wider digits need fewer nodes with more children each
+_LEVELS = 16  #: that cover all memory sizes
+_FEW = 16  #: sizes up to which a linear search is faster than a tree
 _FIRST = itemgetter(0)
-_LEVEL_BITS = 5  #: of a node's key: enough for the number of its level
+_LEVEL_BITS = 5  #: of the slot of a node: for the number of its level
 
 
 @dataclass(eq=False, slots=True)
 class RequestClass:
-    """All waiting requests that fit the same devices, but for their memory."""
+    """Waiting requests that fit the same devices, but for their memory."""
 
-    key: tuple[Any, ...]  #: equal for requests of one kin, see `class_key`
-    request: Request  #: one of them, without memory
+    key: tuple[object, ...]  #: see `class_key`
+    request: Request  #: one of them, with memory 0
     hold: LeaseLifetime
-    length_s: float | None  #: none of them needs its lease for longer; None = not known
+    length_s: float | None  #: the longest lease of them; None = unknown
     groups: int = 0  #: of requests in the queue
 
     def max_mib(self, device_state: DeviceState, attempt: str | None) -> int:
-        """The most memory one of them may want of a device of this shape; −1 = it takes none.
+        """The most memory of a request of this class that fits the device state; −1 = none fits.
 
-        `attempt` is whose kept devices they may use.
+        They may use devices that are reserved for `attempt`.
         """
         if fits(self.request, device_state, attempt) is not None:
             return -1
@@ -65,13 +64,13 @@ class RequestClass:
         return device_state.memory_mib if exclusive else device_state.free_mib
 
 
-def class_key(waiting: Waiting) -> tuple[Any, ...]:
-    """What a request needs besides memory, and for how long."""
-    return (rounded_length_s(waiting), waiting.hold, *_needs(waiting.request))
+def class_key(waiting: Waiting) -> tuple[object, ...]:
+    """The requirements of a request besides memory, with its length."""
+    return (rounded_length_s(waiting), waiting.hold, *_requirements(waiting.request))
 
 
 def request_class_of(waiting: Waiting) -> RequestClass:
-    """A new kin of this request."""
+    """A new class for this request."""
     request = replace(waiting.request, memory_mib=0)
     return RequestClass(class_key(waiting), request, waiting.hold, rounded_length_s(waiting))
 
@@ -86,12 +85,10 @@ def rounded_length_s(waiting: Waiting) -> float | None:
 
 @dataclass(slots=True)
 class FirstByMemory:
-    """The first of every line of one kin, by memory; of many sizes a tree over the digits."""
+    """The first request of each group of one class, by memory; many sizes form a digit tree."""
 
-    _leaves: dict[int, list[QueueKey]] = field(
-        default_factory=dict
-    )  #: several tenants may be there
-    #: Node and level → least key below; empty while there were never more than `_FEW` sizes.
+    _leaves: dict[int, list[QueueKey]] = field(default_factory=dict)  #: of several tenants
+    #: Node and level → minimum below; empty while there were never more than `_FEW` sizes.
     _minima: dict[int, QueueKey] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
@@ -99,14 +96,14 @@ class FirstByMemory:
 
     @property
     def minimum(self) -> QueueKey:
-        """The first of all."""
+        """The first key of all."""
         return self._minima[_LEVELS] if self._minima else min(map(_FIRST, self._leaves.values()))
 
     def first(self, memory_mib: int, after: QueueKey | None = None) -> QueueKey | None:
-        """The first of those that want at most this much; only of those after a key, if given."""
+        """The first key with at most this much memory, and after a given key."""
         if memory_mib < 0 or not self._leaves:
             return None
-        if after is not None:  # seldom: all are looked at
+        if after is not None:  # rare: a linear search
             sizes = (keys for m, keys in self._leaves.items() if m <= memory_mib)
             return min((one for all_ in sizes for one in all_ if one > after), default=None)
         if memory_mib >= MEMORY_MIB_MAX:
@@ -127,7 +124,7 @@ class FirstByMemory:
         return best
 
     def replace_first(self, memory_mib: int, old: QueueKey | None, new: QueueKey | None) -> None:
-        """A line of that much memory has another head; None = it was, or is, empty."""
+        """Replace the first key of a group with this memory; None = the group was, or is, empty."""
         leaf = self._leaves.setdefault(memory_mib, [])
         if old is not None:
             del leaf[bisect_left(leaf, old)]
@@ -142,7 +139,7 @@ class FirstByMemory:
                 self._update_path(node, keys[0])
 
     def _update_path(self, node: int, key: QueueKey | None) -> None:
-        """What is least at a leaf, and so above it as far as that changes anything."""
+        """Update the minimum of a leaf, and of the nodes above it as far as they change."""
         least = self._minima
         for level in range(_LEVELS + 1):
             slot = node << _LEVEL_BITS | level
@@ -157,11 +154,11 @@ class FirstByMemory:
             above = least.get(node << _LEVEL_BITS | level + 1)
             if key is None or (above is not None and above < key):
                 if above != old:
-                    return  # another child is least there
+                    return  # another child has the minimum
                 key = self._least_child(node, level)
 
     def _least_child(self, parent: int, level: int) -> QueueKey | None:
-        """Of the children of a node, which are at `level`."""
+        """The minimum of the children of a node, which are at `level`."""
         least, best = self._minima, None
         first = parent << _DIGIT_BITS
         for child in range(first, first + (1 << _DIGIT_BITS)):

@@ -26,18 +26,16 @@ from gpu_scheduler.core.transaction import Transaction
 
 
 class Proposal(Value):
-    """One request and the devices it should have."""
+    """One request and the devices for it."""
 
     key: QueueKey
     waiting: Waiting
     devices: tuple[DeviceId, ...]
-    reservation: (
-        str  #: attempt whose kept devices it may have: its own, or the head's that lends them
-    )
+    reservation: str  #: attempt whose reserved devices it may use: its own, or the head's
 
 
 def next_proposal(tx: Transaction) -> Proposal | None:
-    """Whom to serve next by the policy's order; None when nobody can be served."""
+    """The next request to serve in the order of the policy; None when none can be served."""
     state, queue, freed_capacity = tx.state, tx.state.queue, tx.state.freed_capacity
     freed_capacity.take_in(state.inventory)
     if not freed_capacity.device_states and not queue.dirty:
@@ -57,7 +55,7 @@ def next_proposal(tx: Transaction) -> Proposal | None:
 
 
 def newcomer_proposal(tx: Transaction, waiting: Waiting) -> Proposal | None:
-    """Devices for a request that is not in the queue, when its tenant may have them."""
+    """Devices for a request that is not in the queue; None when it does not fit."""
     state = tx.state
     reservation, head = waiting.attempt, state.head_reservation.attempt
     if head is not None:
@@ -71,7 +69,7 @@ def newcomer_proposal(tx: Transaction, waiting: Waiting) -> Proposal | None:
 
 
 def _for_head(tx: Transaction) -> Proposal | None:
-    """Whom devices are kept for goes first of all once they are free."""
+    """The head of the queue, when the devices that are reserved for it are free."""
     head_reservation, queue = tx.state.head_reservation, tx.state.queue
     if not head_reservation.devices or head_reservation.attempt is None:
         return None
@@ -85,7 +83,7 @@ def _for_head(tx: Transaction) -> Proposal | None:
 
 
 def _first(tx: Transaction, first_by_class: FirstByClass) -> Proposal | None:
-    """The first in order of these lines that can be served."""
+    """The first request of these groups that can be served."""
     best: Proposal | None = None
     for request_class, max_mib, reservation in _candidates(tx, first_by_class):
         by_memory = first_by_class.get(request_class)
@@ -97,7 +95,7 @@ def _first(tx: Transaction, first_by_class: FirstByClass) -> Proposal | None:
 def _candidates(
     tx: Transaction, first_by_class: FirstByClass
 ) -> Iterator[tuple[RequestClass, int, str | None]]:
-    """Kins that may be served, up to which memory, and with whose kept devices."""
+    """Classes that may be served, with the most memory and the usable reservation."""
     state, until_s = tx.state, _backfill_until_s(tx)
     for request_class in list(first_by_class):
         lasts_s = may_last_s(request_class.length_s, request_class.hold, tx.budget)
@@ -117,13 +115,13 @@ def _candidates(
 
 
 def _backfill_until_s(tx: Transaction) -> float | None:
-    """Until when the policy lends what is kept for the head; None = not at all."""
+    """The end of backfill on the devices reserved for the head; None = no backfill."""
     state = tx.state
     return state.policy.backfill_until_s(tx) if state.head_reservation.devices else None
 
 
 def _ends_by(tx: Transaction, lasts_s: float | None, until_s: float | None) -> bool:
-    """Would a lease that is granted now be over by then?"""
+    """True when a lease granted now ends by then."""
     return until_s is not None and lasts_s is not None and tx.at_s + lasts_s <= until_s
 
 
@@ -134,10 +132,10 @@ def _first_of_class(
     reservation: str | None,
     before: Proposal | None,
 ) -> Proposal | None:
-    """The first of one kin that can be served, if it comes before another one.
+    """The first request of one class that can be served and precedes another proposal.
 
-    Who finds no devices shows that nobody of the kin does who wants as much; who finds only devices
-    too large for its quota shows nothing of others.
+    A request without devices shows that no request of the class with as much memory has any; a
+    request that fits only devices too large for its quota shows nothing about others.
     """
     state, queue = tx.state, tx.state.queue
     skipped: QueueKey | None = None

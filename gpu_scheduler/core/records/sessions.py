@@ -31,7 +31,7 @@ GONE_AT_ONCE = 500
 GO_ON_S = 0.01  #: until the next of them
 
 
-def heard(tx: Transaction, session: SessionId) -> None:
+def mark_alive(tx: Transaction, session: SessionId) -> None:
     """Any request proves life; what was set aside for silence is back at its place."""
     if session not in tx.state.sessions:
         gone_s = tx.at_s + tx.budget.client_gone_s
@@ -52,10 +52,10 @@ def hello(tx: Transaction, event: on.SessionHello) -> None:
             dispatch.push_granted(tx, entry)
 
 
-def silence(tx: Transaction, session: SessionId) -> None:
+def check_silence(tx: Transaction, session: SessionId) -> None:
     """Its timer fired: gone, or heard since and timed anew."""
-    heard_s = tx.state.sessions.get(session)
-    gone_s = tx.at_s if heard_s is None else heard_s + tx.budget.client_gone_s
+    last_seen_s = tx.state.sessions.get(session)
+    gone_s = tx.at_s if last_seen_s is None else last_seen_s + tx.budget.client_gone_s
     if tx.at_s < gone_s:
         tx.state.timers.arm(TimerKind.SESSION, session, gone_s)
     else:

@@ -1,1 +1,1 @@
-"""Answers that read the state and change nothing."""
+"""Replies to requests that only read the state."""

@@ -1,4 +1,4 @@
-"""Why a request waits or is refused: counts of reasons first, then one sentence for people."""
+"""Explanations why a request waits or is refused: counts of reasons, and one sentence."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from gpu_scheduler.model import (
     Shortage,
 )
 
-#: Devices told one by one: an answer stays a page, and cheap however many there are.
+#: Devices with a verdict of their own in one explanation.
 VERDICTS_MAX = 64
-#: Hosts and devices named in a sentence.
+#: Hosts and devices listed in a sentence.
 NAMED_MAX = 8
-_REASONS = tuple(NoFit)  #: in the order in which they are told
+_REASONS = tuple(NoFit)  #: in the order of display
 
 
 def explain(
@@ -39,9 +39,9 @@ def explain(
     position: int | None = None,
     own: Request | None = None,
 ) -> Explanation:
-    """Judge all known devices and say what stands in the way.
+    """Evaluate the request on all known devices.
 
-    `own`: as it was asked, where the quota of its tenant makes `request` want less.
+    `own`: the request before it was clamped to the quota of its tenant.
     """
     counted = _reason_counts(request, inventory, attempt)
     fitting = counted.pop(None, 0)
@@ -65,7 +65,7 @@ def explain(
 
 
 def out_of_service(request: Request, inventory: Inventory, explanation: Explanation) -> Explanation:
-    """The same, when too few devices for it are up, healthy and not drained: and which are not."""
+    """Add the feasible devices that are out of service when too few are available."""
     if explanation.short is not None or available_mib(request, inventory) >= request.memory_mib:
         return explanation
     named = list(islice(_out_of_service_names(request, inventory), NAMED_MAX + 1))
@@ -75,7 +75,7 @@ def out_of_service(request: Request, inventory: Inventory, explanation: Explanat
 
 
 def _out_of_service_names(request: Request, inventory: Inventory) -> Iterator[str]:
-    """Whole hosts, then devices, that could serve it and do not take anybody now."""
+    """Hosts and devices that are feasible for the request, but unavailable now."""
     hosts: dict[str, None] = {}
     for groups in inventory.index.ranked(request):
         for device in (device for group in groups for device in group.devices):
@@ -98,7 +98,7 @@ def _out_of_service_names(request: Request, inventory: Inventory) -> Iterator[st
 def _reason_counts(
     request: Request, inventory: Inventory, attempt: str | None
 ) -> dict[NoFit | None, int]:
-    """How many devices give each answer; kept ones, a few at most, are asked one by one."""
+    """The number of devices by result; the few reserved devices are evaluated one by one."""
     counts: dict[NoFit | None, int] = {}
     for group in inventory.index.groups.values():
         for reason, devices in group.reason_counts(request).items():
@@ -112,7 +112,7 @@ def _reason_counts(
 def with_verdicts(
     explanation: Explanation, request: Request, inventory: Inventory, attempt: str | None = None
 ) -> Explanation:
-    """The same with what the devices say one by one, and the largest fit."""
+    """Add the verdicts of single devices, and the largest fit."""
     named = tuple(islice(_nearest_first(request, inventory), VERDICTS_MAX))
     most = largest(request, inventory)
     return replace(
@@ -125,7 +125,7 @@ def with_verdicts(
 
 
 def _nearest_first(request: Request, inventory: Inventory) -> Iterator[DeviceId]:
-    """Devices that could ever serve it, the freest of every row first, then all the others."""
+    """Feasible devices, the freest of every row first, then all others."""
     for groups in inventory.index.ranked(request):
         for group in groups:
             yield from group.nearest_first()
@@ -152,11 +152,11 @@ def _verdict(
     )
 
 
-# ---------------------------------------------------------------------- in words
+# ---------------------------------------------------------------------- text
 
 
 def request_text(request: Request) -> str:
-    """A request in words: `2 × cuda A100 with 8192 MiB, 50 % compute`."""
+    """A request as text: `2 × cuda A100 with 8192 MiB, 50 % compute`."""
     kinds = "/".join(kind.value for kind in request.kinds) or "device"
     models = " " + "/".join(request.models) if request.models else ""
     parts = [f"{request.memory_mib} MiB"] if request.memory_mib else []
@@ -179,14 +179,14 @@ def request_text(request: Request) -> str:
 def _largest_fit(most: Request | None, inventory: Inventory) -> str:
     if most is None:
         return "no device is known"
-    classes = (*inventory.index.groups, *inventory.declared_makes())
+    classes = (*inventory.index.groups, *inventory.declared_classes())
     kinds = dict.fromkeys(
         device_class.kind.value for device_class in classes if is_feasible(most, device_class)
     )
     return f"{most.count} × {'/'.join(kinds)} with {most.memory_mib} MiB, 100 %"
 
 
-_WORDS = {
+_REASON_TEXT = {
     NoFit.KIND: "of another kind",
     NoFit.MODEL: "of another model",
     NoFit.MEMORY: "with too little memory",
@@ -194,47 +194,47 @@ _WORDS = {
     NoFit.COMPUTE: "with too little compute free",
     NoFit.DRIVER: "with too old a driver",
     NoFit.RUNTIME: "with too old a runtime",
-    NoFit.EXCLUSIVE_TAKEN: "lent exclusively",
-    NoFit.SHARED_TAKEN: "lent in shares",
+    NoFit.EXCLUSIVE_TAKEN: "allocated exclusively",
+    NoFit.SHARED_TAKEN: "allocated in shares",
     NoFit.HOST_STALE: "on a silent host",
     NoFit.HOST_LOST: "on a lost host",
     NoFit.DRAINED: "drained",
-    NoFit.SUSPECT: "under suspicion until a clean check",
+    NoFit.SUSPECT: "suspect until a clean check",
     NoFit.BAD: "bad",
     NoFit.MIDDLEWARE: "on hosts without that middleware",
     NoFit.ADVISORY: "without a gateway",
     NoFit.SAME_HOST: "fitting, but too few on one host",
-    NoFit.RESERVED_FOR_HEAD: "kept for an earlier request",
+    NoFit.RESERVED_FOR_HEAD: "reserved for an earlier request",
 }
 
-_SHORT = {
-    NoFit.KIND: "there is only {most}",
-    NoFit.MODEL: "there is only {most}",
-    NoFit.MIDDLEWARE: "such hosts offer {most}",
-    NoFit.ADVISORY: "no such host has a gateway",
+_SHORTAGE_TEXT = {
+    NoFit.KIND: "only {most} is known",
+    NoFit.MODEL: "only {most} is known",
+    NoFit.MIDDLEWARE: "the hosts of such devices offer {most}",
+    NoFit.ADVISORY: "no host of such a device has a gateway",
     NoFit.DRIVER: "driver {most} is the newest",
     NoFit.RUNTIME: "runtime {most} is the newest",
     NoFit.MEMORY: "{most} is the most of one device",
     NoFit.TOO_LARGE: "{most} is the least of one device",
     NoFit.SAME_HOST: "{most} is the most on one host",
-    NoFit.COUNT: "{most} such is all there is",
+    NoFit.COUNT: "only {most} such {devices}",
 }
 
 
-def in_words(short: Shortage) -> str:
-    """What there is instead: `8000 MiB is the most of one device`."""
-    return _SHORT[short.what].format(most=short.most)
+def shortage_text(short: Shortage) -> str:
+    """A shortage as text: `8000 MiB is the most of one device`."""
+    devices = "device exists" if short.most == "1" else "devices exist"
+    return _SHORTAGE_TEXT[short.what].format(most=short.most, devices=devices)
 
 
 def _sentence(request: Request, inventory: Inventory, explanation: Explanation) -> str:
     seen = _inventory_text(inventory, explanation)
     if explanation.short is not None:
+        infeasible = f"no known capacity can ever hold {request_text(request)}"
         if explanation.largest is None:
-            return f"no known capacity can ever hold {request_text(request)}: {seen}"
-        return (
-            f"no known capacity can ever hold {request_text(request)}: "
-            f"{in_words(explanation.short)}, the largest fit is {explanation.largest_fit} ({seen})"
-        )
+            return f"{infeasible}: {seen}"
+        short = shortage_text(explanation.short)
+        return f"{infeasible}: {short}, the largest fit is {explanation.largest_fit} ({seen})"
     if explanation.devices_fitting >= request.count and NoFit.SAME_HOST not in explanation.counts:
         return f"{request_text(request)} fits now"
     place_ = (
@@ -245,15 +245,14 @@ def _sentence(request: Request, inventory: Inventory, explanation: Explanation) 
 
 
 def _inventory_text(inventory: Inventory, explanation: Explanation) -> str:
-    """All registered devices, each told once: those that fit now and why the others do not."""
+    """Counts of the registered devices: those that fit now, and the others by reason."""
     known = explanation.devices_known
     if not known:
-        declared = next(inventory.declared_makes(), None)
+        declared = next(inventory.declared_classes(), None)
         return "no device is known" if declared is None else "no device has registered yet"
     counts = explanation.counts
-    words = [f"{counts[reason]} {_WORDS[reason]}" for reason in _REASONS if reason in counts]
-    if (
-        explanation.devices_fitting and NoFit.SAME_HOST not in counts
-    ):  # it tells of the same devices
-        words.insert(0, f"{explanation.devices_fitting} fitting")
-    return f"of {known} device{'s' if known > 1 else ''}: {', '.join(words)}"
+    parts = [f"{counts[reason]} {_REASON_TEXT[reason]}" for reason in _REASONS if reason in counts]
+    # SAME_HOST counts the devices that fit
+    if explanation.devices_fitting and NoFit.SAME_HOST not in counts:
+        parts.insert(0, f"{explanation.devices_fitting} fitting")
+    return f"of {known} device{'s' if known > 1 else ''}: {', '.join(parts)}"

@@ -1,4 +1,4 @@
-"""Answers that only read."""
+"""Replies to requests that only read the state: inventory, leases, queue, records, explanations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from corekit.ids import LeaseId
 from corekit.values import replace
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
-from gpu_scheduler.core.admission.quotas import allowed
+from gpu_scheduler.core.admission.quotas import request_to_explain
 from gpu_scheduler.core.durable.changes import Waiting
 from gpu_scheduler.core.durable.parameters import parameters
 from gpu_scheduler.core.inventory.capacity import is_infeasible
@@ -67,7 +67,7 @@ def answer(tx: Transaction, event: Question) -> None:
 
 
 def _page(state: State, event: on.RecordsAsked) -> do.RecordsAnswer:
-    """Newest first. A cursor that is forgotten meanwhile gives an empty page."""
+    """A page of records, newest first. An unknown cursor gives an empty page."""
     newest = iter(reversed(state.records))
     if event.after is not None:
         newest = islice(dropwhile(lambda holder: holder != event.after, newest), 1, None)
@@ -107,7 +107,7 @@ def _leases(tx: Transaction, event: on.LeasesAsked) -> do.LeasesAnswer:
 def _first(
     wanted: Iterable[T], limit: int | None, size: Callable[[T], int]
 ) -> tuple[list[T], bool]:
-    """Those first that hold `limit` together, and at least one; whether there are more."""
+    """The first items whose sizes add up to `limit`, at least one; and whether there are more."""
     page: list[T] = []
     total = 0
     for one in wanted:
@@ -124,7 +124,7 @@ def _host(tx: Transaction, host: HostEntry) -> do.HostView:
         state=host.shown_state,
         gateway=host.gateway,
         incarnation=host.incarnation,
-        silent_s=max(0.0, tx.at_s - host.heard_s),
+        silent_s=max(0.0, tx.at_s - host.last_seen_s),
         devices=tuple(_device(entry) for entry in host.devices.values()),
         middlewares=host.middlewares,
     )
@@ -162,7 +162,7 @@ def _queued(waiting: Waiting, position: int | None) -> do.QueuedView:
 
 
 def _explain(tx: Transaction, event: on.ExplainAsked) -> None:
-    """A queued, granted or refused request by attempt or holder, or any request as a dry run."""
+    """Explain a queued, granted or refused request by attempt or holder, or a dry run."""
     state, attempt = tx.state, event.attempt
     record = tx.record_of(event.holder)
     if record is not None:
@@ -195,7 +195,7 @@ def _explain(tx: Transaction, event: on.ExplainAsked) -> None:
 
 
 def _newcomer(tx: Transaction, event: on.ExplainAsked, refused: Waiting | None) -> Waiting | None:
-    """The request of a dry run, or one that was refused, as if it came now."""
+    """The request of a dry run, or a refused one, as if it came now."""
     request = event.request
     if request is None:
         return None if refused is None else replace(refused, attempt="", waiting_since_s=tx.wall_s)
@@ -213,9 +213,9 @@ def _newcomer(tx: Transaction, event: on.ExplainAsked, refused: Waiting | None) 
 def _nothing(event: on.ExplainAsked, record: Record | None) -> str:
     if record is not None:
         reason = f", {record.reason}" if record.reason else ""
-        return f"{record.holder} asks for nothing now: it is {record.step}{reason}"
+        return f"{record.holder} has no open request: it is {record.step}{reason}"
     name = event.attempt or event.holder
-    return f"nothing waits, is granted or was refused lately as {name}; a dry run needs a request"
+    return f"no request {name} is waiting, granted or recently refused; a dry run needs a request"
 
 
 def _granted(tx: Transaction, entry: LeaseEntry) -> do.ExplainAnswer:
@@ -227,23 +227,23 @@ def _granted(tx: Transaction, entry: LeaseEntry) -> do.ExplainAnswer:
 
 
 def _in_full(tx: Transaction, waiting: Waiting, outcome: do.Outcome) -> Explanation:
-    """With every device's own answer, and when capacity is expected."""
+    """The explanation with the result of each device, and the expected time of capacity."""
     rule, inventory = held_back(tx, waiting), tx.state.inventory
     request = waiting.request
-    if not is_infeasible(request, inventory):  # else no quota is what stands in its way
-        request = allowed(tx.state, request)
+    if not is_infeasible(request, inventory):
+        request = request_to_explain(tx.state, request)
     explanation = with_verdicts(
         explanation_of(tx, waiting.request, waiting), request, inventory, waiting.attempt
     )
     if outcome not in (do.Outcome.WAITING, do.Outcome.BUSY):
         return explanation
     if rule is not None:
-        why = f"not the devices hold it back: {rule.words}"
-        sentence = f"{explanation.sentence}; when it can be served is not known"
+        why = f"blocked by policy, not by capacity: {rule.text}"
+        sentence = f"{explanation.sentence}; when it can be served is unknown"
         return replace(explanation, expected_why=why, sentence=sentence)
     at_s, why = expected(request, tx.state, tx.budget, waiting.attempt)
     if at_s is None:
-        sentence = f"{explanation.sentence}; when it can be served is not known: {why}"
+        sentence = f"{explanation.sentence}; when it can be served is unknown: {why}"
         return replace(explanation, expected_why=why, sentence=sentence)
     in_s = max(0.0, at_s - tx.at_s)
     sentence = f"{explanation.sentence}; enough is expected to be free in {in_s:.0f} s: {why}"

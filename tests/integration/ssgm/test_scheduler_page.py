@@ -184,7 +184,7 @@ def _words_in(heading: str) -> set[str]:
 
 def test_the_page_knows_every_word() -> None:
     assert {f"{word.short}`, `{word.flag}".lstrip("`, ") for word in REQUEST_OPTIONS} <= _words_in(
-        "The words of a request"
+        "The options of a request"
     )
     states = {*HostState, *LeaseState, *EndReason}
     assert {str(state) for state in states} <= _words_in("States")

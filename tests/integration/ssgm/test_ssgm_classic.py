@@ -25,7 +25,7 @@ def test_the_classic_transcript(lab: Lab) -> None:
     assert (lease["id"], lease["hold"], lease["door"]) == (match[1], "deadline", "port")
     busy = lab.classic("-alloc", "-g", "1")
     assert (busy.returncode, busy.stdout) == (0, "SSGM_ERROR=2;\n")
-    assert "2 lent exclusively" in busy.stderr
+    assert "2 allocated exclusively" in busy.stderr
     impossible = lab.classic("-alloc", "-g", "3")
     assert (impossible.returncode, impossible.stdout) == (0, "SSGM_ERROR=1;\n")
     assert "the largest fit is 2 × cuda with 12288 MiB" in impossible.stderr
@@ -62,7 +62,7 @@ def test_a_classic_lease_ends_at_its_length(lab: Lab) -> None:
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (("-alloc", "-g", "many"), "'many' is not a whole number"),
+        (("-alloc", "-g", "many"), "'many' is not an integer"),
         (("-alloc", "-g", "0"), "count 0 must lie in"),
         (("-alloc", "-kinds", "gpu"), "'gpu' is not one of cuda"),
         (("-g", "1"), "one of the arguments -alloc -dealloc is required"),

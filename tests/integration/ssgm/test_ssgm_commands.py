@@ -140,12 +140,12 @@ def test_tables_for_people(lab: Lab) -> None:
         (("alloc", "-g", "0"), 2, "count 0 must lie in 1…64"),
         (("alloc", "--kinds", "gpu"), 2, "--kinds: 'gpu' is not one of cuda, opencl, cpu, vpu"),
         (("drain", "nowhere"), 3, "nowhere"),
-        (("explain", "nothing"), 3, "nothing waits"),
+        (("explain", "nothing"), 3, "is waiting, granted or recently refused"),
         (("forget", "k80"), 4, "k80"),
         (("leases", "--timeout", "soon"), 2, "'soon' is not a duration"),
         (("get", "polcy"), 2, "parameter 'polcy' is unknown; did you mean policy?"),
         (("set", "bypass_max", "-1"), 2, "bypass_max"),
-        (("resize", "lease-1", "much"), 2, "PERCENT: 'much' is not a whole number"),
+        (("resize", "lease-1", "much"), 2, "PERCENT: 'much' is not an integer"),
         (
             ("set", "policy", "random"),
             2,
@@ -220,7 +220,7 @@ def test_a_waiter_gets_the_device_by_the_release(lab: Lab) -> None:
         until("it waits", lambda: len(waiting(lab)) == 1)
         why = lab.ssgm("explain", "patient").stdout
         assert why.startswith("waiting: number 1 in the queue")
-        assert "2 lent exclusively" in why
+        assert "2 allocated exclusively" in why
         assert "patient" in lab.ssgm("queue").stdout
         lab.ssgm("dealloc", lease)
         out, err = waiter.communicate(timeout=60)

@@ -373,7 +373,7 @@ REPORTS: tuple[tuple[str, Any, str, str], ...] = (
     ("report", {"devices": [device(memory_mib=2**70)]}, "invalid", "memory_mib"),
     ("report", {"devices": [device(kind="gpu")]}, "invalid", "kind"),
     ("report", {"devices": "all"}, "invalid", "devices"),
-    ("report", {"devices": [device(model="a\x00")]}, "invalid", "cannot be seen"),
+    ("report", {"devices": [device(model="a\x00")]}, "invalid", "invisible characters"),
     ("report", {"devices": [device(resident=["x" * 257])]}, "invalid", "256"),
     ("report", {"devices": [device(detail=DEEP)]}, "invalid", ""),
     (

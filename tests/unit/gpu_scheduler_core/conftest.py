@@ -1,4 +1,4 @@
-"""A scheduler core in a test: events in, and after every one the invariants and the replay."""
+"""A test harness of the scheduler's core that checks the invariants after every event."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ EPOCH_S = 1_000_000.0  #: the wall clock when the monotonic one is 0
 
 
 class World:
-    """Owns time: `advance` delivers ticks when they were asked for, and beats for the living."""
+    """A core with its own time: `advance` delivers due ticks, and beats of live sessions."""
 
     def __init__(self, bypass_max: int = 64, **parameters: Any) -> None:
         self.budget = Budget()
@@ -258,7 +258,7 @@ def new_world() -> type[World]:
 
 @pytest.fixture
 def world() -> Any:
-    """Nothing known yet; when the test ends, the journal must replay to the same state."""
+    """A core without hosts; after the test its journal must replay to the same state."""
     made = World()
     yield made
     replayed = made.replayed()

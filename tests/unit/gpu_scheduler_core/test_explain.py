@@ -44,21 +44,21 @@ def test_too_many_devices_are_impossible(mixed):
     assert answer.outcome is do.Outcome.GRANTED
 
 
-def test_too_many_devices_say_how_many_there_are(world, device):
+def test_too_many_devices_report_the_known_number(world, device):
     world.host("h1", *(device(f"d{i}", 4096, DeviceKind.CPU, i) for i in range(2)))
     reason = world.reserve("a", Request(count=5)).explanation
     assert reason.sentence == (
-        "no known capacity can ever hold 5 × device: 2 such is all there is, "
+        "no known capacity can ever hold 5 × device: only 2 such devices exist, "
         "the largest fit is 2 × cpu with 4096 MiB, 100 % (of 2 devices: 2 fitting)"
     )
 
 
-def test_every_known_device_is_told_once(mixed):
+def test_every_known_device_is_counted_once(mixed):
     mixed.reserve("a", Request(models=("A100",), sharing=Sharing.EXCLUSIVE))
     want = Request(count=2, kinds=(DeviceKind.CUDA,), sharing=Sharing.EXCLUSIVE)
     assert mixed.reserve("b", want).explanation.sentence == (
         "number 1 in the queue: 2 × cuda, exclusive must wait, 1 of 2 fit now "
-        "(of 3 devices: 1 fitting, 1 of another kind, 1 lent exclusively)"
+        "(of 3 devices: 1 fitting, 1 of another kind, 1 allocated exclusively)"
     )
 
 
@@ -82,7 +82,7 @@ def test_nothing_known(world):
     assert answer.explanation.sentence == said
 
 
-def test_waiting_says_why_and_where(mixed):
+def test_a_waiting_request_has_a_reason_and_a_position(mixed):
     want = Request(models=("A100",), sharing=Sharing.EXCLUSIVE)
     mixed.reserve("a", want)
     mixed.reserve("b", want)
@@ -90,7 +90,7 @@ def test_waiting_says_why_and_where(mixed):
     assert (reason.position, reason.devices_fitting, reason.devices_known) == (2, 0, 3)
     assert reason.sentence == (
         "number 2 in the queue: 1 × device A100, exclusive must wait, 0 of 1 fit now "
-        "(of 3 devices: 2 of another model, 1 lent exclusively)"
+        "(of 3 devices: 2 of another model, 1 allocated exclusively)"
     )
     assert explain(mixed, attempt="b").explanation.position == 1
 
@@ -113,10 +113,15 @@ def test_by_holder(mixed):
 @pytest.mark.parametrize(
     ("fields", "what", "words", "largest"),
     [
-        ({"kinds": (DeviceKind.VPU,)}, "KIND", "there is only cuda/cpu", "1 × cuda with 8000"),
-        ({"models": ("H100",)}, "MODEL", "there is only A100/T4/X", "1 × cuda with 8000"),
+        ({"kinds": (DeviceKind.VPU,)}, "KIND", "only cuda/cpu is known", "1 × cuda with 8000"),
+        ({"models": ("H100",)}, "MODEL", "only A100/T4/X is known", "1 × cuda with 8000"),
         ({"memory_mib": 8001}, "MEMORY", "8000 MiB is the most of one", "1 × cuda with 8000"),
-        ({"count": 9, "memory_mib": 3000}, "COUNT", "2 such is all", "2 × cuda/cpu with 4000"),
+        (
+            {"count": 9, "memory_mib": 3000},
+            "COUNT",
+            "only 2 such devices exist",
+            "2 × cuda/cpu with 4000",
+        ),
         ({"min_driver": "560"}, "DRIVER", "driver 550.54.15 is the newest", "1 × cuda with 8000"),
         ({"min_runtime": "12.10", "kinds": (DeviceKind.CUDA,)}, "RUNTIME", "12.9 is", "1 × cuda"),
         (
@@ -127,8 +132,8 @@ def test_by_holder(mixed):
         ),
     ],
 )
-def test_impossible_says_what_is_short(world, device, fields, what, words, largest):
-    """And every largest fit that it names is granted, for nothing is lent."""
+def test_an_impossible_request_reports_the_shortage(world, device, fields, what, words, largest):
+    """The largest fit of each explanation is granted, since all devices are idle."""
     versions = {"driver": "550.54.15", "runtime": "12.9"}
     world.host(
         "h1",
@@ -145,7 +150,7 @@ def test_impossible_says_what_is_short(world, device, fields, what, words, large
     assert world.reserve("largest", told.largest).outcome is do.Outcome.GRANTED
 
 
-def test_explain_lists_devices_the_useful_ones_first(mixed):
+def test_explain_lists_feasible_devices_first(mixed):
     mixed.reserve("a", Request(models=("A100",), sharing=Sharing.EXCLUSIVE))
     want = Request(kinds=(DeviceKind.CUDA,), memory_mib=1000, sharing=Sharing.EXCLUSIVE, count=2)
     mixed.reserve("b", want)
@@ -161,7 +166,7 @@ def test_explain_lists_devices_the_useful_ones_first(mixed):
     assert (passing.devices, passing.largest, passing.largest_fit) == ((), None, "")
 
 
-def test_many_devices_are_told_in_part(world, device):
+def test_many_devices_are_listed_in_part(world, device):
     for host in range(3):
         world.host(f"h{host}", *(device(f"{host}/{i}", index=i) for i in range(30)))
     told = explain(world, request=Request()).explanation
@@ -176,8 +181,7 @@ def test_capacity_is_expected_when_stated_lengths_are_over(one, whole):
     told = explain(one, attempt="b").explanation
     assert told.expected_s == pytest.approx(60)
     assert told.sentence.endswith(
-        "enough is expected to be free in 60 s: "
-        "the leases in its way have reached their stated lengths then"
+        "enough is expected to be free in 60 s: blocking leases expire by then"
     )
     one.advance(60)
     assert [lease.attempt for lease in one.leases] == ["b"]
@@ -192,21 +196,21 @@ def test_the_slowest_of_the_devices_it_needs_decides(world, device, whole):
     assert (answer.outcome, answer.explanation.expected_s) == (do.Outcome.WAITING, 200.0)
 
 
-def test_a_lease_of_no_stated_length_is_not_guessed(one, whole):
+def test_the_end_of_a_lease_without_a_length_is_unknown(one, whole):
     one.reserve("a", whole)
     one.reserve("b", whole)
     told = explain(one, attempt="b").explanation
     assert (told.expected_s, told.expected_why) == (
         None,
-        "1 of 1 devices that could serve it are lent for no stated length",
+        "1 of 1 feasible devices have leases without a stated length",
     )
     one.ask(on.DrainAsked, host="h1", drained=True)
     assert explain(one, attempt="b").explanation.expected_why == (
-        "none of the devices that could serve it are up, healthy and not kept for others"
+        "none of the feasible devices are up, healthy and not reserved for others"
     )
 
 
-def test_a_granted_request_is_told_where_it_is(mixed):
+def test_a_granted_request_is_explained_with_its_devices(mixed):
     mixed.reserve("a", Request(models=("A100",)))
     answer = explain(mixed, attempt="a")
     assert answer.outcome is do.Outcome.GRANTED
@@ -229,8 +233,8 @@ def test_refused_requests_are_remembered_for_a_while(mixed, whole):
 
 
 @pytest.mark.parametrize(("length_s", "lent"), [(50.0, True), (150.0, False)])
-def test_a_dry_run_is_for_the_lease_that_would_be_made(world, device, whole, length_s, lent):
-    """What is kept for the head is lent by the length of the lease, whatever the request says."""
+def test_a_dry_run_uses_the_length_of_its_lease(world, device, whole, length_s, lent):
+    """Backfill uses the length of the lease, also when the request has another one."""
     world.ask(on.SetAsked, name="policy", value="backfill")
     world.ask(on.SetAsked, name="bypass_max", value=0)
     world.host("h", *(device(f"d{i}", index=i) for i in range(2)))
@@ -245,7 +249,7 @@ def test_a_dry_run_is_for_the_lease_that_would_be_made(world, device, whole, len
         assert explain(world, attempt="b").outcome is do.Outcome.WAITING
 
 
-def test_a_dry_run_of_a_length_that_no_lease_has_is_refused(one, code):
+def test_a_dry_run_with_an_invalid_length_is_refused(one, code):
     week = one.configured.lease_s_max
     fine = explain(one, request=Request(), hold=LeaseLifetime.DEADLINE, lease_s=week - 1)
     assert fine.outcome is do.Outcome.GRANTED
@@ -253,7 +257,7 @@ def test_a_dry_run_of_a_length_that_no_lease_has_is_refused(one, code):
     assert (wrong.code, "at most 604800" in wrong.message) == (code.INVALID, True)
 
 
-def test_a_job_that_asks_for_nothing_is_said_to(mixed, code):
+def test_a_job_without_an_open_request_is_not_found(mixed, code):
     record = mixed.attempt("job").record
     mixed.ask(
         on.AttemptFailed,
@@ -264,7 +268,7 @@ def test_a_job_that_asks_for_nothing_is_said_to(mixed, code):
         retry_at_s=None,
     )
     answer = explain(mixed, holder="job")
-    assert (answer.code, "job asks for nothing now: it is RECEIVED" in answer.message) == (
+    assert (answer.code, "job has no open request: it is RECEIVED" in answer.message) == (
         code.NOT_FOUND,
         True,
     )

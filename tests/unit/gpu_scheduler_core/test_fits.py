@@ -1,4 +1,4 @@
-"""The one feasibility function, case by case, and what a share then is."""
+"""The feasibility function, case by case, and the shares of a request."""
 
 import pytest
 
@@ -60,7 +60,7 @@ def test_reasons(request_, device_state, reason):
     assert fits(request_, device_state, "me") is reason
 
 
-def test_ever_ignores_what_passes():
+def test_permanent_feasibility_ignores_temporary_reasons():
     bad_day = EMPTY._replace(
         host_state=HostState.LOST, health=Health.BAD, free_mib=0, free_pct=0, exclusive=True
     )
@@ -78,7 +78,7 @@ def test_an_exclusive_share_is_the_whole_device():
     )
 
 
-def test_a_shared_share_is_what_was_asked():
+def test_a_shared_share_is_the_requested_part():
     request = Request(memory_mib=10, compute_guarantee_pct=5, compute_limit_pct=30)
     share = share_of(request, DEVICE, "h")
     assert (share.memory_mib, share.compute_guarantee_pct, share.compute_limit_pct) == (10, 5, 30)

@@ -1,4 +1,4 @@
-"""Health of devices: found SUSPECT or BAD, and offered again only after a clean check."""
+"""Health of devices: SUSPECT or BAD, and offered again only after a clean check."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def shown(world, name="d1"):
 
 @pytest.fixture
 def patient(one):
-    """One device, and a session that waits as long as it takes."""
+    """One device, and a session that waits without a limit."""
     one.alive["s1"] = None
     return one
 
 
-def test_a_suspect_device_keeps_its_lease_and_gets_nothing_new(patient, device):
+def test_a_suspect_device_keeps_its_lease_and_gets_no_new_one(patient, device):
     lease = patient.reserve("a", Request(memory_mib=100)).granted.lease
     patient.report("h1", device("d1", **SUSPECT))
     assert [x.id for x in patient.leases] == [lease.id]
@@ -53,7 +53,7 @@ def test_a_bad_device_recovers_by_staying_clean(patient, device):
     assert shown(patient) == device("d1")
 
 
-def test_any_other_finding_starts_the_recovery_anew(patient, device):
+def test_any_other_report_restarts_the_recovery(patient, device):
     patient.report("h1", device("d1", **BAD))
     patient.report("h1", device("d1"))
     patient.advance(patient.budget.device_clean_s - 1)
@@ -78,7 +78,7 @@ def test_a_restart_does_not_shorten_the_recovery(patient, device):
     assert shown(patient).health is Health.OK
 
 
-def test_a_silent_host_vouches_for_nothing(patient, device):
+def test_a_silent_host_ends_no_recovery(patient, device):
     patient.report("h1", device("d1", **BAD))
     patient.report("h1", device("d1"))
     patient.hosts.clear()
@@ -89,7 +89,7 @@ def test_a_silent_host_vouches_for_nothing(patient, device):
     assert shown(patient).health is Health.OK
 
 
-def test_neighbours_are_not_touched(world, device):
+def test_other_devices_are_not_affected(world, device):
     world.host("h1", device("d1"), device("d2", index=1))
     gang = world.reserve("gang", Request(count=2, memory_mib=300)).granted.lease
     single = world.reserve("single", Request(memory_mib=600)).granted.lease
@@ -102,7 +102,7 @@ def test_neighbours_are_not_touched(world, device):
     assert world.reserve("next", Request(memory_mib=400)).granted.lease.shares[0].device == used
 
 
-def test_an_empty_report_proves_life_and_changes_nothing(patient, device):
+def test_an_empty_report_resets_the_silence_and_changes_nothing(patient, device):
     patient.report("h1", device("d1", **SUSPECT))
     before = len(patient.journal)
     patient.handle(on.HostReported, host="h1", reply_to="h", devices=None, usage=())
@@ -126,7 +126,7 @@ def test_one_device_can_be_drained(world, device, code, whole):
 
 
 @pytest.mark.parametrize("what", [{}, {"device": "d1"}])
-def test_draining_can_revoke_what_lives_there(one, what):
+def test_draining_can_revoke_live_leases(one, what):
     one.reserve("a")
     one.ask(on.DrainAsked, host="h1", drained=True, revoke=True, **what)
     [push] = one.pushes(do.LeasePush, "s1")
@@ -135,7 +135,7 @@ def test_draining_can_revoke_what_lives_there(one, what):
 
 
 @pytest.mark.parametrize("named", [("d1", "d1"), ("d2",), ("other",)])
-def test_usage_of_strangers_and_twice_is_refused(world, device, code, named):
+def test_usage_of_unknown_devices_and_duplicates_is_refused(world, device, code, named):
     world.host("h1", device("d1"))
     world.host("h2", device("d2"))
     usage = tuple(Usage(device=d, memory_used_mib=1, utilisation_pct=1) for d in named)

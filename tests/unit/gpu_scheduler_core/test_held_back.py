@@ -1,4 +1,4 @@
-"""Every state that keeps a request waiting, and the reason that is told of it."""
+"""Every state that keeps a request waiting, with the reported reason."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def disk_full(world: Any) -> None:
 @pytest.mark.parametrize(
     ("state", "held_back", "says"),
     [
-        (lent, None, "1 lent exclusively"),
+        (lent, None, "1 allocated exclusively"),
         (drained, HeldBack.OUT_OF_SERVICE, "out of service: h (DRAINED)"),
         (device_drained, HeldBack.OUT_OF_SERVICE, "out of service: h/0 (DRAINED)"),
         (silent, HeldBack.OUT_OF_SERVICE, "out of service: h (STALE)"),
@@ -77,11 +77,11 @@ def disk_full(world: Any) -> None:
             HeldBack.QUOTA,
             "has used up its quota of 1 devices (it holds 1 devices, 1000 MiB, 100 %)",
         ),
-        (leases_full, HeldBack.LEASES_MAX, "all 1 leases that may live"),
+        (leases_full, HeldBack.LEASES_MAX, "the limit of 1 live leases"),
         (disk_full, HeldBack.JOURNAL_FULL, "no room for new grants"),
     ],
 )
-def test_a_request_is_told_what_holds_it_back(
+def test_the_rule_that_holds_back_a_request_is_reported(
     world: Any, device: Any, state: Callable[[Any], None], held_back: HeldBack | None, says: str
 ) -> None:
     world.spare = device("d2")

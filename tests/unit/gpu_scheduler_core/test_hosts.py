@@ -1,4 +1,4 @@
-"""Hosts that fall silent, return, restart, change, drain."""
+"""Hosts that turn silent, return, restart, change, or are drained."""
 
 import pytest
 
@@ -52,8 +52,8 @@ def test_silence_is_stale_then_lost(one):
     assert state(one) is HostState.UP
 
 
-def test_a_host_without_a_connection_gets_nothing_new_until_it_is_back(one):
-    """A killed host program is known by its connection, before its silence is long enough."""
+def test_a_host_without_a_connection_gets_no_new_leases(one):
+    """A killed host program is detected by its connection, before its silence."""
     one.alive["s1"] = None
     devices = one.hosts.pop("h1")
     one.handle(on.HostLeft, host="h1")
@@ -77,7 +77,7 @@ def test_a_reporting_host_is_never_stale(one):
         assert state(one) is HostState.UP
 
 
-def test_any_message_proves_life(one):
+def test_any_message_resets_the_silence(one):
     one.hosts.clear()
     lease = one.attempt().granted.lease
     one.advance(one.budget.host_stale_s - 1)
@@ -88,7 +88,7 @@ def test_any_message_proves_life(one):
     assert state(one) is HostState.UP
 
 
-def test_a_late_report_brings_it_back(one):
+def test_a_late_report_makes_a_host_up_again(one):
     devices = one.hosts.pop("h1")
     one.advance(one.budget.host_lost_s + 5)
     one.report("h1", *devices)
@@ -107,8 +107,8 @@ def test_a_restarted_host_has_lost_its_sessions(one):
     assert one.record().reason == "HOST_RESTARTED"
 
 
-def test_a_watched_host_that_is_watched_anew_has_lost_no_deadline_lease(world, device):
-    """Its holder uses the device on: nobody else may have it."""
+def test_a_restarted_monitor_keeps_deadline_leases(world, device):
+    """The holder still uses the device, so it is not allocated again."""
     world.host("h", device("d"), gateway=None)
     asked = Request(sharing=Sharing.EXCLUSIVE, advisory=True)
     world.reserve("a", asked, hold=LeaseLifetime.DEADLINE, lease_s=60.0)
@@ -118,12 +118,15 @@ def test_a_watched_host_that_is_watched_anew_has_lost_no_deadline_lease(world, d
     assert world.reserve("b", asked).outcome is do.Outcome.WAITING
 
 
-def test_a_second_program_does_not_speak_for_a_host_that_is_up(one, code):
-    """It changes nothing; once the first is gone, or was silent for long enough, it may."""
+def test_a_second_program_of_a_host_that_is_up_is_refused(one, code):
+    """The refusal changes nothing; the second is accepted once the first is gone or silent."""
     lease = run(one)
     devices = one.hosts.pop("h1")
     refused = one.host("h1", *devices, incarnation="two")
-    assert (refused.code, "another program speaks" in refused.message) == (code.CONFLICT, True)
+    assert (refused.code, "another program is connected" in refused.message) == (
+        code.CONFLICT,
+        True,
+    )
     assert [entry.id for entry in one.leases] == [lease.id]
     one.advance(one.budget.host_stale_s - 0.1)
     assert one.host("h1", *devices, incarnation="two").code is code.CONFLICT
@@ -146,7 +149,7 @@ def test_a_reconnected_host_gets_its_full_state(one):
     assert one.record().reason == "SESSION_LOST"  # it closed while we did not listen
 
 
-def test_full_state_says_what_is_left_of_connect_by(one):
+def test_the_full_state_has_the_rest_of_connect_by(one):
     one.alive["s1"] = None
     lease = one.attempt().granted.lease
     one.staged(lease)
@@ -177,7 +180,7 @@ def test_one_device_has_one_host(one, device, code):
     assert one.answer().code is code.INVALID
 
 
-def test_reports_of_strangers_are_asked_to_say_hello(one, device, code):
+def test_a_report_of_an_unknown_host_is_refused(one, device, code):
     one.report("h9", device("d9"))
     assert one.answer().code is code.NOT_FOUND
 
@@ -198,7 +201,7 @@ def test_a_device_that_goes_bad_ends_its_leases(world, device, change):
 
 
 @pytest.mark.parametrize("memory_mib", [1001, 999, 500])
-def test_a_size_that_holds_what_is_promised_ends_nothing(world, device, memory_mib):
+def test_a_size_that_holds_the_allocations_ends_no_lease(world, device, memory_mib):
     world.host("h1", device("d1"))
     lease = run(world, Request(memory_mib=500))
     world.report("h1", device("d1", memory_mib=memory_mib))
@@ -212,12 +215,12 @@ def test_a_size_that_holds_what_is_promised_ends_nothing(world, device, memory_m
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"memory_mib": 499}, "d1: has 499 MiB of memory now, and 500 are promised"),
+        ({"memory_mib": 499}, "d1: has 499 MiB of memory now, but 500 are allocated"),
         ({"model": "other"}, "d1: model changed from M to other"),
         ({"health": Health.BAD}, "d1: bad"),
     ],
 )
-def test_a_lease_that_a_change_ends_hears_which(world, device, change, why):
+def test_the_end_of_a_lease_by_a_change_has_its_detail(world, device, change, why):
     world.host("h1", device("d1"))
     run(world, Request(memory_mib=500))
     world.report("h1", device("d1", **change))
@@ -249,7 +252,7 @@ def test_reports_without_news_are_not_journalled(one, device):
     assert one.answer().hosts[0].devices[0].usage == usage
 
 
-def test_drained_hosts_get_nothing_new_and_finish_what_they_have(one, code):
+def test_drained_hosts_get_no_new_leases_and_keep_live_ones(one, code):
     lease = run(one)
     one.ask(on.DrainAsked, host="h1", drained=True)
     assert one.answer() == do.Done()
@@ -260,7 +263,7 @@ def test_drained_hosts_get_nothing_new_and_finish_what_they_have(one, code):
     one.ask(on.DrainAsked, host="h1", drained=False)
     assert [p.attempt for p in one.pushes(do.GrantedPush)] == ["b"]
     one.ask(on.DrainAsked, host="nowhere", drained=True)
-    assert one.answer().message == "host nowhere is not known"
+    assert one.answer().message == "host nowhere is unknown"
     assert one.answer().code is code.NOT_FOUND
     one.ask(on.DrainAsked, host="h1", device="zz", drained=True)
     assert one.answer().message == "host h1 has no device zz"
@@ -277,14 +280,14 @@ def test_a_host_lost_ends_gangs_on_the_others_too(world, device):
     assert ended == [("h1", EndReason.HOST_LOST), ("h2", EndReason.HOST_LOST)]
 
 
-def test_a_cut_is_a_fact_without_consequence(one):
+def test_the_acknowledgement_of_a_revocation_changes_nothing(one):
     before = len(one.journal)
     one.handle(on.CutTold, host="h1", reply_to="h", lease="any")
     assert one.answer() == do.Done()
     assert len(one.journal) == before
 
 
-def test_inventory_shows_what_is_promised(one):
+def test_the_inventory_shows_allocations(one):
     lease = one.reserve("a", Request(memory_mib=300, compute_guarantee_pct=20)).granted.lease
     one.ask(on.InventoryAsked)
     [host] = one.answer().hosts
@@ -312,7 +315,9 @@ def test_step_is_untouched_by_silence(one):
         (Request(), {}, {"gateway": None}),
     ],
 )
-def test_who_waits_for_what_a_host_no_longer_has_is_told(world, device, whole, wanted, now, hello):
+def test_a_waiting_request_is_refused_when_a_host_changes_its_devices(
+    world, device, whole, wanted, now, hello
+):
     world.host("h1", device("d1", driver="550"), middlewares=("rcuda",))
     world.reserve("a", whole)
     assert world.reserve("b", wanted).outcome is do.Outcome.WAITING
@@ -324,7 +329,7 @@ def test_who_waits_for_what_a_host_no_longer_has_is_told(world, device, whole, w
     assert not world.machine.state.queue.entries
 
 
-def test_who_waits_for_more_than_a_declared_device_turns_out_to_be_is_told(world, device):
+def test_a_waiting_request_is_refused_when_a_declared_device_is_smaller(world, device):
     world.handle(on.CapacityDeclared, devices=(device("d1", 1000),))
     assert world.reserve("a", Request(memory_mib=800)).outcome is do.Outcome.WAITING
     world.host("h1", device("d1", 500))

@@ -1,4 +1,4 @@
-"""The index finds what looking at every device finds: placing, counting, judging impossible."""
+"""The index equals a search of all devices: placement, counts, infeasibility."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ mixed = st.lists(st.lists(devices, min_size=0, max_size=5), min_size=1, max_size
 
 
 class Known:
-    """An inventory with a past, and what a look at every device would say."""
+    """An inventory after some changes, with the results of a search of all devices."""
 
     def __init__(self, said: list[list[Device]], past: list[Any]) -> None:
         self.inventory = Inventory()
@@ -160,7 +160,7 @@ known = st.builds(Known, mixed, days)
 
 @settings(max_examples=50)
 @given(known, requests, st.sampled_from(["me", "other"]))
-def test_one_device_is_the_best_that_a_look_at_all_finds(
+def test_placement_equals_a_search_of_all_devices(
     known: Known, request: Request, attempt: str
 ) -> None:
     request = replace(request, count=1)
@@ -200,7 +200,7 @@ def test_a_gang_gets_all_or_nothing_and_whenever_it_fits(
 
 @settings(max_examples=50)
 @given(known, requests)
-def test_explanations_count_what_every_device_says(known: Known, request: Request) -> None:
+def test_explanations_count_the_result_of_every_device(known: Known, request: Request) -> None:
     ids = [entry.device.id for entry in known.entries]
     said = Counter(fits(request, known.inventory.state_of(d), "me") for d in ids)
     told = explain(request, known.inventory, attempt="me")
@@ -220,7 +220,7 @@ def test_explanations_count_what_every_device_says(known: Known, request: Reques
 
 
 def emptied(inventory: Inventory, more: list[Device], on: HostId) -> Inventory:
-    """The same devices on their best day, and some more on one host."""
+    """The same devices, all idle and available, and some more on one host."""
     empty = Inventory()
     hosts = {host.host: host.gateway for host in inventory.hosts.values()}
     for host, gateway in {HostId("new"): "new:1", **hosts}.items():
@@ -235,7 +235,7 @@ def emptied(inventory: Inventory, more: list[Device], on: HostId) -> Inventory:
 
 @settings(max_examples=50)
 @given(known, requests, st.lists(devices, max_size=2))
-def test_the_largest_fit_is_granted_when_nothing_is_lent(
+def test_the_largest_fit_is_granted_on_idle_devices(
     known: Known, request: Request, declared: list[Device]
 ) -> None:
     inventory = known.inventory
@@ -262,7 +262,7 @@ def test_the_largest_fit_is_granted_when_nothing_is_lent(
     )  # remembered
 
 
-def test_declared_devices_turn_up_on_no_host_without_a_gateway() -> None:
+def test_declared_devices_are_on_hosts_with_a_gateway() -> None:
     one = Device(
         id=DeviceId("set later"),
         index=0,
@@ -285,7 +285,7 @@ def test_declared_devices_turn_up_on_no_host_without_a_gateway() -> None:
 
 @settings(max_examples=40)
 @given(known, requests)
-def test_what_is_kept_for_a_head_can_hold_it_one_day(known: Known, request: Request) -> None:
+def test_devices_reserved_for_the_head_are_feasible_for_it(known: Known, request: Request) -> None:
     kept = reservable_for_head(request, known.inventory)
     device_states = [known.inventory.state_of(device) for device in kept]
     assert len(dict.fromkeys(kept)) in (0, request.count)
@@ -299,7 +299,7 @@ def test_what_is_kept_for_a_head_can_hold_it_one_day(known: Known, request: Requ
 
 @settings(max_examples=40)
 @given(known)
-def test_indexes_are_those_of_an_inventory_indexed_anew(known: Known) -> None:
+def test_indexes_equal_a_fresh_index(known: Known) -> None:
     index, warm = Index(), Index()
     for entry in known.entries:
         device_state = known.inventory.state_of(entry.device.id)
@@ -313,7 +313,7 @@ def test_indexes_are_those_of_an_inventory_indexed_anew(known: Known) -> None:
 
 
 def crowd(*promised: tuple[int, int]) -> Inventory:
-    """Devices of one make, two on each host, with so much memory and compute promised."""
+    """Devices of one class, two on each host, with these allocations of memory and compute."""
     inventory = Inventory()
     for number in range(0, len(promised), 2):
         host = HostId(f"h{number // 2}")
@@ -349,7 +349,7 @@ promises = st.lists(
     st.sampled_from([0, 0, 12, 25]),
     st.sampled_from(Placement),
 )
-def test_in_a_crowd_the_best_fit_is_found(
+def test_among_many_devices_the_best_fit_is_found(
     promised: list[tuple[int, int]], mib: int, pct: int, placement: Placement
 ) -> None:
     inventory = crowd(*promised)
@@ -366,7 +366,7 @@ def test_in_a_crowd_the_best_fit_is_found(
 
 @settings(max_examples=40)
 @given(st.lists(st.tuples(st.integers(0, 7), st.sampled_from([0, 600, 700])), max_size=20))
-def test_a_gang_refused_before_is_found_once_one_host_has_room(
+def test_a_gang_that_was_refused_fits_once_one_host_has_room(
     turns: list[tuple[int, int]],
 ) -> None:
     inventory = crowd(*[(700, 0)] * 8)

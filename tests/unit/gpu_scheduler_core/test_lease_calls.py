@@ -1,4 +1,4 @@
-"""What a holder may change of a lease it has: its limit, its session, its length of life."""
+"""Changes of a lease by its holder: the elastic limit, the session, the length."""
 
 import pytest
 
@@ -37,7 +37,7 @@ def test_the_limit_changes_on_every_host_and_survives(world, device):
     assert [s.compute_limit_pct for d in host.values() for s in d.shares.values()] == [50, 50]
 
 
-def test_resizing_to_what_stands_does_nothing(one):
+def test_resizing_to_the_present_limit_changes_nothing(one):
     lease = one.reserve("a", Request(memory_mib=100)).granted.lease
     entries = len(one.journal)
     assert isinstance(resize(one, lease, 100), do.LeaseAnswer)
@@ -57,7 +57,7 @@ def test_whole_devices_have_no_limit(one, code):
     assert resize(one, lease, 50).code is code.INVALID
 
 
-def test_what_is_over_cannot_be_changed(one, code):
+def test_an_ended_lease_cannot_be_changed(one, code):
     lease = one.reserve("a", Request(memory_mib=100)).granted.lease
     one.told("h1", lease, "opened")
     one.told("h1", lease, "freed")
@@ -79,7 +79,7 @@ def test_a_reservation_goes_to_another_session(one):
     assert one.answer().granted.lease.id == lease.id
 
 
-def test_nobody_takes_a_reservation_from_a_living_session(one, code):
+def test_a_reservation_of_a_connected_session_is_not_transferred(one, code):
     lease = one.reserve("a").granted.lease
     assert transfer(one, lease, "thief", session="thief").code is code.CONFLICT
     one.alive["thief"] = None
@@ -128,7 +128,7 @@ def test_a_length_goes_on_through_a_restart(one):
     assert one.leases == []
 
 
-def test_what_was_given_back_has_no_length_any_more(one):
+def test_a_freed_lease_has_no_length(one):
     lease = opened(one)
     one.told("h1", lease, "freed")
     one.advance(60.0)
@@ -147,7 +147,7 @@ def test_a_deadline_lease_takes_its_length_from_the_request_too(one):
 
 
 @pytest.mark.parametrize("other", [{"memory_mib": 900}, {"count": 2}, {"tenant": "b"}])
-def test_an_attempt_answers_no_other_request(one, other, code):
+def test_a_granted_attempt_refuses_another_request(one, other, code):
     asked = Request(memory_mib=100)
     lease = one.reserve("a", asked).granted.lease
     refused = one.reserve("a", replace(asked, **other))
@@ -157,7 +157,7 @@ def test_an_attempt_answers_no_other_request(one, other, code):
     assert len(one.leases) == 1
 
 
-def test_a_waiting_attempt_answers_no_other_request_either(one, code):
+def test_a_waiting_attempt_refuses_another_request(one, code):
     one.reserve("filler", Request(memory_mib=600))
     asked = Request(memory_mib=900)
     for _ in range(2):
@@ -166,7 +166,7 @@ def test_a_waiting_attempt_answers_no_other_request_either(one, code):
     assert one.machine.state.queue.entries["a"].request == asked
 
 
-def test_a_resized_and_renewed_lease_still_answers_its_request(one, code):
+def test_a_resized_and_renewed_lease_accepts_its_request_again(one, code):
     asked = Request(memory_mib=100, lease_s=30.0)
     lease = one.reserve("a", asked, hold=LeaseLifetime.DEADLINE, lease_s=30.0).granted.lease
     one.ask(on.ResizeAsked, lease=lease.id, compute_limit_pct=40)

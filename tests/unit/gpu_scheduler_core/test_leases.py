@@ -1,4 +1,4 @@
-"""The life of a lease, deadline by deadline."""
+"""The life cycle of a lease, deadline by deadline."""
 
 import pytest
 
@@ -47,13 +47,13 @@ def test_reserved_expires_unless_renewed(one):
     assert one.leases == []
 
 
-def test_renew_of_what_is_over_says_so(one, code):
+def test_renewing_an_ended_lease_is_not_found(one, code):
     lease = take(one)
     one.release(lease)
     assert one.renew(lease).code is code.NOT_FOUND
 
 
-def test_release_of_what_is_over_is_success(one):
+def test_releasing_an_ended_lease_succeeds(one):
     lease = take(one)
     one.release(lease)
     one.release(lease)
@@ -61,7 +61,7 @@ def test_release_of_what_is_over_is_success(one):
     assert one.did(do.EndOnHost) == []
 
 
-def test_session_life(one, whole):
+def test_the_session_drives_the_states_of_a_lease(one, whole):
     one.ask(on.WatchAsked, "s1", all_leases=True)
     lease = one.attempt(request=whole).granted.lease
     one.staged(lease)
@@ -80,7 +80,7 @@ def test_session_life(one, whole):
     assert one.record().reason == "DONE"
 
 
-def test_freed_shares_serve_the_next_at_once(one, whole):
+def test_freed_shares_serve_the_next_request_at_once(one, whole):
     first = take(one, "a", request=whole)
     one.told("h1", first, "opened")
     assert one.reserve("b", whole, session="s2").outcome is do.Outcome.WAITING
@@ -94,7 +94,7 @@ def test_freed_shares_serve_the_next_at_once(one, whole):
     assert [i.state for i in welcome.installs] == [LeaseState.ENDING, LeaseState.RESERVED]
 
 
-def test_freed_twice_and_closed_twice_do_no_harm(one):
+def test_freed_and_closed_are_idempotent(one):
     lease = take(one)
     one.told("h1", lease, "opened")
     for change in ("opened", "freed", "freed", "closed", "closed", "opened"):
@@ -104,7 +104,7 @@ def test_freed_twice_and_closed_twice_do_no_harm(one):
 
 
 @pytest.mark.parametrize("reason", [EndReason.SESSION_LOST, EndReason.CAP, EndReason.REVOKED])
-def test_the_host_says_why_a_session_ended(one, reason):
+def test_the_end_of_a_session_has_the_reason_of_its_host(one, reason):
     lease = one.attempt().granted.lease
     one.staged(lease)
     one.told("h1", lease, "opened")
@@ -137,7 +137,7 @@ def test_staged_sets_connect_by_once(one):
     assert (one.record().step, one.record().reason) == (Step.STAGED, "NOT_STARTED")
 
 
-def test_a_session_faster_than_staged(one):
+def test_a_session_may_open_before_staged(one):
     lease = one.attempt().granted.lease
     one.told("h1", lease, "opened")
     record = one.staged(lease).record
@@ -157,7 +157,7 @@ def test_staged_by_the_wrong_job_is_refused(one, code):
     assert one.answer().code is code.NOT_FOUND
 
 
-def test_a_lease_with_a_port_learns_its_address_from_its_host(one, code):
+def test_a_lease_with_a_port_gets_its_address_from_its_host(one, code):
     lease = take(
         one, hold=LeaseLifetime.DEADLINE, lease_s=90.0, door=Door.PORT, sources=("10.0.0.0/8",)
     )
@@ -178,7 +178,7 @@ def test_a_lease_with_a_port_learns_its_address_from_its_host(one, code):
     assert [a.lease for a in one.did(do.EndOnHost)] == ["over"]
 
 
-def test_who_asks_again_may_have_less_patience_left(one):
+def test_a_repeated_request_may_have_a_shorter_wait(one):
     whole = Request(sharing=Sharing.EXCLUSIVE)
     take(one, request=whole)
     one.reserve("b", replace(whole, max_wait_s=60.0))
@@ -206,7 +206,7 @@ def test_a_host_may_refuse_a_deadline_lease(one):
     assert one.leases == []
 
 
-def test_a_deadline_lease_of_a_waiter_begins_when_it_is_taken(one, whole):
+def test_a_deadline_lease_begins_when_its_grant_is_accepted(one, whole):
     one.alive["s1"] = None
     first = take(one, "a", request=whole)
     one.reserve("b", whole, hold=LeaseLifetime.DEADLINE, lease_s=90.0)
@@ -263,7 +263,7 @@ def test_watchers_see_the_leases_of_others(one):
     assert one.pushes(do.LeasePush, "w") == []
 
 
-def test_a_job_of_foreign_code_holds_its_lease_for_a_time(one):
+def test_a_job_of_foreign_code_has_a_deadline_lease(one):
     refused = one.attempt(hold=LeaseLifetime.DEADLINE)
     assert "lease_s" in refused.message
     lease = one.attempt(request=Request(lease_s=90.0), hold=LeaseLifetime.DEADLINE).granted.lease

@@ -1,4 +1,4 @@
-"""One key, one tenant or all together may have so much, and ask so fast; then they wait."""
+"""Limits of waiting requests, records and rates: of a key, of a tenant, in total."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def of(tenant: str) -> Request:
 
 
 def is_refused(answer: Any, limit: Limit) -> bool:
-    """Refused for now: the scheduler says which limit it is, and by whose parameter."""
+    """True for a refusal for now that reports the limit and its parameter."""
     assert isinstance(answer, do.ReplyError), answer
     assert answer.code is ErrorCode.EXHAUSTED
     assert f"parameter {limit.value.lower()}" in answer.message
@@ -31,7 +31,7 @@ def is_refused(answer: Any, limit: Limit) -> bool:
 
 
 def full_world(new_world: Any, device: Any, **parameters: Any) -> Any:
-    """One device, which somebody else has."""
+    """One device, allocated to another session."""
     world = new_world(**parameters)
     world.host("h", device("d"))
     world.granted("taken", WHOLE, session="else/s")
@@ -61,7 +61,7 @@ def set_(world: Any, name: str, value: Any) -> None:
         ("waiting_max", Limit.WAITING_MAX, None),
     ],
 )
-def test_no_more_wait_than_may(new_world, device, op, name, limit, still):
+def test_waiting_requests_are_limited(new_world, device, op, name, limit, still):
     world = full_world(new_world, device, **{name: 2})
     ask = getattr(world, op)
     for n in range(2):
@@ -77,18 +77,18 @@ def test_no_more_wait_than_may(new_world, device, op, name, limit, still):
     assert ask("j0", request=of("t1"), session="a/s").outcome is do.Outcome.WAITING, "it stands"
 
 
-def test_what_fits_is_granted_however_many_wait(new_world, device):
+def test_a_request_that_fits_is_granted_at_the_limit(new_world, device):
     world = full_world(new_world, device, key_waiting_max=0, waiting_max=0)
     world.host("h2", device("d2", memory_mib=5000))
     assert world.reserve("b", WHOLE, session="a/s").outcome is do.Outcome.GRANTED
 
 
-def test_who_does_not_want_to_wait_is_busy_as_ever(new_world, device):
+def test_a_request_without_wait_is_busy_at_the_limit(new_world, device):
     world = full_world(new_world, device, waiting_max=0)
     assert world.reserve("b", WHOLE, wait=False).outcome is do.Outcome.BUSY
 
 
-def test_a_place_is_free_when_one_is_served(new_world, device):
+def test_a_served_request_makes_room_in_the_queue(new_world, device):
     world = full_world(new_world, device, key_waiting_max=1)
     world.attempt("j0", request=WHOLE, session="a/s")
     assert is_refused(world.attempt("j1", request=WHOLE, session="a/s"), Limit.KEY_WAITING_MAX)
@@ -97,7 +97,7 @@ def test_a_place_is_free_when_one_is_served(new_world, device):
     assert world.attempt("j1", request=WHOLE, session="a/s").outcome is do.Outcome.WAITING
 
 
-def test_a_key_pays_for_what_it_made_also_when_nobody_owns_it(new_world, device):
+def test_an_ownerless_record_counts_for_its_key(new_world, device):
     world = full_world(new_world, device, key_waiting_max=2)
     for n in range(2):
         world.attempt(f"j{n}", request=WHOLE, session="a/one")
@@ -115,7 +115,7 @@ def test_sessions_without_a_key_have_the_limits_of_all(new_world, device):
         assert world.attempt(f"j{n}", request=WHOLE).outcome is do.Outcome.WAITING
 
 
-def test_a_dry_run_says_that_nothing_more_may_wait(new_world, device):
+def test_a_dry_run_reports_the_limit_of_waiting_requests(new_world, device):
     world = full_world(new_world, device, waiting_max=0)
     world.ask(on.ExplainAsked, request=WHOLE)
     assert world.answer().outcome is do.Outcome.BUSY
@@ -133,7 +133,7 @@ def test_a_dry_run_says_that_nothing_more_may_wait(new_world, device):
         ("records_max", Limit.RECORDS_MAX),
     ],
 )
-def test_no_more_jobs_go_on_than_may(new_world, device, name, limit):
+def test_records_of_live_jobs_are_limited(new_world, device, name, limit):
     world = full_world(new_world, device, **{name: 2})
     for n in range(2):
         world.attempt(f"j{n}", request=of("t1"), session="a/s")
@@ -182,7 +182,7 @@ def test_an_end_is_never_refused_but_may_leave_no_history(new_world, device):
     assert finish(world, "j0", "a/s").record.step is Step.ENDED
 
 
-def test_a_lower_limit_takes_history_away_and_lets_jobs_go_on(new_world, device):
+def test_a_lower_limit_evicts_history_and_keeps_live_jobs(new_world, device):
     world = full_world(new_world, device)
     for n in range(3):
         world.attempt(f"j{n}", request=WHOLE, session="a/s")
@@ -200,7 +200,7 @@ def test_a_lower_limit_takes_history_away_and_lets_jobs_go_on(new_world, device)
 # ---------------------------------------------------------------------- rate
 
 
-def test_who_asks_too_fast_waits_and_others_are_served(new_world, device):
+def test_a_key_above_its_rate_is_refused_and_others_are_served(new_world, device):
     world = full_world(new_world, device, key_rate_per_s=2.0)
     for _ in range(int(2.0 * BURST_S)):
         world.ask(on.RecordAsked, "a/s", holder=JobId("j"))
@@ -226,7 +226,7 @@ def test_a_tenant_and_all_together_have_a_rate_too(new_world, device):
     assert is_refused(world.attempt("j4", request=of("v"), session="k3/s"), Limit.RATE_PER_S)
 
 
-def test_what_keeps_alive_or_ends_is_never_too_fast(new_world, device):
+def test_beats_and_ends_have_no_rate_limit(new_world, device):
     world = full_world(new_world, device, key_rate_per_s=0.1)
     answer = world.attempt("j0", request=WHOLE, session="a/s")
     assert answer.outcome is do.Outcome.WAITING, "the one token of its bucket"

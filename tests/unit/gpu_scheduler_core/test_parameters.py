@@ -1,4 +1,4 @@
-"""Rules and limits changed by name, checked, journalled, taken back."""
+"""Parameters: changed by name, validated, journalled, removed."""
 
 import pytest
 
@@ -57,21 +57,21 @@ def test_a_parameter_changes_by_its_name(name, value, field, expected):
         ("zzz", 3, "known are policy"),
         ("policy", "lottery", "installed are fifo, backfill, fair"),
         ("policy", None, "is not an installed policy"),
-        ("bypass_max", "1.5", "no whole number"),
+        ("bypass_max", "1.5", "not an integer"),
         ("bypass_max", -1, "0 or more"),
-        ("bypass_max", True, "no finite number"),
+        ("bypass_max", True, "not a finite number"),
         ("leases_max", 0, "1 or more"),
-        ("lease_s_max", "nan", "no finite number"),
-        ("lease_s_max", None, "no finite number"),
+        ("lease_s_max", "nan", "not a finite number"),
+        ("lease_s_max", None, "not a finite number"),
         ("aging_s", -5, "more than 0"),
-        ("waiting_max", 10**400, "no finite number"),
+        ("waiting_max", 10**400, "not a finite number"),
         ("weight.a", 0, "a weight must lie"),
-        ("weight.a", [1], "no finite number"),
+        ("weight.a", [1], "not a finite number"),
         ("quota.a.devices", -1, "0 or more"),
         (f"weight.{'x' * 300}", 1, "1 to 256 characters"),
     ],
 )
-def test_what_cannot_be_is_refused_with_its_name(name, value, says):
+def test_an_invalid_value_is_refused_with_the_name(name, value, says):
     with pytest.raises(AppError, match="parameter") as refused:
         changed(Parameters(), name, value, POLICIES)
     assert says in refused.value.message
@@ -82,7 +82,7 @@ def test_every_name_is_known():
         known_name(name.replace("TENANT", "somebody"))
 
 
-def test_what_was_set_goes_before_what_was_configured():
+def test_overrides_take_precedence_over_the_configuration():
     configured = Parameters(bypass_max=5, quotas={"a": Quota(devices=1, memory_mib=7)})
     held = overridden(configured, {"quota.a.devices": 2, "aging_s": "off"})
     assert held == Parameters(
@@ -92,7 +92,7 @@ def test_what_was_set_goes_before_what_was_configured():
     assert held.quota("b") == Quota()
 
 
-def test_everybody_has_what_the_star_has():
+def test_the_star_applies_to_tenants_without_values():
     parameters = Parameters(quotas={"*": Quota(devices=1), "a": Quota()}, weights={"*": 2.0})
     assert (parameters.quota("b").devices, parameters.weight("b")) == (1, 2.0)
 
@@ -102,7 +102,7 @@ def set_(world, name, value):
     return world.answer()
 
 
-def test_setting_is_journalled_idempotent_and_taken_back(world):
+def test_setting_is_journalled_idempotent_and_removable(world):
     assert set_(world, "bypass_max", "3").parameters.bypass_max == 3
     entries = len(world.journal)
     assert set_(world, "bypass_max", "3").overridden == ("bypass_max",)
@@ -118,7 +118,7 @@ def test_setting_is_journalled_idempotent_and_taken_back(world):
     assert set_(world, "bypass_max", DEFAULT).overridden == ()
 
 
-def test_what_a_newer_version_set_is_kept_out_of_force_and_can_be_taken_back(world, code):
+def test_unknown_overrides_are_kept_out_of_force_and_removable(world, code):
     configured = Parameters(bypass_max=5)
     given = {"policy": "lottery", "colour": "blue", "bypass_max": 3}
     held, ignored = in_force(configured, given, POLICIES)
@@ -146,7 +146,7 @@ def test_a_wrong_parameter_changes_nothing(world, code):
     assert len(world.journal) == entries
 
 
-def test_another_policy_serves_at_once_whom_it_may(one):
+def test_a_changed_limit_serves_the_queue_at_once(one):
     set_(one, "leases_max", 1)
     one.reserve("a", Request(memory_mib=100))
     assert one.reserve("b", Request(memory_mib=100)).outcome is do.Outcome.WAITING

@@ -1,4 +1,4 @@
-"""Where requests go: best fit, preferences, gangs, warm keys."""
+"""Placement: best fit, preferences, gangs, warm keys."""
 
 import pytest
 
@@ -27,7 +27,7 @@ def test_pack_fills_the_fullest_that_fits(world, device):
 
 
 @pytest.mark.parametrize("placement", ["pack", "spread"])
-def test_who_is_promised_nothing_gets_the_least_loaded_device(world, device, placement):
+def test_a_best_effort_request_gets_the_least_loaded_device(world, device, placement):
     world.host("h", device("a"), device("b", index=1), device("c", index=2))
     promised = place(world, "big", memory_mib=500, compute_guarantee_pct=50)
     plain = {"placement": Placement(placement)}
@@ -37,9 +37,7 @@ def test_who_is_promised_nothing_gets_the_least_loaded_device(world, device, pla
 
 
 @pytest.mark.parametrize("placement", list(Placement))
-def test_several_devices_of_which_nothing_is_promised_are_the_least_loaded(
-    world, device, placement
-):
+def test_a_best_effort_gang_gets_the_least_loaded_devices(world, device, placement):
     for host in ("h1", "h2"):
         world.host(host, *(device(f"{host}/{n}", index=n) for n in range(2)))
     got = [place(world, f"{n}", count=2, placement=placement) for n in range(4)]
@@ -87,7 +85,7 @@ def test_a_warm_device_comes_first(world, device):
     assert place(world, "3", memory_mib=10, warm_key="model-2") == ["a"]
 
 
-def test_what_a_tenant_left_there_is_warm_for_that_tenant_alone(world, device):
+def test_content_of_a_tenant_is_warm_for_that_tenant_alone(world, device):
     kept = kept_key(tenant_folder("t"), "sha256:1")
     world.host("h", device("a"), device("b", index=1, resident=(kept,)))
     assert place(world, "1", memory_mib=10, warm_key="sha256:1", tenant="u") == ["a"]
@@ -97,7 +95,7 @@ def test_what_a_tenant_left_there_is_warm_for_that_tenant_alone(world, device):
     assert place(world, "3", **gang)[0] == "b"
 
 
-def test_what_is_no_longer_resident_is_not_warm(world, device):
+def test_evicted_content_is_not_warm(world, device):
     world.host("h", device("a"), device("b", index=1, resident=("k",)))
     world.report("h", device("a"), device("b", index=1))
     assert place(world, "1", memory_mib=10, warm_key="k") == ["a"]
@@ -129,7 +127,7 @@ def test_same_host_is_one_host(cluster):
     assert {d.split("/")[0] for d in got} == {"h3"}
 
 
-def test_same_host_waits_and_says_so(cluster):
+def test_a_same_host_gang_waits_with_its_reason(cluster):
     place(cluster, "1", count=1, models=("M",), sharing=Sharing.EXCLUSIVE)
     gang = Request(count=3, placement=Placement.SAME_HOST, sharing=Sharing.EXCLUSIVE)
     first = cluster.reserve("2", gang)
@@ -162,7 +160,7 @@ def test_pack_of_a_gang_uses_few_hosts(cluster):
     assert {d.split("/")[0] for d in got} == {"h3"}
 
 
-def test_advisory_hosts_only_for_those_who_accept_them(world, device):
+def test_advisory_hosts_serve_only_requests_that_accept_them(world, device):
     world.host("h", device("a"), gateway=None)
     assert world.reserve("1", Request()).outcome is do.Outcome.IMPOSSIBLE
     answer = world.reserve("2", Request(advisory=True))
@@ -176,7 +174,7 @@ def test_a_middleware_is_placed_only_where_it_is_offered(world, device):
     said = world.reserve("1", cricket).explanation
     assert said.short.what is NoFit.MIDDLEWARE
     assert (said.short.wanted, said.short.most) == ("middleware cricket", "builtin/rcuda")
-    assert "with middleware cricket: such hosts offer builtin/rcuda" in said.sentence
+    assert "with middleware cricket: the hosts of such devices offer builtin/rcuda" in said.sentence
     assert said.largest.middleware is None
     world.host("h2", device("b"), middlewares=("cricket",))
     answer = world.reserve("2", cricket)
@@ -185,7 +183,7 @@ def test_a_middleware_is_placed_only_where_it_is_offered(world, device):
     assert world.machine.state.inventory.hosts["h2"].middlewares == ("cricket",)
 
 
-def test_who_waits_for_a_middleware_is_told_when_it_goes(world, device):
+def test_a_waiting_request_is_refused_when_its_middleware_disappears(world, device):
     world.host("h", device("a"), middlewares=("cricket",))
     whole = Request(sharing=Sharing.EXCLUSIVE, middleware="cricket")
     world.reserve("1", whole)
@@ -195,7 +193,7 @@ def test_who_waits_for_a_middleware_is_told_when_it_goes(world, device):
     assert [push.attempt for push in told if isinstance(push, do.ImpossiblePush)] == ["2"]
 
 
-def test_a_same_host_gang_that_fits_is_explained_so(cluster):
+def test_a_same_host_gang_that_fits_is_explained(cluster):
     gang = Request(count=3, placement=Placement.SAME_HOST)
     inventory = cluster.machine.state.inventory
     assert explain(gang, inventory).counts == {}
@@ -207,8 +205,8 @@ def test_slots_are_counted_by_size(parts, count):
     assert slots(parts) == count
 
 
-def test_small_requests_fill_odd_corners_and_leave_halves_alone(world, device):
-    """A plain best fit would take the tightest, and break up the half that is left of a."""
+def test_small_requests_fill_gaps_and_leave_halves_free(world, device):
+    """A plain best fit would take the tightest device and break up its free half."""
     world.host("h", device("a"), device("b", index=1))
     place(world, "1", memory_mib=500, compute_guarantee_pct=50)  # a: a half is free
     place(

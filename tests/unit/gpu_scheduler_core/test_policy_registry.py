@@ -38,7 +38,7 @@ def register(folder: Path, name: str, value: str, module: str = NEWEST_FIRST) ->
 
 @pytest.fixture
 def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder on the path of modules; what is imported from it is forgotten afterwards."""
+    """A folder on the module path; its modules are not cached."""
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "newest_first", raising=False)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)

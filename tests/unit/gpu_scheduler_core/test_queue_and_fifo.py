@@ -1,4 +1,4 @@
-"""Waiting: order, waking, acceptance, parking, patience, bounded bypass."""
+"""The queue: order, service, acceptance, ownerless requests, longest wait, bounded overtaking."""
 
 import pytest
 
@@ -42,7 +42,7 @@ def test_order_is_priority_then_age_then_id(one, whole):
     assert served == ["urgent", "late-a", "x1", "x2"]
 
 
-def test_release_wakes_in_the_same_decision(one, whole):
+def test_a_release_grants_in_the_same_decision(one, whole):
     lease = fill(one, whole)
     one.reserve("b", whole)
     before = len(one.journal)
@@ -53,7 +53,7 @@ def test_release_wakes_in_the_same_decision(one, whole):
     assert kinds == ["EndOnHost", "InstallOnHost"]  # in this order on the host's channel
 
 
-def test_what_fits_is_not_held_back(world, device, whole):
+def test_a_later_request_that_fits_is_served(world, device, whole):
     world.host("h", device("a"), device("b", index=1))
     world.reserve("1", Request(memory_mib=600))
     world.reserve("2", Request(memory_mib=600))
@@ -77,7 +77,7 @@ def test_impossible_in_both_modes(one):
     assert queue_of(one) == []
 
 
-def test_a_grant_nobody_takes_goes_to_the_next(one, whole):
+def test_a_grant_that_is_not_accepted_goes_to_the_next_request(one, whole):
     one.alive |= {"s2": None, "s3": None}
     lease = fill(one, whole)
     one.reserve("b", whole, session="s2")
@@ -95,7 +95,7 @@ def test_a_grant_nobody_takes_goes_to_the_next(one, whole):
     assert queue_of(one) == [("b", 1)]
 
 
-def test_who_shows_life_again_gets_what_is_free(one, whole):
+def test_an_unresponsive_request_is_served_after_the_next_beat(one, whole):
     lease = fill(one, whole)
     one.reserve("b", whole, session="s2")
     one.release(lease, "filler")
@@ -105,7 +105,7 @@ def test_who_shows_life_again_gets_what_is_free(one, whole):
     assert one.grants() == ["b"]
 
 
-def test_a_granted_waiter_keeps_what_it_took(one, whole):
+def test_an_accepted_grant_is_kept(one, whole):
     one.alive["s2"] = None
     lease = fill(one, whole)
     one.reserve("b", whole, session="s2")
@@ -122,7 +122,7 @@ def test_a_reservation_waits_no_longer_than_its_session(one, whole):
     assert queue_of(one) == []
 
 
-def test_patience(one, whole):
+def test_max_wait_makes_a_request_busy(one, whole):
     one.alive["s2"] = None
     fill(one, whole)
     one.attempt(request=Request(sharing=Sharing.EXCLUSIVE, max_wait_s=5.0), session="s2")
@@ -135,7 +135,7 @@ def test_patience(one, whole):
     assert queue_of(one) == []
 
 
-def test_patience_begins_anew_after_a_grant_nobody_took(one, whole):
+def test_max_wait_restarts_after_a_grant_that_was_not_accepted(one, whole):
     one.alive["s9"] = None
     lease = one.reserve("filler", whole, session="s9").granted.lease
     one.attempt(request=Request(sharing=Sharing.EXCLUSIVE, max_wait_s=7.0), session="s2")
@@ -150,7 +150,7 @@ def test_patience_begins_anew_after_a_grant_nobody_took(one, whole):
     assert [p.attempt for p in one.pushes(do.BusyPush, "s2")] == ["job:1"]
 
 
-def test_nobody_loses_patience_while_parked(one, whole):
+def test_max_wait_does_not_count_without_a_session(one, whole):
     one.alive["s1"] = None
     one.reserve("filler", whole, hold=LeaseLifetime.DEADLINE, lease_s=900.0)
     request = Request(sharing=Sharing.EXCLUSIVE, max_wait_s=15.0)
@@ -167,7 +167,7 @@ def test_nobody_loses_patience_while_parked(one, whole):
     assert [p.attempt for p in one.pushes(do.BusyPush, "s1")] == ["job:1"]
 
 
-def test_forgetting_a_host_tells_who_became_impossible(world, device, code):
+def test_forgetting_a_host_refuses_infeasible_requests(world, device, code):
     world.alive["s1"] = None
     world.host("small", device("a", 500))
     world.host("big", device("b", 2000))
@@ -200,7 +200,7 @@ def test_declared_capacity_counts_as_known(world, device):
 
 
 @pytest.mark.parametrize("spoil", ["silent", "drained", "bad"])
-def test_known_capacity_that_is_away_makes_waiting_not_impossible(one, device, spoil):
+def test_unavailable_capacity_means_waiting_not_impossible(one, device, spoil):
     if spoil == "silent":
         one.hosts.clear()
         one.advance(one.budget.host_lost_s + 1)
@@ -221,7 +221,7 @@ def test_known_capacity_that_is_away_makes_waiting_not_impossible(one, device, s
 
 
 @pytest.mark.parametrize("bypass_max", [0, 1, 5])
-def test_the_head_is_passed_at_most_bypass_max_times(new_world, device, whole, bypass_max):
+def test_the_head_is_overtaken_at_most_bypass_max_times(new_world, device, whole, bypass_max):
     world = new_world(bypass_max)
     world.host("h", device("a"))
     last = world.reserve("first", Request(memory_mib=400)).granted.lease
@@ -240,7 +240,7 @@ def test_the_head_is_passed_at_most_bypass_max_times(new_world, device, whole, b
     assert world.grants() == ["head"]
 
 
-def test_only_as_many_devices_as_the_head_needs_are_kept(new_world, device, whole):
+def test_only_as_many_devices_as_the_head_needs_are_reserved(new_world, device, whole):
     world = new_world(1)
     world.host("h", *(device(f"d{i}", index=i) for i in range(3)))
     for i in range(3):
@@ -255,7 +255,7 @@ def test_only_as_many_devices_as_the_head_needs_are_kept(new_world, device, whol
     assert answer.explanation.counts == {"MEMORY": 2, "RESERVED_FOR_HEAD": 1}
 
 
-def test_another_device_is_kept_when_the_kept_one_goes_bad(new_world, device, whole):
+def test_another_device_is_reserved_when_the_reserved_one_turns_bad(new_world, device, whole):
     world = new_world(0)
     world.host("h", device("d0"), device("d1", index=1))
     for i in range(2):
@@ -272,7 +272,7 @@ def test_another_device_is_kept_when_the_kept_one_goes_bad(new_world, device, wh
     assert kept == {"d0": None, "d1": None}
 
 
-def test_the_choice_moves_away_from_a_drained_host(new_world, device, whole):
+def test_the_reservation_leaves_a_drained_host(new_world, device, whole):
     world = new_world(0)
     world.host("h1", device("a"))
     world.host("h2", device("b"))
@@ -287,7 +287,7 @@ def test_the_choice_moves_away_from_a_drained_host(new_world, device, whole):
     assert {d: e.reserved_for for d, e in devices.items()} == {"a": None, "b": None}
 
 
-def test_a_same_host_head_keeps_devices_of_one_host(new_world, device):
+def test_a_same_host_head_reserves_devices_of_one_host(new_world, device):
     world = new_world(0)
     world.host("h1", device("a"))
     world.host("h2", device("b"), device("c", index=1))
@@ -299,7 +299,7 @@ def test_a_same_host_head_keeps_devices_of_one_host(new_world, device):
     assert {d: e.reserved_for for d, e in devices.items()} == {"a": None, "b": "head", "c": "head"}
 
 
-def test_devices_the_head_cannot_use_do_not_count(new_world, device):
+def test_grants_on_devices_infeasible_for_the_head_do_not_count(new_world, device):
     world = new_world(1)
     world.host("h", device("big", 2000), device("small", 100, index=1))
     world.reserve("filler", Request(memory_mib=1500))
@@ -311,7 +311,7 @@ def test_devices_the_head_cannot_use_do_not_count(new_world, device):
     assert world.machine.state.head_reservation.overtaken == 0
 
 
-def test_what_was_kept_is_free_when_the_head_leaves(new_world, device, whole):
+def test_reserved_devices_are_free_when_the_head_leaves(new_world, device, whole):
     world = new_world(0)
     world.host("h", device("a"))
     world.reserve("filler", Request(memory_mib=500))

@@ -1,4 +1,4 @@
-"""Quotas, fair share, backfill, deadlines, limits: who is served when, event by event."""
+"""Quotas, fair share, backfill, deadlines, limits: the order of service, event by event."""
 
 import pytest
 
@@ -24,7 +24,7 @@ def whole(**fields):
 @pytest.mark.parametrize(
     "quota", [Quota(devices=2), Quota(memory_mib=200), Quota(compute_pct=20)], ids=str
 )
-def test_a_tenant_waits_for_itself_while_others_pass(new_world, device, quota):
+def test_a_tenant_at_its_quota_does_not_block_others(new_world, device, quota):
     world = new_world(quotas={"a": quota})
     world.host("h", device("d"))
     need = {"memory_mib": 100, "compute_guarantee_pct": 10}
@@ -41,15 +41,15 @@ def test_a_tenant_waits_for_itself_while_others_pass(new_world, device, quota):
     assert world.grants() == ["a3"]
 
 
-def test_what_a_quota_never_allows_is_impossible_at_once(new_world, device):
+def test_a_request_above_the_whole_quota_is_impossible_at_once(new_world, device):
     world = new_world(quotas={"*": Quota(memory_mib=500)})
     world.host("h", device("d"))
     answer = world.reserve("a", part(memory_mib=600))
     assert answer.outcome is do.Outcome.IMPOSSIBLE
-    assert "more than tenant t may hold at all: 500 MiB" in answer.explanation.sentence
+    assert "exceeds the whole quota of tenant t: 500 MiB" in answer.explanation.sentence
 
 
-def test_a_smaller_quota_refuses_those_it_never_allows_again(one):
+def test_a_smaller_quota_refuses_requests_above_it(one):
     one.granted("filler", part(memory_mib=900))
     one.reserve("a", part(memory_mib=600))
     one.reserve("b", part(memory_mib=300))
@@ -77,8 +77,8 @@ def test_an_exclusive_device_counts_as_all_of_it(new_world, device):
     assert world.grants() == ["b"]
 
 
-def test_an_exclusive_device_is_one_that_the_quota_has_room_for(new_world, device):
-    """The preferred one is too large for it: the next that is not will do."""
+def test_an_exclusive_device_is_within_the_quota(new_world, device):
+    """The preferred device is too large for the quota: the next one that fits is used."""
     world = new_world(quotas={"t": Quota(memory_mib=1200)})
     world.host("h", device("large", memory_mib=2000, kind=DeviceKind.CPU), device("d", index=1))
     asked = whole(tenant="t", kinds=(DeviceKind.CPU, DeviceKind.CUDA))
@@ -86,7 +86,7 @@ def test_an_exclusive_device_is_one_that_the_quota_has_room_for(new_world, devic
     assert [share.device for share in lease.shares] == ["d"]
 
 
-def test_a_smaller_device_serves_whom_the_free_one_is_too_large_for(new_world, device):
+def test_a_smaller_device_serves_when_the_free_one_is_too_large(new_world, device):
     world = new_world(quotas={"t": Quota(memory_mib=1200)})
     world.host("h", device("large", memory_mib=2000))
     world.host("i", device("d"))
@@ -98,8 +98,8 @@ def test_a_smaller_device_serves_whom_the_free_one_is_too_large_for(new_world, d
     assert world.grants() == ["a"]
 
 
-def test_nothing_is_kept_for_whom_it_is_too_large(new_world, device):
-    """A head that was passed too often keeps no device that its quota has no room for."""
+def test_no_device_too_large_for_the_quota_is_reserved(new_world, device):
+    """A head that was overtaken too often reserves no device that exceeds its quota."""
     world = new_world(quotas={"t": Quota(memory_mib=1200)}, bypass_max=0)
     world.host("h", device("large", memory_mib=2000), device("d", index=1))
     world.granted("other", whole(tenant="o", memory_mib=1000))
@@ -109,8 +109,8 @@ def test_nothing_is_kept_for_whom_it_is_too_large(new_world, device):
     world.granted("b", part("o", memory_mib=1500))
 
 
-def test_a_device_that_is_small_enough_is_kept_while_a_too_large_one_is_free(new_world, device):
-    """Who waits for a small one is not passed for ever, though a large one is free."""
+def test_a_small_enough_device_is_reserved_while_a_too_large_one_is_free(new_world, device):
+    """A request for a small device has the bound on overtaking while a large one is free."""
     world = new_world(quotas={"t": Quota(memory_mib=1200)}, bypass_max=1)
     world.host("h", device("large", memory_mib=2000, model="L"), device("d", index=1, model="S"))
     small = part("o", models=("S",))
@@ -140,9 +140,7 @@ def test_the_next_is_the_head_while_every_device_is_too_large_for_the_first(new_
     assert world.grants()[-1] == "a"
 
 
-def test_a_smaller_device_that_registers_serves_whom_all_others_are_too_large_for(
-    new_world, device
-):
+def test_a_new_smaller_device_serves_when_all_others_are_too_large(new_world, device):
     world = new_world(quotas={"t": Quota(memory_mib=1200)})
     world.host("h", device("large", memory_mib=1100))
     world.granted("held", part("t", memory_mib=600))
@@ -151,7 +149,7 @@ def test_a_smaller_device_that_registers_serves_whom_all_others_are_too_large_fo
     assert world.grants() == ["a"]
 
 
-def test_of_what_no_capacity_holds_every_device_says_what_the_counts_say(new_world, device):
+def test_verdicts_of_an_infeasible_request_agree_with_its_counts(new_world, device):
     world = new_world(quotas={"t": Quota(memory_mib=1200)})
     world.host("h", device("d0"), device("d1", memory_mib=2000, index=1))
     world.ask(on.ExplainAsked, request=whole(tenant="t", count=3))
@@ -162,11 +160,11 @@ def test_of_what_no_capacity_holds_every_device_says_what_the_counts_say(new_wor
 @pytest.mark.parametrize(
     ("count", "said"),
     [
-        (1, "larger than tenant t may hold: 1200 MiB"),
-        (2, "too few devices for it have at most 600 MiB, an even part of what tenant t may hold"),
+        (1, "exceeds the whole quota of tenant t: 1200 MiB"),
+        (2, "too few devices for it have at most 600 MiB, an even part of the quota of tenant t"),
     ],
 )
-def test_what_is_too_large_for_a_quota_for_ever_is_impossible(new_world, device, count, said):
+def test_devices_above_the_whole_quota_make_a_request_impossible(new_world, device, count, said):
     world = new_world(quotas={"t": Quota(memory_mib=1200)})
     world.host("h", device("large", memory_mib=2000), device("larger", memory_mib=3000, index=1))
     answer = world.reserve("a", whole(tenant="t", count=count))
@@ -181,11 +179,11 @@ def test_what_is_too_large_for_a_quota_for_ever_is_impossible(new_world, device,
         (900, {}, "granted", "1 × device, exclusive fits now; tenant t has 800 MiB left"),
         (900, {"memory_mib": 600}, "waiting", "quota of 1200 MiB but for 800 MiB: too few"),
         (600, {"count": 2}, "waiting", "but for 800 MiB, 400 MiB for each of 2 devices: too"),
-        (900, {"count": 3}, "impossible", "2 such is all there is"),
+        (900, {"count": 3}, "impossible", "only 2 such devices exist"),
     ],
 )
-def test_what_a_quota_has_left_is_told(new_world, device, large_mib, fields, outcome, said):
-    """In words of its own, not as if it had been asked."""
+def test_the_rest_of_a_quota_is_reported(new_world, device, large_mib, fields, outcome, said):
+    """The explanation names the rest of the quota beside the request."""
     world = new_world(quotas={"t": Quota(memory_mib=1200)})
     world.host("h", device("l", large_mib, model="L"), device("d", 500, index=1))
     world.granted("held", part("t", memory_mib=400, models=("L",)))
@@ -196,7 +194,7 @@ def test_what_a_quota_has_left_is_told(new_world, device, large_mib, fields, out
     assert "of at most" not in told.explanation.sentence
 
 
-def test_room_in_a_quota_is_found_on_another_device_than_came_free(new_world, device):
+def test_room_in_a_quota_serves_on_any_free_device(new_world, device):
     world = new_world(quotas={"t": Quota(devices=1)})
     world.host("h", device("d0", model="A"), device("d1", model="B", index=1))
     lease = world.granted("a", part(models=("A",)))
@@ -205,7 +203,7 @@ def test_room_in_a_quota_is_found_on_another_device_than_came_free(new_world, de
     assert world.grants() == ["b"]
 
 
-def test_given_back_shares_count_no_more(new_world, device):
+def test_freed_shares_do_not_count(new_world, device):
     world = new_world(quotas={"t": Quota(devices=1)})
     world.host("h", device("d"))
     lease = world.granted("a", part())
@@ -228,13 +226,13 @@ def test_a_dry_run_knows_the_quota(new_world, device):
 # ---------------------------------------------------------------------- limits
 
 
-def test_no_more_leases_live_than_may(new_world, device):
+def test_live_leases_are_limited(new_world, device):
     world = new_world(leases_max=1)
     world.host("h", device("d0"), device("d1", index=1))
     lease = world.granted("a", part())
     answer = world.reserve("b", part())
     assert answer.outcome is do.Outcome.WAITING
-    assert "all 1 leases that may live" in answer.explanation.sentence
+    assert "the limit of 1 live leases" in answer.explanation.sentence
     world.reserve("c", part())
     world.release(lease)
     assert world.grants() == ["b"]
@@ -246,7 +244,7 @@ def test_no_more_leases_live_than_may(new_world, device):
 # ---------------------------------------------------------------------- deadlines
 
 
-def test_a_passed_deadline_refuses_for_ever(one):
+def test_a_passed_deadline_makes_a_request_impossible(one):
     one.granted("filler", whole())
     one.reserve("a", whole(deadline_s=20.0))
     one.alive["s1"] = None
@@ -273,7 +271,7 @@ def test_a_job_keeps_its_deadline_through_hand_backs(one):
     assert "its deadline passed" in answer.explanation.sentence
 
 
-def test_a_parked_request_is_refused_at_its_deadline_too(one):
+def test_an_ownerless_request_is_refused_at_its_deadline(one):
     one.granted("filler", whole(), session="s2")
     one.attempt("job", request=whole(deadline_s=30.0))
     one.alive["s2"] = None
@@ -285,7 +283,7 @@ def test_a_parked_request_is_refused_at_its_deadline_too(one):
     assert one.record().step is Step.RECEIVED
 
 
-def test_the_shorter_of_patience_and_deadline_counts(one):
+def test_the_earlier_of_max_wait_and_deadline_counts(one):
     one.granted("filler", whole())
     one.reserve("a", whole(deadline_s=20.0, max_wait_s=5.0))
     one.alive["s1"] = None
@@ -306,7 +304,7 @@ def fill(world, tenant, count):
     return [world.granted(f"{tenant}{i}", whole(tenant=tenant)) for i in range(count)]
 
 
-def test_what_comes_free_goes_to_the_tenant_that_has_least(new_world, device):
+def test_freed_capacity_goes_to_the_tenant_with_the_least_share(new_world, device):
     world = fair(new_world, device)
     a, b = fill(world, "a", 3), fill(world, "b", 1)
     world.reserve("a-next", whole(tenant="a"))
@@ -318,7 +316,7 @@ def test_what_comes_free_goes_to_the_tenant_that_has_least(new_world, device):
 
 
 @pytest.mark.parametrize(("weight", "next_"), [(1.0, "b-next"), (9.0, "a-next")])
-def test_a_weight_divides_what_is_held(new_world, device, weight, next_):
+def test_a_weight_divides_the_share(new_world, device, weight, next_):
     world = fair(new_world, device, weights={"a": weight})
     a = fill(world, "a", 3)
     fill(world, "b", 1)
@@ -340,7 +338,7 @@ def test_the_dominant_resource_counts(new_world, device):
     assert world.grants() == ["a-next"]  # half of the memory is less than 60 % of the compute
 
 
-def test_past_use_counts_and_is_forgotten_by_half_lives(new_world, device):
+def test_past_use_decays_by_half_lives(new_world, device):
     world = fair(new_world, device, usage_half_life_s=100.0)
     world.alive["s1"] = None
     (lease,) = fill(world, "a", 1)
@@ -368,7 +366,7 @@ def test_past_use_survives_a_restart(new_world, device):
     assert world.machine.state.tenants.used == used
 
 
-def test_fairness_does_not_starve_whom_it_passes(new_world, device):
+def test_fair_share_does_not_starve_the_head(new_world, device):
     world = fair(new_world, device, bypass_max=3, weights={"b": 100.0})
     leases = fill(world, "a", 4)
     world.reserve("head", whole(tenant="a"))
@@ -386,7 +384,7 @@ def test_fairness_does_not_starve_whom_it_passes(new_world, device):
 
 
 def backfill(new_world, device, *, bypass_max=0):
-    """Two devices: d0 is lent for 100 s, d1 is free; the head wants both."""
+    """Two devices: d0 is allocated for 100 s, d1 is free; the head requests both."""
     world = new_world(bypass_max, policy="backfill")
     world.host("h", device("d0"), device("d1", index=1))
     world.granted("long", whole(lease_s=100.0), hold=LeaseLifetime.DEADLINE)
@@ -399,7 +397,7 @@ def lent(world, attempt, length_s, **fields):
     return world.reserve(attempt, request, hold=LeaseLifetime.DEADLINE, **fields).outcome
 
 
-def test_who_is_done_before_the_head_can_start_may_run_ahead(new_world, device):
+def test_a_request_that_ends_before_the_head_starts_is_backfilled(new_world, device):
     world = backfill(new_world, device)
     assert lent(world, "too long", 96.0) is do.Outcome.WAITING  # and 5 s to take the grant
     assert lent(world, "short", 94.0) is do.Outcome.GRANTED
@@ -408,12 +406,12 @@ def test_who_is_done_before_the_head_can_start_may_run_ahead(new_world, device):
     assert "head" in [lease.attempt for lease in world.leases]
 
 
-def test_an_unknown_length_never_runs_ahead(new_world, device):
+def test_a_request_without_a_length_is_not_backfilled(new_world, device):
     world = backfill(new_world, device)
     assert world.reserve("unknown", whole()).outcome is do.Outcome.WAITING
 
 
-def test_under_fifo_nobody_has_what_is_kept(new_world, device):
+def test_fifo_has_no_backfill(new_world, device):
     world = backfill(new_world, device)
     world.ask(on.SetAsked, name="policy", value="fifo")
     assert lent(world, "short", 10.0) is do.Outcome.WAITING
@@ -421,7 +419,7 @@ def test_under_fifo_nobody_has_what_is_kept(new_world, device):
     assert world.grants() == ["short"]
 
 
-def test_nothing_is_lent_while_the_start_cannot_be_foreseen(new_world, device):
+def test_no_backfill_while_the_start_of_the_head_is_unknown(new_world, device):
     world = new_world(0, policy="backfill")
     world.host("h", device("d0"), device("d1", index=1))
     world.granted("endless", whole())
@@ -429,7 +427,7 @@ def test_nothing_is_lent_while_the_start_cannot_be_foreseen(new_world, device):
     assert lent(world, "short", 1.0) is do.Outcome.WAITING
 
 
-def test_a_waiting_short_one_is_served_when_the_head_keeps_more(new_world, device):
+def test_a_waiting_short_request_is_backfilled_on_newly_reserved_devices(new_world, device):
     world = new_world(0, policy="backfill")
     world.host("h", device("d0"), device("d1", index=1))
     world.granted("long", whole(lease_s=100.0), hold=LeaseLifetime.DEADLINE)
@@ -440,7 +438,7 @@ def test_a_waiting_short_one_is_served_when_the_head_keeps_more(new_world, devic
     assert world.grants() == ["short"]
 
 
-def test_a_session_lease_runs_ahead_by_all_it_may_last(new_world, device):
+def test_backfill_of_a_session_lease_counts_its_longest_time(new_world, device):
     world = backfill(new_world, device)
     budget = world.budget
     before_s = budget.accept_s + budget.reserved_ttl_s + budget.connect_by_s
@@ -448,8 +446,8 @@ def test_a_session_lease_runs_ahead_by_all_it_may_last(new_world, device):
     assert world.reserve("session", whole(lease_s=1.0)).outcome is do.Outcome.WAITING
 
 
-def test_only_enough_leases_have_to_end(new_world, device):
-    """Of three parts on the kept device the head needs two; the third may go on for ever."""
+def test_the_forecast_needs_only_enough_ends(new_world, device):
+    """The head needs two of three parts of the reserved device; the third has no stated end."""
     world = new_world(0, policy="backfill")
     world.host("h", device("d"))
     world.granted("endless", part(memory_mib=200))
@@ -468,7 +466,7 @@ def test_only_enough_leases_have_to_end(new_world, device):
 
 
 @pytest.mark.parametrize("policy", installed_policies())
-def test_who_hangs_up_leaves_no_ghost(new_world, device, policy):
+def test_a_disconnected_session_leaves_nothing(new_world, device, policy):
     world = new_world(0, policy=policy, quotas={"t": Quota(devices=1)})
     world.host("h", device("d"))
     lease = world.granted("a", whole(tenant="t"))

@@ -39,7 +39,7 @@ def hand_back(world, revision, session="s1"):
 
 
 def die(world):
-    """Every session that does not beat is gone after this."""
+    """Let time pass until every session without a beat is gone."""
     return world.advance(world.budget.client_gone_s)
 
 
@@ -62,7 +62,7 @@ def test_a_first_attempt_is_record_and_request_in_one_entry(one):
     assert answer.granted.lease.attempt == "job:1"
 
 
-def test_repeating_an_attempt_answers_what_stands(one, whole):
+def test_repeating_an_attempt_returns_its_state(one, whole):
     granted = one.attempt(request=whole)
     assert one.attempt(request=whole) == granted
     waiting = one.attempt("other", request=whole)
@@ -71,7 +71,7 @@ def test_repeating_an_attempt_answers_what_stands(one, whole):
 
 
 @pytest.mark.parametrize("how", ["attempt", "adopt"])
-def test_a_grant_told_by_an_answer_is_taken_by_it(one, whole, how):
+def test_a_reply_with_a_grant_accepts_it(one, whole, how):
     one.alive |= {"s1": None, "s9": None}
     filler = one.reserve("filler", whole, session="s9").granted.lease
     one.attempt(request=whole)
@@ -84,7 +84,7 @@ def test_a_grant_told_by_an_answer_is_taken_by_it(one, whole, how):
     assert one.record().reason == "EXPIRED"
 
 
-def test_attempts_of_others_and_old_pictures_conflict(one, code):
+def test_attempts_of_others_and_old_revisions_conflict(one, code):
     one.attempt()
     for said in (
         {"session": "s2"},
@@ -115,7 +115,7 @@ def test_refused_attempts_leave_an_owned_record(one, request_, wait, outcome):
     assert finish(one, outcome="REJECTED").outcome == "REJECTED"
 
 
-def test_a_block_is_a_note_not_a_store(one, code):
+def test_the_size_of_a_block_is_limited(one, code):
     assert one.attempt(block={"x": "y" * 5000}).code is code.INVALID
     assert one.attempt(n=0).code is code.INVALID
     assert one.machine.state.records == {}
@@ -164,7 +164,7 @@ def test_an_expired_reservation_may_be_asked_for_again(one):
     assert again.record.reason is None
 
 
-def test_fail_attempt_by_somebody_else_conflicts(one, code):
+def test_fail_attempt_by_another_session_conflicts(one, code):
     one.attempt()
     assert fail(one, 1, session="s2").code is code.CONFLICT
     assert fail(one, 9).code is code.CONFLICT
@@ -247,7 +247,7 @@ def test_the_adopter_may_pack_for_a_full_ttl(one):
     assert len(one.leases) == 1
 
 
-def test_a_waiting_job_is_parked_and_keeps_its_place(one, whole):
+def test_an_ownerless_waiting_job_keeps_its_place(one, whole):
     one.alive["s2"] = None
     filler = one.reserve("filler", whole, session="s2").granted.lease
     one.attempt("old", request=whole)
@@ -264,7 +264,7 @@ def test_a_waiting_job_is_parked_and_keeps_its_place(one, whole):
     assert [p.attempt for p in one.pushes(do.GrantedPush, "s2")] == ["old:1"]
 
 
-def test_the_parked_is_passed(one, whole):
+def test_an_ownerless_request_is_overtaken(one, whole):
     one.alive["s2"] = None
     filler = one.reserve("filler", whole, session="s2").granted.lease
     one.attempt("old", request=whole)
@@ -274,7 +274,7 @@ def test_the_parked_is_passed(one, whole):
     assert [p.attempt for p in one.pushes(do.GrantedPush)] == ["young:1"]
 
 
-def test_a_grant_to_an_owner_that_died_comes_back_parked(one, whole):
+def test_a_grant_to_a_dead_owner_returns_to_the_queue(one, whole):
     filler = one.reserve("filler", whole, session="s9").granted.lease
     one.attempt(request=whole)
     one.release(filler, "s9")
@@ -287,7 +287,7 @@ def test_a_grant_to_an_owner_that_died_comes_back_parked(one, whole):
     assert [p.attempt for p in one.pushes(do.GrantedPush, "s2")] == ["job:1"]
 
 
-def test_a_reconnected_waiter_hears_of_its_grant_again(one, whole):
+def test_a_grant_is_pushed_again_after_a_reconnect(one, whole):
     filler = one.reserve("filler", whole, session="s9").granted.lease
     one.attempt(request=whole)
     one.release(filler, "s9")
@@ -300,7 +300,7 @@ def test_a_reconnected_waiter_hears_of_its_grant_again(one, whole):
 # ---------------------------------------------------------------------- handing back
 
 
-def test_handing_back_while_waiting_counts_nothing(one, whole):
+def test_handing_back_while_waiting_counts_no_attempt(one, whole):
     filler = one.reserve("filler", whole).granted.lease
     waiting = one.attempt(request=whole).record
     back = hand_back(one, waiting.revision).record
@@ -316,14 +316,14 @@ def test_handing_back_while_waiting_counts_nothing(one, whole):
     assert [p.attempt for p in one.pushes(do.GrantedPush)] == ["job:1"]
 
 
-def test_handing_back_what_is_reserved_gives_the_device_back(one):
+def test_handing_back_a_reservation_frees_the_device(one):
     record = one.attempt().record
     back = hand_back(one, record.revision).record
     assert (back.step, back.attempt, back.strikes, back.reason) == (Step.RECEIVED, 0, 0, None)
     assert one.leases == []
 
 
-def test_handing_back_what_runs_only_changes_the_owner(one):
+def test_handing_back_a_running_job_only_changes_the_owner(one):
     answer = one.attempt()
     one.staged(answer.granted.lease)
     back = hand_back(one, answer.record.revision).record
@@ -332,7 +332,7 @@ def test_handing_back_what_runs_only_changes_the_owner(one):
     assert adopt(one).granted.lease.id == answer.granted.lease.id
 
 
-def test_handing_back_what_is_not_mine(one, code):
+def test_handing_back_a_job_of_another_session_conflicts(one, code):
     one.attempt()
     assert hand_back(one, 1, session="s2").code is code.CONFLICT
     one.ask(on.HandBackAsked, holder="nobody", revision=1)
@@ -356,14 +356,14 @@ def test_finish_ends_everything_in_one_entry(one):
     assert finish(one) == ended
 
 
-def test_finish_withdraws_what_waits(one, whole):
+def test_finish_withdraws_a_waiting_request(one, whole):
     one.reserve("filler", whole)
     one.attempt(request=whole)
     finish(one, outcome="CANCELLED")
     assert one.machine.state.queue.entries == {}
 
 
-def test_finish_of_the_unknown_is_success(one):
+def test_finishing_an_unknown_job_succeeds(one):
     assert finish(one, holder="nobody") is None
 
 
@@ -373,7 +373,7 @@ def test_another_replica_may_finish(one):
     assert [p.holder for p in one.pushes(do.DisownedPush, "s1")] == ["job"]
 
 
-def test_the_ended_are_told_apart_and_forgotten(one, code):
+def test_ended_records_are_kept_for_a_while(one, code):
     one.attempt()
     ended = finish(one)
     assert one.attempt(n=2, revision=ended.revision).code is code.CONFLICT
@@ -413,7 +413,7 @@ def test_reopening_a_failed_job(one, code):
 # ---------------------------------------------------------------------- handles, reading
 
 
-def test_the_newest_handle_is_kept_and_told(one):
+def test_the_newest_handle_is_kept_and_pushed(one):
     record = one.attempt().record
     one.ask(on.HandleGiven, "s2", holder="job", handle="newer")
     assert [p.handle for p in one.pushes(do.HandlePush, "s1")] == ["newer"]
@@ -435,7 +435,7 @@ def test_pages_are_newest_first(one):
     assert one.answer().record.holder == "j2"
 
 
-def test_times_tell_the_story(one):
+def test_a_record_has_the_time_of_each_step(one):
     lease = one.attempt().granted.lease
     for seconds, step in ((1, "staged"), (2, "opened"), (4, "freed"), (8, "closed")):
         one.now_s += seconds
@@ -466,14 +466,14 @@ def test_the_times_are_of_the_newest_attempt_and_of_the_one_receipt(one):
     assert again.times["RECEIVED"] == received_s
 
 
-def test_the_end_says_when_the_result_was_seen(one):
+def test_the_end_has_the_time_of_the_result(one):
     one.attempt()
     one.advance(1.0)
     times = finish(one, committed_ago_s=0.25).times
     assert times["ENDED"] - times["COMMITTED"] == 0.25
 
 
-def test_a_redriven_job_is_received_anew(one):
+def test_a_redriven_job_is_received_again(one):
     first = one.attempt().record.times["RECEIVED"]
     revision = finish(one, outcome="FAILED").revision
     one.advance(5.0)

@@ -25,7 +25,7 @@ def test_a_job_that_ended_before_its_first_attempt_has_a_terminal_record(one):
     assert "gone" not in one.machine.state.records
 
 
-def test_a_record_of_the_end_keeps_no_more_than_a_note(one):
+def test_the_block_of_an_ended_job_is_limited(one):
     one.ask(
         on.FinishAsked,
         "s1",

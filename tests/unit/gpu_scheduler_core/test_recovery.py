@@ -1,4 +1,4 @@
-"""Restarts: nothing durable is lost, everybody gets time to return, deadlines stay bounded."""
+"""Restarts: no durable state is lost, peers get time to reconnect, deadlines stay bounded."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def test_leases_records_and_queue_survive(one, whole):
     assert [p.attempt for p in one.pushes(do.GrantedPush, "s1")] == ["waits:1"]
 
 
-def test_no_promises_before_a_host_is_heard(one):
+def test_no_leases_before_a_host_reports(one):
     restart(one)
     answer = one.reserve("a")
     assert (answer.outcome, answer.explanation.counts) == (do.Outcome.WAITING, {"HOST_STALE": 1})
@@ -83,7 +83,7 @@ def test_finished_records_are_forgotten_in_time(one):
     assert one.machine.state.records == {}
 
 
-def test_a_scheduler_that_was_stopped_blames_nobody(one):
+def test_a_stall_of_the_scheduler_ends_nothing(one):
     one.alive["s1"] = None
     lease = one.attempt().granted.lease
     one.advance(5.0)
@@ -98,7 +98,7 @@ def test_a_scheduler_that_was_stopped_blames_nobody(one):
     assert len(one.leases) == 1
 
 
-def test_a_stop_sets_no_deadline_to_what_runs(one):
+def test_a_stall_sets_no_deadline_to_running_leases(one):
     one.alive["s1"] = None
     lease = one.attempt().granted.lease
     one.told("h1", lease, "opened")
@@ -108,7 +108,7 @@ def test_a_stop_sets_no_deadline_to_what_runs(one):
     assert [x.state for x in one.leases] == [LeaseState.ACTIVE]
 
 
-def test_after_a_stop_the_silent_are_still_found(one):
+def test_silence_after_a_stall_is_detected(one):
     one.alive["s1"] = None
     one.attempt()
     one.now_s += 300.0

@@ -1,4 +1,4 @@
-"""A full disk stops grants to everybody, also to those who wait; leases go on and end."""
+"""A full disk stops all grants; live leases continue and end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def pushes(actions: list[do.Action]) -> list[str]:
     return [push.attempt for push in granted if isinstance(push, do.GrantedPush)]
 
 
-def test_who_waits_is_served_when_there_is_room_again(one: Any) -> None:
+def test_the_queue_is_served_when_the_journal_has_room_again(one: Any) -> None:
     world = one
     held = world.reserve("a", WHOLE)
     world.reserve("b", WHOLE)

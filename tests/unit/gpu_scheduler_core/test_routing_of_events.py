@@ -1,4 +1,4 @@
-"""Every event has somebody who decides about it, every durable part an effect."""
+"""Every event has a handler, every durable part an effect."""
 
 from __future__ import annotations
 

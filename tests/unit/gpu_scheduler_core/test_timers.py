@@ -1,4 +1,4 @@
-"""Deadlines by key: the earliest first, the newest of a key counts, garbage stays bounded."""
+"""Timers by key: the earliest first, the newest of a key counts, outdated ones are bounded."""
 
 from gpu_scheduler.core.timers import TimerKind, Timers
 
@@ -29,7 +29,7 @@ def test_the_newest_deadline_of_a_key_counts():
     assert timers.next_s() is None
 
 
-def test_cancelled_is_gone_and_other_kinds_are_others():
+def test_cancelling_affects_one_kind_only():
     timers = Timers()
     timers.arm(TimerKind.LEASE, "a", 1.0)
     timers.arm(TimerKind.WAIT, "a", 2.0)
@@ -38,7 +38,7 @@ def test_cancelled_is_gone_and_other_kinds_are_others():
     assert drain(timers, 9.0) == ["a"]
 
 
-def test_garbage_is_bounded():
+def test_outdated_entries_are_bounded():
     timers = Timers()
     for at_s in range(10_000):
         timers.arm(TimerKind.LEASE, "a", float(at_s))

@@ -1,4 +1,4 @@
-"""Whoever waits for a reservation may give up: no ghost in the queue, no lease left behind."""
+"""Withdrawal of a reservation: neither the queue nor a lease keeps anything of it."""
 
 from corekit.errors import ErrorCode
 from gpu_scheduler.core import actions as do
@@ -8,7 +8,7 @@ from gpu_scheduler.core.records import sessions
 from gpu_scheduler.model import EndReason, LeaseState
 
 
-def test_a_withdrawn_request_lets_the_next_one_go(new_world, device, whole):
+def test_a_withdrawn_request_unblocks_the_next(new_world, device, whole):
     world = new_world()
     world.host("h", device("a"))
     held = world.reserve("a", whole).granted.lease
@@ -25,7 +25,7 @@ def test_a_withdrawn_request_lets_the_next_one_go(new_world, device, whole):
         assert [type(action) for action in decision] == [do.Reply]
 
 
-def test_a_lease_granted_in_that_moment_ends(new_world, device, whole):
+def test_withdrawing_ends_a_lease_granted_meanwhile(new_world, device, whole):
     world = new_world()
     world.host("h", device("a"))
     lease = world.reserve("a", whole).granted.lease
@@ -37,7 +37,7 @@ def test_a_lease_granted_in_that_moment_ends(new_world, device, whole):
     assert [(p.state, p.reason) for p in ended] == [(LeaseState.ENDED, EndReason.RELEASED)]
 
 
-def test_nobody_withdraws_for_another(new_world, device, whole):
+def test_a_request_of_another_session_is_not_withdrawn(new_world, device, whole):
     world = new_world()
     world.host("h", device("a"))
     world.reserve("a", whole)
@@ -49,7 +49,7 @@ def test_nobody_withdraws_for_another(new_world, device, whole):
     assert list(world.machine.state.queue.entries) == ["b"]
 
 
-def test_what_a_gone_session_leaves_is_dealt_with_in_parts(new_world, device, whole, monkeypatch):
+def test_a_gone_session_is_cleaned_up_in_parts(new_world, device, whole, monkeypatch):
     monkeypatch.setattr(sessions, "GONE_AT_ONCE", 5)
     world = new_world()
     world.host("h", device("a"))

@@ -62,7 +62,7 @@ def test_words_make_a_request() -> None:
 @pytest.mark.parametrize(
     ("key", "text", "why"),
     [
-        ("count", "two", "--count: 'two' is not a whole number"),
+        ("count", "two", "--count: 'two' is not an integer"),
         ("kinds", "cuda,gpu", "--kinds: 'gpu' is not one of cuda, opencl, cpu, vpu"),
         ("memory", "4 parsecs", "--memory: '4 parsecs' is not a memory size"),
         ("models", "A100,", "--models: the value is empty"),

@@ -11,7 +11,7 @@ WHOLE = Request(sharing=Sharing.EXCLUSIVE)
 
 @pytest.fixture
 def lent(one):
-    """One device, lent for a minute."""
+    """One device with a lease of one minute."""
     answer = one.reserve("a", WHOLE, hold=LeaseLifetime.DEADLINE, lease_s=60.0)
     return one, answer.granted.lease
 
@@ -21,7 +21,7 @@ def prolong(world, lease, lease_s):
     return world.answer()
 
 
-def test_it_ends_so_long_from_now_and_its_host_is_told(lent):
+def test_a_renewal_sets_the_remaining_length_also_on_the_host(lent):
     world, lease = lent
     world.advance(50.0)
     assert prolong(world, lease, 100.0) == do.Done()
@@ -33,14 +33,14 @@ def test_it_ends_so_long_from_now_and_its_host_is_told(lent):
     assert not world.leases
 
 
-def test_it_may_end_sooner(lent):
+def test_a_renewal_may_shorten_the_lease(lent):
     world, lease = lent
     assert prolong(world, lease, 5.0) == do.Done()
     world.advance(6.0)
     assert not world.leases
 
 
-def test_its_length_survives_a_restart(lent):
+def test_a_renewed_length_survives_a_restart(lent):
     world, lease = lent
     world.advance(30.0)
     prolong(world, lease, 100.0)
@@ -49,7 +49,7 @@ def test_its_length_survives_a_restart(lent):
     assert entry.deadline_s == pytest.approx(world.now_s + 100.0)
 
 
-def test_all_of_it_is_bounded(lent, code):
+def test_the_whole_length_is_bounded(lent, code):
     world, lease = lent
     world.ask(on.SetAsked, name="lease_s_max", value=100.0)
     world.advance(30.0)
@@ -57,7 +57,7 @@ def test_all_of_it_is_bounded(lent, code):
     assert prolong(world, lease, 70.0) == do.Done()
 
 
-def test_nobody_goes_on_with_what_is_kept_for_the_head(lent, code):
+def test_a_lease_on_a_device_reserved_for_the_head_is_not_extended(lent, code):
     world, lease = lent
     world.ask(on.SetAsked, name="bypass_max", value=0)
     assert world.reserve("head", WHOLE, session="s2").outcome is do.Outcome.WAITING

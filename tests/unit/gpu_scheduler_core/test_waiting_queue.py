@@ -1,4 +1,4 @@
-"""The queue's indexes against plain lists: whatever comes, goes, is benched or reordered."""
+"""The indexes of the queue equal plain lists after additions, removals, suspension, reordering."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,7 +22,7 @@ MEMORIES = (0, 1, 5, 16, 1000, 1024, 2**20, MEMORY_MIB_MAX, *range(2000, 2012))
     st.lists(st.tuples(st.sampled_from(MEMORIES), st.integers(0, 20), st.booleans())),
     st.sampled_from([(), range(4000, 4017)]),
 )
-def test_heads_know_the_first_that_wants_no_more(steps, many):
+def test_the_first_key_within_a_memory_is_found(steps, many):
     heads, plain = FirstByMemory(), {}
     for memory_mib, rank, put in [*((mib, 50, True) for mib in many), *steps]:
         new = (float(rank), 0.0, f"{memory_mib}") if put else None
@@ -35,7 +35,7 @@ def test_heads_know_the_first_that_wants_no_more(steps, many):
         assert bool(heads) is bool(plain)
 
 
-def test_heads_of_several_tenants_may_want_the_same():
+def test_several_tenants_may_ask_for_the_same_memory():
     heads = FirstByMemory()
     heads.replace_first(7, None, (2.0, 0.0, "b"))
     heads.replace_first(7, None, (1.0, 0.0, "a"))
@@ -129,7 +129,7 @@ def _agrees(queue):
         assert min((h.minimum for h in heads), default=None) == min(theirs, default=None)
 
 
-def test_nothing_is_left_of_an_empty_queue():
+def test_an_empty_queue_has_empty_indexes():
     queue = WaitingQueue(60.0)
     for number in range(4):
         queue.put(waiting(f"a{number}", number * 100, tenant=f"t{number}"))

@@ -1,4 +1,4 @@
-"""Words from outside: requests, devices, usage, versions. Wrong ones have a clear error."""
+"""Validation of requests, devices, usage and versions, with clear errors."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def refused(cls: type[Any], value: Any) -> str:
         ({"models": [""]}, "models: must have 1 to 256"),
         ({"tenant": ""}, "tenant must have 1 to 256 characters, not 0"),
         ({"tenant": "t" * 257}, "tenant must have 1 to 256 characters, not 257"),
-        ({"tenant": "a\nb"}, "tenant 'a\\nb' has characters that cannot be seen"),
-        ({"warm_key": "\u200b"}, "warm_key '\\u200b' has characters that cannot be seen"),
+        ({"tenant": "a\nb"}, "tenant 'a\\nb' has invisible characters"),
+        ({"warm_key": "\u200b"}, "warm_key '\\u200b' has invisible characters"),
         ({"warm_key": ""}, "warm_key must have 1 to 256"),
         ({"sharing": "some"}, "sharing"),
         ({"placement": "spred"}, "did you mean 'spread'"),
@@ -76,7 +76,7 @@ def refused(cls: type[Any], value: Any) -> str:
         ({"memory": 5}, "did you mean 'memory_mib'"),
     ],
 )
-def test_wrong_requests_say_what_is_wrong(said, words):
+def test_invalid_requests_are_refused_with_the_reason(said, words):
     assert words in refused(Request, said)
 
 
@@ -87,8 +87,8 @@ def test_wrong_requests_say_what_is_wrong(said, words):
         ({"id": "x" * 257}, "256 characters"),
         ({"model": "x" * 257}, "256 characters"),
         ({"resident": ["k" * 257]}, "256 characters"),
-        ({"id": "a\x1b[2J"}, "device id 'a\\x1b[2J' has characters that cannot be seen"),
-        ({"model": "A\u202e100"}, "cannot be seen"),
+        ({"id": "a\x1b[2J"}, "device id 'a\\x1b[2J' has invisible characters"),
+        ({"model": "A\u202e100"}, "invisible characters"),
         ({"resident": [f"k{i}" for i in range(1030)]}, "1024 operations and warm keys"),
         ({"index": -1}, "must be 0 or more"),
         ({"memory_mib": -1}, "must be 0 or more"),
@@ -102,7 +102,7 @@ def test_wrong_requests_say_what_is_wrong(said, words):
         ({"kind": "tpu"}, "kind"),
     ],
 )
-def test_wrong_devices_say_what_is_wrong(change, words):
+def test_invalid_devices_are_refused_with_the_reason(change, words):
     device = {**DEVICE, **change}
     assert words in refused(HostHello, {**HELLO, "devices": [device]})
     assert "devices[0]" in refused(Report, {"devices": [device]})
@@ -120,7 +120,7 @@ def test_wrong_devices_say_what_is_wrong(change, words):
         {"temperature": 60},
     ],
 )
-def test_wrong_usage_is_refused(change):
+def test_invalid_usage_is_refused(change):
     assert "usage[0]" in refused(Report, {"usage": [{**USAGE, **change}]})
 
 
@@ -131,13 +131,13 @@ def test_more_devices_than_a_host_can_have_are_refused():
     assert "a host may have 256" in refused(Report, {"usage": [USAGE] * (DEVICES_MAX + 1)})
 
 
-def test_a_report_may_say_nothing_at_all():
+def test_a_report_may_be_empty():
     assert decode(Report, {}) == Report(devices=None, usage=())
     usage = Usage(device="GPU-1", memory_used_mib=1, utilisation_pct=2)
     assert decode(Report, {"usage": [USAGE]}).usage == (usage,)
 
 
-def test_a_device_that_is_not_well_says_why():
+def test_an_unhealthy_device_has_symptoms():
     device = decode(Device, {**DEVICE, "health": "BAD", "symptoms": ["XID", "ECC"]})
     assert (device.kind, device.health) == (DeviceKind.CUDA, Health.BAD)
     assert device.symptoms == (Symptom.XID, Symptom.ECC)

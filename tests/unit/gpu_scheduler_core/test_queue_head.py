@@ -1,4 +1,4 @@
-"""Who stands before whom: a head that nothing serves shields nobody behind it from being passed."""
+"""The head of the queue: a request that no available device can serve does not block others."""
 
 from corekit.ids import DeviceId, HostId
 from gpu_scheduler.core import actions as do
@@ -16,7 +16,7 @@ def whole(**fields):
 
 
 def passed(world, request, rounds=4):
-    """Shares that overlap for ever; True when one of them had to wait."""
+    """Grant overlapping shares; True when one of them had to wait."""
     lease = world.granted("pass0", request)
     for n in range(1, rounds):
         answer = world.reserve(f"pass{n}", request)
@@ -27,7 +27,7 @@ def passed(world, request, rounds=4):
     return False
 
 
-def test_more_room_in_a_quota_serves_who_found_only_larger_devices(new_world, device):
+def test_more_room_in_a_quota_allows_larger_devices(new_world, device):
     world = new_world(quotas={"t": Quota(memory_mib=1500)})
     world.host("h", device("large", memory_mib=1200), device("d", index=1))
     own = world.granted("own", part(500, "t", models=("M",)))
@@ -51,7 +51,7 @@ def test_the_head_stays_the_head_while_only_larger_devices_are_free(new_world, d
     assert passed(world, part(100, memory_max_mib=1000))
 
 
-def test_who_waits_for_its_own_quota_shields_nobody(new_world, device):
+def test_a_request_at_its_quota_is_not_the_head(new_world, device):
     world = new_world(quotas={"t": Quota(memory_mib=1500)}, bypass_max=1)
     world.host("h", device("large", memory_mib=1200), device("d", index=1, kind=DeviceKind.CPU))
     world.granted("own", part(500, "t", kinds=(DeviceKind.CPU,)))
@@ -61,7 +61,7 @@ def test_who_waits_for_its_own_quota_shields_nobody(new_world, device):
     assert passed(world, part(100, kinds=(DeviceKind.CUDA,)))
 
 
-def test_who_waits_for_a_drained_device_shields_nobody(new_world, device):
+def test_a_request_for_a_drained_device_is_not_the_head(new_world, device):
     world = new_world(bypass_max=1)
     world.host("h", device("d"), device("e", index=1, kind=DeviceKind.CPU))
     world.ask(on.DrainAsked, host=HostId("h"), device=DeviceId("e"), drained=True, revoke=False)
@@ -71,7 +71,7 @@ def test_who_waits_for_a_drained_device_shields_nobody(new_world, device):
     assert passed(world, part(100))
 
 
-def test_a_gang_for_one_host_that_has_too_few_up_shields_nobody_until_it_has(new_world, device):
+def test_a_same_host_gang_is_the_head_only_while_a_host_has_enough(new_world, device):
     world = new_world(bypass_max=1)
     world.host("h", device("d"), device("e", index=1))
     world.host("i", device("f"))
@@ -88,7 +88,7 @@ def test_a_gang_for_one_host_that_has_too_few_up_shields_nobody_until_it_has(new
     assert "gang" in {lease.attempt for lease in world.leases}
 
 
-def test_a_gang_within_its_quota_is_kept_the_host_whose_devices_are_small_enough(new_world, device):
+def test_a_gang_within_its_quota_reserves_a_host_with_small_enough_devices(new_world, device):
     world = new_world(quotas={"t": Quota(memory_mib=2400)}, bypass_max=0)
     world.host("h", device("large", 2000), device("larger", 3000, index=1))
     world.host("i", device("d"), device("e", index=1))
@@ -100,7 +100,7 @@ def test_a_gang_within_its_quota_is_kept_the_host_whose_devices_are_small_enough
     assert world.grants() == ["gang"]
 
 
-def test_who_lost_its_devices_while_they_were_kept_shields_nobody(new_world, device):
+def test_a_head_that_lost_its_reserved_devices_blocks_no_other(new_world, device):
     world = new_world(bypass_max=0)
     world.host("h", device("d"), device("e", index=1, kind=DeviceKind.CPU))
     share = world.granted("first", part(100, kinds=(DeviceKind.CPU,)))
