@@ -1,6 +1,6 @@
 """Standard output and standard error as resources that can be lost: a closed pipe, a full disk.
 
-While a command runs, an `OSError` of either stream becomes `OutputLost`, so that nobody takes it
+While a command runs, an `OSError` of either stream becomes `OutputLost`, so that it is not taken
 for an error of a file or a socket; `exiting_by_output` turns it into the exit status.
 """
 
@@ -18,7 +18,7 @@ from typing import Any, TextIO, TypeVar, cast
 
 T = TypeVar("T")
 
-#: The output could not be written (EX_IOERR of sysexits.h): what it says may have been done.
+#: The output could not be written (EX_IOERR of sysexits.h); the command may have been done.
 UNWRITABLE_STATUS = 74
 #: What a shell reports for a program whose reader went away.
 BROKEN_PIPE_STATUS = 141

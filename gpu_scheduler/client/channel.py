@@ -251,7 +251,7 @@ class _Wire(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is not a subclass
 
     def data_received(self, data: bytes) -> None:
         self._heard_s = self._loop.time()

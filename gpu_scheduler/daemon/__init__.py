@@ -1,4 +1,4 @@
-"""ssgmd: the scheduler's core behind a journal and two doors (JSON lines and HTTP).
+"""ssgmd: the scheduler's core behind a journal and two endpoints (JSON lines and HTTP).
 
 One process, one writer: the state folder is locked. A grant is durable before it is answered.
 """

@@ -24,7 +24,7 @@ FATAL_XIDS = frozenset({48, 64, 74, 79, 95, 119, 120, 140})
 #: as much of every device.
 HELD_MIB_MIN = 512
 #: Consecutive polls that must find memory held: drivers free it some time after a process ended.
-HELD_LOOKS_MIN = 2
+HELD_POLLS_MIN = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +93,7 @@ class HeldMemory:
     """
 
     def __init__(self) -> None:
-        self._looks: dict[DeviceId, int] = {}  # in a row that found memory held
+        self._polls: dict[DeviceId, int] = {}  # consecutive ones that found memory held
 
     def faults(
         self, devices: Iterable[Device], usage: Iterable[Usage], leased: Collection[DeviceId]
@@ -107,10 +107,10 @@ class HeldMemory:
                 continue  # not in this poll: its probe reports that
             held = device.id not in leased and not now.processes
             if not held or now.memory_used_mib < HELD_MIB_MIN:
-                self._looks.pop(device.id, None)
+                self._polls.pop(device.id, None)
                 continue
-            self._looks[device.id] = looks = self._looks.get(device.id, 0) + 1
-            if looks >= HELD_LOOKS_MIN:
+            self._polls[device.id] = polls = self._polls.get(device.id, 0) + 1
+            if polls >= HELD_POLLS_MIN:
                 detail = f"{now.memory_used_mib} MiB in use by no lease and no process"
                 found[device.id] = Fault(
                     health=Health.SUSPECT, symptom=Symptom.MEMORY_HELD, detail=detail

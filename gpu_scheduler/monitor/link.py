@@ -104,9 +104,9 @@ class HostLink:
         self._channel = Channel(address, events, budget, name=f"host {host}", access=access)
 
     async def __aenter__(self) -> HostLink:
-        await self._watch.look()
+        await self._watch.poll()
         await self._channel.__aenter__()
-        self._channel.nursery.start_eternal(self._looks(), "looks")
+        self._channel.nursery.start_eternal(self._polls(), "polls")
         self._channel.nursery.start_eternal(self._reports(), "reports")
         self._channel.nursery.start_eternal(self._reconcile(), "reconcile")
         return self
@@ -169,10 +169,10 @@ class HostLink:
         if isinstance(message, SessionChange) and message.state is SessionState.CLOSED:
             self._closing.pop(message.lease, None)
 
-    async def _looks(self) -> None:
+    async def _polls(self) -> None:
         while True:
             await asyncio.sleep(self._pause_s())
-            await self._watch.look()
+            await self._watch.poll()
 
     async def _reports(self) -> None:
         while True:

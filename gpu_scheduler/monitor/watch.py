@@ -92,7 +92,7 @@ class LeaseSource(Protocol):
 
 
 class Watch:
-    """Polls the probe, and knows what the scheduler has not been told of."""
+    """Polls the probe, and finds the changes that are to be reported."""
 
     def __init__(self, probe: Probe, leases: LeaseSource) -> None:
         self._probe = probe
@@ -105,7 +105,7 @@ class Watch:
         self._reported_devices: tuple[Device, ...] | None = None  # None: not known there
         self._reported_usage: dict[DeviceId, Usage] = {}
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """Poll once. Raises the probe's AppError."""
         seen = await self._probe.devices()
         self._usage = await self._probe.usage()

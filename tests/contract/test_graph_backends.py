@@ -63,9 +63,9 @@ def first_opencl() -> str:
     """The id of the first OpenCL device, as a monitor would name it."""
     if importlib.util.find_spec("pyopencl") is None:
         pytest.skip("pyopencl is not installed")
-    from gpu_scheduler.monitor.drivers.opencl import look
+    from gpu_scheduler.monitor.drivers.opencl import poll
 
-    seen = look("host")
+    seen = poll("host")
     if isinstance(seen, str) or not seen.devices:
         pytest.skip(f"no OpenCL driver: {seen}")
     return seen.devices[0].id

@@ -80,7 +80,7 @@ class Connection(asyncio.Protocol):
     # --- asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is not a subclass
         self._transport.set_write_buffer_limits(high=UNREAD_BYTES_MAX)
         self._number = self._registry.register(self)
         self._metrics.connections += 1

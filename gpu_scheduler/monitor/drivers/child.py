@@ -108,10 +108,10 @@ class ChildProbe:
         return await self._child.stdout.readline()
 
 
-def answer_lines(look: Callable[[], Seen | str]) -> None:
+def answer_lines(poll: Callable[[], Seen | str]) -> None:
     """The main loop of a child: one poll per line on stdin. A str is an error message."""
     for _ in sys.stdin:
-        seen = look()
+        seen = poll()
         value: dict[str, object] = {"error": seen} if isinstance(seen, str) else encode(seen)
         sys.stdout.write(json.dumps(value) + "\n")
         sys.stdout.flush()

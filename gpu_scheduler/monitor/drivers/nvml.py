@@ -53,7 +53,7 @@ class Driver:
         self._xids: dict[str, dict[int, float]] = {}  # uuid → Xid → monotonic time of the newest
         self._known: dict[int, tuple[Device, ...]] = {}  # by index on the bus
 
-    def look(self) -> Seen | str:
+    def poll(self) -> Seen | str:
         """All devices and their usage; a message when there is no driver."""
         try:
             if self._events is None:
@@ -244,4 +244,4 @@ def _text(value: str | bytes) -> str:
 
 
 if __name__ == "__main__":
-    answer_lines(Driver().look)
+    answer_lines(Driver().poll)

@@ -24,7 +24,7 @@ RESERVE_MIB = 256
 _NVIDIA = "NVIDIA CUDA"  #: the name of its platform
 
 
-def look(host: str, *, cards: bool = False) -> Seen | str:
+def poll(host: str, *, cards: bool = False) -> Seen | str:
     """All devices of all platforms, or all cards; a message when there is no OpenCL here."""
     try:
         import pyopencl  # optional, and loads every driver
@@ -69,4 +69,4 @@ def _numbers(text: str) -> str:
 
 
 if __name__ == "__main__":
-    answer_lines(functools.partial(look, sys.argv[1], cards="cards" in sys.argv[2:]))
+    answer_lines(functools.partial(poll, sys.argv[1], cards="cards" in sys.argv[2:]))

@@ -58,7 +58,7 @@ def test_leaked_memory_is_reported_from_the_second_poll_on() -> None:
     assert held.faults([device("a")], [used("a", 900)], ()) == {}
     found = held.faults([device("a")], [used("a", 900)], ())
     assert (found[A].health, found[A].symptom) == (Health.SUSPECT, Symptom.MEMORY_HELD)
-    assert held.faults([device("a")], [used("a", 3)], ()) == {}, "a clean look clears it"
+    assert held.faults([device("a")], [used("a", 3)], ()) == {}, "a clean poll clears it"
     assert held.faults([device("a")], [used("a", 900)], ()) == {}, "and it begins anew"
 
 

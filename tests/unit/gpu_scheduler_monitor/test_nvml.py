@@ -199,7 +199,7 @@ async def test_a_driver_that_hangs_is_given_up_and_asked_again(driver: Driver) -
     os.kill(patient._child.pid, signal.SIGKILL)  # as a crash inside the driver's library
     with pytest.raises(AppError, match="ended"):
         await patient.devices()
-    assert len(await patient.devices()) == 2, "the next look starts another child"
+    assert len(await patient.devices()) == 2, "the next poll starts another child"
     await patient.close()
     await probe.close()
 

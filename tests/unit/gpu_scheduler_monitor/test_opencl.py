@@ -13,7 +13,7 @@ from gpu_scheduler.versions import is_version
 from tests.drivers import needs_cpu_driver
 
 
-async def look() -> tuple[Device, ...]:
+async def poll() -> tuple[Device, ...]:
     probe = ChildProbe("gpu_scheduler.monitor.drivers.opencl", "OpenCL", "here", 60.0)
     try:
         return await probe.devices()
@@ -24,12 +24,12 @@ async def look() -> tuple[Device, ...]:
 def test_a_machine_without_drivers_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OCL_ICD_VENDORS", "/nonexistent")
     with pytest.raises(AppError, match="no OpenCL driver answers"):
-        asyncio.run(look())
+        asyncio.run(poll())
 
 
 @needs_cpu_driver
 def test_devices_of_this_machine() -> None:
-    devices = asyncio.run(look())
+    devices = asyncio.run(poll())
     assert len({device.id for device in devices}) == len(devices)
     for index, device in enumerate(devices):
         assert device.id.startswith("here/")

@@ -107,7 +107,7 @@ def test_only_changes_are_reported() -> None:
     async def watch() -> None:
         source, lender = Source(), Lender()
         watch = Watch(source, lender)
-        await watch.look()
+        await watch.poll()
         news = watch.news()
         assert news.devices == watch.devices == lender.lent
         assert news.usage == source.figures
@@ -116,7 +116,7 @@ def test_only_changes_are_reported() -> None:
         news = watch.news()
         assert (news.devices, news.usage) == (None, ())
         source.figures = (usage(A, 1), usage(B, 2))
-        await watch.look()
+        await watch.poll()
         news = watch.news()
         assert (news.devices, news.usage) == (None, (usage(B, 2),))
         watch.forget_reported()
@@ -129,7 +129,7 @@ def test_faults_of_the_program_are_reported_without_a_poll() -> None:
     async def watch() -> None:
         source, lender = Source(), Lender()
         watch = Watch(source, lender)
-        await watch.look()
+        await watch.poll()
         watch.reported(watch.news())
         lender.known = {A: Fault(health=Health.SUSPECT, symptom=Symptom.HUNG, detail="process 7")}
         news = watch.news()
