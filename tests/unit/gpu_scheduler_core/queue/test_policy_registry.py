@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from gpu_scheduler.client.commands.admin_commands import set_parameter
 from gpu_scheduler.policy_registry import installed_policies
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 #: A policy as a stranger would write it: the newest request first.
 NEWEST_FIRST = """
 from gpu_scheduler.core.policies.fifo import Fifo
