@@ -282,7 +282,7 @@ class Live:
     def host_state(self, name: str) -> str:
         """The state of a host as the scheduler knows it."""
         hosts = self.scheduler("inventory")["hosts"]
-        return str(next(host["state"] for host in hosts if host["id"] == name))
+        return str(next(host["state"] for host in hosts if host["host"] == name))
 
     def leases(self) -> list[dict[str, Any]]:
         return list(self.scheduler("leases")["leases"])
