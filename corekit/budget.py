@@ -9,6 +9,7 @@ timeout), Lambda asynchronous invocation (event age >= 60 s).
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from corekit.errors import invalid
@@ -105,57 +106,39 @@ class Budget:
             raise invalid("the timing budget breaks its inequalities: " + "; ".join(broken))
         return self
 
-    def _inequalities(self) -> tuple[tuple[str, bool], ...]:
-        at_most = (
-            (
-                "visibility_beat_s",
-                self.visibility_beat_s,
-                "visibility_s / 4",
-                self.visibility_s / 4,
-            ),
-            (
-                "reserved_renew_s",
-                self.reserved_renew_s,
-                "reserved_ttl_s / 4",
-                self.reserved_ttl_s / 4,
-            ),
-            (
-                "session_beat_s",
-                self.session_beat_s,
-                "session_silence_s / 4",
-                self.session_silence_s / 4,
-            ),
-            ("client_beat_s", self.client_beat_s, "client_gone_s / 3", self.client_gone_s / 3),
-            ("host_report_s", self.host_report_s, "host_stale_s / 3", self.host_stale_s / 3),
-            ("result_check_s", self.result_check_s, "result_check_s_max", self.result_check_s_max),
-            ("reserved_ttl_s", self.reserved_ttl_s, "visibility_s", self.visibility_s),
-            ("host_report_s", self.host_report_s, "device_clean_s / 2", self.device_clean_s / 2),
-            ("host_stale_s", self.host_stale_s, "host_lost_s", self.host_lost_s),
-            (
-                "hand_back_after_s",
-                self.hand_back_after_s,
-                "job_receipt_s_max",
-                self.job_receipt_s_max,
-            ),
-            ("drain_s", self.drain_s, "visibility_s", self.visibility_s),
-            ("accept_s", self.accept_s, "reserved_ttl_s", self.reserved_ttl_s),
-            ("handshake_s", self.handshake_s, "worker_take_s", self.worker_take_s),
-            ("worker_take_s", self.worker_take_s, "worker_ready_s", self.worker_ready_s),
-            ("worker_fork_s", self.worker_fork_s, "worker_ready_s", self.worker_ready_s),
-            ("gateway_dial_s", self.gateway_dial_s, "gateway_answer_s", self.gateway_answer_s),
-            ("worker_take_s", self.worker_take_s, "gateway_answer_s", self.gateway_answer_s),
-            ("worker_ready_s", self.worker_ready_s, "gateway_door_s", self.gateway_door_s),
-            ("restart_base_s", self.restart_base_s, "restart_s_max", self.restart_s_max),
-            ("restart_s_max", self.restart_s_max, "restart_window_s", self.restart_window_s),
-            ("worker_slack_s", self.worker_slack_s, "worker_cut_s", self.worker_cut_s),
-        )
+    def _inequalities(self) -> Iterator[tuple[str, bool]]:
+        for left, right, parts in _AT_MOST:
+            limit = getattr(self, right) / parts
+            text = f"{left} <= {right}" if parts == 1 else f"{left} <= {right} / {parts}"
+            yield text, getattr(self, left) <= limit * (1 + 1e-9)  # scaling may round an equality
         positive = all(getattr(self, f.name) > 0 for f in dataclasses.fields(self))
-        return (
-            *((f"{left} <= {right}", _le(a, b)) for left, a, right, b in at_most),
-            ("every time and count is positive", positive),
-        )
+        yield "every time and count is positive", positive
 
 
+#: (a, b, n): a is at most the n-th part of b.
+_AT_MOST = (
+    ("visibility_beat_s", "visibility_s", 4),
+    ("reserved_renew_s", "reserved_ttl_s", 4),
+    ("session_beat_s", "session_silence_s", 4),
+    ("client_beat_s", "client_gone_s", 3),
+    ("host_report_s", "host_stale_s", 3),
+    ("result_check_s", "result_check_s_max", 1),
+    ("reserved_ttl_s", "visibility_s", 1),
+    ("host_report_s", "device_clean_s", 2),
+    ("host_stale_s", "host_lost_s", 1),
+    ("hand_back_after_s", "job_receipt_s_max", 1),
+    ("drain_s", "visibility_s", 1),
+    ("accept_s", "reserved_ttl_s", 1),
+    ("handshake_s", "worker_take_s", 1),
+    ("worker_take_s", "worker_ready_s", 1),
+    ("worker_fork_s", "worker_ready_s", 1),
+    ("gateway_dial_s", "gateway_answer_s", 1),
+    ("worker_take_s", "gateway_answer_s", 1),
+    ("worker_ready_s", "gateway_door_s", 1),
+    ("restart_base_s", "restart_s_max", 1),
+    ("restart_s_max", "restart_window_s", 1),
+    ("worker_slack_s", "worker_cut_s", 1),
+)
 #: A test's clock may run faster, its machine does not: these times are not scaled.
 _REAL_WORK = frozenset(
     {
@@ -176,7 +159,3 @@ _REAL_WORK = frozenset(
         "queues_empty_s",
     }
 )
-
-
-def _le(left: float, right: float) -> bool:
-    return left <= right * (1 + 1e-9)  # scaling must not break an equality by rounding

@@ -1,4 +1,4 @@
-"""`python -m simulator`: run seeds, print what they led to, name the first that fails."""
+"""`python -m simulator`: run seeds, print their outcomes, name the first that fails."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def main(seeds: int, first: int, seed: int | None, as_json: bool) -> None:
 
     Example: python -m simulator --seeds 1000
     """
-    logging.disable(logging.CRITICAL)  # faults are ordered here: their warnings say nothing
+    logging.disable(logging.CRITICAL)  # faults are part of the scenario: no warnings
     chosen = [seed] if seed is not None else list(range(first, first + seeds))
     if seed is not None and not as_json:
         click.echo(f"scenario of seed {seed}: {draw(seed)}")
@@ -59,7 +59,7 @@ def _report(verdicts: list[Verdict], took_s: float, as_json: bool) -> None:
         click.echo(json.dumps(summary))
         return
     click.echo(
-        f"{summary['seeds']} seeds hold: {summary['jobs']} jobs {outcomes}, "
+        f"{summary['seeds']} seeds passed: {summary['jobs']} jobs {outcomes}, "
         f"{summary['decisions']} scheduler decisions, {summary['virtual_s']} virtual seconds in "
         f"{summary['real_s']} s"
     )

@@ -1,4 +1,4 @@
-"""What must hold: after every decision, at every host, and when everything is quiet again."""
+"""The invariants: after every decision, at every host, and when all jobs are over."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from simulator.tenant_usage import TenantUsage
 
 
 class Violation(AssertionError):
-    """An invariant does not hold; the message says which and for whom."""
+    """An invariant does not hold; the message names it and its subject."""
 
 
 @dataclass(slots=True)
 class Checker:
-    """Collects the trace and looks at every decision."""
+    """Collects the trace and checks every decision."""
 
-    books: TenantUsage
+    usage: TenantUsage
     jobs: RecordChecker = field(default_factory=RecordChecker)
-    violation: Violation | None = None  #: the first, wherever it was raised
+    violation: Violation | None = None  #: the first one of the run
     fence: int = 0
     decisions: int = 0
     _trace: hashlib._Hash = field(default_factory=hashlib.sha256)
 
     def note(self, *words: object) -> None:
-        """One line of the trace; its hash tells whether two runs were the same."""
+        """Add one line to the trace; two equal runs have the same hash of it."""
         self._trace.update(" ".join(map(str, words)).encode() + b"\n")
 
     @property
@@ -41,20 +41,20 @@ class Checker:
     ) -> None:
         """Invariants of the core, and fences that only rise, over every restart.
 
-        Raises Violation into whoever asked; that may be a replica, so it is kept as well.
+        Raises Violation in the caller; that may be a replica, so it is kept as well.
         """
         try:
-            self._judge(machine, event, entries)
+            self._check(machine, event, entries)
         except Violation as violation:
             self.violation = self.violation or violation
             raise
 
-    def _judge(self, machine: SchedulerMachine, event: object, entries: Sequence[to.Entry]) -> None:
+    def _check(self, machine: SchedulerMachine, event: object, entries: Sequence[to.Entry]) -> None:
         self.decisions += 1
         broken = check(machine.state)
         if broken:
             raise Violation(f"after {type(event).__name__}: {broken}")
-        beyond = [text for entry in entries for text in self.books.note(entry)]
+        beyond = [text for entry in entries for text in self.usage.note(entry)]
         wall_s = getattr(event, "wall_s", 0.0)
         beyond += [text for entry in entries for text in self.jobs.note(entry, wall_s)]
         if beyond:

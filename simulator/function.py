@@ -28,7 +28,7 @@ from simulator.host import InstalledLease, Refused, SimHost
 
 
 class Fate(StrEnum):
-    """What becomes of one run of the user's code."""
+    """The outcome of one run of the user's code."""
 
     SUCCEEDS = "succeeds"
     FAILS = "fails"  #: a non-zero exit: the runner reports it
@@ -40,7 +40,7 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Behaviour:
-    """How functions of one run behave; probabilities add up to at most 1, the rest succeeds."""
+    """The behaviour of functions: probabilities of fates, at most 1 in all; the rest succeeds."""
 
     fates: tuple[tuple[Fate, float], ...] = ()
     work_s_max: float = 20.0
@@ -58,7 +58,7 @@ class Behaviour:
 
 
 class SimLambda:
-    """Runs what the cloud model's invocation queues have due."""
+    """Runs the due invocations of the cloud model's queues."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class SimLambda:
             installed = await self._hosts[host].open(lease, nonce)
         except Refused as refused:
             if refused.code == "CLAIMED":
-                return None  # a duplicate delivery: quiet
+                return None  # a duplicate delivery
             return {"errorType": "Refused", "errorMessage": refused.code}
         except AppError as error:
             return {"errorType": "AppError", "errorMessage": str(error)}
@@ -150,7 +150,7 @@ class SimLambda:
             if fate is Fate.HANGS:
                 return {"errorType": "Sandbox.Timedout", "errorMessage": "Task timed out"}
             return {"errorType": "Runtime.ExitError", "errorMessage": "exited"}
-        host.give_back(installed)
+        host.release(installed)
         times = {"EStart": started_s, "EEnd": self._clock.wall_s()}
         if fate is Fate.FAILS:
             await self._report(job, nonce, times)
@@ -217,6 +217,6 @@ class SimLambda:
 
 
 def render(_middleware: str, granted: GrantedLease) -> dict[str, object]:
-    """The environment of an envelope, as far as the model needs it."""
+    """The part of an envelope's environment that the model needs."""
     hosts = [{"host": host} for host in sorted(granted.gateways)]
     return {"connection": {"lease": granted.lease.id, "hosts": hosts}, "variables": {}}

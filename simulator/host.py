@@ -1,4 +1,4 @@
-"""A GPU host as its gateway behaves: obeys installs, one session per lease, cuts, then admits."""
+"""A GPU host with the behaviour of its gateway: installs, one session per lease, revocation."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from gpu_scheduler.model import Device, DeviceKind, EndReason, Health, LeaseStat
 from simulator.checkers import Checker, Violation
 from simulator.scheduler import SimScheduler
 
-CUT_S = 0.05  #: SIGKILL, free, check
+REVOKE_S = 0.05  #: SIGKILL, free, check
 
 
 class Refused(Exception):
-    """The gateway said no; `code` as on the wire."""
+    """The gateway refused; `code` as on the wire."""
 
     def __init__(self, code: str) -> None:
         super().__init__(code)
@@ -29,7 +29,7 @@ class Refused(Exception):
 
 @dataclass(slots=True)
 class InstalledLease:
-    """One installed lease."""
+    """A lease on this host."""
 
     install: do.Install
     usable: asyncio.Event = field(default_factory=asyncio.Event)
@@ -39,7 +39,7 @@ class InstalledLease:
 
 
 class SimHost:
-    """gpud, its devices and its log. `stopped` is SIGSTOP: it neither hears nor acts."""
+    """gpud with its devices. After `stop` (SIGSTOP) it neither receives nor acts."""
 
     def __init__(
         self,
@@ -70,16 +70,16 @@ class SimHost:
         self._epoch = 0
         self._incarnation = 1
         self._connected = False
-        self._mail: asyncio.Queue[object] = asyncio.Queue()
+        self._inbox: asyncio.Queue[object] = asyncio.Queue()
         self.installed_leases: dict[LeaseId, InstalledLease] = {}
-        self._cutting: dict[LeaseId, InstalledLease] = {}
+        self._revoking: dict[LeaseId, InstalledLease] = {}
         self.running = asyncio.Event()
         self.running.set()
 
     # ------------------------------------------------------------------ link
 
     async def report(self) -> None:
-        """Connect and report, for ever."""
+        """Connect and report, until cancelled."""
         while True:
             await self.running.wait()
             try:
@@ -92,9 +92,9 @@ class SimHost:
             await asyncio.sleep(self._budget.host_report_s)
 
     async def apply_pushes(self) -> None:
-        """Take what the scheduler says, in its order."""
+        """Apply the scheduler's pushes, in their order."""
         while True:
-            item = await self._mail.get()
+            item = await self._inbox.get()
             await self.running.wait()
             if item is None:
                 self._connected = False
@@ -108,7 +108,7 @@ class SimHost:
     async def _connect(self) -> None:
         if self._connected:
             return
-        self._scheduler.hosts[self.id] = self._mail.put_nowait
+        self._scheduler.hosts[self.id] = self._inbox.put_nowait
         welcome = await self._scheduler.ask(
             on.HostHello,
             host=self.id,
@@ -126,13 +126,13 @@ class SimHost:
             self._install(install)
 
     def degrade(self, number: int, health: Health) -> Device:
-        """The next report finds one device SUSPECT or BAD; returns it as it was."""
+        """Make one device SUSPECT or BAD in the next report; returns it as it was."""
         healthy = self._devices[number % len(self._devices)]
         self._replace(replace(healthy, health=health, symptoms=(Symptom.OTHER,)))
         return healthy
 
     def recover(self, healthy: Device) -> None:
-        """The next report finds the device clean."""
+        """Make the device clean in the next report."""
         self._replace(replace(healthy, health=Health.OK, symptoms=()))
 
     def _replace(self, device: Device) -> None:
@@ -142,11 +142,11 @@ class SimHost:
         self.running.clear()
 
     def resume(self) -> None:
-        """SIGCONT: own deadlines that passed meanwhile act first."""
+        """SIGCONT: deadlines that passed meanwhile fire first."""
         self.running.set()
 
     def restart(self) -> None:
-        """The program died and came back: every worker died with it."""
+        """The program died and was started again: its workers died with it."""
         for lease in list(self.installed_leases):
             installed = self.installed_leases.pop(lease)
             self._clear(installed)
@@ -158,7 +158,7 @@ class SimHost:
 
     def _install(self, install: do.Install) -> None:
         known = self.installed_leases.get(install.lease)
-        if known is not None or install.lease in self._cutting:
+        if known is not None or install.lease in self._revoking:
             return
         installed = InstalledLease(install=install)
         self.installed_leases[install.lease] = installed
@@ -176,40 +176,38 @@ class SimHost:
     def _not_started(self, lease: LeaseId) -> None:
         installed = self.installed_leases.get(lease)
         if installed is not None and not installed.nonce:
-            self._leave(lease, EndReason.NOT_STARTED, "no session in time")
+            self._end_session(lease, EndReason.NOT_STARTED, "no session in time")
 
     def _end(self, lease: LeaseId, reason: EndReason) -> None:
         installed = self.installed_leases.pop(lease, None)
         if installed is None:
             return
         self._clear(installed)
-        self._checker.note("host", self.id, "cut", lease, reason)
-        self._cutting[lease] = installed
-        asyncio.get_running_loop().call_later(CUT_S, self._cut, lease)
+        self._checker.note("host", self.id, "revoke", lease, reason)
+        self._revoking[lease] = installed
+        asyncio.get_running_loop().call_later(REVOKE_S, self._revoked, lease)
 
     def _clear(self, installed: InstalledLease) -> None:
         installed.lost.set()
         if installed.deadline is not None:
             installed.deadline.cancel()
 
-    def _cut(self, lease: LeaseId) -> None:
-        self._cutting.pop(lease, None)
+    def _revoked(self, lease: LeaseId) -> None:
+        self._revoking.pop(lease, None)
         self._admit()
 
     def _admit(self) -> None:
-        """A lease's shares are usable once everything older on them is cut."""
+        """Make leases usable whose shares are free: every older lease on them is revoked."""
         for installed in self.installed_leases.values():
             if not installed.usable.is_set() and self._fits(installed):
                 installed.usable.set()
         self._check_no_overlap()
 
     def _using(self) -> list[InstalledLease]:
-        """Whoever was admitted and has neither given back nor been cut."""
-        everybody = [*self.installed_leases.values(), *self._cutting.values()]
+        """The usable leases that are neither released nor revoked."""
+        leases = [*self.installed_leases.values(), *self._revoking.values()]
         return [
-            installed
-            for installed in everybody
-            if installed.usable.is_set() and not _freed(installed)
+            installed for installed in leases if installed.usable.is_set() and not _freed(installed)
         ]
 
     def _fits(self, candidate: InstalledLease) -> bool:
@@ -229,14 +227,14 @@ class SimHost:
         for device in self._devices:
             shares = [o for s in self._using() for o in s.install.shares if o.device == device.id]
             if sum(o.memory_mib for o in shares) > self._memory_mib:
-                raise Violation(f"{device.id} is lent twice: {shares}")
+                raise Violation(f"{device.id} is allocated twice: {shares}")
             if len(shares) > 1 and any(o.exclusive for o in shares):
-                raise Violation(f"{device.id} is lent beside an exclusive lease: {shares}")
+                raise Violation(f"{device.id} is shared with an exclusive lease: {shares}")
 
     # ------------------------------------------------------------------ sessions
 
     async def open(self, lease: LeaseId, nonce: str) -> InstalledLease:
-        """The runner's claim. Raises Refused(NOT_INSTALLED | CLAIMED)."""
+        """Open the runner's session. Raises Refused(NOT_INSTALLED | CLAIMED | ENDED)."""
         await self.running.wait()
         deadline_s = self._clock.monotonic_s() + self._budget.install_wait_s
         while lease not in self.installed_leases:
@@ -257,32 +255,32 @@ class SimHost:
         if installed.lost.is_set():
             raise Refused("ENDED")
         self._checker.note("host", self.id, "open", lease)
-        self._tell(installed, on.SessionChange.OPENED)
+        self._report_session(installed, on.SessionChange.OPENED)
         return installed
 
-    def give_back(self, installed: InstalledLease) -> None:
+    def release(self, installed: InstalledLease) -> None:
         installed.install = _with_state(installed.install, LeaseState.ENDING)
-        self._tell(installed, on.SessionChange.FREED)
+        self._report_session(installed, on.SessionChange.FREED)
         self._admit()
 
     def close(self, installed: InstalledLease, reason: EndReason, detail: str = "") -> None:
-        """The session ended; a lease that is already cut has nobody to tell."""
+        """The session ended; of a revoked lease nothing is reported."""
         if self.installed_leases.get(installed.install.lease) is installed:
-            self._leave(installed.install.lease, reason, detail)
+            self._end_session(installed.install.lease, reason, detail)
 
-    def _leave(self, lease: LeaseId, reason: EndReason, detail: str) -> None:
+    def _end_session(self, lease: LeaseId, reason: EndReason, detail: str) -> None:
         installed = self.installed_leases[lease]
         self._end(lease, reason)
-        self._tell(installed, on.SessionChange.CLOSED, reason, detail)
+        self._report_session(installed, on.SessionChange.CLOSED, reason, detail)
 
-    def _tell(
+    def _report_session(
         self,
         installed: InstalledLease,
         change: on.SessionChange,
         reason: EndReason | None = None,
         detail: str = "",
     ) -> None:
-        """Lost while the scheduler is away: the next hello says what is installed."""
+        """Report a change; lost while the scheduler is away: the next hello has the installs."""
         if self._connected:
             self._scheduler.tell(
                 on.LeaseSessionTold(

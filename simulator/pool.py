@@ -1,7 +1,7 @@
-"""Devices and their users around the scheduler's core alone: who asks, waits, and runs how long.
+"""Devices and their users around the scheduler's core alone: requests, waits, and run times.
 
-No wire, no cloud, no faults: what a policy does to waiting and use. Every grant is taken at once
-and kept for as long as its user said when it asked.
+No wire, no cloud, no faults: the effect of a policy on waiting and use. Every grant is accepted at
+once, and held for as long as its request stated.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from simulator.tenant_usage import TenantUsage
 
 DEVICE_MIB = 1000
 PER_HOST = 8
-#: Nobody falls silent here: what is judged is the queue.
+#: No host and no session falls silent: the queue is tested.
 PATIENT = dataclasses.replace(
     Budget(), client_gone_s=1e9, host_stale_s=1e9, host_lost_s=2e9, accept_s=1.0
 )
@@ -32,13 +32,13 @@ PATIENT = dataclasses.replace(
 
 @dataclass(slots=True, kw_only=True)
 class Use:
-    """One request and what became of it."""
+    """One request and its outcome."""
 
     attempt: str
     request: Request
-    runs_s: float  #: how long its user keeps the lease
+    runs_s: float  #: its user holds the lease this long
     asked_s: float
-    ahead: int = 0  #: requests that waited before it when it came
+    ahead: int = 0  #: requests that waited before it
     granted_s: float | None = None
 
     @property
@@ -56,7 +56,7 @@ class Pool:
         self.uses: dict[str, Use] = {}
         self._wake_s: float | None = None
         self._ends: list[tuple[float, LeaseId]] = []
-        self._books = TenantUsage(parameters)
+        self._usage = TenantUsage(parameters)
         self.tell(on.EpochBegan)
         for first in range(0, devices, PER_HOST):
             self._host(f"h{first}", range(first, min(devices, first + PER_HOST)))
@@ -84,7 +84,7 @@ class Pool:
         )
 
     def ask(self, request: Request, runs_s: float, attempt: str | None = None) -> Use:
-        """One request. With a length it is a deadline lease's, which the scheduler ends."""
+        """Send one request; one with a length is for a deadline lease, which the scheduler ends."""
         attempt = attempt or f"a{len(self.uses)}"
         use = self.uses[attempt] = Use(
             attempt=attempt, request=request, runs_s=runs_s, asked_s=self.now_s
@@ -106,7 +106,7 @@ class Pool:
         return use
 
     def advance(self, until_s: float) -> None:
-        """Leases end and timers fire in their order."""
+        """Let leases end and timers fire, in their order."""
         while True:
             end_s = self._ends[0][0] if self._ends else until_s
             next_s = min(end_s, self._wake_s if self._wake_s is not None else until_s)
@@ -121,14 +121,14 @@ class Pool:
         self.now_s = until_s
 
     def drain(self) -> None:
-        """Let time pass until nobody waits."""
+        """Let time pass until the queue is empty."""
         while self.machine.state.queue.entries:
             self.advance(self.now_s + 10.0)
 
     def tell(self, event: type[Any], **fields: Any) -> None:
-        """One event; whatever is granted by it is taken. Raises Violation on a broken quota."""
+        """Handle one event and accept its grants. Raises Violation for an exceeded quota."""
         decision = self.machine.handle(event(at_s=self.now_s, wall_s=1e6 + self.now_s, **fields))
-        broken = [text for entry in decision.changes for text in self._books.note(entry)]
+        broken = [text for entry in decision.changes for text in self._usage.note(entry)]
         if broken:
             raise Violation(broken[0])
         for action in decision.actions:
@@ -169,6 +169,6 @@ class Pool:
     # ------------------------------------------------------------------ judging
 
     def bound_s(self, use: Use) -> float:
-        """How long it may wait, as every policy states: equal priorities, no quotas."""
+        """Its longest wait, as every policy states it for equal priorities without quotas."""
         longest_s = max(other.runs_s for other in self.uses.values())
         return (use.ahead + 1) * (self.machine.state.parameters.bypass_max + 2) * longest_s

@@ -1,4 +1,4 @@
-"""A second set of books about jobs, kept from the journal's entries alone."""
+"""Checks of job records by the journal's entries alone."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from corekit.ids import attempt_id
 from gpu_scheduler.core.durable import changes as to
 from gpu_scheduler.model import RETRY_AT, Record, Step
 
-#: In this order a job goes through them, within one attempt. RUNNING may be known before STAGED:
-#: a warm function's session can be faster than the word of its orchestrator.
+#: The order of a job's steps within one attempt. RUNNING may be known before STAGED: the session of
+#: a warm function can be faster than its orchestrator's report.
 _ORDER = (Step.RECEIVED, Step.WAITING, Step.RESERVED, Step.STAGED, Step.COMMITTED, Step.ENDED)
 #: Ages travel as floating-point seconds.
 _ROUNDING_S = 1e-6
 
 
 class RecordChecker:
-    """Whether records tell the truth about time, and attempts wait out their pause."""
+    """Checks that the times of records are in order, and that attempts wait for their pause."""
 
     def __init__(self) -> None:
         self._paused: dict[str, tuple[int, float]] = {}  #: holder → attempt that failed, until when
 
     def note(self, entry: to.Entry, wall_s: float) -> list[str]:
-        """Follow one entry; everything that is not as it must be, as a sentence."""
+        """Apply one entry; a sentence for every violation in it."""
         written = [part.record for part in entry.parts if isinstance(part, to.RecordWritten)]
-        return [broken for record in written for broken in self._judge(record, wall_s)]
+        return [broken for record in written for broken in self._check(record, wall_s)]
 
-    def _judge(self, record: Record, wall_s: float) -> Iterable[str]:
+    def _check(self, record: Record, wall_s: float) -> Iterable[str]:
         holder = record.holder
         failed, until_s = self._paused.get(holder, (record.attempt, 0.0))
         if record.attempt > failed and wall_s < until_s - _ROUNDING_S:

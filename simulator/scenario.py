@@ -1,6 +1,6 @@
-"""What a seed means: how many of what, how slow, how lossy, and which faults at which times.
+"""The scenario of a seed: its numbers, delays and loss rates, and its faults with their times.
 
-A swarm: every seed draws its own subset and rates, so that rare combinations meet (as in the
+Swarm testing: every seed draws its own subset and rates, so that rare combinations occur (as in the
 simulators of FoundationDB and TigerBeetle).
 """
 
@@ -25,7 +25,7 @@ FAULTS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """Something breaks at a time, for a while."""
+    """One fault, with its time and its duration."""
 
     kind: str
     at_s: float
@@ -58,7 +58,7 @@ class Scenario:
 
     @property
     def faults_end_s(self) -> float:
-        """When the last fault is repaired."""
+        """The time at which the last fault is repaired."""
         return max((f.at_s + f.lasts_s for f in self.faults), default=0.0)
 
     def behaviour(self, stream: random.Random) -> Behaviour:
@@ -71,7 +71,7 @@ class Scenario:
 
 
 def draw(seed: int) -> Scenario:
-    """The scenario of a seed. About a third of them are harsh: everything breaks, and often."""
+    """Draw the scenario of a seed. About a third of them are harsh: every fault, and often."""
     stream = random.Random(f"{seed}/scenario")
     sometimes = stream.random
     harsh = sometimes() < 0.35
@@ -101,7 +101,7 @@ def draw(seed: int) -> Scenario:
 
 
 def _draw_parameters(stream: random.Random) -> Parameters:
-    """Any policy; sometimes a tight bypass, a quota, few leases at a time."""
+    """Draw a policy; sometimes a tight bypass, a quota, few leases at a time."""
     devices = stream.choice((None, None, 1, 2))
     return Parameters(
         policy=stream.choice(tuple(installed_policies())),

@@ -1,4 +1,4 @@
-"""A second set of books about tenants, kept from the journal's entries alone."""
+"""Usage accounting of tenants from the journal's entries alone, independent of the core's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpu_scheduler.parameters import DEFAULT, Given, Parameters, overridden
 
 
 class TenantUsage:
-    """Who holds what, and whether a grant took more than its tenant's quota allows."""
+    """The shares of each tenant, and the grants that exceed its quota."""
 
     def __init__(self, configured: Parameters | None = None) -> None:
         self._configured = configured or Parameters()
@@ -19,7 +19,7 @@ class TenantUsage:
         self._held: dict[str, tuple[str, tuple[Share, ...]]] = {}  #: lease → tenant, shares
 
     def note(self, entry: to.Entry) -> list[str]:
-        """Follow one entry; every quota that a grant of it breaks, as a sentence."""
+        """Apply one entry; a sentence for every quota that a grant in it exceeds."""
         return [broken for part in entry.parts for broken in self._note(part)]
 
     def _note(self, part: to.Part) -> Iterable[str]:
@@ -39,7 +39,7 @@ class TenantUsage:
         return ()
 
     def _broken(self, tenant: str) -> Iterable[str]:
-        shares = [share for whose, all_ in self._held.values() if whose == tenant for share in all_]
+        shares = [share for owner, held in self._held.values() if owner == tenant for share in held]
         quota = self._parameters.quota(tenant)
         held = {
             "devices": len(shares),

@@ -1,4 +1,4 @@
-"""One run of the whole system from one seed: build it, break it, wait until it is quiet, judge."""
+"""One run of the whole system from one seed: build, inject faults, wait for its end, check."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from simulator.scheduler import SimScheduler
 from simulator.tenant_usage import TenantUsage
 
 NAME = "work"
-QUIET_AFTER_S = 6 * 3600.0  #: once faults stopped, every job must be over within this
+QUIET_AFTER_S = 6 * 3600.0  #: after the last fault every job must be over within this
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What one seed led to."""
+    """The outcome of one seed."""
 
     seed: int
     trace: str
@@ -101,7 +101,7 @@ class World:
     # ------------------------------------------------------------------ building
 
     def deploy(self) -> Function:
-        """What `orchgpu deploy` makes, in the model's words."""
+        """Create the resources of `orchgpu deploy` in the model."""
         now_s = self.clock.wall_s()
         settings = QueueSettings(visibility_s=self.budget.visibility_s)
         for suffix in ("jobs", "dlq", "done"):
@@ -191,12 +191,12 @@ class World:
         self.replicas.append(Running(nursery, requester))
 
     async def _start(self, replica: Replica) -> None:
-        while not self.scheduler.up:  # noqa: ASYNC110 - as a supervisor would: try again
+        while not self.scheduler.up:  # noqa: ASYNC110 - retries like a supervisor
             await asyncio.sleep(1.0)
         await replica.start()
 
     async def kill_replica(self, index: int) -> None:
-        """`kill -9`: nothing is handed back, nothing is said."""
+        """`kill -9`: nothing is handed back or reported."""
         running = self.replicas.pop(index)
         running.requester.disconnect()
         await running.nursery.close()
@@ -217,9 +217,9 @@ class World:
         for _ in range(self.scenario.replicas):
             await self.start_replica(function)
         self.nursery.start(self._upload(), "uploads")
-        self.nursery.start(self._break(function), "faults")
+        self.nursery.start(self._inject_faults(function), "faults")
         await self._until_quiet()
-        outcomes = self._judge(functions)
+        outcomes = self._check(functions)
         for _ in list(self.replicas):
             await self.kill_replica(0)
         return Verdict(
@@ -251,14 +251,14 @@ class World:
             queue.send(self.clock.wall_s(), messages[-1].body)
             self.arrivals.arrived(queue)
 
-    async def _break(self, function: Function) -> None:
+    async def _inject_faults(self, function: Function) -> None:
         """The scenario's faults, in the order of their times."""
         for fault in self.scenario.faults:
             await asyncio.sleep(max(0.0, fault.at_s - self.clock.monotonic_s()))
             self.checker.note("fault", fault.kind, fault.at_s)
-            await self._inflict(fault.kind, fault.target, fault.lasts_s, function)
+            await self._inject(fault.kind, fault.target, fault.lasts_s, function)
 
-    async def _inflict(self, kind: str, target: int, lasts_s: float, function: Function) -> None:
+    async def _inject(self, kind: str, target: int, lasts_s: float, function: Function) -> None:
         host = self.hosts[f"host-{target % len(self.hosts)}"]
         match kind:
             case "kill orchestrator" if self.replicas:
@@ -302,7 +302,7 @@ class World:
         return self.scheduler.up and len(self.uploads) == self.scenario.jobs and not self._left()
 
     def _left(self) -> dict[str, int]:
-        """What is not over yet."""
+        """Counts of unfinished work."""
         now_s = self.clock.wall_s()
         counts = self.cloud.queues.get(f"{NAME}-jobs").counts(now_s)
         state = self.scheduler.machine.state if self.scheduler.up else None
@@ -314,10 +314,10 @@ class World:
         }
         return {name: count for name, count in left.items() if count}
 
-    # ------------------------------------------------------------------ judging
+    # ------------------------------------------------------------------ checking
 
-    def _judge(self, functions: SimLambda) -> dict[str, int]:
-        """Every upload has one result; every failure was buried; nothing committed twice."""
+    def _check(self, functions: SimLambda) -> dict[str, int]:
+        """Check: one result for every upload, a dead letter for every failure, no second commit."""
         outcomes: dict[str, int] = {}
         bodies = [m.body for m in self.cloud.queues.get(f"{NAME}-dlq").messages()]
         for job in self.uploads:
@@ -327,7 +327,7 @@ class World:
             result = Result.from_json(self.bodies.read(stored.segments))
             record = self.scheduler.machine.state.records.get(JobId(job))
             if record is not None and record.outcome != result.state:
-                raise Violation(f"{job} is {result.state}, its record says {record.outcome}")
+                raise Violation(f"{job} is {result.state}, but {record.outcome} in its record")
             outcomes[result.state] = outcomes.get(result.state, 0) + 1
             commits = functions.successes.get(job, 0)
             if commits > 1 or (commits == 1) != (result.state == "SUCCEEDED"):

@@ -7,6 +7,7 @@ manager of `orchgpu.ports.CloudPorts`. Nothing else names a provider.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import pkgutil
 from contextlib import AbstractAsyncContextManager
 from typing import cast
@@ -18,7 +19,8 @@ from orchgpu.ports import CloudPorts
 
 def names() -> list[str]:
     """Every cloud of this installation."""
-    return sorted(m.name for m in pkgutil.iter_modules(orchgpu.adapters.__path__) if m.ispkg)
+    packages = [m.name for m in pkgutil.iter_modules(orchgpu.adapters.__path__) if m.ispkg]
+    return sorted(name for name in packages if importlib.util.find_spec(_clients_of(name)))
 
 
 def open_cloud(name: str) -> AbstractAsyncContextManager[CloudPorts]:
@@ -26,5 +28,9 @@ def open_cloud(name: str) -> AbstractAsyncContextManager[CloudPorts]:
     is not a cloud; entering it raises AppError when the cloud refuses us."""
     if name not in names():
         raise invalid(f"unknown cloud {name!r}; known are {', '.join(names())}")
-    module = importlib.import_module(f"{orchgpu.adapters.__name__}.{name}.clients")
+    module = importlib.import_module(_clients_of(name))
     return cast("AbstractAsyncContextManager[CloudPorts]", module.open_cloud())
+
+
+def _clients_of(name: str) -> str:
+    return f"{orchgpu.adapters.__name__}.{name}.clients"

@@ -156,6 +156,13 @@ def read_result(job: Job) -> list[do.Action]:
     ]
 
 
+def read_report(job: Job) -> list[do.Action]:
+    """The attempt ended without a result: its report may have the reason."""
+    job.phase = Phase.EXPLAINING
+    bucket = job.function.intermediate_bucket
+    return [do.ReadReport(job=job.id, bucket=bucket, attempt=job.attempt)]
+
+
 def recheck(job: Job) -> Iterable[do.Action]:
     """The last look before attempt n+1: an earlier attempt may have committed after all."""
     job.phase = Phase.RECHECKING
@@ -190,9 +197,7 @@ def timer(job: Job, event: on.TimerFired, budget: Budget) -> Iterable[do.Action]
         case do.Timer.NEXT_ATTEMPT, Phase.BACKOFF:
             return hand_back(job) if _too_old(job, event.at_s, budget) else recheck(job)
         case do.Timer.GRACE, Phase.GRACE:
-            job.phase = Phase.EXPLAINING
-            bucket = job.function.intermediate_bucket
-            return [do.ReadReport(job=job.id, bucket=bucket, attempt=job.attempt)]
+            return read_report(job)
         case do.Timer.HAND_BACK, Phase.WAITING:
             return hand_back(job)
     return ()

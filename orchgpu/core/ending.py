@@ -64,9 +64,7 @@ def result_read(job: Job, event: on.ResultRead) -> Iterable[do.Action]:
     if job.look_again:
         return attempt.read_result(job)
     if job.phase is Phase.CHECKING:
-        job.phase = Phase.EXPLAINING
-        bucket = job.function.intermediate_bucket
-        return [do.ReadReport(job=job.id, bucket=bucket, attempt=job.attempt)]
+        return attempt.read_report(job)
     if job.phase is Phase.RECHECKING:
         return attempt.open_next(job)
     return ()
@@ -91,9 +89,7 @@ def function_failure_recorded(job: Job, event: on.FunctionFailureRecorded) -> It
     """End the wait: the report is there now."""
     if job.phase is not Phase.GRACE or event.attempt != job.attempt:
         return ()
-    job.phase = Phase.EXPLAINING
-    bucket = job.function.intermediate_bucket
-    return [do.ReadReport(job=job.id, bucket=bucket, attempt=job.attempt)]
+    return attempt.read_report(job)
 
 
 def _failure(job: Job, report: Report | None) -> Failure:

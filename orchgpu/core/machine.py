@@ -314,14 +314,7 @@ class OrchestratorMachine:
             job.revision = record.revision  # our own newer write: the scheduler moved the record
             return attempt.open_next(job)
         job.phase = Phase.ADOPTING
-        return [
-            do.AdoptRecord(
-                job=job.id,
-                revision=record.revision,
-                receipt_handle=job.newest_receipt_handle,
-                suspect=_is_suspect(record),
-            )
-        ]
+        return [_adopt(job, record, receipt_handle=job.newest_receipt_handle)]
 
     def _no_record(self, job: Job) -> Iterable[do.Action]:
         """The record was never written, or was forgotten long after its end."""
@@ -363,21 +356,8 @@ class OrchestratorMachine:
             phase=Phase.ADOPTING,
         )
         self.jobs[job.id] = job
-        return [
-            do.AdoptRecord(
-                job=job.id,
-                revision=event.record.revision,
-                receipt_handle=None,
-                suspect=_is_suspect(event.record),
-            ),
-            # now: the last owner may have died just before its beat
-            do.ExtendVisibility(
-                job=job.id,
-                queue_url=function.queue_url,
-                receipt_handles=tuple(job.receipt_handles.values()),
-            ),
-            do.ArmTimer(job=job.id, timer=do.Timer.BEAT, in_s=self._budget.visibility_beat_s),
-        ]
+        # a beat at once: the last owner may have died just before its own
+        return [_adopt(job, event.record, receipt_handle=None), *self._beat(job)]
 
     def _adopted(self, job: Job, event: on.Adopted) -> Iterable[do.Action]:
         record = event.record
@@ -431,15 +411,17 @@ class OrchestratorMachine:
 
     def _timer(self, job: Job, event: on.TimerFired) -> Iterable[do.Action]:
         if event.timer is do.Timer.BEAT:
-            return [
-                do.ExtendVisibility(
-                    job=job.id,
-                    queue_url=job.function.queue_url,
-                    receipt_handles=tuple(job.receipt_handles.values()),
-                ),
-                do.ArmTimer(job=job.id, timer=do.Timer.BEAT, in_s=self._budget.visibility_beat_s),
-            ]
+            return self._beat(job)
         return attempt.timer(job, event, self._budget)
+
+    def _beat(self, job: Job) -> list[do.Action]:
+        handles = tuple(job.receipt_handles.values())
+        return [
+            do.ExtendVisibility(
+                job=job.id, queue_url=job.function.queue_url, receipt_handles=handles
+            ),
+            do.ArmTimer(job=job.id, timer=do.Timer.BEAT, in_s=self._budget.visibility_beat_s),
+        ]
 
     def _call_failed(self, job: Job, event: on.CallFailed) -> Iterable[do.Action]:
         self._isolation.survived(job.id)
@@ -465,6 +447,15 @@ class OrchestratorMachine:
     def _forget(self, job: Job) -> Iterable[do.Action]:
         self.jobs.pop(job.id, None)
         return [do.ForgetJob(job=job.id)]
+
+
+def _adopt(job: Job, record: Record, *, receipt_handle: str | None) -> do.Action:
+    return do.AdoptRecord(
+        job=job.id,
+        revision=record.revision,
+        receipt_handle=receipt_handle,
+        suspect=_is_suspect(record),
+    )
 
 
 def _is_suspect(record: Record) -> bool:

@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 def until(what: str, look: Callable[[], T | None], within_s: float = 90.0) -> T:
-    """Poll until `look` gives something true; fails naming what did not come."""
+    """Poll until `look` returns a true value; fails with the name of the condition."""
     deadline_s = time.monotonic() + within_s
     while time.monotonic() < deadline_s:
         found = look()
@@ -274,10 +274,15 @@ class Live:
         return letters
 
     def scheduler(self, what: str) -> Any:
-        """What the scheduler's HTTP door says: `leases`, `queue`, `inventory`, `records`."""
+        """An answer of the scheduler's HTTP endpoint: `leases`, `queue`, `inventory`, `records`."""
         url = f"http://{str(self.ready['scheduler']['http']).removeprefix('http://')}/v1/{what}"
         with urllib.request.urlopen(url, timeout=10) as answer:
             return json.load(answer)
+
+    def host_state(self, name: str) -> str:
+        """The state of a host as the scheduler knows it."""
+        hosts = self.scheduler("inventory")["hosts"]
+        return str(next(host["state"] for host in hosts if host["host"] == name))
 
     def leases(self) -> list[dict[str, Any]]:
         return list(self.scheduler("leases")["leases"])

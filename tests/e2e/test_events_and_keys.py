@@ -1,4 +1,4 @@
-"""What arrives on the queue: odd keys, several records, duplicates, overwrites, junk."""
+"""Messages of the job queue: odd keys, several records, duplicates, overwrites, junk."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_test_event_and_an_empty_one_are_deleted(live: Live) -> None:
     assert live.messages("events", "dlq") == 0
 
 
-def test_junk_is_quarantined_with_a_reason_and_disturbs_nobody(live: Live) -> None:
+def test_junk_is_quarantined_with_a_reason_and_disturbs_no_job(live: Live) -> None:
     for junk in ("not json", "[]", "{}", json.dumps({"Records": [{"s3": None}]})):
         _send(live, "events", junk)
     job = live.upload("events", "fine.txt")
@@ -186,7 +186,7 @@ functions:
 """
 
 
-def test_a_workflow_goes_on_by_itself_on_a_cpu_where_no_gpu_is_known(live: Live) -> None:
+def test_a_workflow_falls_back_to_a_cpu_where_no_gpu_is_known(live: Live) -> None:
     script = live.path / "copy.sh"
     script.write_text(COPY)
     (live.path / "flow.yaml").write_text(WORKFLOW)

@@ -1,4 +1,4 @@
-"""Whatever a function does or fails to do: its lease ends, and the job says why."""
+"""Faults of functions: the lease ends, and the job has the reason."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_failed_script_publishes_no_half_output(live: Live) -> None:
     assert live.client("s3").list_objects_v2(Bucket="partial-out")["KeyCount"] == 0
 
 
-def test_a_crashed_function_is_told_by_lambda(live: Live) -> None:
+def test_a_crashed_function_is_reported_by_lambda(live: Live) -> None:
     failed(live, "crashing", "FUNCTION_CRASHED")
 
 
@@ -94,7 +94,7 @@ def test_a_runner_that_falls_silent_loses_its_session(live: Live) -> None:
     failed(live, "frozen", "SESSION_LOST")
 
 
-def test_a_function_that_lambda_ends_at_its_limit_says_so(live: Live) -> None:
+def test_a_function_at_lambdas_time_limit_fails_as_function_timeout(live: Live) -> None:
     """A handler that only sleeps: nobody but Lambda can end it, and its record says why."""
     package = io.BytesIO()
     with zipfile.ZipFile(package, "w") as archive:

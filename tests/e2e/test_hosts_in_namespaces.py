@@ -214,5 +214,5 @@ def test_a_client_that_asks_whether_its_server_is_local_does_not_share_memory(
     assert by_memory == "no shared memory: No such file or directory"  # it would have failed
 
 
-def test_our_own_plane_needs_nothing_of_the_hosts_machine(system: System) -> None:
+def test_the_built_in_data_plane_needs_no_network_of_the_host(system: System) -> None:
     assert system.run_on_lease("builtin", 2, OWN_CLIENT).split() == ["True", "True"]

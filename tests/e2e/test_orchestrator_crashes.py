@@ -62,7 +62,7 @@ def crashing(live: Live, name: str, point: str, marker: Path) -> None:
 
 
 @pytest.mark.parametrize("point", POINTS.values(), ids=POINTS.keys())
-def test_a_restarted_orchestrator_goes_on(live: Live, point: str, marker: Path) -> None:
+def test_a_restarted_orchestrator_resumes(live: Live, point: str, marker: Path) -> None:
     crashing(live, "orchestrator-1", point, marker)
     job = live.upload("crash", f"{point}.txt", b"data")
     assert live.wait("orchestrator-1") == -9
@@ -176,7 +176,7 @@ def replica(live: Live) -> Iterator[None]:
         for name, point in POINTS.items()
     ],
 )
-def test_a_second_replica_goes_on_without_a_restart(
+def test_a_second_replica_resumes_without_a_restart(
     live: Live, replica: None, point: str, marker: Path
 ) -> None:
     crashing(live, "orchestrator-1", point, marker)

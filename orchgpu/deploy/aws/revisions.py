@@ -18,8 +18,6 @@ from orchgpu.deploy.revisions import REVISIONS_KEPT, Revision
 
 #: An older lock belongs to a deploy that died: the guarded change takes a second or two.
 _LOCK_S = 60.0
-_LOCK_POLL_S = 0.1
-_LOCK_TRIES = 900
 _NUMBER_TRIES = 20
 
 
@@ -106,9 +104,13 @@ class Locks:
     orchgpu take part; changes are verified as well, because other programs ignore the lock.
     """
 
-    def __init__(self, s3: Client, place: DeployTarget) -> None:
+    def __init__(
+        self, s3: Client, place: DeployTarget, *, tries: int = 900, pause_s: float = 0.1
+    ) -> None:
         self._s3 = s3
         self._bucket = place.state_bucket
+        self._tries = tries
+        self._pause_s = pause_s
 
     @contextmanager
     def held(self, what: str) -> Iterator[None]:
@@ -124,14 +126,14 @@ class Locks:
                     self._s3.delete_object(Bucket=self._bucket, Key=key)
 
     def _take(self, key: str, token: str) -> None:
-        for _ in range(_LOCK_TRIES):
+        for _ in range(self._tries):
             body = json.dumps({"token": token, "until_s": time.time() + _LOCK_S}).encode()
             if self._written(key, body, IfNoneMatch="*"):
                 return
             etag = self._expired_etag(key)
             if etag is not None and self._written(key, body, IfMatch=etag):
                 return
-            time.sleep(_LOCK_POLL_S)
+            time.sleep(self._pause_s)
         what = key.removeprefix("locks/")
         raise AppError(ErrorCode.CONFLICT, f"another deploy is changing {what}; try again later")
 

@@ -139,7 +139,7 @@ async def test_programs_start_in_order_and_stop_in_reverse(tmp_path: Path) -> No
 
 
 @pytest.mark.asyncio
-async def test_a_crash_at_start_is_told_with_the_end_of_its_log(tmp_path: Path) -> None:
+async def test_a_crash_at_start_is_reported_with_the_end_of_its_log(tmp_path: Path) -> None:
     system = System(tmp_path, {"cloud": SERVES}, {"bad": CRASHES, "good": SERVES}, {"z": SERVES})
     with pytest.raises(Died) as failure:
         await system.supervisor.start()
@@ -180,7 +180,7 @@ async def until(holds: Callable[[], Any]) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_dead_program_is_started_again_and_the_rest_goes_on(tmp_path: Path) -> None:
+async def test_a_dead_program_is_restarted_and_the_rest_keeps_running(tmp_path: Path) -> None:
     system = System(tmp_path, SYSTEM, {"a": SERVES, "b": SERVES})
     async with watched(system):
         first = system.pids()
@@ -327,7 +327,7 @@ time.sleep(600)
 """
 
 
-def test_a_program_that_does_not_exist_is_told(tmp_path: Path) -> None:
+def test_a_program_that_does_not_exist_is_reported(tmp_path: Path) -> None:
     async def started() -> None:
         child = Child(
             Program(

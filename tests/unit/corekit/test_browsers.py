@@ -57,7 +57,7 @@ def test_names_of_others(host: str) -> None:
     assert header_that_is_foreign({"Origin": f"https://{host}"}) == "Origin"
 
 
-def test_a_request_that_says_nothing_is_no_browsers() -> None:
+def test_a_request_without_headers_is_not_from_a_browser() -> None:
     assert header_that_is_foreign({}) == ""
     assert foreign_part("GET", {"Origin": "null"}, "") is not None
 

@@ -18,7 +18,7 @@ def test_a_new_folder_is_ours_alone(tmp_path: Path, caplog: pytest.LogCaptureFix
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o750, 0o701])
-def test_an_open_folder_is_told_of_with_what_to_do(
+def test_an_open_folder_is_reported_with_the_remedy(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, mode: int
 ) -> None:
     folder = tmp_path / "state"
@@ -30,7 +30,7 @@ def test_an_open_folder_is_told_of_with_what_to_do(
     assert f"(mode {mode:o}); run: chmod 700 {folder}" in said
 
 
-def test_a_file_is_no_folder(tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "state").touch()
     with pytest.raises(OSError, match="exists"):
         private_folder(tmp_path / "state")

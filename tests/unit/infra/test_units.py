@@ -76,7 +76,7 @@ def _options(name: str, words: list[str]) -> tuple[click.Command, list[str]]:
     return command, words
 
 
-def test_every_unit_and_example_is_one_of_ours() -> None:
+def test_every_unit_and_example_is_known() -> None:
     assert {path.name for path in FOLDER.glob("*.service")} == {f"{n}.service" for n in COMMANDS}
     examples = {path.name for path in FOLDER.glob("*.env.example")}
     assert examples == {f"{name}.env.example" for name in COMMANDS}

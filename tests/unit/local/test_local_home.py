@@ -81,13 +81,13 @@ def test_a_state_of_a_newer_version_is_kept(tmp_path: Path) -> None:
         assert home.read_system() == newer
 
 
-def test_without_a_system_people_are_told_what_to_do(tmp_path: Path) -> None:
+def test_without_a_system_the_message_names_the_command(tmp_path: Path) -> None:
     with pytest.raises(AppError, match="orchgpu up") as refused:
         running_system(Home(tmp_path))
     assert refused.value.code is ErrorCode.UNAVAILABLE
 
 
-def test_a_file_is_no_folder(tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("")
     with pytest.raises(AppError) as refused:
         Home(tmp_path / "taken").create()

@@ -67,21 +67,21 @@ def test_every_host_offers_the_middlewares(tmp_path: Path) -> None:
         assert command[command.index("--middleware") + 1] == "rcuda=/opt/rCUDAd"
 
 
-def test_hosts_that_share_their_cores_say_so(tmp_path: Path) -> None:
+def test_hosts_that_share_cores_name_each_other(tmp_path: Path) -> None:
     command = programs(tmp_path, cores=(3,)).program("gpu-b", READY).command
     assert command[command.index("--cpus") + 1] == "3"
     assert command[command.index("--cpus-shared-with") + 1] == "gpu-a"
     assert "--cpus-shared-with" not in programs(tmp_path).program("gpu-b", READY).command
 
 
-def test_only_who_speaks_to_the_cloud_is_told_where_it_is(tmp_path: Path) -> None:
+def test_only_clients_of_the_cloud_get_its_address(tmp_path: Path) -> None:
     built = programs(tmp_path)
     orchestrator = built.program("orchestrator", READY).environment
     assert orchestrator["AWS_ENDPOINT_URL"] == "http://127.0.0.1:4566"
     assert "AWS_ENDPOINT_URL" not in built.program("gpu-a", READY).environment
 
 
-def test_nobodys_account_reaches_the_programs(tmp_path: Path) -> None:
+def test_no_account_of_the_user_reaches_the_programs(tmp_path: Path) -> None:
     outer = {
         "AWS_PROFILE": "production",
         "AWS_ACCESS_KEY_ID": "AKIA",

@@ -1,4 +1,4 @@
-"""Whatever breaks on the way to AWS leaves the adapter as one of our errors."""
+"""Every failure on the way to AWS leaves the adapter as an AppError."""
 
 from __future__ import annotations
 

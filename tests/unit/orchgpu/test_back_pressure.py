@@ -42,7 +42,7 @@ def test_a_window_halves_when_it_is_refused_and_grows_with_what_is_taken() -> No
     assert window.size == 32
 
 
-def test_a_job_that_is_refused_for_a_limit_asks_for_ever_and_never_fails() -> None:
+def test_a_job_that_is_refused_at_a_limit_repeats_its_request_and_never_fails() -> None:
     bench = MachineBench()
     bench.read()
     action = bench.one(do.OpenAttempt)

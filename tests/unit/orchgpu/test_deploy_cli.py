@@ -65,7 +65,7 @@ def test_errors_of_lint_make_it_invalid(folder: Path) -> None:
     assert result.stderr.endswith("orchgpu: f.yaml: 1 error\n")
 
 
-def test_what_needs_nothing_done_is_a_note(folder: Path) -> None:
+def test_an_unchanged_plan_is_a_note(folder: Path) -> None:
     (folder / "run.sh").chmod(0o644)
     result = run(["fdl", "validate", "f.yaml"])
     assert ": note: functions.aws[0].lambda.init_script: 'run.sh' is not exec" in result.stderr
@@ -77,20 +77,20 @@ def test_a_missing_file_is_not_found() -> None:
     assert "none.yaml: no such file" in run(["rm", "none.yaml"], 3).stderr
 
 
-def test_real_aws_needs_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_real_aws_needs_consent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAIOSFODNN7EXAMPLE")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "never sent")
     assert "--yes-real-aws" in run(["deploy", "f.yaml"], 5).stderr
     assert "--yes-real-aws" in run(["rm", "f"], 5).stderr
 
 
-def test_no_credentials_says_what_to_do() -> None:
+def test_missing_credentials_are_reported_with_the_remedy() -> None:
     said = run(["plan", "f.yaml"], 8).stderr
     assert "start one with `orchgpu up`" in said
     assert "give --endpoint-url" in said
 
 
-def test_a_wrong_file_is_no_change_to_plan(folder: Path) -> None:
+def test_an_invalid_file_plans_no_change(folder: Path) -> None:
     (folder / "f.yaml").write_text("functions: 3")
     assert "expected a mapping" in run(["plan", "f.yaml"], 1).stderr
 

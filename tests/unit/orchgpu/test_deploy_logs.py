@@ -47,7 +47,7 @@ def test_it_is_set_and_set_again(logs: Any) -> None:
 
 
 @pytest.mark.parametrize("local", [True, False])
-def test_it_is_wanted_on_aws_only_and_owned_by_nobody(local: bool) -> None:
+def test_it_is_set_on_aws_only_and_is_not_in_the_ledger(local: bool) -> None:
     (function,) = parse(TEXT).functions.aws
     place = DeployTarget(account="123456789012", region="eu-west-1", local=local)
     wanted = desired(function, place, Code(sha256="0" * 64, size=1), Budget())

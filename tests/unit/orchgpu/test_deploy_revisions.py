@@ -14,7 +14,6 @@ from fdl.parse import parse
 from fdl.plan.desired import Code, desired
 from fdl.plan.plan import Plan
 from fdl.plan.resources import DeployTarget
-from orchgpu.deploy.aws import revisions
 from orchgpu.deploy.aws.revisions import Locks, Revisions
 from orchgpu.deploy.revisions import REVISIONS_KEPT, Revision, chosen, revision_of
 
@@ -114,7 +113,7 @@ def test_a_lock_is_held_by_one_and_freed() -> None:
     assert bucket.bodies == {}
 
 
-def test_a_lock_of_a_deploy_that_died_runs_out() -> None:
+def test_a_lock_of_a_dead_deploy_expires() -> None:
     bucket = Bucket()
     bucket.bodies["locks/inn"] = json.dumps({"token": "dead", "until_s": time.time() - 1}).encode()
     bucket.bodies["locks/out"] = b"nonsense"
@@ -123,10 +122,8 @@ def test_a_lock_of_a_deploy_that_died_runs_out() -> None:
     assert bucket.bodies == {}
 
 
-def test_a_lock_that_is_never_free_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(revisions, "_LOCK_TRIES", 2)
-    monkeypatch.setattr(revisions, "_LOCK_POLL_S", 0.0)
-    locks = Locks(Bucket(), PLACE)
+def test_a_lock_that_stays_held_is_a_conflict() -> None:
+    locks = Locks(Bucket(), PLACE, tries=2, pause_s=0.0)
     with (
         locks.held("inn"),
         pytest.raises(AppError, match="another deploy is changing inn") as caught,

@@ -44,7 +44,7 @@ def test_a_local_system_that_verifies_signatures_gets_its_own_keys(tmp_path: Pat
         assert other.access_key_id == "test"
 
 
-def test_nothing_said_is_real_aws(tmp_path: Path) -> None:
+def test_without_any_setting_the_endpoint_is_real_aws(tmp_path: Path) -> None:
     settings = found(tmp_path, {})
     assert settings == ClientSettings(service="s3")
     assert settings.s3_addressing == "auto"
@@ -135,7 +135,7 @@ def test_an_endpoint_of_aws_is_real_aws(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "url", ["localhost:4566", "ftp://h", "http://", "http://h:0", "http://[", "http://h:x"]
 )
-def test_what_is_no_endpoint_is_refused(tmp_path: Path, url: str) -> None:
+def test_an_invalid_endpoint_is_refused(tmp_path: Path, url: str) -> None:
     with pytest.raises(AppError, match="is not a valid endpoint; write http://host:port"):
         found(tmp_path, {}, endpoint_url=url)
     with pytest.raises(AppError, match="AWS_ENDPOINT_URL: "):
@@ -148,7 +148,7 @@ def test_fake_keys_never_reach_aws(tmp_path: Path) -> None:
     assert found(tmp_path, {"AWS_ACCESS_KEY_ID": "test"}, profile="real").profile == "real"
 
 
-def test_real_aws_needs_a_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_real_aws_needs_consent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = found(tmp_path, {})
     with pytest.raises(AppError, match="--yes-real-aws") as caught:
         guard_real_aws(real, allowed=False)
@@ -168,7 +168,7 @@ def test_clients_are_made_as_settled(tmp_path: Path) -> None:
         boto3_client("sqs", found(tmp_path, {}, profile="nobody"))
 
 
-def test_an_unreadable_system_file_is_said_to_be(tmp_path: Path) -> None:
+def test_an_unreadable_system_file_is_reported(tmp_path: Path) -> None:
     home = system_in(tmp_path, "http://127.0.0.1:1111")
     home.system_file.write_text(json.dumps([1]))
     with home.lock(), pytest.raises(AppError):

@@ -371,7 +371,7 @@ def test_a_duplicate_after_failure_sends_no_second_dead_letter(bench: Bench) -> 
     assert bench.kinds() == ["DeleteMessages"]
 
 
-def test_a_failure_nobody_buried_is_adopted_and_buried(bench: Bench) -> None:
+def test_a_failure_without_a_dead_letter_is_adopted_and_dead_lettered(bench: Bench) -> None:
     bench.received()
     bench.tell(on.ResultRead(**NOW, job=JOB, result=result("FAILED"), etag="r"))
     bench.tell(on.RecordConflict(**NOW, job=JOB, record=record(Step.RUNNING, owner=None)))
@@ -402,7 +402,7 @@ def test_a_job_of_another_replica_gets_the_newer_handle_and_is_left_alone(bench:
         (Step.ENDED, False, ["DeleteMessages"]),
     ],
 )
-def test_an_orphan_is_adopted_and_goes_on_at_its_step(
+def test_an_orphan_is_adopted_and_resumes_at_its_step(
     bench: Bench, step: Step, has_lease: bool, kinds: list[str]
 ) -> None:
     other = Bench()

@@ -81,7 +81,7 @@ def test_without_any_event_the_check_looks_and_looks_again_later_each_time() -> 
     ]
 
 
-def test_a_lease_that_ends_without_the_object_is_a_failed_attempt_that_says_so() -> None:
+def test_a_lease_that_ends_without_the_object_is_an_attempt_failed_as_no_object() -> None:
     found = bench().running().ended(EndReason.EXPIRED, "its length is over")
     assert found.one(do.ReadResult).target == TARGET
     found.tell(on.ResultRead(**NOW, job=JOB, result=None))
@@ -91,7 +91,7 @@ def test_a_lease_that_ends_without_the_object_is_a_failed_attempt_that_says_so()
     assert "s3://out/hits/a b.tsv was not written" in failure.detail
 
 
-def test_whoever_adopts_it_watches_the_same_object() -> None:
+def test_the_same_object_is_watched_after_an_adoption() -> None:
     first = bench().read()
     block = first.one(do.OpenAttempt).payload
     heir = bench()

@@ -116,7 +116,7 @@ def test_a_grant_that_is_pushed_beside_a_suspect_is_not_taken_yet(bench: Bench) 
 
 
 @pytest.mark.parametrize("step", [Step.WAITING, Step.RECEIVED, Step.STAGED, Step.RUNNING])
-def test_who_was_not_being_packed_is_no_suspect(bench: Bench, step: Step) -> None:
+def test_a_job_that_was_not_being_packed_is_not_a_suspect(bench: Bench, step: Step) -> None:
     orphan(bench, A, "a")
     assert orphan(bench, B, "b", step) == [B]
 

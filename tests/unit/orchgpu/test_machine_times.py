@@ -1,4 +1,4 @@
-"""What the scheduler is told of moments that only the orchestrator sees."""
+"""The times that only the orchestrator knows, as the scheduler gets them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tests.unit.orchgpu.jobs import JOB, Bench, result
 LATER = {"at_s": 130.0, "wall_s": 1_000_030.0}
 
 
-def test_an_attempt_says_when_its_message_was_received() -> None:
+def test_an_attempt_carries_the_time_of_its_message() -> None:
     bench = Bench().received()
     bench.tell(on.ResultRead(**LATER, job=JOB, result=None))
     bench.tell(on.InputRead(**LATER, job=JOB, etag="e", version_id="v1", last_modified="t", size=1))
     assert bench.one(do.OpenAttempt).received_at_s == 100.0
 
 
-def test_a_finish_says_when_the_result_was_seen() -> None:
+def test_a_finish_carries_the_time_of_the_result() -> None:
     bench = Bench().running()
     bench.tell(on.ResultNoticed(**LATER, job=JOB))
     bench.tell(on.ResultRead(**LATER, job=JOB, result=result()))
@@ -39,7 +39,7 @@ def test_a_job_without_a_record_gets_one_with_its_end(lost: type[on.JobEvent]) -
     assert finish.payload["input"]["key"] == "seqs/a b.fasta"
 
 
-def test_a_failure_without_record_is_buried_by_whoever_finds_its_result() -> None:
+def test_a_failure_without_a_record_is_dead_lettered_with_its_result() -> None:
     """Its replica may have died between the result and the dead-letter copy."""
     bench = Bench().received()
     refused = result("FAILED", reason="INPUT_ERROR", attempt=0)

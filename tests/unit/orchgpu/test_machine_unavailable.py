@@ -1,4 +1,4 @@
-"""What a job does when no device comes: rejected, once more for any cpu, or back to its place."""
+"""A job without a device: rejected, repeated for any cpu, or queued again."""
 
 from typing import Any
 
@@ -66,7 +66,7 @@ def test_no_cpu_either_is_the_end() -> None:
     assert bench.one(do.WriteResult).result.reason == "IMPOSSIBLE"
 
 
-def test_whoever_adopts_a_job_that_fell_back_asks_for_a_cpu_too() -> None:
+def test_a_job_that_fell_back_requests_a_cpu_after_its_adoption() -> None:
     bench = bench_for(on_unavailable="cpu").read()
     refuse(bench, busy=True)
     block = again(bench, 1).payload
@@ -97,7 +97,7 @@ def test_what_can_never_be_is_not_requeued() -> None:
 
 
 @pytest.mark.parametrize("attempts_max", [1, 5])
-def test_a_function_says_how_often_a_job_is_tried(attempts_max: int) -> None:
+def test_a_function_sets_the_number_of_attempts(attempts_max: int) -> None:
     bench = bench_for(attempts_max=attempts_max).running()
     job = bench.machine.jobs[JOB]
     for n in range(1, attempts_max + 1):

@@ -1,4 +1,4 @@
-"""What a port raises is the one job's trouble, never the replica's end."""
+"""An error of a port fails one call of one job, never the replica."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ READ = do.ReadResult(job="j1", bucket="mid")
         UnicodeEncodeError("utf-8", "x", 0, 1, "surrogates not allowed"),
     ],
 )
-def test_a_value_that_a_library_cannot_take_fails_its_call(error: Exception) -> None:
+def test_an_error_of_a_library_fails_one_call(error: Exception) -> None:
     event = asyncio.run(outcome(performer(error), READ))
     assert isinstance(event, on.CallFailed)
     assert not event.retryable
@@ -120,7 +120,7 @@ def test_a_delivery_that_failed_ends_no_lease_that_another_one_opened(
     assert scheduler.released == released
 
 
-def test_what_nobody_foresaw_is_not_hidden() -> None:
+def test_a_broken_assertion_is_not_hidden() -> None:
     with pytest.raises(AssertionError):
         asyncio.run(outcome(performer(AssertionError("a broken invariant")), READ))
 

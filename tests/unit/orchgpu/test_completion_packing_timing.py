@@ -159,7 +159,7 @@ def test_a_large_input_travels_by_reference() -> None:
     assert (job.input_inline, job.input_version) == (False, "v1")
 
 
-def test_a_packed_tar_is_the_same_for_whoever_packs_it_and_opens() -> None:
+def test_a_packed_tar_is_the_same_on_every_replica_and_opens() -> None:
     function = replace(FUNCTION, envelope="tar.gz")
     action = do.StageEnvelope(
         job=JOB, attempt=1, function=function, input=INPUT, granted=granted(), replace_etag=None
