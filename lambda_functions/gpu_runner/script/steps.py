@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from contract.envelope import JsonObject
+from contract.record import JsonObject
 from contract.result import LOG_TAIL_BYTES_MAX, OutputFile
 from contract.states import Reason
 from lambda_functions.gpu_runner.errors import AttemptFailed, RunnerError

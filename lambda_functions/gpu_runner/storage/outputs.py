@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, NoReturn
 
-from contract.envelope import JsonObject
+from contract.record import JsonObject
 from contract.result import OutputFile
 from contract.states import Reason
 from lambda_functions.gpu_runner.errors import AttemptFailed, StorageError
