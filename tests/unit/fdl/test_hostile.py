@@ -108,11 +108,11 @@ HOSTILE = {
     ),
     "a script of the machine": (
         ONE.replace("init_script: s", "init_script: /etc/passwd"),
-        "functions.aws[0].lambda.init_script: '/etc/passwd' access outside of this file's folder, and goes into the package",
+        "functions.aws[0].lambda.init_script: '/etc/passwd' lies outside of this file's folder, and goes into the package",
     ),
     "the whole machine": (
         ONE + "      extra_payload: ../..\n",
-        "functions.aws[0].lambda.extra_payload: '../..' access outside of this file's folder, and goes into the package",
+        "functions.aws[0].lambda.extra_payload: '../..' lies outside of this file's folder, and goes into the package",
     ),
     "dead letters among the jobs": (
         ONE + "    job: {queue: {name: q, dead_letter: q}}\n",
