@@ -9,20 +9,17 @@ middleware's unmodified client needs, filtered by its allow-list on both sides.
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass, fields
-from typing import Any, TypeAlias
+from dataclasses import dataclass
+
+from contract.record import VERSION, JsonObject, Record
 
 JOB_NAME = "job.json"
 ENV_NAME = "env.json"
 INPUT_FOLDER = "input/"
-VERSION = 1
-#: JSON of others: S3's events, records of a newer version. Readers check each key that they use.
-JsonObject: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Job:
+class Job(Record):
     """The attempt that a runner is started for."""
 
     job_id: str
@@ -43,18 +40,3 @@ class Job:
     replace_etag: str | None = None  #: redriven job: etag of the failed result to replace
     variables: dict[str, str] | None = None  #: the user's own variables from the FDL
     version: int = VERSION
-
-    def to_json(self) -> bytes:
-        return json.dumps(vars(self), separators=(",", ":")).encode()
-
-    @classmethod
-    def from_json(cls, data: bytes) -> Job:
-        """Raises ValueError on anything but a Job of this version."""
-        value = json.loads(data)
-        if not isinstance(value, dict) or value.get("version") != VERSION:
-            raise ValueError(f"{JOB_NAME}: not an envelope of version {VERSION}")
-        known = {f.name for f in fields(cls)}
-        try:
-            return cls(**{k: v for k, v in value.items() if k in known})
-        except TypeError as error:
-            raise ValueError(f"{JOB_NAME}: {error}") from None

@@ -2,34 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, field, fields
-from typing import TypeVar
+from dataclasses import dataclass, field
 
-from contract.envelope import JsonObject
+from contract.record import VERSION, JsonObject, Record
 
-VERSION = 1
 #: A log tail longer than this is cut at its start; records stay small enough to read at once.
 LOG_TAIL_BYTES_MAX = 8192
-
-_T = TypeVar("_T", bound="_Record")
-
-
-class _Record:
-    def to_json(self) -> bytes:
-        return json.dumps(asdict(self), separators=(",", ":")).encode()  # type: ignore[call-overload]
-
-    @classmethod
-    def from_json(cls: type[_T], data: bytes) -> _T:
-        """Raises ValueError on anything but a record of this version."""
-        value = json.loads(data)
-        if not isinstance(value, dict) or value.get("version") != VERSION:
-            raise ValueError(f"not a {cls.__name__} of version {VERSION}")
-        known = {f.name for f in fields(cls)}  # type: ignore[arg-type]
-        try:
-            return cls(**{k: v for k, v in value.items() if k in known})
-        except TypeError as error:
-            raise ValueError(f"{cls.__name__}: {error}") from None
 
 
 @dataclass(frozen=True)
@@ -43,7 +21,7 @@ class OutputFile:
 
 
 @dataclass(frozen=True)
-class Result(_Record):
+class Result(Record):
     """Written once with If-None-Match (a redriven job: If-Match on the failed one)."""
 
     job_id: str
@@ -63,7 +41,7 @@ class Result(_Record):
 
 
 @dataclass(frozen=True)
-class Report(_Record):
+class Report(Record):
     """The failure of one attempt, as seen inside the function."""
 
     job_id: str

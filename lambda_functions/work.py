@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from contract.envelope import JsonObject
+from contract.record import JsonObject
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import unquote_plus
 
-from contract.envelope import JsonObject
 from contract.keys import parse_staging_key
+from contract.record import JsonObject
 from lambda_functions.gpu_runner.errors import RunnerError
 from lambda_functions.gpu_runner.job import Answer, run_attempt
 from lambda_functions.gpu_runner.limits import TimeLimits

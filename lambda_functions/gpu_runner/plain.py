@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from contract.envelope import JsonObject
+from contract.record import JsonObject
 from lambda_functions.gpu_runner.job import Answer
 from lambda_functions.gpu_runner.limits import TimeLimits
 from lambda_functions.gpu_runner.sandbox.workspace import Workspace, input_name

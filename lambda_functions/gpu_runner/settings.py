@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from contract.envelope import JsonObject
+from contract.record import JsonObject
 from lambda_functions.gpu_runner.errors import RunnerError
 from lambda_functions.gpu_runner.script.environment import IMPORT_ROOT
 from lambda_functions.gpu_runner.script.steps import Step, read_steps

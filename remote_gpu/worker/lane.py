@@ -43,7 +43,7 @@ Input: TypeAlias = "memoryview | int | str"
 _Command: TypeAlias = Callable[[Arguments], Outcome]
 _CommandWithInputs: TypeAlias = Callable[[Arguments, Sequence[memoryview]], Outcome]
 #: Values, buffers (flat byte views), implementation.
-Ran: TypeAlias = "tuple[Meta, list[memoryview], str]"
+CallResult: TypeAlias = "tuple[Meta, list[memoryview], str]"
 
 #: Before the check of the quota: what can be skipped within seconds.
 LANE_LIMITS = Limits(payload_bytes_max=1 << 36)
@@ -82,7 +82,7 @@ class Runner:
         }
         self._commands |= {"graph.put": self._graphs.put, "graph.free": self._graphs.free}
 
-    def run(self, name: str, args: Arguments, inputs: Sequence[Input]) -> Ran:
+    def run(self, name: str, args: Arguments, inputs: Sequence[Input]) -> CallResult:
         """Run one command. Raises OpFailed only; other exceptions inside become EIO."""
         try:
             if (command := self._commands.get(name)) is not None:
@@ -247,7 +247,7 @@ class LaneServer:
             message = f"the values of the operation are not JSON: {problem}"
             self._channel.send(_error(OpFailed(OpCode.EIO, message)), call=header.call)
 
-    def _run(self, name: str, header: Header, meta: Meta) -> Ran:
+    def _run(self, name: str, header: Header, meta: Meta) -> CallResult:
         """Receive or skip the payload, then run the call."""
         left = header.payload_bytes
         try:
@@ -269,7 +269,7 @@ class LaneServer:
             self._channel.discard(left)
             raise
 
-    def _keep(self, ran: Ran, handles: object) -> Ran:
+    def _keep(self, ran: CallResult, handles: object) -> CallResult:
         """Keep the results in buffers; returns the rest."""
         if not isinstance(handles, list) or any(type(handle) is not int for handle in handles):
             raise WireError("'keep' must be a list of buffers")

@@ -45,7 +45,7 @@ _STACK_BYTES = 1 << 20  #: per lane
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lanes:
+class LaneSettings:
     """The settings of lanes after their handover from gpud."""
 
     handshake_s: float  #: for the TLS handshake and the second proof
@@ -53,7 +53,7 @@ class Lanes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Walls:
+class IsolationSettings:
     """The isolation of a worker, and the files of its host."""
 
     policy: Policy
@@ -66,8 +66,8 @@ def run_worker(
     stream: socket.socket,
     registry: Registry,
     context: Context,
-    walls: Walls,
-    lanes: Lanes,
+    isolation: IsolationSettings,
+    lanes: LaneSettings,
 ) -> NoReturn:
     """Run a worker after its fork; never returns."""
     code = 1
@@ -76,7 +76,7 @@ def run_worker(
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         _end_at_alarm()
         threading.stack_size(_STACK_BYTES)
-        _serve(stream, registry, context, walls, lanes)
+        _serve(stream, registry, context, isolation, lanes)
         code = 0
     except BaseException:
         traceback.print_exc(file=sys.stderr)
@@ -85,7 +85,11 @@ def run_worker(
 
 
 def _serve(
-    stream: socket.socket, registry: Registry, context: Context, walls: Walls, lanes: Lanes
+    stream: socket.socket,
+    registry: Registry,
+    context: Context,
+    isolation: IsolationSettings,
+    lanes: LaneSettings,
 ) -> None:
     received = control.receive(stream)
     if received is None:
@@ -94,9 +98,9 @@ def _serve(
     _end_in(start.cap_s)
     _limit_memory(start)
     os.environ.update({k: v for k, v in start.variables.items() if k in control.VARIABLES})
-    contents = Contents.of_tenant(walls.kept, start.tenant)
+    contents = Contents.of_tenant(isolation.kept, start.tenant)
     sandbox = Sandbox(**start.sandbox)
-    isolate_worker(walls.policy, walls.host, sandbox, contents.folder)
+    isolate_worker(isolation.policy, isolation.host, sandbox, contents.folder)
     context = dataclasses.replace(
         context,
         tenant=start.tenant,
@@ -183,7 +187,7 @@ def _start_lane(
         control.send(stream, ended)
 
 
-def _carrier(lanes: Lanes, lane: socket.socket, key: bytes) -> Callable[[], Stream]:
+def _carrier(lanes: LaneSettings, lane: socket.socket, key: bytes) -> Callable[[], Stream]:
     """The function that opens a lane's stream; it blocks, so the lane's own thread calls it."""
 
     def carried() -> Stream:

@@ -16,7 +16,7 @@ from importlib.metadata import EntryPoint, entry_points
 from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.wire.frames import Meta
 from remote_gpu.worker.arguments import IMPLEMENTATION
-from remote_gpu.worker.backends.drivers import answering
+from remote_gpu.worker.backends.drivers import working_kinds
 from remote_gpu.worker.operation import Context, Operation
 
 #: Of entry points whose objects are tuples of operations.
@@ -44,7 +44,7 @@ class Registry:
         it.
         """
         if wanted is None:
-            first = next(self._answering(name, kind), None)
+            first = next(self._available(name, kind), None)
             if first is None:
                 raise self._unknown(name, kind)
             return first
@@ -72,16 +72,16 @@ class Registry:
     def names(self, kind: str) -> tuple[str, ...]:
         """The operations of a device of `kind`, sorted."""
         named = sorted(name for name, k in self._operations if k == kind)
-        return tuple(name for name in named if any(self._answering(name, kind)))
+        return tuple(name for name in named if any(self._available(name, kind)))
 
     def all(self, name: str, kind: str) -> tuple[Operation, ...]:
         """The implementations of an operation for `kind`, best first; none: ()."""
-        return tuple(self._answering(name, kind))
+        return tuple(self._available(name, kind))
 
-    def _answering(self, name: str, kind: str) -> Iterator[Operation]:
+    def _available(self, name: str, kind: str) -> Iterator[Operation]:
         """The implementations whose drivers work; drivers are tried on first use."""
         for operation in self._operations.get((name, kind), ()):
-            if not operation.by_kernels or kind in answering():
+            if not operation.by_kernels or kind in working_kinds():
                 yield operation
 
     def described(self, kind: str) -> list[Meta]:
@@ -93,7 +93,7 @@ class Registry:
         """Prepare every operation of the context's kind; remove the ones that fail."""
         self._found.clear()
         for key in [key for key in self._operations if key[1] == context.kind]:
-            kept = [found for found in self._answering(*key) if self._prepared(found, context)]
+            kept = [found for found in self._available(*key) if self._prepared(found, context)]
             if kept:
                 self._operations[key] = kept
             else:

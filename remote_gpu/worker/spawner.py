@@ -21,12 +21,12 @@ from remote_gpu.client.transport.tls import server_context
 from remote_gpu.wire.frames import Meta
 from remote_gpu.worker import control
 from remote_gpu.worker.backends.choice import KINDS
-from remote_gpu.worker.backends.drivers import answering
+from remote_gpu.worker.backends.drivers import working_kinds
 from remote_gpu.worker.isolation.apply import isolate_spawner
 from remote_gpu.worker.isolation.places import Host
 from remote_gpu.worker.isolation.policy import Policy
 from remote_gpu.worker.operation import Context
-from remote_gpu.worker.process import Lanes, Walls, run_worker
+from remote_gpu.worker.process import IsolationSettings, LaneSettings, run_worker
 from remote_gpu.worker.programs.programs import Program
 from remote_gpu.worker.registry import Registry, load_registry
 
@@ -40,13 +40,13 @@ def main() -> None:
         os.sched_setaffinity(0, settings["cpus"])
     stream = socket.socket(fileno=descriptor)
     tls = settings["tls"]
-    lanes = Lanes(  # read now: workers may have no access to the key's file
+    lanes = LaneSettings(  # read now: workers may have no access to the key's file
         handshake_s=settings["handshake_s"],
         context=server_context(Path(tls[0]), Path(tls[1])) if tls else None,
     )
-    walls = _walls(settings)
-    fork = isolate_spawner(walls.policy, walls.host, walls.kept)
-    if walls.policy.pid_namespace:  # another process: its parent waits for it
+    isolation = _isolation(settings)
+    fork = isolate_spawner(isolation.policy, isolation.host, isolation.kept)
+    if isolation.policy.pid_namespace:  # another process: its parent waits for it
         control.die_with_parent(0)
     registry = load_registry(settings["operations"])
     context = Context(
@@ -55,18 +55,18 @@ def main() -> None:
             name: Program(command=tuple(command)) for name, command in settings["programs"].items()
         },
         batch_wait_s=settings["batch_wait_s"],
-        kernels_refused=walls.policy.kernels_refused,
+        kernels_refused=isolation.policy.kernels_refused,
     )
-    if context.programs and walls.policy.programs_refused:
-        registry.refuse("exec", walls.policy.programs_refused)
+    if context.programs and isolation.policy.programs_refused:
+        registry.refuse("exec", isolation.policy.programs_refused)
     registry.prepare(context)
     gc.collect()
     gc.freeze()  # collections in workers do not touch loaded objects: pages stay shared
     _announce(stream, registry, context)
-    _serve(stream, registry, context, walls, lanes, fork)
+    _serve(stream, registry, context, isolation, lanes, fork)
 
 
-def _walls(settings: Meta) -> Walls:
+def _isolation(settings: Meta) -> IsolationSettings:
     pipes = os.environ.get("CUDA_MPS_PIPE_DIRECTORY")
     host = Host(
         data=tuple(map(Path, settings["data"].values())),
@@ -74,7 +74,7 @@ def _walls(settings: Meta) -> Walls:
         pipes=(Path(pipes),) if pipes else (),
     )
     policy = Policy(**settings["policy"])
-    return Walls(policy=policy, host=host, kept=Path(settings["kept"]))
+    return IsolationSettings(policy=policy, host=host, kept=Path(settings["kept"]))
 
 
 def _announce(stream: socket.socket, registry: Registry, context: Context) -> None:
@@ -98,11 +98,11 @@ def _offered(registry: Registry, refused: str) -> dict[str, tuple[str, ...]]:
     those that need no kernels.
     """
     offered = {kind: registry.names(kind) for kind in KINDS}
-    for kind in sorted(answering()):
+    for kind in sorted(working_kinds()):
         if kind == "cpu" and refused:
             continue
         offered[kind] = tuple(sorted((*offered[kind], "graph")))
-    if "opencl" not in answering():
+    if "opencl" not in working_kinds():
         del offered["opencl"]
     return {kind: names for kind, names in offered.items() if names}
 
@@ -111,8 +111,8 @@ def _serve(
     stream: socket.socket,
     registry: Registry,
     context: Context,
-    walls: Walls,
-    lanes: Lanes,
+    isolation: IsolationSettings,
+    lanes: LaneSettings,
     fork: Callable[[], int],
 ) -> None:
     """Fork a worker for each request until gpud is gone."""
@@ -122,11 +122,11 @@ def _serve(
         descriptor = received[1]
         if descriptor is None:
             continue
-        me = 0 if walls.policy.pid_namespace else os.getpid()
+        me = 0 if isolation.policy.pid_namespace else os.getpid()
         pid = fork()
         if pid == 0:
             stream.close()
-            run_worker(me, socket.socket(fileno=descriptor), registry, context, walls, lanes)
+            run_worker(me, socket.socket(fileno=descriptor), registry, context, isolation, lanes)
         os.close(descriptor)
         pidfd = os.pidfd_open(pid)
         control.send(stream, {"forked": pid}, pidfd)

@@ -9,7 +9,8 @@ from pathlib import Path
 from tempfile import SpooledTemporaryFile
 from typing import IO, Self
 
-from contract.envelope import ENV_NAME, INPUT_FOLDER, JOB_NAME, Job, JsonObject
+from contract.envelope import ENV_NAME, INPUT_FOLDER, JOB_NAME, Job
+from contract.record import JsonObject
 from lambda_functions.gpu_runner.envelope import archive
 from lambda_functions.gpu_runner.errors import EnvelopeError
 from lambda_functions.gpu_runner.storage.s3 import CHUNK_BYTES, S3, s3_errors

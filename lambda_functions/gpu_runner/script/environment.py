@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from contract.envelope import JsonObject
+from contract.record import JsonObject
 from lambda_functions.gpu_runner.errors import EnvelopeError
 from lambda_functions.gpu_runner.sandbox.workspace import Workspace
 from remote_gpu.wire.errors import WireError

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from contract.envelope import JsonObject
+from contract.record import JsonObject
 from contract.result import LOG_TAIL_BYTES_MAX, OutputFile
 from contract.states import Reason
 from lambda_functions.gpu_runner.errors import AttemptFailed, RunnerError
@@ -27,7 +27,7 @@ from lambda_functions.gpu_runner.script import environment
 from lambda_functions.gpu_runner.script.command import command_of, handler_command, script_error
 from lambda_functions.gpu_runner.script.process import Ending, Outcome, run
 from lambda_functions.gpu_runner.storage import outputs
-from lambda_functions.gpu_runner.storage.outputs import Destination, Found
+from lambda_functions.gpu_runner.storage.outputs import Destination, WrittenFile
 
 #: Runs of steps in one job of a group; a larger fan-out belongs in separate functions.
 RUNS_MAX = 1000
@@ -80,7 +80,7 @@ class Item:
 #: Runs one step on one item.
 RunStep = Callable[[Item], Outcome]
 #: Uploads files to destinations, one by one.
-Store = Callable[[Sequence[Found], Sequence[Destination]], Iterator[OutputFile]]
+Store = Callable[[Sequence[WrittenFile], Sequence[Destination]], Iterator[OutputFile]]
 
 
 def read_steps(root: Path, text: str) -> tuple[Step, ...]:
@@ -107,10 +107,10 @@ def _step(root: Path, value: JsonObject) -> Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Product:
+class Upload:
     """A file to upload, and its destinations."""
 
-    file: Found
+    file: WrittenFile
     places: tuple[Destination, ...]
 
 
@@ -119,28 +119,28 @@ class Run:
     """The outcome and the files of all steps together."""
 
     outcome: Outcome  #: of the first failed step, else of all
-    products: tuple[Product, ...]  #: complete only if the outcome is good
-    unclaimed: tuple[str, ...]  #: names of files that no output takes
+    uploads: tuple[Upload, ...]  #: complete only if the outcome is good
+    unmatched: tuple[str, ...]  #: names of files that no output takes
     step: str  #: the one that ended last; "" for an only step
 
     @property
     def notes(self) -> list[str]:
         """Unexpected facts about a run that succeeded, one sentence each."""
-        count = len(self.unclaimed)
-        if not self.products and not count:
+        count = len(self.unmatched)
+        if not self.uploads and not count:
             return ["no output was written"]
         if not count:
             return []
-        shown = [_short(name) for name in self.unclaimed[:_NAMED_MAX]]
+        shown = [_short(name) for name in self.unmatched[:_NAMED_MAX]]
         rest = f" and {count - len(shown)} more" if count > len(shown) else ""
         files = "1 file" if count == 1 else f"{count} files"
-        none = "" if self.products else "; nothing was stored"
+        none = "" if self.uploads else "; nothing was stored"
         return [f"{files} matched no output: {', '.join(shown)}{rest}{none}"]
 
     def stored(self, store: Store) -> Iterator[OutputFile]:
-        """Every product through `store`, one by one."""
-        for product in self.products:
-            yield from store([product.file], product.places)
+        """Every upload through `store`, one by one."""
+        for upload in self.uploads:
+            yield from store([upload.file], upload.places)
 
 
 def run_all(steps: Sequence[Step], first: Item, run: RunStep) -> Run:
@@ -149,8 +149,8 @@ def run_all(steps: Sequence[Step], first: Item, run: RunStep) -> Run:
     Stops at the first run that did not end by itself with status 0. Raises AttemptFailed for
     outputs that cannot be taken.
     """
-    waiting, done, products = deque([first]), list[tuple[Step, Outcome]](), list[Product]()
-    unclaimed: list[str] = []
+    waiting, done, uploads = deque([first]), list[tuple[Step, Outcome]](), list[Upload]()
+    unmatched: list[str] = []
     while waiting:
         item = waiting.popleft()
         outcome = run(item)
@@ -161,17 +161,17 @@ def run_all(steps: Sequence[Step], first: Item, run: RunStep) -> Run:
             for file in outputs.find(item.workspace.output, item.workspace.root):
                 places, inner = _destinations(steps, item.step, file)
                 if places:
-                    products.append(Product(file=file, places=places))
+                    uploads.append(Upload(file=file, places=places))
                 elif not inner:
-                    unclaimed.append(file.name)
+                    unmatched.append(file.name)
                 for number, (step, place) in enumerate(inner, len(done) + len(waiting)):
                     if number >= RUNS_MAX:
                         raise AttemptFailed(Reason.OUTPUT_ERROR, f"over {RUNS_MAX} runs of steps")
                     waiting.append(_next(step, file, place, first, number))
     return Run(
         outcome=_together(done),
-        products=tuple(products),
-        unclaimed=tuple(unclaimed),
+        uploads=tuple(uploads),
+        unmatched=tuple(unmatched),
         step=done[-1][0].name,
     )
 
@@ -242,7 +242,7 @@ def _short(name: str) -> str:
 
 
 def _destinations(
-    steps: Sequence[Step], by: Step, file: Found
+    steps: Sequence[Step], by: Step, file: WrittenFile
 ) -> tuple[tuple[Destination, ...], list[tuple[Step, Destination]]]:
     """Destinations in S3 for a file, and the steps that take it instead."""
     places, inner = [], []
@@ -256,7 +256,7 @@ def _destinations(
     return tuple(places), inner
 
 
-def _next(step: Step, file: Found, place: Destination, first: Item, number: int) -> Item:
+def _next(step: Step, file: WrittenFile, place: Destination, first: Item, number: int) -> Item:
     workspace = first.workspace.part(number)
     key = place.key(file.name)
     target = workspace.input / input_name(key)

@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 
-from contract.envelope import Job, JsonObject
+from contract.envelope import Job
 from contract.keys import report_key, result_key
+from contract.record import JsonObject
 from contract.result import OutputFile, Report, Result
 from contract.states import JobState, Reason
 from lambda_functions.gpu_runner.errors import AttemptFailed, RunnerError, StorageError

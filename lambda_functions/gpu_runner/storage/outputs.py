@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, NoReturn
 
-from contract.envelope import JsonObject
+from contract.record import JsonObject
 from contract.result import OutputFile
 from contract.states import Reason
 from lambda_functions.gpu_runner.errors import AttemptFailed, StorageError
@@ -62,7 +62,7 @@ class Destination:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class WrittenFile:
     """A file that the script wrote."""
 
     name: str  #: below TMP_OUTPUT_DIR, with slashes
@@ -71,20 +71,20 @@ class Found:
 
 def find(
     folder: Path, root: Path, *, files_max: int = FILES_MAX, folders_max: int = FOLDERS_MAX
-) -> list[Found]:
+) -> list[WrittenFile]:
     """Every file below `folder`, sorted by name. A link may lead to a file below `root` only.
 
     Raises AttemptFailed(OUTPUT_ERROR) for a link that is broken or leads out of `root`, and for
     names and numbers of files over a limit. Sockets, pipes and devices are skipped.
     """
-    found: list[Found] = []
+    found: list[WrittenFile] = []
     real_root = root.resolve()
     for path in _walk(folder, folders_max):
         if path.is_symlink():
             _check_link(path, folder, real_root)
         if not stat.S_ISREG(path.stat().st_mode):
             continue
-        found.append(Found(_name(path, folder), path))
+        found.append(WrittenFile(_name(path, folder), path))
         if len(found) > files_max:
             _fail(f"more than {files_max} output files; pack them into one")
     return sorted(found, key=lambda file: file.name)
@@ -92,7 +92,7 @@ def find(
 
 def upload(
     s3: S3,
-    files: Sequence[Found],
+    files: Sequence[WrittenFile],
     destinations: Sequence[Destination],
     metadata: Mapping[str, str],
 ) -> Iterator[OutputFile]:
@@ -150,7 +150,7 @@ def _name(path: Path, folder: Path) -> str:
 
 
 def _store(
-    s3: S3, file: Found, destination: Destination, metadata: Mapping[str, str]
+    s3: S3, file: WrittenFile, destination: Destination, metadata: Mapping[str, str]
 ) -> OutputFile:
     bucket, key = destination.bucket, destination.key(file.name)
     if len(key.encode()) > KEY_BYTES_MAX:

@@ -9,7 +9,7 @@ from typing import cast
 from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.worker.backends.base import Backend, HostBackend
 from remote_gpu.worker.backends.cache import trim
-from remote_gpu.worker.backends.drivers import answering, missing_on_cpu
+from remote_gpu.worker.backends.drivers import missing_on_cpu, working_kinds
 
 #: Kind of device → the extra of `orchgpu` that its kernels need.
 _EXTRAS = {"cpu": "opencl", "opencl": "opencl", "cuda": "cuda"}
@@ -24,7 +24,7 @@ def open_backend(kind: str, device: str = "", cache: Path | None = None) -> Back
     """
     if kind not in _EXTRAS:
         raise OpFailed(OpCode.ENOTSUP, f"devices of kind {kind} run no kernels")
-    if kind == "cpu" and "cpu" not in answering():  # a broken driver may end this process
+    if kind == "cpu" and "cpu" not in working_kinds():  # a broken driver may end this process
         return HostBackend(missing_on_cpu())
     if cache is not None:
         trim(cache)

@@ -29,7 +29,7 @@ _PRINTED = "answers: "  #: before the name of a kind; drivers print their own li
 
 
 @functools.cache
-def answering() -> frozenset[str]:
+def working_kinds() -> frozenset[str]:
     """Those of the kinds `cpu`, `opencl` and `cuda` that run kernels here.
 
     `opencl` is any OpenCL device, including a CPU (`gpud --opencl all`). Found once per process.

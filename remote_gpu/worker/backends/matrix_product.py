@@ -98,7 +98,7 @@ class Product:
         self._program: Program = backend.build(kernel.source)
         self._lock = threading.Lock()
         self._bound: _Bound | None = None
-        self._spared = False
+        self._registered = False
 
     def compute(
         self, quota: Quota, sides: tuple[int, int, int], a: memoryview, b: memoryview
@@ -106,9 +106,9 @@ class Product:
         """C of m×n for `sides` m, n, k. Raises OpFailed: ENOMEM, EIO."""
         m, n, _ = sides
         with self._lock:
-            if not self._spared:
-                self._spared = True
-                quota.spare(self._give_up)
+            if not self._registered:
+                self._registered = True
+                quota.add_cache(self._evict)
             bound = self._bind(quota, sides)
             bound.a.write(a)
             bound.b.write(b)
@@ -126,7 +126,7 @@ class Product:
             self._bound = _Bound(self._backend, self._program, self._kernel, quota, sides)
         return self._bound
 
-    def _give_up(self) -> None:
+    def _evict(self) -> None:
         if self._lock.acquire(blocking=False):
             self._drop()
             self._lock.release()

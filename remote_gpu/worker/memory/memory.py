@@ -58,7 +58,7 @@ class Area:
         self._memory: Memory | None = None
         self._taken = threading.Lock()
         self.in_use = False  #: of the lane's own thread
-        quota.spare(self._give_up)
+        quota.add_cache(self._evict)
 
     def take(self, size: int) -> memoryview:
         """`size` bytes until `done`. Raises OpFailed(ENOMEM)."""
@@ -84,11 +84,11 @@ class Area:
 
     def close(self) -> None:
         """Free the memory; the area must not be used again."""
-        self._quota.unspare(self._give_up)
+        self._quota.remove_cache(self._evict)
         self.done()
-        self._give_up()
+        self._evict()
 
-    def _give_up(self) -> None:
+    def _evict(self) -> None:
         if self._taken.acquire(blocking=False):
             self._release(0)
             self._taken.release()

@@ -15,14 +15,14 @@ class Quota:
         self.limit_bytes = limit_bytes  #: None = no limit (Local, preparation)
         self.used_bytes = 0
         self._lock = threading.Lock()
-        self._spares: list[Callable[[], None]] = []
+        self._caches: list[Callable[[], None]] = []
 
     def reserve(self, count: int) -> None:
         """Take `count` bytes, or raise OpFailed(ENOMEM) and take none."""
         if self._take(count):
             return
-        for give_up in tuple(self._spares):
-            give_up()
+        for evict in tuple(self._caches):
+            evict()
         if not self._take(count):
             raise OpFailed(
                 OpCode.ENOMEM,
@@ -30,14 +30,14 @@ class Quota:
                 f" the lease's {self.limit_bytes}; request more memory_mib",
             )
 
-    def spare(self, give_up: Callable[[], None]) -> None:
+    def add_cache(self, evict: Callable[[], None]) -> None:
         """Register a function that frees cached memory: called, in any thread, before a refusal.
         It must not block."""
-        self._spares.append(give_up)
+        self._caches.append(evict)
 
-    def unspare(self, give_up: Callable[[], None]) -> None:
+    def remove_cache(self, evict: Callable[[], None]) -> None:
         """Remove a registered function."""
-        self._spares.remove(give_up)
+        self._caches.remove(evict)
 
     def _take(self, count: int) -> bool:
         with self._lock:

@@ -64,7 +64,7 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
+class CompletedProgram:
     """The end of a program."""
 
     status: int  #: exit status; −n for signal n
@@ -88,7 +88,7 @@ def run_program(
     timeout_s: float,
     quota: Quota,
     lifeline: int | None = None,
-) -> Ran:
+) -> CompletedProgram:
     """Run to the end. Raises OpFailed: ETIMEDOUT, E2BIG for too much output, ENOMEM.
 
     `lifeline`: a descriptor that stays open until all processes of the program have ended.
@@ -120,7 +120,7 @@ def run_program(
         stdout, stderr, code = (bytes(output) for output in exchange.outputs)
         if not code:
             raise OpFailed(OpCode.EIO, f"{command[0]} was killed from outside")
-        return Ran(status=int(code), stdout=stdout, stderr=stderr)
+        return CompletedProgram(status=int(code), stdout=stdout, stderr=stderr)
 
 
 def _reap(process: subprocess.Popen[bytes]) -> None:

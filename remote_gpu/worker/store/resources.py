@@ -17,7 +17,7 @@ from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.wire.frames import Meta
 from remote_gpu.wire.graphs import check_content_id
 from remote_gpu.worker.arguments import Arguments
-from remote_gpu.worker.inference.stated import check_stated
+from remote_gpu.worker.inference.declared_sizes import check_declared_sizes
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.store.contents import Contents
 
@@ -158,7 +158,7 @@ class Sessions:
         if data is None:
             return {"missing": True}, []
         if kind == "model" and self._quota.limit_bytes is not None:
-            check_stated(data, self._quota.limit_bytes)
+            check_declared_sizes(data, self._quota.limit_bytes)
         self._resources.register(session, kind, content, data)
         return {"missing": False}, []
 

@@ -29,7 +29,8 @@ def test_a_program_runs_with_the_envelopes_lease_and_its_status_is_returned(
 
 
 @pytest.mark.parametrize(
-    ("text", "said", "status"), [("{}", "is no env.json of an envelope", 2), ("x", "env.json", 2)]
+    ("text", "said", "status"),
+    [("{}", "is not a valid env.json of an envelope", 2), ("x", "env.json", 2)],
 )
 def test_an_invalid_envelope_is_reported(tmp_path: Path, text: str, said: str, status: int) -> None:
     (tmp_path / "env.json").write_text(text)
@@ -87,7 +88,7 @@ def test_a_program_that_always_reconnects_ends_with_its_lease(gateway: Any, tmp_
         gateway.lose("REVOKED")
         _, log = started.communicate(timeout=60)
     assert started.returncode == 8
-    assert "the lease ended, and the program with it: ENDED: REVOKED" in log
+    assert "the program was ended with its lease: ENDED: REVOKED" in log
     assert len(log.splitlines()) < 200  # no line for each of its attempts
 
 

@@ -23,7 +23,7 @@ from remote_gpu.client import Graph, Refused, Session, connect
 from remote_gpu.client.reply import connection_of
 from remote_gpu.host.lease_log import read_overlaps
 from remote_gpu.middleware import render
-from remote_gpu.worker.backends.drivers import answering
+from remote_gpu.worker.backends.drivers import working_kinds
 from tests.integration.gpud.conftest import until
 
 SCALE = 0.05
@@ -231,7 +231,7 @@ async def goes_where_its_contents_are(scheduler: SchedulerClient) -> None:
             await asyncio.sleep(pause_s)
     assert all([await chosen(host) for _ in range(3) for host in sorted(keys)])
     device = (await scheduler.inventory()).hosts[0].devices[0].device
-    assert ("graph" in device.operations) == ("cpu" in answering())
+    assert ("graph" in device.operations) == ("cpu" in working_kinds())
 
 
 @pytest.mark.asyncio

@@ -14,8 +14,8 @@ import pytest
 from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.wire.graphs import content_id
 from remote_gpu.worker.inference.classes import TEXT_DIRECTION, find_classifier
+from remote_gpu.worker.inference.declared_sizes import declared_sizes
 from remote_gpu.worker.inference.model import Model
-from remote_gpu.worker.inference.stated import stated
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.operation import Context
 from remote_gpu.worker.store.contents import Contents
@@ -240,19 +240,21 @@ def test_a_model_with_too_large_declared_tensors_is_refused(what: str) -> None:
 
 def test_any_bytes_have_declared_sizes() -> None:
     small = model([node("Identity", "w", "y")], [tensor("w", 4, part(9, b"abcd"))], 4)
-    assert list(stated(memoryview(small))) == [("w", 4), ("y", 4), ("all weights", 4)]
-    assert max(size for _, size in stated(memoryview(highest_of_ones()))) == 8, "of its input"
+    assert list(declared_sizes(memoryview(small))) == [("w", 4), ("y", 4), ("all weights", 4)]
+    assert max(size for _, size in declared_sizes(memoryview(highest_of_ones()))) == 8, (
+        "of its input"
+    )
     choose = random.Random(5)
     for whole_one in STATES.values():
         for _ in range(200):
             damaged = bytearray(whole_one)
             for _ in range(choose.randint(1, 4)):
                 damaged[choose.randrange(len(damaged))] = choose.randrange(256)
-            list(stated(memoryview(bytes(damaged[: choose.randint(0, len(damaged))]))))
+            list(declared_sizes(memoryview(bytes(damaged[: choose.randint(0, len(damaged))]))))
     deep = b""
     for _ in range(100):
         deep = graph([node("If", "f", "y", part(6, deep))], [], 1)
-    list(stated(memoryview(part(7, deep))))
+    list(declared_sizes(memoryview(part(7, deep))))
 
 
 def test_invalid_tensors_and_outputs_are_refused() -> None:

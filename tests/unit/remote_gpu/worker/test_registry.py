@@ -85,7 +85,7 @@ def test_a_broken_distribution_is_noted_and_the_others_serve(
 def test_a_host_without_the_libraries_offers_the_rest_and_names_the_extra() -> None:
     code = (
         f"import json, sys; sys.modules.update(dict.fromkeys({HOST_LIBRARIES}))\n"
-        "import remote_gpu.host.app\n"
+        "import remote_gpu.host.app, remote_gpu.worker.spawner\n"
         "from remote_gpu.worker.registry import load_registry\n"
         "registry = load_registry(); print(json.dumps([registry.names('cpu'), registry.failures]))"
     )

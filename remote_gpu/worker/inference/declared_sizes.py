@@ -38,9 +38,9 @@ _ITEM_BYTES: Mapping[int, int] = {
 _FLOAT, _INT64 = 1, 7
 
 
-def check_stated(model: memoryview, limit_bytes: int) -> None:
+def check_declared_sizes(model: memoryview, limit_bytes: int) -> None:
     """Raises OpFailed(ENOMEM) for a model with a declared tensor above the lease's memory."""
-    for name, size in stated(model):
+    for name, size in declared_sizes(model):
         if size > limit_bytes:
             message = (
                 f"the model declares a tensor {name[:80]!r} of {size} bytes; the lease has"
@@ -49,7 +49,7 @@ def check_stated(model: memoryview, limit_bytes: int) -> None:
             raise OpFailed(OpCode.ENOMEM, message)
 
 
-def stated(model: memoryview) -> Iterator[tuple[str, int]]:
+def declared_sizes(model: memoryview) -> Iterator[tuple[str, int]]:
     """Names and bytes of the declared tensors, then of all weights together."""
     walk = _Walk()
     weights = 0
