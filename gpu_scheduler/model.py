@@ -308,6 +308,8 @@ class Step(StrEnum):
 
 #: In `Record.times`, beside the steps: the wall clock before which no next attempt should open.
 RETRY_AT = "RETRY_AT"
+#: In `Record.times`, beside the steps: the wall clock of the end of the newest attempt's lease.
+LEASE_ENDED = "LEASE_ENDED"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

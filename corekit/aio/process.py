@@ -84,15 +84,25 @@ def write_ready(path: Path | None, fields: Mapping[str, Any], *, private: bool =
     """
     if path is None:
         return
-    new = path.with_name(f"{path.name}.{os.getpid()}.new")
     try:
-        new.touch(mode=0o600 if private else 0o666)
-        new.write_text(json.dumps({"pid": os.getpid(), **fields}))
-        new.replace(path)
+        mode = 0o600 if private else 0o666
+        replace_json(path, {"pid": os.getpid(), **fields}, mode=mode)
     except OSError as error:
+        raise invalid(f"cannot write --ready-file {path}: {error.strerror or error}") from None
+
+
+def replace_json(path: Path, value: Mapping[str, Any], *, mode: int = 0o666) -> None:
+    """Replace a JSON file as a whole; a new file has this mode, less the umask. Raises OSError."""
+    new = path.with_name(f"{path.name}.{os.getpid()}.new")
+    new.unlink(missing_ok=True)  # one left by a crash would keep its mode
+    try:
+        new.touch(mode=mode, exist_ok=False)
+        new.write_text(json.dumps(value, indent=2) + "\n")
+        new.replace(path)
+    except OSError:
         with suppress(OSError):
             new.unlink()
-        raise invalid(f"cannot write --ready-file {path}: {error.strerror or error}") from None
+        raise
 
 
 @contextmanager

@@ -11,19 +11,24 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import IO, Any
 
+from corekit.aio.process import replace_json
 from corekit.decode import decode_known, encode
 from corekit.errors import AppError, ErrorCode, invalid
 
 #: Names the folder of the local system; unset = `.orchgpu` in the working directory.
 HOME_VARIABLE = "ORCHGPU_HOME"
 
-#: States of a program as its supervisor knows them; a running one may still be unhealthy.
-RUNNING = "running"
-RESTARTING = "restarting"
-GIVEN_UP = "given up"  #: it died too often: `orchgpu down`, `orchgpu up`
+
+class ProgramState(StrEnum):
+    """The supervisor's state of a program; a running one may still be unhealthy."""
+
+    RUNNING = "running"
+    RESTARTING = "restarting"
+    GIVEN_UP = "given_up"  #: it died too often: `orchgpu down`, `orchgpu up`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +41,7 @@ class ProcessRecord:
     address: str | None  #: "host:port" that accepts connections while it is healthy
     log: str  #: path of its log file
     restarts: int = 0  #: how often it died and was started again
-    state: str = RUNNING  #: RUNNING, RESTARTING or GIVEN_UP
+    state: str = ProgramState.RUNNING.value  #: a `ProgramState`, or that of a newer version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,16 +126,11 @@ class Home:
 
     def write_system(self, system: SystemRecord) -> None:
         """Replace `system.json` atomically."""
-        fresh = self.system_file.with_suffix(".new")
-        fresh.touch(mode=0o600)  # it may hold the cloud's secret
-        fresh.write_text(json.dumps(system.as_json(), indent=2) + "\n")
-        fresh.replace(self.system_file)
+        replace_json(self.system_file, system.as_json(), mode=0o600)  # it may hold a secret
 
     def keep_addresses(self, addresses: Mapping[str, Mapping[str, str]]) -> None:
-        """What each program listens on, so that the next `up` can give it the same ports."""
-        fresh = self.addresses_file.with_suffix(".new")
-        fresh.write_text(json.dumps(addresses, indent=2) + "\n")
-        fresh.replace(self.addresses_file)
+        """The addresses of each program, so that the next `up` can give it the same ports."""
+        replace_json(self.addresses_file, addresses)
 
     def last_addresses(self) -> dict[str, dict[str, str]]:
         """Of the last system that was up here, by program; empty when that is not known."""

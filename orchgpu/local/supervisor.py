@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
 from orchgpu.local.child import Child, Program, birth_of
-from orchgpu.local.home import GIVEN_UP, RESTARTING, RUNNING, Home, ProcessRecord, SystemRecord
+from orchgpu.local.home import Home, ProcessRecord, ProgramState, SystemRecord
 from orchgpu.local.programs import Ready, key_pair
 from orchgpu.local.restarts import Restarts
 
@@ -108,7 +108,7 @@ class Supervisor:
             address=child.program.address_in(self._ready[name]),  # its last, until it is ready
             log=str(child.program.log),
             restarts=self._restarts.count(name),
-            state=self._states.get(name, RUNNING),
+            state=self._states.get(name, ProgramState.RUNNING.value),
         )
 
     def addresses(self) -> dict[str, dict[str, str]]:
@@ -135,7 +135,7 @@ class Supervisor:
             for child in self._children
             if child.program.name not in self._states and child.exit_status() is not None
         ]
-        self._states.update((child.program.name, RESTARTING) for child in dead)
+        self._states.update((child.program.name, ProgramState.RESTARTING.value) for child in dead)
         return dead
 
     async def _revive(self, name: str, changed: Callable[[], None]) -> None:
@@ -148,7 +148,7 @@ class Supervisor:
                 del self._states[name]
                 changed()
                 return
-        self._states[name] = GIVEN_UP
+        self._states[name] = ProgramState.GIVEN_UP.value
         log = str(self._home.logs / f"{name}.log")
         self._tell(
             {

@@ -50,7 +50,7 @@ def test_a_scheduler_that_answers_something_else_stops_nobody() -> None:
         (note,) = capacity_notes(parse(TEXT), address)
         server.shutdown()
     assert note.severity is Severity.WARNING
-    assert f"the scheduler {address} was asked whether any device could do this: " in note.message
+    assert f"the scheduler {address} did not check this request: " in note.message
 
 
 def test_without_a_scheduler_nothing_is_said(

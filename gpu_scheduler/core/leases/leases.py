@@ -21,6 +21,7 @@ from gpu_scheduler.core.queue.search import Found
 from gpu_scheduler.core.state import LeaseEntry
 from gpu_scheduler.core.transaction import Turn
 from gpu_scheduler.model import (
+    LEASE_ENDED,
     Door,
     EndReason,
     Hold,
@@ -31,9 +32,6 @@ from gpu_scheduler.model import (
     Sharing,
     Step,
 )
-
-#: In a record's times, beside the steps: when the lease of its newest attempt ended.
-LEASE_ENDED = "LEASE_ENDED"
 
 # ---------------------------------------------------------------------- granting
 

@@ -218,7 +218,7 @@ async def test_a_program_that_dies_again_and_again_is_given_up(tmp_path: Path) -
             sum("status 7" in told["message"] for told in system.told if told["event"] == "died")
             == 3
         )
-        assert system.changes[-1]["a"] == ("given up", 3)
+        assert system.changes[-1]["a"] == ("given_up", 3)
         assert birth_of(system.pids()[3])
         await asyncio.sleep(0)
         assert len(system.names("given_up")) == 1

@@ -8,9 +8,9 @@ from contract.result import Result
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import JobId
 from gpu_scheduler.model import Record, Step
-from orchgpu.cli.jobs.cancel import _refuse_ended, cancelled_result
+from orchgpu.cli.commands.jobs.cancel import _refuse_ended, cancelled_result
 from orchgpu.cli.jobs.known import Known, Scheduled
-from orchgpu.cli.main import _run
+from tests.commandline import run
 
 JOB = "j" + "0" * 25
 
@@ -46,5 +46,5 @@ def test_only_what_was_cancelled_may_be_over() -> None:
 def test_what_is_no_id_is_refused_before_anything_is_asked(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert _run(["cancel", JOB, name]) == 2
+    assert run(["cancel", JOB, name]) == 2
     assert "is not an id of a job" in capsys.readouterr().err

@@ -16,9 +16,10 @@ import pytest
 
 from corekit.errors import EXIT_STATUS, AppError, ErrorCode
 from gpu_scheduler.model import Record, Step
-from orchgpu.cli.main import _run, cli
+from orchgpu.cli.main import cli
 from orchgpu.cli.scheduler import scheduler_address
 from orchgpu.local.home import Home, SystemRecord
+from tests.commandline import run
 
 
 @pytest.fixture(autouse=True)
@@ -27,10 +28,7 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def status_of(*arguments: str) -> int:
-    try:
-        return _run(arguments)
-    except SystemExit as ended:  # of commands with exit statuses of their own
-        return int(str(ended.code))
+    return run(arguments)
 
 
 @pytest.mark.parametrize(
@@ -313,17 +311,17 @@ def record(**fields: Any) -> Record:
 
 
 def test_a_job_is_described_by_its_record() -> None:
-    from orchgpu.cli.jobs.jobs import described
+    from orchgpu.cli.jobs.records import record_json
 
-    shown = described(record())
+    shown = record_json(record())
     assert json.loads(json.dumps(shown)) == shown
     assert (shown["state"], shown["reason"], shown["input"]) == ("RUNNING", "NONE", "b/k/x")
     assert shown["waiting_s"] is None
-    assert described(record(step=Step.WAITING))["waiting_s"] > 0
+    assert record_json(record(step=Step.WAITING))["waiting_s"] > 0
 
 
 def test_reasons_of_leases_are_not_reasons_of_jobs() -> None:
-    from orchgpu.cli.jobs.follow import reason_of
+    from orchgpu.cli.jobs.records import reason_of
 
     assert reason_of(record(reason="DONE")) == "NONE"
     assert reason_of(record(reason="POISON")) == "POISON"
@@ -331,9 +329,9 @@ def test_reasons_of_leases_are_not_reasons_of_jobs() -> None:
 
 @pytest.mark.parametrize("block", [{}, {"input": None}, {"input": "x"}, {"input": {}}])
 def test_a_foreign_block_is_shown_as_unknown(block: dict[str, Any]) -> None:
-    from orchgpu.cli.jobs.jobs import described
+    from orchgpu.cli.jobs.records import record_json
 
-    assert described(record(block=block))["input"] is None
+    assert record_json(record(block=block))["input"] is None
 
 
 def test_ctrl_c_before_a_coroutines_first_step_says_no_more_than_that(

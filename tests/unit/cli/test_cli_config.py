@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from orchgpu.cli.main import _run
+from tests.commandline import run
 
 
 def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, tuple[str, str, str]]:
-    assert _run(arguments) == 0
+    assert run(arguments) == 0
     told = json.loads(capsys.readouterr().out)["settings"]
     return {one["name"]: (one["value"], one["source"], one["problem"]) for one in told}
 

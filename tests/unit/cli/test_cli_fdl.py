@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
-from orchgpu.cli.definition.fdl import fdl
+from tests.commandline import Done, done
 
 OLD = """\
 # one function
@@ -42,8 +41,8 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def run(arguments: Sequence[str], status: int = 0) -> Result:
-    result = CliRunner().invoke(fdl, arguments, catch_exceptions=False)
+def run(arguments: Sequence[str], status: int = 0) -> Done:
+    result = done(["fdl", *arguments])
     assert result.exit_code == status, result.output
     return result
 
@@ -113,14 +112,14 @@ def test_migrate_prints_nothing_of_what_a_deploy_refuses(case: str, file: Path) 
     ids=" ".join,
 )
 def test_standard_input_is_a_file_too(arguments: list[str]) -> None:
-    result = CliRunner().invoke(fdl, arguments, input=NEW)
+    result = done(["fdl", *arguments], NEW)
     assert result.exit_code == (2 if "validate" in arguments else 0), result.output
     if "validate" in arguments:
         assert "<stdin>:8:7: error: functions.aws[0].lambda.init_script" in result.stderr
 
 
 def test_standard_input_is_not_rewritten() -> None:
-    result = CliRunner().invoke(fdl, ["fmt", "--write", "-"], input=NEW)
+    result = done(["fdl", "fmt", "--write", "-"], NEW)
     assert (result.exit_code, result.stdout) == (2, "")
     assert "cannot be rewritten" in result.stderr
 

@@ -11,7 +11,7 @@ import pytest
 from contract.result import Report, Result
 from corekit.ids import JobId
 from gpu_scheduler.model import Explanation, Record, Step
-from orchgpu.cli.jobs.job import _as_json, _say_end, _say_head
+from orchgpu.cli.commands.jobs.job import echo_end, echo_head, job_json
 from orchgpu.cli.jobs.known import Known, Scheduled, latencies, moments
 from orchgpu.core.routing import InputEvent
 
@@ -132,8 +132,8 @@ def test_a_forgotten_job_is_told_by_its_result_alone(capsys: pytest.CaptureFixtu
     job = known(scheduled=None, result=result(state="FAILED", reason="KILLED", detail="signal 9"))
     assert (job.state, job.over, job.attempt) == ("FAILED", True, 2)
     assert [m.name for m in moments(job) if m.name] == ["EStart", "EEnd"]
-    _say_head(job)
-    _say_end(job)
+    echo_head(job)
+    echo_end(job)
     shown = capsys.readouterr().out
     assert "j1  function unknown  FAILED  attempt 2" in shown
     assert "KILLED: signal 9" in shown
@@ -162,9 +162,9 @@ def test_the_json_of_a_waiting_job_says_why(capsys: pytest.CaptureFixture[str]) 
     )
     waiting = record(step=Step.WAITING, outcome=None, times={"RECEIVED": 1.0, "WAITING": 1.1})
     job = known(scheduled=Scheduled(record=waiting, waits=why), result=None)
-    shown = json.loads(json.dumps(_as_json(job, moments(job))))
+    shown = json.loads(json.dumps(job_json(job, moments(job))))
     assert shown["waits"]["position"] == 1
     assert shown["reason"] == "BUSY"
     assert (shown["state"], shown["result"], shown["RLat"]) == ("WAITING", None, None)
-    _say_head(job)
+    echo_head(job)
     assert "position 1: 2 of 2 are lent" in capsys.readouterr().out

@@ -9,17 +9,11 @@ from typing import Any
 
 import pytest
 
-from orchgpu.cli.jobs import joblog
-from orchgpu.cli.jobs.joblog import (
-    LATE_S,
-    FunctionLog,
-    Line,
-    Owners,
-    Programs,
-    Stream,
-    invocation,
-    read_line,
-)
+from orchgpu.adapters.providers.aws import AwsServices
+from orchgpu.cli.jobs import functionlog
+from orchgpu.cli.jobs.functionlog import LATE_S, FunctionLog, JobsByRequest, invocation
+from orchgpu.cli.jobs.joblog import Line, Programs, Stream, read_line
+from orchgpu.cloud_services import Address, LogEvent
 
 
 def line(at_s: float, text: str) -> Line:
@@ -95,8 +89,8 @@ def test_a_moment_is_told_once_however_its_text_changes() -> None:
 REQUEST, OTHER = "a" * 36, "b" * 36
 
 
-def events(*messages: str) -> list[dict[str, Any]]:
-    return [{"message": message, "timestamp": n} for n, message in enumerate(messages)]
+def events(*messages: str) -> list[LogEvent]:
+    return [LogEvent(message=message, at_ms=n) for n, message in enumerate(messages)]
 
 
 def test_an_invocation_is_what_stands_between_its_start_and_its_report() -> None:
@@ -111,11 +105,11 @@ def test_an_invocation_is_what_stands_between_its_start_and_its_report() -> None
         f"REPORT RequestId: {REQUEST}\tDuration: 1 ms",
         "between",
     )
-    assert [event["timestamp"] for event in invocation(written, REQUEST)] == [4, 5, 6, 7]
+    assert [event.at_ms for event in invocation(written, REQUEST)] == [4, 5, 6, 7]
 
 
 def test_a_stream_is_read_no_further_than_the_end_of_the_request() -> None:
-    def endless() -> Iterator[dict[str, Any]]:
+    def endless() -> Iterator[LogEvent]:
         yield from events(f"START RequestId: {REQUEST} Version: $LATEST", "mine")
         yield from events(
             f"END RequestId: {REQUEST}", f"REPORT RequestId: {REQUEST}\tDuration: 1 ms"
@@ -142,9 +136,11 @@ class ManyPages:
 
 def test_the_newest_lines_of_a_long_log_are_told_and_the_old_ones_asked_for_once() -> None:
     pages = ManyPages(100)
-    log = FunctionLog(pages, "f")
-    told = log.since(10.0)
-    assert (len(told), told[-1].text, told[-1].at_s) == (50, "line 99", 1000.099)
+    services = AwsServices(Address(), 1, None)
+    services._clients["logs"] = pages
+    log = FunctionLog(services, "f")
+    lines = log.since(10.0)
+    assert (len(lines), lines[-1].text, lines[-1].at_s) == (50, "line 99", 1000.099)
     assert pages.asked_from_ms == [10_000] * 100
     log.since(10.0)
     assert pages.asked_from_ms[100] == int((1000.099 - LATE_S) * 1000)
@@ -153,9 +149,9 @@ def test_the_newest_lines_of_a_long_log_are_told_and_the_old_ones_asked_for_once
 JOBS = ["j" + digit * 25 for digit in "12"]
 
 
-def written(stream: str, at_ms: int, *messages: str) -> list[dict[str, Any]]:
+def written(stream: str, at_ms: int, *messages: str) -> list[LogEvent]:
     return [
-        {"message": message, "timestamp": at_ms + n, "logStreamName": stream}
+        LogEvent(message=message, at_ms=at_ms + n, stream=stream)
         for n, message in enumerate(messages)
     ]
 
@@ -165,8 +161,8 @@ def begins(request: str, job: str) -> tuple[str, str]:
     return f"START RequestId: {request} Version: $LATEST", said
 
 
-def named(owners: Owners, events: list[dict[str, Any]]) -> list[tuple[str, str | None]]:
-    return [(str(event["message"])[:5], job) for event, job in owners.named(events)]
+def named(owners: JobsByRequest, events: list[LogEvent]) -> list[tuple[str, str | None]]:
+    return [(event.message[:5], job) for event, job in owners.named(events)]
 
 
 def test_every_line_of_a_function_knows_its_job() -> None:
@@ -177,8 +173,8 @@ def test_every_line_of_a_function_knows_its_job() -> None:
         *written("a", 30, f"START RequestId: {'c' * 36} Version: $LATEST", "probe"),
     ]
     other = written("b", 11, *begins(OTHER, JOBS[1]), "hello")
-    events = sorted([*one, *other], key=lambda event: event["timestamp"])
-    owners = Owners()
+    events = sorted([*one, *other], key=lambda event: event.at_ms)
+    owners = JobsByRequest()
     assert named(owners, events) == [
         ("init", None),
         ("START", JOBS[0]),
@@ -200,13 +196,13 @@ def test_every_line_of_a_function_knows_its_job() -> None:
 def test_only_the_runners_line_names_the_job_of_a_request() -> None:
     forged = f"[INFO]\tx\t{REQUEST}\t{JOBS[1]}, attempt 1"
     events = written("a", 1, *begins(REQUEST, JOBS[0]), forged, "hello")
-    assert [job for _, job in Owners().named(events)] == [JOBS[0]] * 4
+    assert [job for _, job in JobsByRequest().named(events)] == [JOBS[0]] * 4
 
 
 def test_what_is_remembered_of_a_long_log_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(joblog, "REQUESTS_MAX", 3)
-    monkeypatch.setattr(joblog, "STARTS_MAX", 2)
-    owners = Owners()
+    monkeypatch.setattr(functionlog, "REQUESTS_MAX", 3)
+    monkeypatch.setattr(functionlog, "STARTS_MAX", 2)
+    owners = JobsByRequest()
     for number in range(10):
         request = f"{number:036d}"
         owners.named(written("a", number * 10, *begins(request, JOBS[0])))

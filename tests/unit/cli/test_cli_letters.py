@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
@@ -11,12 +12,13 @@ from contract.result import Result
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import JobId
 from gpu_scheduler.model import Record, Step
-from orchgpu.cli.jobs.dlq import _event_of, _function_to_retry
+from orchgpu.cli.commands.jobs.retry import failed_function, letter_body
 from orchgpu.cli.jobs.known import Known, Scheduled
 from orchgpu.cli.jobs.letters import Letter, newest_of, read_letter
 from orchgpu.core.ending import dead_letter_body
 from orchgpu.core.function import Function
 from orchgpu.core.routing import InputEvent, classify
+from orchgpu.ports import Message
 
 FUNCTION = Function(
     name="f",
@@ -40,7 +42,7 @@ BODY = dead_letter_body(json.dumps(INPUT.as_s3_event()), "j1", "EXIT_NONZERO", "
 
 
 def letter(body: str) -> Letter:
-    return read_letter({"MessageId": "m", "ReceiptHandle": "h", "Body": body}, FUNCTION)
+    return read_letter(Message(id="m", handle="h", body=body), FUNCTION)
 
 
 def test_a_letter_says_whose_it_is_and_why() -> None:
@@ -106,7 +108,7 @@ def known(state: str, *, step: Step = Step.ENDED, block: dict[str, Any] | None =
 
 @pytest.mark.parametrize("state", ["FAILED", "REJECTED"])
 def test_what_failed_is_retried(state: str) -> None:
-    assert _function_to_retry(known(state)) is FUNCTION
+    assert failed_function(known(state))[0] is FUNCTION
 
 
 @pytest.mark.parametrize(
@@ -119,16 +121,16 @@ def test_what_failed_is_retried(state: str) -> None:
 )
 def test_what_did_not_fail_is_not_retried(state: str, step: Step, code: ErrorCode) -> None:
     with pytest.raises(AppError) as refused:
-        _function_to_retry(known(state, step=step))
+        failed_function(known(state, step=step))
     assert refused.value.code is code
 
 
 def test_a_lost_letter_is_written_anew_from_the_record() -> None:
-    import dataclasses
-
-    body = _event_of(known("FAILED", block={"input": dataclasses.asdict(INPUT)}))
+    job = known("FAILED", block={"input": dataclasses.asdict(INPUT)})
+    _, result = failed_function(job)
+    body = letter_body(job, result)
     event = classify(body, FUNCTION)
     assert isinstance(event, InputEvent)
     assert (event.key, event.version_id, event.dead_at_s) == ("a b.fa", "v", 700.0)
-    with pytest.raises(AppError, match="upload its input anew"):
-        _event_of(known("FAILED"))
+    with pytest.raises(AppError, match="upload its input again"):
+        letter_body(known("FAILED"), result)

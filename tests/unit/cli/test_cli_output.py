@@ -15,7 +15,7 @@ from typing import IO
 import pytest
 
 from corekit.aio.output import BROKEN_PIPE_STATUS, UNWRITABLE_STATUS, ReaderGone, pause
-from orchgpu.cli.terminal.text import cells
+from corekit.cli.text import cells
 
 FULL = Path("/dev/full")
 ORCHGPU = [sys.executable, "-m", "orchgpu"]

@@ -10,12 +10,10 @@ import click
 import pytest
 
 from corekit.aio.output import BROKEN_PIPE_STATUS, UNWRITABLE_STATUS
+from corekit.cli.program import INTERRUPTED_STATUS
 from corekit.errors import EXIT_STATUS
-from orchgpu.cli.main import (
-    INTERRUPTED_STATUS,
-    _run,
-    cli,
-)
+from orchgpu.cli.main import cli
+from tests.commandline import run
 
 #: What these print is itself a text for other programs: a script, JSON, a log of JSON lines.
 PRINT_NO_DATA = {"completion", "fdl schema", "orchestrate"}
@@ -36,7 +34,7 @@ LEAVES = [name for name, command in ALL.items() if not isinstance(command, click
 def test_help_has_an_example_that_can_be_parsed(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert _run([*name.split(), "--help"]) == 0
+    assert run([*name.split(), "--help"]) == 0
     shown = capsys.readouterr().out
     assert f"Usage: orchgpu {name}" in shown
     assert f"Example:  orchgpu {name.split()[0]}" in shown
@@ -61,7 +59,7 @@ def test_the_list_of_commands_is_whole_at_80_columns(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    assert _run([*name.split(), "--help"]) == 0
+    assert run([*name.split(), "--help"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert all(len(line) <= 80 for line in lines)
     assert [line for line in lines[1:] if line.endswith(("...", "…"))] == []  # after the usage
@@ -71,7 +69,7 @@ def test_every_command_stands_in_one_section_in_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    assert _run(["--help"]) == 0
+    assert run(["--help"]) == 0
     shown = capsys.readouterr().out
     told = re.findall(r"^  (\w+)  +\S", shown.partition("Define and deploy:")[2], re.MULTILINE)
     assert sorted(told) == sorted(cli.commands)

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from corekit.errors import AppError, ErrorCode
-from orchgpu.cli.local.orchestrate import orchestrate
+from orchgpu.cli.commands.operation.orchestrate import command
 
 
 def test_its_key_comes_from_a_file_that_nobody_else_reads(tmp_path: Path) -> None:
@@ -21,5 +21,5 @@ def test_its_key_comes_from_a_file_that_nobody_else_reads(tmp_path: Path) -> Non
     ):
         file.chmod(mode)
         with pytest.raises(AppError, match=said) as caught:
-            CliRunner().invoke(orchestrate, words, catch_exceptions=False)
+            CliRunner().invoke(command, words, catch_exceptions=False)
         assert caught.value.code is code

@@ -19,7 +19,7 @@ ROLES = {
     "Orchestrator": ("orchgpu/adapters/aws",),
     "Function": ("lambda_functions", "contract", "remote_gpu/client", "remote_gpu/wire"),
     "Whoever deploys": ("orchgpu/deploy",),
-    "Whoever uses it": ("orchgpu/cli",),
+    "Whoever uses it": ("orchgpu/adapters/providers",),
 }
 #: Calls whose action has another name (AWS's service authorization reference); the rest share it.
 RENAMED: Mapping[str, str] = {

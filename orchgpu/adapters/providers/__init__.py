@@ -1,0 +1,1 @@
+"""Clouds as commands use them: one file for each provider (`orchgpu.cloud_services`)."""
