@@ -99,7 +99,7 @@ class Reader:
         words = shlex.split(command)
         if step.background:
             self._background.append((step, self._started(words)))
-            until(step.command, lambda: "nobody" not in run_ssgm("queue").stdout)
+            until(step.command, lambda: "empty" not in run_ssgm("queue").stdout)
             return
         yield step, self._names.difference(step.expected, self._told(words))
         if words[:2] == ["ssgm", "dealloc"] and self._background:

@@ -113,15 +113,15 @@ def test_rules_are_shown_and_changed(lab: Lab) -> None:
     }
     assert lab.json("set", "aging_s", "2m")["parameters"] == {"aging_s": 120.0}
     rows = [line.split() for line in lab.ssgm("get").stdout.splitlines()]
-    assert rows[0] == ["PARAMETER", "VALUE", "BY"]
+    assert rows[0] == ["PARAMETER", "VALUE", "SOURCE"]
     assert ["aging_s", "120", "set"] in rows
     assert ["policy", "fifo", "configured"] in rows
     assert lab.ssgm("set", "aging_s", "default").returncode == 0
 
 
 def test_tables_for_people(lab: Lab) -> None:
-    assert lab.ssgm("leases").stdout == "nothing is lent\n"
-    assert lab.ssgm("queue").stdout == "nobody waits\n"
+    assert lab.ssgm("leases").stdout == "no live leases\n"
+    assert lab.ssgm("queue").stdout == "queue is empty\n"
     lease = lab.take("-m", "4GiB")
     head, row = lab.ssgm("hosts").stdout.splitlines()
     assert head.split()[:5] == ["HOST", "STATE", "GATEWAY", "DEVICES", "LEASES"]
@@ -174,7 +174,7 @@ def test_nobody_there_is_said_and_ends_with_its_status(nobody: str) -> None:
 
 
 def test_every_command_has_help_with_an_example() -> None:
-    names = re.findall(r"(?m)^  ([a-z-]+)  ", run_ssgm("--help").stdout.partition("Commands:")[2])
+    names = re.findall(r"(?m)^  ([a-z-]+)  ", run_ssgm("--help").stdout.partition("Leases:")[2])
     assert {"alloc", "dealloc", "renew", "leases", "hosts", "queue", "explain"} <= set(names)
     for name in names:
         said = run_ssgm(name, "--help")
@@ -253,9 +253,10 @@ def test_progress_and_colour_on_a_terminal_unless_no_color(lab: Lab) -> None:
     ours, theirs = pty.openpty()
     try:
         wanted = ("alloc", "--advisory", "--wait", "--attempt", "seen")
-        with started(lab, *wanted, stdout=theirs, stderr=theirs) as waiter:
+        terminal = {"TERM": "xterm"}
+        with started(lab, *wanted, stdout=theirs, stderr=theirs, env=terminal) as waiter:
             until("it waits", lambda: len(waiting(lab)) == 1)
-            assert b"\r\x1b[Kwaiting " in shown(ours, b"number 1 in the queue")
+            assert b"\rwaiting " in shown(ours, b"number 1 in the queue")
             lab.ssgm("dealloc", lease)
             assert waiter.wait(timeout=60) == 0
         with started(lab, "leases", stdout=theirs) as process:

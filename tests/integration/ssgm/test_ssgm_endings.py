@@ -17,12 +17,12 @@ UNKNOWN = "lease-000000000000"
 def test_what_is_no_lease_is_wrong_input_and_what_is_over_is_not_found(lab: Lab, op: str) -> None:
     more = {"resize": ["40"], "transfer": ["session-x"]}.get(op, [])
     wrong = lab.ssgm(op, "nope", *more)
-    assert (wrong.returncode, "is no lease" in wrong.stderr) == (2, True)
+    assert (wrong.returncode, "is not a lease" in wrong.stderr) == (2, True)
     gone = lab.ssgm(op, UNKNOWN, *more)
     if op == "dealloc":
         assert gone.returncode == 0
         assert "is released" not in gone.stdout
-        assert "over already, or there never was" in gone.stdout
+        assert "it has ended, or never existed" in gone.stdout
     else:
         assert (gone.returncode, "is over" in gone.stderr) == (3, True)
 

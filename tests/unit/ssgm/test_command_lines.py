@@ -56,7 +56,7 @@ def test_what_is_no_lease_is_not_said_to_be_released(words: list[str]) -> None:
     """An attempt's name, say: its lease would be lent on, with nobody to know."""
     status, _, err = typed(words)
     assert status == 2
-    assert f"{words[-1]!r} is no lease; `ssgm leases` lists" in err
+    assert f"{words[-1]!r} is not a lease; `ssgm leases` lists" in err
 
 
 @settings(max_examples=60, deadline=None)
