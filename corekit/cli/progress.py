@@ -28,7 +28,7 @@ class Bar:
         if self.shown:
             redraw(f"{bar(done, self.total)}{words}")
 
-    def echo(self, *parts: str | Coloured, err: bool) -> None:
+    def line(self, *parts: str | Coloured, err: bool) -> None:
         """A permanent line, on standard output or error."""
         self.end()
         echo(*parts, err=err)

@@ -67,7 +67,7 @@ class Progress:
         how = "uploaded before" if before else "uploaded"
         if self._ids or before:
             name = padded(printable(job.file.name), NAME_WIDTH)
-            self._bar.echo(f"{name} {how}: {job.job_ids[0]}", err=True)
+            self._bar.line(f"{name} {how}: {job.job_ids[0]}", err=True)
         self._bar.draw(self._uploaded, " uploaded")
 
     def changed(self, job: Followed) -> None:
@@ -78,7 +78,7 @@ class Progress:
             return
         if job.over and not job.succeeded:
             name = padded(printable(job.submitted.file.name), NAME_WIDTH)
-            self._bar.echo(f"{name} ", Coloured(job.where), f" {job.reason}", err=True)
+            self._bar.line(f"{name} ", Coloured(job.where), f" {job.reason}", err=True)
         self._over += job.over
         self._states[job.submitted.key] = job.where
         counts = Counter(self._states.values())

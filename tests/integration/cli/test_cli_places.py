@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import Record, Request, Step
 from local_cloud.server.context import Context
 from orchgpu.cli import completing, scheduler
-from orchgpu.cli.jobs.records import JobFilter
+from orchgpu.cli.jobs.records import JobFilter, newest_records
 from orchgpu.cli.main import cli
 from orchgpu.cli.objects import inputs
 from orchgpu.cli.scheduler import ask
@@ -98,6 +99,19 @@ def test_a_shell_is_offered_nothing_where_nothing_answers(
     assert capsys.readouterr() == ("", "")
 
 
+def test_a_shell_does_not_wait_for_a_cloud_that_is_silent(
+    s3: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(completing, "ANSWER_WITHIN_S", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        assert offered("run", "") == []
+        silent.settimeout(0.0)
+        silent.accept()[0].close()  # it was asked, once
+        with pytest.raises(BlockingIOError):
+            silent.accept()
+
+
 @pytest.fixture
 def recorded(programs: Any, s3: Any, monkeypatch: pytest.MonkeyPatch) -> str:
     """A scheduler with the records of three jobs of `f`: one lives, two have ended."""
@@ -134,6 +148,8 @@ def test_jobs_of_records_are_shown_by_function_state_and_age(
     assert shown("--state", "received") == [OTHER]
     assert shown("--function", "g") == []
     assert len(shown("--since", "1h", "--limit", "2")) == 2
+    assert run(("jobs", "--function", "g")) == 0
+    assert capsys.readouterr().out == "no such jobs in the last hour\n"
 
 
 def test_an_id_is_found_among_records_and_results(
@@ -370,3 +386,12 @@ def test_records_are_shown_by_function_state_and_age() -> None:
     assert not JobFilter(frozenset({"g"}), frozenset(), 0.0).allows(
         job(ONE, Step.ENDED, "FAILED", 6.0)
     )
+
+
+def test_a_search_among_records_ends_at_a_maximum(recorded: str) -> None:
+    def found(scanned_max: int) -> int:
+        return len(
+            ask(recorded, lambda client: newest_records(client, 10, scanned_max=scanned_max))
+        )
+
+    assert [found(scanned_max) for scanned_max in (0, 1, 2, 10)] == [0, 1, 2, 3]

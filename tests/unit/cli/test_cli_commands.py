@@ -285,13 +285,39 @@ def test_with_json_a_failure_is_data_too(capsys: pytest.CaptureFixture[str]) -> 
     assert shown.err == f"orchgpu: {told['error']['message']}\n"
 
 
-def test_the_command_line_is_immediate() -> None:
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["nonsense"]])
+def test_the_list_of_commands_imports_none_of_them(arguments: list[str]) -> None:
     heavy = ("boto3", "botocore", "aiohttp", "numpy", "onnxruntime", "moto", "orchgpu.app")
-    check = f"import sys, orchgpu.cli; print([m for m in {heavy!r} if m in sys.modules])"
+    check = (
+        "import sys, orchgpu.cli\n"
+        f"sys.argv[1:] = {arguments!r}\n"
+        "try:\n"
+        "    orchgpu.cli.main()\n"
+        "except SystemExit:\n"
+        f"    found = [m for m in {heavy!r} if m in sys.modules]\n"
+        "    found += [m for m in sys.modules if m.count('.') > 3 and 'cli.commands' in m]\n"
+        "    print(found, file=sys.stderr)\n"
+    )
     shown = subprocess.run(
         [sys.executable, "-c", check], capture_output=True, text=True, check=True
     )
-    assert shown.stdout.strip() == "[]", "imported before any command runs"
+    assert shown.stderr.splitlines()[-1] == "[]", "imported before a command runs"
+
+
+def test_no_command_that_needs_no_cloud_imports_boto3() -> None:
+    for arguments in (["status"], ["down"], ["logs"], ["completion", "bash"], ["fdl", "schema"]):
+        check = (
+            "import sys, orchgpu.cli\n"
+            f"sys.argv[1:] = {arguments!r}\n"
+            "try:\n"
+            "    orchgpu.cli.main()\n"
+            "except SystemExit:\n"
+            "    print('boto3' in sys.modules, file=sys.stderr)\n"
+        )
+        shown = subprocess.run(
+            [sys.executable, "-c", check], capture_output=True, text=True, check=True
+        )
+        assert shown.stderr.splitlines()[-1] == "False", arguments
 
 
 def record(**fields: Any) -> Record:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,13 @@ from corekit.ids import HostId
 from gpu_scheduler.model import HostState
 from gpu_scheduler.protocol.answers import HostView
 from orchgpu.cli.cloud import _ahead_s
-from orchgpu.cli.commands.operation.doctor import check_clock, check_gateways, checked
+from orchgpu.cli.commands.operation.doctor import (
+    check_clock,
+    check_gateways,
+    check_processes,
+    checked,
+)
+from orchgpu.local.home import ProcessRecord, ProgramState, SystemRecord
 from tests.commandline import run
 
 
@@ -82,3 +89,22 @@ def test_a_gateway_that_lets_nobody_in_is_named() -> None:
 
 def test_a_canary_needs_one_function() -> None:
     assert run(["doctor", "--canary", "x"]) == 2
+
+
+def test_a_dead_program_is_named_with_its_health_and_log() -> None:
+    process = ProcessRecord(name="gpu-b", pid=1, birth="no such", address=None, log="/x/gpu-b.log")
+    gone = replace(process, name="gpu-c", restarts=1, state=ProgramState.GIVEN_UP.value)
+    system = SystemRecord(
+        supervisor_pid=1,
+        cloud="embedded",
+        endpoint="",
+        scheduler="",
+        scheduler_http="",
+        processes=(process,),
+    )
+    with pytest.raises(AppError) as error:
+        check_processes(system)
+    message = "not healthy: gpu-b (unhealthy, 0 restarts; log: /x/gpu-b.log)"
+    assert error.value.message == message
+    with pytest.raises(AppError, match=r"gpu-c \(given_up, 1 restart; .*`orchgpu down`"):
+        check_processes(replace(system, processes=(process, gone)))

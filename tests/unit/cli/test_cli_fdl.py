@@ -167,3 +167,11 @@ def test_what_the_commands_print_is_data_too(file: Path) -> None:
     assert formatted["text"] == run(["fmt", str(file)]).stdout
     assert formatted["changes"]
     assert json.loads(run(["fmt", "--check", str(file), "--json"], 1).stdout)["changes"]
+
+
+@pytest.mark.parametrize("command", ["migrate", "validate", "graph", "fmt"])
+def test_a_definition_steers_no_terminal(command: str, file: Path) -> None:
+    file.write_text('functions: {"\\e[31mX\\e]0;pwn\\a": {name: f, init_script: run.sh}}\n')
+    result = done(["fdl", command, "f.yaml"])
+    assert "\x1b" not in result.output
+    assert "\x07" not in result.output

@@ -18,6 +18,7 @@ from corekit.cli.screen import Coloured, continued, echo, echo_raw, echo_table, 
 from corekit.cli.table import GAP, Column, fitted, unique_prefix
 from corekit.cli.text import cells, cut, packed_to, printable, visible
 from corekit.cli.times import shown_time, utc_option
+from gpu_scheduler.client import commands
 from orchgpu import cli
 from orchgpu.cli.commands.definition import history
 from orchgpu.cli.commands.jobs import cost, dlq, job, jobs
@@ -25,7 +26,6 @@ from orchgpu.cli.commands.local import status
 from orchgpu.cli.commands.objects import ls
 from orchgpu.cli.commands.operation import config, gpus
 
-CLI = Path(cli.__file__).parent
 OSC_52 = "\x1b]52;c;ZXZpbA==\x07"
 TABLES: dict[str, Sequence[Column]] = {
     "jobs": jobs.JOBS,
@@ -117,16 +117,15 @@ def test_the_line_that_is_drawn_again_is_visible_and_one_line(
 
 
 def test_text_is_printed_in_one_place() -> None:
-    """What prints by itself prints no text of others: a script for a shell, a definition."""
-    by_themselves = {"screen.py", "completion.py", "fdl.py"}
     found = {
-        file.name
-        for file in CLI.glob("*.py")
+        str(file)
+        for folder in (Path(cli.__file__).parent, Path(commands.__file__).parent)
+        for file in folder.rglob("*.py")
         for node in ast.walk(ast.parse(file.read_text()))
         if (isinstance(node, ast.Attribute) and node.attr in ("echo", "secho"))
         or (isinstance(node, ast.Name) and node.id == "print")
     }
-    assert found <= by_themselves
+    assert found == set()
 
 
 # ---------------------------------------------------------------------- colours, widths

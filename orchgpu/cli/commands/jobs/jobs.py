@@ -74,7 +74,8 @@ JOBS = (
     multiple=True,
     type=click.Choice([state.value for state in JobState], case_sensitive=False),
     metavar="STATE",
-    help=f"Only in this state (repeatable): {', '.join(JobState)}. A job not received yet has none.",
+    help="Only in this state (repeatable); a job that was not received yet has none. States:"
+    f" {', '.join(JobState)}.",
 )
 @click.option("--since", metavar="DURATION", help="Only changed since then, as in 90s or 2h.")
 @scheduler_option
