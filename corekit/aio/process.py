@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from corekit.aio.files import replace_file
 from corekit.errors import EXIT_STATUS, AppError, invalid
 
 #: A connection is a descriptor; the kernel's tables for this many cost nothing until they are used.
@@ -78,31 +79,17 @@ def private_folder(folder: Path) -> None:
 
 
 def write_ready(path: Path | None, fields: Mapping[str, Any], *, private: bool = False) -> None:
-    """Tell the parent that we serve: `{"pid": …, …}`, whole or not at all. Raises INVALID.
+    """Write the ready file of a daemon that is serving: `{"pid": …, …}`. Raises INVALID.
 
-    A `private` file is readable by its owner alone: it holds a secret.
+    A `private` file, with a secret, is readable by its owner only.
     """
     if path is None:
         return
+    text = json.dumps({"pid": os.getpid(), **fields})
     try:
-        mode = 0o600 if private else 0o666
-        replace_json(path, {"pid": os.getpid(), **fields}, mode=mode)
+        replace_file(path, text.encode(), mode=0o600 if private else 0o666, durable=False)
     except OSError as error:
         raise invalid(f"cannot write --ready-file {path}: {error.strerror or error}") from None
-
-
-def replace_json(path: Path, value: Mapping[str, Any], *, mode: int = 0o666) -> None:
-    """Replace a JSON file as a whole; a new file has this mode, less the umask. Raises OSError."""
-    new = path.with_name(f"{path.name}.{os.getpid()}.new")
-    new.unlink(missing_ok=True)  # one left by a crash would keep its mode
-    try:
-        new.touch(mode=mode, exist_ok=False)
-        new.write_text(json.dumps(value, indent=2) + "\n")
-        new.replace(path)
-    except OSError:
-        with suppress(OSError):
-            new.unlink()
-        raise
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import IO, Any
 
-from corekit.aio.process import replace_json
+from corekit.aio.files import replace_file
 from corekit.decode import decode_known, encode
 from corekit.errors import AppError, ErrorCode, invalid
 
@@ -126,11 +126,11 @@ class Home:
 
     def write_system(self, system: SystemRecord) -> None:
         """Replace `system.json` atomically."""
-        replace_json(self.system_file, system.as_json(), mode=0o600)  # it may hold a secret
+        _replace_json(self.system_file, system.as_json())
 
     def keep_addresses(self, addresses: Mapping[str, Mapping[str, str]]) -> None:
         """The addresses of each program, so that the next `up` can give it the same ports."""
-        replace_json(self.addresses_file, addresses)
+        _replace_json(self.addresses_file, addresses)
 
     def last_addresses(self) -> dict[str, dict[str, str]]:
         """Of the last system that was up here, by program; empty when that is not known."""
@@ -157,6 +157,11 @@ class Home:
         self.system_file.unlink(missing_ok=True)
         for file in sorted(self.ready.glob("*.json")):
             file.unlink(missing_ok=True)
+
+
+def _replace_json(path: Path, value: Mapping[str, object]) -> None:
+    """Private to this user: it may hold the cloud's secret."""
+    replace_file(path, (json.dumps(value, indent=2) + "\n").encode(), durable=False)
 
 
 def default_home() -> Home:
