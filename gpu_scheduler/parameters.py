@@ -9,13 +9,13 @@ stands for all that have none of their own. The value None (`none`, `off`) takes
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
 from corekit.errors import AppError, invalid
+from corekit.suggest import one_of_known
 from corekit.values import dataclass, field
 from gpu_scheduler.names import named
 
@@ -222,9 +222,7 @@ def known_name(name: str) -> None:
     tenant, _, limit = rest.rpartition(".")
     tenants_own = (kind == "weight" and rest) or (kind == "quota" and tenant and limit in _QUOTAS)
     if name not in _PLAIN and not tenants_own:
-        close = difflib.get_close_matches(name, NAMES, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(NAMES)}"
-        raise invalid(f"parameter {name!r} is unknown; {hint}")
+        raise invalid(f"parameter {name!r} is unknown{one_of_known(name, NAMES)}")
 
 
 def _with_weight(parameters: Parameters, tenant: str, value: Given) -> Parameters:

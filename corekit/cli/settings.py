@@ -53,7 +53,9 @@ class Setting:
         shown = f" [default: {self.default}]" if has_text else ""
         names = f"{self.flag}/--no-{self.flag[2:]}" if self.default is True else self.flag
         default = self.default.value if self._is_enum and self.default else self.default
-        given = {} if self.required else {"default": None if resolved_later else default}
+        given: dict[str, Any] = (
+            {} if self.required else {"default": None if resolved_later else default}
+        )
         return click.Option(
             [names, self.name],
             type=self._type,

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from corekit.errors import AppError, invalid
+from corekit.suggest import did_you_mean
 from corekit.units import format_duration, parse_duration_s, parse_memory_mib
 from fdl.schema.schema import Reading
-from fdl.text.nodes import Node, Scalar, did_you_mean, kind_of
+from fdl.text.nodes import Node, Scalar, kind_of
 from gpu_scheduler.versions import is_version
 
 #: Longer text is no name, path or description that any service here accepts.

@@ -143,7 +143,7 @@ def test_tables_for_people(lab: Lab) -> None:
         (("explain", "nothing"), 3, "nothing waits"),
         (("forget", "k80"), 4, "k80"),
         (("leases", "--timeout", "soon"), 2, "'soon' is not a duration"),
-        (("get", "polcy"), 2, "parameter 'polcy' is unknown; did you mean policy?"),
+        (("get", "polcy"), 2, "parameter 'polcy' is unknown; did you mean 'policy'?"),
         (("set", "bypass_max", "-1"), 2, "bypass_max"),
         (("resize", "lease-1", "much"), 2, "PERCENT: 'much' is not a whole number"),
         (("set", "policy", "random"), 2, "'random' is no policy; known are fifo, backfill, fair"),
