@@ -24,12 +24,19 @@ from local_cloud.sandbox.sandbox import Sandbox
 
 @click.command()
 @click.option(
-    "--endpoint", required=True, help="Of the moto server, for example http://127.0.0.1:5000."
+    "--endpoint", required=True, help="URL of the moto server, for example http://127.0.0.1:5000."
 )
-@click.option("--state", required=True, type=click.Path(path_type=Path), help="Scratch and code.")
-@click.option("--ready-file", type=click.Path(path_type=Path), help="JSON, written once it works.")
-@click.option("--region", default="us-east-1", show_default=True)
-@click.option("--concurrency", default=64, show_default=True, help="Functions that run at once.")
+@click.option(
+    "--state",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="Folder for code and scratch files.",
+)
+@click.option(
+    "--ready-file", type=click.Path(path_type=Path), help="JSON file, written when it is ready."
+)
+@click.option("--region", default="us-east-1", show_default=True, help="Region of moto's ARNs.")
+@click.option("--concurrency", default=64, show_default=True, help="Limit of concurrent runs.")
 def main(
     endpoint: str, state: Path, ready_file: Path | None, region: str, concurrency: int
 ) -> None:

@@ -24,15 +24,22 @@ from local_cloud.server.signatures.keys import (
 
 @click.command()
 @click.option("--listen", default="127.0.0.1:0", show_default=True, help="Address; port 0 = any.")
-@click.option("--state", required=True, type=click.Path(path_type=Path), help="Kept over restarts.")
-@click.option("--ready-file", type=click.Path(path_type=Path), help="JSON, written once it serves.")
-@click.option("--region", default="us-east-1", show_default=True)
-@click.option("--concurrency", default=64, show_default=True, help="Functions that run at once.")
+@click.option(
+    "--state",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="State directory, kept over restarts.",
+)
+@click.option(
+    "--ready-file", type=click.Path(path_type=Path), help="JSON file, written when it is ready."
+)
+@click.option("--region", default="us-east-1", show_default=True, help="Region of its ARNs.")
+@click.option("--concurrency", default=64, show_default=True, help="Limit of concurrent runs.")
 @click.option(
     "--allow-host",
     multiple=True,
     metavar="NAME",
-    help="Host name besides localhost for clients and pages (repeatable).",
+    help="Additional host name under which clients and web pages may reach the cloud (repeatable).",
 )
 @click.option(
     "--verify-signatures",

@@ -164,15 +164,6 @@ def test_an_output_that_was_fetched_is_told_with_its_file(
     assert f"  out/q.tsv  3 B  -> {file}\n" in capsys.readouterr().out
 
 
-def test_what_people_may_not_expect_of_a_success_is_told(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    noted = ended(files=[], notes=["1 file passed no output: \x1b[2Ja.txt"])
-    echo_outcome(noted)
-    assert "  note: 1 file passed no output: \\x1b[2Ja.txt\n" in capsys.readouterr().out
-    assert job_json(noted)["notes"] == ["1 file passed no output: \x1b[2Ja.txt"]
-
-
 def test_several_jobs_end_in_a_summary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     failed = ended(state="FAILED", reason="KILLED", files=[])
     echo_summary([ended(), ended(), failed, followed()])

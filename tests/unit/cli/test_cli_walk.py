@@ -9,6 +9,12 @@ from pathlib import Path
 import click
 import pytest
 
+import gpu_scheduler.client.cli
+import gpu_scheduler.daemon.cli
+import gpu_scheduler.monitor.cli
+import local_cloud.bridge.cli
+import local_cloud.server.cli
+import remote_gpu.host.cli
 from corekit.aio.output import BROKEN_PIPE_STATUS, UNWRITABLE_STATUS
 from corekit.cli.program import INTERRUPTED_STATUS
 from corekit.errors import EXIT_STATUS
@@ -75,6 +81,29 @@ def test_every_command_stands_in_one_section_in_one_line(
     assert sorted(told) == sorted(cli.commands)
     after = [line for line in shown.partition("Define and deploy:")[2].splitlines() if line]
     assert [line for line in after if line.startswith("   ")] == []  # none goes on in a second line
+
+
+PROGRAMS = {
+    "ssgm": gpu_scheduler.client.cli.commands,
+    "ssgmd": gpu_scheduler.daemon.cli.main,
+    "ssgm-monitor": gpu_scheduler.monitor.cli.main,
+    "gpud": remote_gpu.host.cli.main,
+    "cloud": local_cloud.server.cli.main,
+    "bridge": local_cloud.bridge.cli.main,
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_every_option_of_every_program_has_help(program: str) -> None:
+    command = PROGRAMS[program]
+    found = dict(commands(command)) if isinstance(command, click.Group) else {}
+    options = [
+        option
+        for one in (command, *found.values())
+        for option in one.params
+        if isinstance(option, click.Option)
+    ]
+    assert [option.opts for option in options if not option.help] == []
 
 
 def test_every_exit_status_is_documented() -> None:
