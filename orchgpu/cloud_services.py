@@ -138,7 +138,7 @@ class CloudServices(Protocol):
         ...
 
     def delete(self, queue_url: str, handle: str) -> None:
-        """Delete one received message; a stale handle is no error."""
+        """Delete one received message; a stale handle is ignored."""
         ...
 
     def unhide(self, queue_url: str, handles: Sequence[str]) -> None:

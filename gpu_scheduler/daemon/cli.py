@@ -144,8 +144,8 @@ def config_show(found: Config, as_json: bool) -> None:
         return
     names = {**found.settings, **{f"parameters.{n}": t for n, t in found.parameter_sources.items()}}
     width = max(map(len, names))
-    for name, told in names.items():
-        echo(f"{name:<{width}}  {told.value or '-':<24}  {told.source}")
+    for name, setting in names.items():
+        echo(f"{name:<{width}}  {setting.value or '-':<24}  {setting.source}")
 
 
 # ---------------------------------------------------------------------- keys

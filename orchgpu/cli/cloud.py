@@ -289,14 +289,14 @@ def _unreadable(file: Path, error: OSError) -> AppError:
 
 
 def input_key(function: Function, file: Path) -> str:
-    """Where a file becomes an input of the function."""
+    """The key by which a file becomes an input of the function."""
     return "/".join(part for part in (function.input_prefix, file.name) if part)
 
 
-def _ahead_s(said: str | None, asked_s: float, answered_s: float) -> float | None:
-    """How far a date of whole seconds lies outside of the time in which it was written."""
+def _ahead_s(date: str | None, asked_s: float, answered_s: float) -> float | None:
+    """The distance of a date of whole seconds from the interval in which it was written."""
     try:
-        began_s = parsedate_to_datetime(said).timestamp() if said else None
+        began_s = parsedate_to_datetime(date).timestamp() if date else None
     except ValueError:
         return None
     if began_s is None:
@@ -307,7 +307,7 @@ def _ahead_s(said: str | None, asked_s: float, answered_s: float) -> float | Non
 
 
 def _origin(function: Function, file: Path) -> dict[str, str]:
-    """Kept with an input: by it a repeated command knows what it uploaded already."""
+    """Metadata of an input, by which a repeated command recognises its own upload."""
     try:
         with file.open("rb") as content:
             digest = hashlib.file_digest(content, "sha256").hexdigest()

@@ -71,7 +71,6 @@ class AwsServices:
             return aws.place.state_bucket
 
     def list_objects(self, bucket: str, prefix: str) -> Iterator[Entry]:
-        """See `CloudServices`."""
         with translated(f"s3:ListObjectsV2 {bucket}/{prefix}"):
             pages = self._client("s3").get_paginator("list_objects_v2")
             for page in pages.paginate(Bucket=bucket, Prefix=prefix):
@@ -83,13 +82,11 @@ class AwsServices:
                     )
 
     def read_object(self, bucket: str, key: str) -> tuple[bytes, float]:
-        """See `CloudServices`."""
         with translated(f"s3:GetObject {bucket}/{key}"):
             answer = self._client("s3").get_object(Bucket=bucket, Key=key)
             return answer["Body"].read(), answer["LastModified"].timestamp()
 
     def head_object(self, bucket: str, key: str, version_id: str | None = None) -> Head:
-        """See `CloudServices`."""
         pinned = {} if version_id is None else {"VersionId": version_id}
         with translated(f"s3:HeadObject {bucket}/{key}"):
             head = self._client("s3").head_object(Bucket=bucket, Key=key, **pinned)
@@ -101,7 +98,6 @@ class AwsServices:
         )
 
     def write_once(self, bucket: str, key: str, body: bytes, *, replaces: str | None) -> None:
-        """See `CloudServices`."""
         condition = {"IfMatch": f'"{replaces}"'} if replaces else {"IfNoneMatch": "*"}
         with translated(f"s3:PutObject {bucket}/{key}"):
             self._client("s3").put_object(
@@ -111,7 +107,6 @@ class AwsServices:
     def upload(
         self, file: Path, bucket: str, key: str, metadata: Mapping[str, str] | None = None
     ) -> str | None:
-        """See `CloudServices`."""
         try:
             body = file.open("rb")
         except OSError as error:
@@ -123,16 +118,13 @@ class AwsServices:
         return _version(answer)
 
     def download(self, bucket: str, key: str, to: Path) -> None:
-        """See `CloudServices`."""
         with translated(f"s3:GetObject {bucket}/{key}"):
             self._client("s3").download_file(bucket, key, str(to))
 
     def triggers(self, bucket: str) -> Sequence[Notification]:
-        """See `CloudServices`."""
         return Notifications(self._client("s3")).observe(bucket)
 
     def count_messages(self, queue_url: str) -> MessageCounts:
-        """See `CloudServices`."""
         with translated(f"sqs:GetQueueAttributes {queue_url}"):
             answer = self._client("sqs").get_queue_attributes(
                 QueueUrl=queue_url, AttributeNames=list(_COUNTS)
@@ -143,7 +135,6 @@ class AwsServices:
     def receive(
         self, queue_url: str, *, count_max: int, hidden_s: int, wait_s: int
     ) -> Sequence[Message]:
-        """See `CloudServices`."""
         with translated(f"sqs:ReceiveMessage {queue_url}"):
             answer = self._client("sqs").receive_message(
                 QueueUrl=queue_url,
@@ -157,17 +148,14 @@ class AwsServices:
         ]
 
     def send(self, queue_url: str, body: str) -> None:
-        """See `CloudServices`."""
         with translated(f"sqs:SendMessage {queue_url}"):
             self._client("sqs").send_message(QueueUrl=queue_url, MessageBody=body)
 
     def delete(self, queue_url: str, handle: str) -> None:
-        """See `CloudServices`."""
         with translated(f"sqs:DeleteMessage {queue_url}"):
             self._client("sqs").delete_message(QueueUrl=queue_url, ReceiptHandle=handle)
 
     def unhide(self, queue_url: str, handles: Sequence[str]) -> None:
-        """See `CloudServices`."""
         entries = [
             {"Id": str(number), "ReceiptHandle": handle, "VisibilityTimeout": 0}
             for number, handle in enumerate(handles)
@@ -176,31 +164,26 @@ class AwsServices:
             self._client("sqs").change_message_visibility_batch(QueueUrl=queue_url, Entries=entries)
 
     def function_settings(self, name: str) -> FunctionSettings:
-        """See `CloudServices`."""
         with translated(f"lambda:GetFunctionConfiguration {name}"):
             found = self._client("lambda").get_function_configuration(FunctionName=name)
         variables = found.get("Environment", {}).get("Variables", {})
         return FunctionSettings(memory_mib=int(found["MemorySize"]), variables=dict(variables))
 
     def log_events(self, function: str, start_s: float, text: str = "") -> Iterator[LogEvent]:
-        """See `CloudServices`."""
         wanted = {"filterPattern": f'"{text}"'} if text else {}
         return log_pages(self._client("logs"), "filter_log_events", function, start_s, **wanted)
 
     def stream_events(self, function: str, stream: str, start_s: float) -> Iterator[LogEvent]:
-        """See `CloudServices`."""
         wanted = {"logStreamName": stream, "startFromHead": True}
         return log_pages(self._client("logs"), "get_log_events", function, start_s, **wanted)
 
     def identity(self) -> Identity:
-        """See `CloudServices`."""
         with translated("sts:GetCallerIdentity"):
             answer = self._client("sts").get_caller_identity()
         date = answer["ResponseMetadata"].get("HTTPHeaders", {}).get("date")
         return Identity(name=str(answer["Arn"]), date=date)
 
     def missing(self, name: str) -> list[str]:
-        """See `CloudServices`."""
         with closing(self._deployed()) as aws:
             observed = aws.observe([name], ())
         ledger = observed.ledgers.get(name)
@@ -208,7 +191,6 @@ class AwsServices:
         return [key for key in created if key not in observed.resources]
 
     def close(self) -> None:
-        """See `CloudServices`."""
         for client in self._clients.values():
             client.close()
 
