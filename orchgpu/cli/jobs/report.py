@@ -2,7 +2,7 @@
 
 RStart upload, NStart received, EStart user code starts, EEnd, NEnd result seen, REnd finished;
 RLat = REnd-RStart, ELat = EEnd-EStart, DLat = EStart-RStart. All in seconds since RStart;
-`wall_clock` has the same as seconds since the epoch. They come from three clocks: this process (RStart),
+`wall_clock` has the same as seconds since the epoch. The clocks are three: this machine (RStart),
 the scheduler's (NStart, NEnd, REnd) and the function's (the rest), which on one machine are one.
 """
 

@@ -31,7 +31,7 @@ def ids(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
     return [job["job_id"] for job in json.loads(capsys.readouterr().out)["jobs"]]
 
 
-def test_a_repeated_run_uploads_what_is_missing_and_fetches_what_came(
+def test_a_repeated_run_uploads_missing_inputs_and_fetches_new_outputs(
     s3: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("a", "b", "c"):
@@ -87,7 +87,7 @@ def test_nothing_is_uploaded_when_the_scheduler_that_should_follow_is_down(
     assert shown.err.count("\n") == 1
 
 
-def test_who_stops_waiting_has_the_ids_and_words_of_the_closed_set(
+def test_an_ended_wait_has_printed_ids_and_states(
     s3: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "a").write_text("a")
@@ -98,7 +98,7 @@ def test_who_stops_waiting_has_the_ids_and_words_of_the_closed_set(
     assert "UPLOADED" not in shown.err
 
 
-def test_who_waits_for_what_nobody_is_told_of_hears_so(
+def test_missing_triggers_of_a_function_end_the_wait(
     s3: Any,
     programs: Any,
     tmp_path: Path,
@@ -118,7 +118,7 @@ def test_who_waits_for_what_nobody_is_told_of_hears_so(
     s3.delete_object(Bucket=STATE, Key="deployments/f.json")
 
 
-def test_jobs_that_ended_are_told_while_the_scheduler_is_down(
+def test_ended_jobs_are_listed_while_the_scheduler_is_down(
     s3: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     down = ("--scheduler", "127.0.0.1:1")
@@ -151,7 +151,7 @@ def test_doctor_names_a_function_that_is_none(s3: Any, capsys: pytest.CaptureFix
     assert "no function 'nix' is deployed" in found["function nix"]["message"]
 
 
-def test_ctrl_c_ends_the_waiting_and_says_how_to_go_on(s3: Any, tmp_path: Path) -> None:
+def test_ctrl_c_ends_the_wait_and_names_the_next_step(s3: Any, tmp_path: Path) -> None:
     (tmp_path / "a").write_text("interrupted")
     waiting = subprocess.Popen(
         [sys.executable, "-m", "orchgpu", "run", "f", "a", "--wait"],
@@ -222,7 +222,7 @@ def test_the_logs_of_a_job_are_the_lines_of_its_invocations(
     assert json.loads(capsys.readouterr().out)["text"] == "hello"
 
 
-def test_a_name_without_logs_is_told_with_those_that_have_some(
+def test_an_unknown_name_is_refused_with_the_known_ones(
     s3: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(("logs", "nix")) == 3
@@ -255,7 +255,7 @@ def test_many_files_are_put_and_fetched_some_at_once(
     assert all(Path(one["file"]).read_text() == Path(one["key"]).name for one in fetched)
 
 
-def test_what_would_be_one_object_or_one_file_is_refused(
+def test_files_of_one_name_and_keys_of_one_file_are_refused(
     s3: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     twins = [tmp_path / "x" / "q", tmp_path / "y" / "q"]

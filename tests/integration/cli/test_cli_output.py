@@ -37,9 +37,7 @@ def ended(arguments: list[str], folder: Path, stdout: IO[bytes] | int) -> tuple[
 
 
 @pytest.mark.parametrize("arguments", [["config", "show"], ["--help"], ["fdl", "explain"]])
-def test_a_reader_that_went_away_ends_a_command_with_141(
-    arguments: list[str], tmp_path: Path
-) -> None:
+def test_a_closed_pipe_ends_a_command_with_141(arguments: list[str], tmp_path: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     try:
@@ -76,7 +74,7 @@ def test_a_failure_whose_line_cannot_be_written_keeps_its_status(tmp_path: Path)
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
-def test_what_was_closed_from_the_start_is_wanted_by_nobody(closed: str, tmp_path: Path) -> None:
+def test_a_stream_closed_from_the_start_is_ignored(closed: str, tmp_path: Path) -> None:
     environ = {**os.environ, "ORCHGPU_HOME": str(tmp_path / "home")}
     for command, status in (("config show", 0), ("status", 8), ("nonsense", 2), ("--help", 0)):
         line = f"{sys.executable} -m orchgpu {command} {closed}"

@@ -86,7 +86,7 @@ def test_a_shell_is_offered_functions_and_definitions(s3: Any, tmp_path: Path) -
     assert offered("deploy", "nowhere/") == []
 
 
-def test_a_shell_is_offered_nothing_where_nothing_answers(
+def test_a_shell_is_offered_nothing_without_an_answer(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "ORCHGPU_SCHEDULER"):
@@ -164,7 +164,7 @@ def test_an_id_is_found_among_records_and_results(
     assert json.loads(capsys.readouterr().out)["job"]["state"] == "RECEIVED"
 
 
-def test_the_log_of_a_function_tells_of_its_code_and_names_every_job(
+def test_the_log_of_a_function_has_its_code_and_names_every_job(
     recorded: str, cloud: Context, s3: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     finished(s3, ONE, "one.out")
@@ -245,7 +245,7 @@ def test_all_files_below_a_folder_are_inputs(
     assert stored_inputs(s3) == {"a": b"in/a", "b": b"in/deep/b"}
 
 
-def test_what_a_function_would_ignore_is_skipped_below_a_folder_and_refused_by_name(
+def test_ignored_files_are_skipped_below_a_folder_and_refused_by_name(
     s3: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     deploy(s3, "1", suffixes=(".fa", ".fasta"))
@@ -276,7 +276,7 @@ def test_what_a_function_would_ignore_is_skipped_below_a_folder_and_refused_by_n
         ("twins", 2, "2 of the files are named 'x'"),
     ],
 )
-def test_what_is_no_input_is_refused_before_anything_is_uploaded(
+def test_an_impossible_input_is_refused_before_any_upload(
     s3: Any, place: str, status: int, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("empty", "twins/a", "twins/b"):
@@ -289,7 +289,7 @@ def test_what_is_no_input_is_refused_before_anything_is_uploaded(
     assert stored_inputs(s3) == {}
 
 
-def test_more_files_than_anybody_means_are_refused(
+def test_too_many_files_are_refused(
     s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(inputs, "FILES_MAX", 2)
@@ -301,12 +301,14 @@ def test_more_files_than_anybody_means_are_refused(
     assert stored_inputs(s3) == {}
 
 
-def test_put_says_what_to_write_for_an_object(s3: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_put_of_an_object_names_the_right_command(
+    s3: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(("put", "s3://outputs/a", "f")) == 2
     assert "`orchgpu run FUNCTION s3://outputs/a`" in capsys.readouterr().err
 
 
-def test_several_jobs_end_in_a_summary_that_says_where_files_went(
+def test_several_jobs_end_in_a_summary_with_the_folder_of_files(
     s3: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("a", "b"):
@@ -330,7 +332,7 @@ def test_several_jobs_end_in_a_summary_that_says_where_files_went(
         ("s3://outputs/none", "there is no object s3://outputs/none"),
     ],
 )
-def test_get_of_nothing_says_what_is_not_there(
+def test_get_without_objects_names_the_location(
     s3: Any, place: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     deploy(s3, "1", name="g", outputs=(Output(bucket="outputs", prefix="g"),))

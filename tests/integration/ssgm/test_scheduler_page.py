@@ -163,7 +163,7 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reader]:
     someone.close()
 
 
-def test_every_command_of_the_page_says_what_the_page_says(reader: Reader) -> None:
+def test_every_command_prints_what_the_page_shows(reader: Reader) -> None:
     page, wrong = PAGE.read_text(), []
     for step in steps_of(page):
         wrong += [(which, told) for which, told in reader.run(step) if told is not None]

@@ -167,7 +167,7 @@ def test_a_wrong_command_line_ends_with_2_in_both_forms(lab: Lab) -> None:
     assert lab.json("drain", status=2)["error"]["code"] == "invalid"
 
 
-def test_nobody_there_is_said_and_ends_with_its_status(nobody: str) -> None:
+def test_an_unreachable_scheduler_is_reported_with_its_status(nobody: str) -> None:
     done = run_ssgm("leases", "--scheduler", nobody, "--timeout", "200ms")
     assert (done.returncode, done.stdout) == (8, "")
     assert "is ssgmd up?" in done.stderr
@@ -227,7 +227,7 @@ def test_a_waiter_gets_the_device_by_the_release(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_waiter_leaves_no_ghost(lab: Lab, number: int) -> None:
+def test_an_interrupted_wait_leaves_no_request(lab: Lab, number: int) -> None:
     lab.take("-g", "2", "--sharing", "exclusive")
     with started(lab, "alloc", "--advisory", "--wait", stderr=subprocess.PIPE) as waiter:
         until("it waits", lambda: len(waiting(lab)) == 1)
@@ -270,7 +270,7 @@ def test_progress_and_colour_on_a_terminal_unless_no_color(lab: Lab) -> None:
         os.close(theirs)
 
 
-def test_events_are_told_as_they_happen(lab: Lab) -> None:
+def test_events_are_printed_as_they_happen(lab: Lab) -> None:
     pipe = {"stdout": subprocess.PIPE}
     with started(lab, "events", "--count", "2", "--json", **pipe) as watcher:
         assert watcher.stdout is not None
@@ -284,7 +284,7 @@ def test_events_are_told_as_they_happen(lab: Lab) -> None:
     assert lines[0]["device"].startswith("k80/")
 
 
-def test_everything_is_told_over_the_http_door(lab: Lab) -> None:
+def test_every_event_is_sent_by_the_http_endpoint(lab: Lab) -> None:
     pipe = {"stdout": subprocess.PIPE}
     with started(lab, "events", "--http", lab.http, **pipe) as watcher:
         assert watcher.stdout is not None
@@ -310,13 +310,13 @@ def test_everything_is_told_over_the_http_door(lab: Lab) -> None:
         seen("lease", lease, "ENDED", "RELEASED")
 
 
-def test_an_http_door_that_is_none_is_said(lab: Lab, nobody: str) -> None:
+def test_an_unreachable_http_endpoint_is_reported(lab: Lab, nobody: str) -> None:
     said = lab.ssgm("events", "--http", nobody)
     assert (said.returncode, said.stdout) == (8, "")
     assert "is ssgmd up?" in said.stderr
 
 
-def test_a_reader_that_goes_away_is_no_fault(lab: Lab) -> None:
+def test_a_closed_pipe_is_not_an_error(lab: Lab) -> None:
     with started(lab, "events", stdout=subprocess.PIPE, stderr=subprocess.PIPE) as watcher:
         assert watcher.stdout is not None
         watcher.stdout.readline()

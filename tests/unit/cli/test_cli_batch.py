@@ -72,7 +72,7 @@ def test_a_bar_is_as_full_as_the_work() -> None:
     assert bar(1, 2).count("#") == BAR_WIDTH // 2
 
 
-def test_without_a_terminal_every_news_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_terminal_every_change_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     progress = Progress(2, quiet=False, ids=True)
     progress.uploaded(submitted("a"), before=False)
     progress.uploaded(submitted("b"), before=True)
@@ -111,7 +111,7 @@ def test_an_output_that_is_there_whole_is_not_fetched_again(tmp_path: Path) -> N
     assert not fetched(file, empty)
 
 
-def test_an_interrupted_command_may_say_how_it_goes_on() -> None:
+def test_an_interrupted_command_may_have_a_message() -> None:
     def aborted(cause: BaseException) -> click.Abort:
         try:
             raise click.Abort from cause

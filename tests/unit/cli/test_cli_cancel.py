@@ -35,7 +35,7 @@ def test_a_cancelled_jobs_result_is_one_of_its_newest_attempt() -> None:
     assert (written.nonce, written.ended_at_s) == ("", 9.0)
 
 
-def test_only_what_was_cancelled_may_be_over() -> None:
+def test_only_a_cancelled_job_may_be_over() -> None:
     _refuse_ended(JOB, "CANCELLED")
     with pytest.raises(AppError, match="ended before it could be cancelled: SUCCEEDED") as refused:
         _refuse_ended(JOB, "SUCCEEDED")
@@ -43,7 +43,7 @@ def test_only_what_was_cancelled_may_be_over() -> None:
 
 
 @pytest.mark.parametrize("name", ["x", "../x", JOB + "0", JOB.upper(), ""])
-def test_what_is_no_id_is_refused_before_anything_is_asked(
+def test_a_malformed_id_is_refused_before_any_question(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["cancel", JOB, name]) == 2

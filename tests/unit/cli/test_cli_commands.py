@@ -53,7 +53,7 @@ def test_a_wrong_command_line_ends_with_2(
     assert "Error:" in shown.err
 
 
-def test_a_mistyped_command_is_told_what_it_could_have_meant(
+def test_a_mistyped_command_gets_a_hint(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert status_of("jbos") == 2
@@ -69,7 +69,7 @@ def test_with_json_a_wrong_command_line_is_data_too(capsys: pytest.CaptureFixtur
     assert "Error:" in shown.err
 
 
-def test_ctrl_c_in_the_first_moments_is_no_traceback() -> None:
+def test_ctrl_c_in_the_first_moments_prints_no_traceback() -> None:
     """While the command is still being imported nothing of it can catch anything."""
     early = (
         "import sys\n"
@@ -86,7 +86,7 @@ def test_ctrl_c_in_the_first_moments_is_no_traceback() -> None:
     assert (done.returncode, done.stderr) == (130, "orchgpu: interrupted\n")
 
 
-def test_a_home_that_cannot_be_written_is_told_and_read(
+def test_an_unwritable_home_is_reported_and_readable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     home = Home(tmp_path / ".orchgpu")
@@ -102,13 +102,13 @@ def test_a_home_that_cannot_be_written_is_told_and_read(
 
 
 @pytest.mark.parametrize("option", ["--cpu-s", "--gpu-s"])
-def test_what_is_no_number_costs_nothing(option: str) -> None:
+def test_a_cost_needs_finite_numbers(option: str) -> None:
     given = {"--cpu-s": "3", "--gpu-s": "1", option: "nan"}
     assert status_of("cost", *(word for pair in given.items() for word in pair)) == 2
 
 
 @pytest.mark.parametrize("arguments", [["status"], ["jobs"], ["gpus"], ["orchestrate"]])
-def test_without_a_system_one_line_says_what_to_do(
+def test_without_a_system_one_line_names_the_remedy(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert status_of(*arguments) == EXIT_STATUS[ErrorCode.UNAVAILABLE]
@@ -144,7 +144,7 @@ def test_without_a_system_one_line_says_what_to_do(
     ],
 )
 @pytest.mark.parametrize("region", [None, "eu-central-1"])
-def test_without_a_cloud_one_line_says_that_nothing_runs_here(
+def test_without_a_cloud_one_line_names_the_remedy(
     arguments: list[str],
     region: str | None,
     tmp_path: Path,
@@ -173,13 +173,13 @@ def test_without_a_cloud_one_line_says_that_nothing_runs_here(
     assert shown.err.count("\n") == 1
 
 
-def test_down_without_a_system_is_no_failure(capsys: pytest.CaptureFixture[str]) -> None:
+def test_down_without_a_system_succeeds(capsys: pytest.CaptureFixture[str]) -> None:
     assert status_of("down") == 0
     assert status_of("down", "--json") == 0
     assert '"stopped": false' in capsys.readouterr().out
 
 
-def test_up_beside_a_running_system_says_how_to_stop_it(
+def test_up_beside_a_running_system_names_the_way_to_stop_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     home = Home(tmp_path / ".orchgpu")
@@ -360,7 +360,7 @@ def test_a_foreign_block_is_shown_as_unknown(block: dict[str, Any]) -> None:
     assert record_json(record(block=block))["input"] is None
 
 
-def test_ctrl_c_before_a_coroutines_first_step_says_no_more_than_that(
+def test_ctrl_c_before_a_coroutines_first_step_prints_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     @click.command

@@ -59,7 +59,7 @@ def test_every_setting_names_its_source(
     assert "SECRET" not in str(found)
 
 
-def test_what_is_wrong_is_told_beside_its_name(
+def test_a_wrong_setting_is_reported_beside_its_name(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "nonsense")

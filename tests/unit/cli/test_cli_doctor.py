@@ -34,7 +34,7 @@ def test_a_check_that_fails_is_a_finding() -> None:
 
 
 @pytest.mark.parametrize(("ahead_s", "way"), [(60.0, "behind"), (-60.0, "ahead of")])
-def test_a_clock_that_is_off_says_which_way(ahead_s: float, way: str) -> None:
+def test_a_wrong_clock_is_reported_with_its_direction(ahead_s: float, way: str) -> None:
     with pytest.raises(AppError, match=f"60 s {way} the cloud"):
         check_clock(ahead_s)
     assert "within" in check_clock(1.0)
@@ -45,7 +45,7 @@ def test_a_clock_that_is_off_says_which_way(ahead_s: float, way: str) -> None:
     ("asked_s", "answered_s", "ahead_s"),
     [(99.2, 100.5, 0.0), (100.9, 130.0, 0.0), (90.0, 95.0, 5.0), (111.0, 112.0, -10.0)],
 )
-def test_a_slow_answer_is_no_clock_that_is_off(
+def test_a_slow_answer_is_not_a_wrong_clock(
     asked_s: float, answered_s: float, ahead_s: float
 ) -> None:
     said = "Thu, 01 Jan 1970 00:01:40 GMT"
@@ -75,7 +75,7 @@ def host(name: str, gateway: str | None, state: HostState = HostState.UP) -> Hos
     )
 
 
-def test_a_gateway_that_lets_nobody_in_is_named() -> None:
+def test_an_unreachable_gateway_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))  # and does not listen
         port, nobodys = server.getsockname()[1], closed.getsockname()[1]

@@ -47,7 +47,7 @@ def run(arguments: Sequence[str], status: int = 0) -> Done:
     return result
 
 
-def test_migrate_prints_what_is_read_and_says_what_changed(file: Path) -> None:
+def test_migrate_prints_the_document_as_read_and_lists_its_changes(file: Path) -> None:
     result = run(["migrate", "f.yaml"])
     assert result.stdout == NEW
     assert result.stderr == (
@@ -56,7 +56,7 @@ def test_migrate_prints_what_is_read_and_says_what_changed(file: Path) -> None:
     assert file.read_text() == OLD
 
 
-def test_what_was_migrated_needs_no_more(file: Path) -> None:
+def test_a_migrated_file_needs_no_further_migration(file: Path) -> None:
     run(["migrate", "--write", "f.yaml"])
     assert (file.read_text(), file.stat().st_mode & 0o777) == (NEW, 0o640)
     assert run(["migrate", "f.yaml"]).stderr == ""
@@ -70,14 +70,14 @@ def test_fmt_keeps_older_shapes(file: Path) -> None:
     assert list(file.parent.iterdir()) == [file]
 
 
-def test_what_is_no_definition_is_left_alone(file: Path) -> None:
+def test_a_malformed_definition_is_left_alone(file: Path) -> None:
     file.write_text("a: [")
     assert "f.yaml:1:5: error: this is not YAML" in run(["fmt", "-w", "f.yaml"], 2).stderr
     assert file.read_text() == "a: ["
     assert "no such file" in run(["fmt", "g.yaml"], 3).stderr
 
 
-def test_faults_in_what_migrate_takes_away_are_told(file: Path) -> None:
+def test_faults_in_removed_blocks_are_reported(file: Path) -> None:
     file.write_text(OLD + "    batch: {enable_gpu: perhaps}\n")
     result = run(["migrate", "f.yaml"], 2)
     assert "f.yaml:9:25: error: functions.aws[0].batch.enable_gpu: expected true" in result.stderr
@@ -92,7 +92,7 @@ UNREADABLE = {
 
 
 @pytest.mark.parametrize("case", UNREADABLE)
-def test_migrate_prints_nothing_of_what_a_deploy_refuses(case: str, file: Path) -> None:
+def test_migrate_prints_nothing_that_a_deploy_refuses(case: str, file: Path) -> None:
     text, reason = UNREADABLE[case]
     file.write_text(text)
     result = run(["migrate", "--write", "f.yaml"], 2)
@@ -156,7 +156,7 @@ def test_graph() -> None:
     assert run(["graph", "--format", "svg", "f.yaml"]).stdout.startswith("<svg")
 
 
-def test_what_the_commands_print_is_data_too(file: Path) -> None:
+def test_output_is_available_as_json(file: Path) -> None:
     drawn = json.loads(run(["graph", str(file), "--json"]).stdout)
     assert drawn["version"] == 1
     assert {"steps", "edges", "entries", "exits"} < set(drawn)

@@ -20,7 +20,7 @@ def line(at_s: float, text: str) -> Line:
     return Line(at_s=at_s, where="function", text=text)
 
 
-def test_each_line_is_told_once_by_time_whoever_tells_it() -> None:
+def test_each_line_of_several_sources_is_shown_once_by_time() -> None:
     one, other = [line(3.0, "c")], [line(1.0, "a"), line(2.0, "b"), line(2.0, "b")]
     stream = Stream([lambda: one, lambda: other], lambda told: told.text != "no")
     assert [told.text for told in stream.fresh()] == ["a", "b", "b", "c"]
@@ -38,7 +38,7 @@ def test_lines_of_one_moment_stay_in_the_order_in_which_they_were_written() -> N
     assert [told.text for told in stream.fresh()] == ["zebra", "ant"]
 
 
-def test_what_a_program_wrote_is_told_for_people() -> None:
+def test_the_json_line_of_a_program_becomes_text() -> None:
     raw = {
         "time": "1970-01-01T00:01:40.500Z",
         "level": "warning",
@@ -55,7 +55,7 @@ def test_what_a_program_wrote_is_told_for_people() -> None:
 @pytest.mark.parametrize(
     "raw", ["", "Traceback", "[]", "{}", '{"time": "x", "message": ""}', "[" * 9999]
 )
-def test_what_is_no_line_of_ours_has_no_time(raw: str) -> None:
+def test_a_foreign_line_has_no_time(raw: str) -> None:
     assert read_line("x", raw) is None
 
 
@@ -75,7 +75,7 @@ def test_lines_of_programs_are_those_that_name_the_job_or_its_lease(tmp_path: Pa
     assert {told.job for told in programs()} == {"j1"}
 
 
-def test_a_moment_is_told_once_however_its_text_changes() -> None:
+def test_a_moment_is_shown_once_though_its_text_changes() -> None:
     """Which lease it was may be known at the first look only."""
     told = [Line(at_s=1.0, where="scheduler", text="lease granted on gpu-a/0", id="j1/RESERVED@1")]
     stream = Stream([lambda: told])
@@ -93,7 +93,7 @@ def events(*messages: str) -> list[LogEvent]:
     return [LogEvent(message=message, at_ms=n) for n, message in enumerate(messages)]
 
 
-def test_an_invocation_is_what_stands_between_its_start_and_its_report() -> None:
+def test_an_invocation_is_between_its_start_and_its_report() -> None:
     written = events(
         f"START RequestId: {OTHER} Version: $LATEST",
         "other",
@@ -134,7 +134,7 @@ class ManyPages:
         return {"events": [event] if page % 2 else [], **more}  # pages may be empty
 
 
-def test_the_newest_lines_of_a_long_log_are_told_and_the_old_ones_asked_for_once() -> None:
+def test_the_newest_lines_of_a_long_log_are_kept_and_old_ones_read_once() -> None:
     pages = ManyPages(100)
     services = AwsServices(Address(), 1, None)
     services._clients["logs"] = pages
@@ -199,7 +199,7 @@ def test_only_the_runners_line_names_the_job_of_a_request() -> None:
     assert [job for _, job in JobsByRequest().named(events)] == [JOBS[0]] * 4
 
 
-def test_what_is_remembered_of_a_long_log_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memory_of_a_long_log_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(functionlog, "REQUESTS_MAX", 3)
     monkeypatch.setattr(functionlog, "STARTS_MAX", 2)
     owners = JobsByRequest()

@@ -45,7 +45,7 @@ def letter(body: str) -> Letter:
     return read_letter(Message(id="m", handle="h", body=body), FUNCTION)
 
 
-def test_a_letter_says_whose_it_is_and_why() -> None:
+def test_a_letter_has_its_job_and_reason() -> None:
     read = letter(BODY)
     assert (read.job, read.reason, read.dead_at_s) == ("j1", "EXIT_NONZERO", 500.0)
     assert read.input == "in/a b.fa"
@@ -64,7 +64,7 @@ def test_a_letter_says_whose_it_is_and_why() -> None:
         dead_letter_body("no event", None, "BAD_EVENT", "not JSON", 1.0),
     ],
 )
-def test_what_is_no_event_is_shown_and_never_sent_back(body: str) -> None:
+def test_a_letter_without_an_event_is_shown_and_never_sent_back(body: str) -> None:
     assert letter(body).input is None
 
 
@@ -107,7 +107,7 @@ def known(state: str, *, step: Step = Step.ENDED, block: dict[str, Any] | None =
 
 
 @pytest.mark.parametrize("state", ["FAILED", "REJECTED"])
-def test_what_failed_is_retried(state: str) -> None:
+def test_a_failed_job_is_retried(state: str) -> None:
     assert failed_function(known(state))[0] is FUNCTION
 
 
@@ -119,13 +119,13 @@ def test_what_failed_is_retried(state: str) -> None:
         ("FAILED", Step.RUNNING, ErrorCode.CONFLICT),
     ],
 )
-def test_what_did_not_fail_is_not_retried(state: str, step: Step, code: ErrorCode) -> None:
+def test_only_failed_jobs_are_retried(state: str, step: Step, code: ErrorCode) -> None:
     with pytest.raises(AppError) as refused:
         failed_function(known(state, step=step))
     assert refused.value.code is code
 
 
-def test_a_lost_letter_is_written_anew_from_the_record() -> None:
+def test_a_lost_letter_is_written_again_from_the_record() -> None:
     job = known("FAILED", block={"input": dataclasses.asdict(INPUT)})
     _, result = failed_function(job)
     body = letter_body(job, result)

@@ -21,7 +21,7 @@ def test_a_place_is_a_bucket_and_a_prefix() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "s3://", "s3:///x", "http://b/x", "b/x"])
-def test_what_is_no_place_is_refused(text: str) -> None:
+def test_a_malformed_location_is_refused(text: str) -> None:
     with pytest.raises(AppError, match="is not a location"):
         parse_url(text)
 
@@ -48,7 +48,7 @@ def test_a_key_that_names_no_file_is_refused(key: str, tmp_path: Path) -> None:
         ("a/", "a/b", True),
     ],
 )
-def test_a_name_means_itself_or_what_is_below(prefix: str, key: str, meant: bool) -> None:
+def test_a_name_means_itself_or_everything_below(prefix: str, key: str, meant: bool) -> None:
     assert At(bucket="b", prefix=prefix).means(key) is meant
 
 

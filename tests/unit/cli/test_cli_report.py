@@ -95,7 +95,7 @@ def test_a_failed_jobs_result_is_seen_though_its_code_never_ran() -> None:
     assert timeline(job)["ELat"] is None
 
 
-def test_the_json_of_a_job_has_what_was_promised() -> None:
+def test_the_json_of_a_job_has_the_documented_keys() -> None:
     shown = json.loads(json.dumps(job_json(ended())))
     assert {"job_id", "input", "state", "reason", "outputs", "device", "timeline"} <= set(shown)
     assert shown["input"] == "in/a/q.fa"
@@ -124,7 +124,7 @@ def test_a_failure_shows_the_end_of_its_log(capsys: pytest.CaptureFixture[str]) 
     assert "RLat 4.000 s" in shown
 
 
-def test_a_success_that_stored_nothing_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_success_without_outputs_has_a_note(capsys: pytest.CaptureFixture[str]) -> None:
     job = ended(notes=["1 file passed no output: a\x1b[2J.txt; nothing was stored"])
     echo_outcome(job)
     shown = capsys.readouterr().out
@@ -152,7 +152,7 @@ def test_a_file_the_trigger_would_ignore_is_refused(tmp_path: Path, name: str) -
         JobCloud.check(FUNCTION, tmp_path / "absent.fa")
 
 
-def test_an_output_that_was_fetched_is_told_with_its_file(
+def test_a_fetched_output_is_shown_with_its_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     echo_outcome(ended(), tmp_path)
@@ -180,7 +180,7 @@ def test_nothing_is_free_on_a_lost_host() -> None:
     assert device_row(HostState.LOST)[5:7] == ("-/4096 MiB", "-")
 
 
-def test_a_device_that_lends_nothing_says_so() -> None:
+def test_a_device_without_new_leases_has_its_reason() -> None:
     assert device_row(HostState.UP)[2] == "0"
     assert device_row(HostState.UP, drained=True)[2] == "0 (drained)"
     assert device_row(HostState.UP, health=Health.BAD)[2] == "0 (BAD)"

@@ -71,7 +71,7 @@ def terminal_of(monkeypatch: pytest.MonkeyPatch, columns: int = 80) -> Terminal:
         ("ünï 日本", "ünï 日本"),
     ],
 )
-def test_what_would_steer_the_terminal_is_written_out(text: str, shown: str) -> None:
+def test_control_sequences_are_written_out(text: str, shown: str) -> None:
     assert visible(text) == printable(text) == shown
 
 
@@ -93,14 +93,14 @@ def test_no_control_reaches_the_output_but_our_colours(
     assert capsys.readouterr().err == "\\x1b]52;c;ZXZpbA==\\x07FAILED\n"  # no terminal there
 
 
-def test_every_character_that_is_no_text_is_written_out() -> None:
+def test_every_unprintable_character_is_written_out() -> None:
     for number in range(sys.maxunicode + 1):
         category = unicodedata.category(chr(number))
         if category[0] == "C" or category in ("Zl", "Zp"):
             assert visible(chr(number)).isprintable() or chr(number) in "\n\t"
 
 
-def test_who_asks_for_raw_lines_gets_them(capsys: pytest.CaptureFixture[str]) -> None:
+def test_raw_lines_are_unchanged(capsys: pytest.CaptureFixture[str]) -> None:
     echo_raw(OSC_52)
     assert capsys.readouterr().out == OSC_52 + "\n"
 
@@ -255,7 +255,7 @@ def test_a_table_is_whole_at_a_pipe(
     assert all(cell in line for cell in row)
 
 
-def test_columns_are_shortened_then_leave_in_the_order_they_state() -> None:
+def test_columns_are_shortened_then_dropped_in_their_declared_order() -> None:
     columns = (
         Column(name="A"),
         Column(name="B", shrink_order=2, width_min=3, drop_order=2),
@@ -276,7 +276,7 @@ def test_columns_are_shortened_then_leave_in_the_order_they_state() -> None:
     assert shown(3) == ["aa…"]
 
 
-def test_ids_are_shortened_to_what_still_tells_them_apart() -> None:
+def test_ids_are_shortened_to_unique_prefixes() -> None:
     columns = (Column(name="JOB", ids=True, shrink_order=1),)
     far, near = ["j1" + "0" * 24, "j2" + "0" * 24], ["j" + "0" * 24 + n for n in "12"]
     assert fitted(columns, [[one] for one in far], 8).line([far[0]]) == ["j1000000"]

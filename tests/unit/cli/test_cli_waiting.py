@@ -137,7 +137,7 @@ def test_a_wait_has_a_reason_of_the_closed_set(fields: dict[str, Any], reason: R
         ({"step": Step.ENDED, "owner": None}, ""),
     ],
 )
-def test_every_other_pause_is_told(fields: dict[str, Any], said: str) -> None:
+def test_every_other_pause_has_its_reason(fields: dict[str, Any], said: str) -> None:
     given: dict[str, Any] = {
         "holder": JobId("j1"),
         "revision": 1,

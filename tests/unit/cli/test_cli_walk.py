@@ -48,14 +48,14 @@ def test_help_has_an_example_that_can_be_parsed(
 
 
 @pytest.mark.parametrize("name", LEAVES)
-def test_what_prints_data_has_json_and_nothing_asks(name: str) -> None:
+def test_a_command_with_data_has_json_and_none_prompts(name: str) -> None:
     options = {word for one in ALL[name].params for word in one.opts}
     assert ("--json" in options) is (name not in PRINT_NO_DATA)
     assert not any(one.prompt for one in ALL[name].params if isinstance(one, click.Option))
 
 
 @pytest.mark.parametrize("name", LEAVES)
-def test_every_option_says_what_it_is(name: str) -> None:
+def test_every_option_has_help(name: str) -> None:
     options = [one for one in ALL[name].params if isinstance(one, click.Option)]
     assert [one.opts for one in options if not one.help] == []
 
@@ -118,7 +118,7 @@ def test_every_exit_status_is_documented() -> None:
     }
 
 
-def test_every_command_is_told_of_in_the_documents() -> None:
+def test_every_command_is_in_the_documents() -> None:
     files = (Path(__file__).parents[3] / "docs").glob("*.md")
     told = "\n".join(file.read_text() for file in files)
     assert [name for name in LEAVES if f"orchgpu {name}" not in told] == []

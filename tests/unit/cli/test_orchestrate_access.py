@@ -11,7 +11,7 @@ from corekit.errors import AppError, ErrorCode
 from orchgpu.cli.commands.operation.orchestrate import command
 
 
-def test_its_key_comes_from_a_file_that_nobody_else_reads(tmp_path: Path) -> None:
+def test_its_key_comes_from_a_private_file(tmp_path: Path) -> None:
     file = tmp_path / "key"
     file.write_text("no key")
     words = ["--scheduler", "127.0.0.1:4700", "--key-file", str(file)]

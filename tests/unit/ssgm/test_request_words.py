@@ -63,7 +63,7 @@ def test_words_make_a_request() -> None:
         ("max_wait", "soon", "--max-wait: 'soon' is not a duration"),
     ],
 )
-def test_what_is_no_value_is_refused_by_its_flag(key: str, text: str, why: str) -> None:
+def test_an_invalid_value_is_refused_by_its_flag(key: str, text: str, why: str) -> None:
     word = next(word for word in WORDS if word.key == key)
     with pytest.raises(AppError, match="^" + why):
         parse_word(word, text)

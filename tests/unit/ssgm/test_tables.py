@@ -125,7 +125,7 @@ def test_of_a_lost_host_nothing_is_free(capsys: pytest.CaptureFixture[str]) -> N
 
 
 @pytest.mark.parametrize("port", ["²", "port", "65536", ""])
-def test_what_is_no_port_is_refused(port: str) -> None:
+def test_an_invalid_port_is_refused(port: str) -> None:
     with pytest.raises(AppError, match="is not an address"):
         parse_address(f"127.0.0.1:{port}")
 
@@ -163,7 +163,7 @@ def test_leases_end_at_a_time_or_with_their_session(capsys: pytest.CaptureFixtur
     ]
 
 
-def test_a_queue_says_how_many_it_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_queue_counts_omitted_requests(capsys: pytest.CaptureFixture[str]) -> None:
     view = answers.QueuedView(
         attempt="a",
         holder=JobId("j"),
@@ -179,7 +179,7 @@ def test_a_queue_says_how_many_it_left_out(capsys: pytest.CaptureFixture[str]) -
     assert lines[2] == "and 7 more behind them"
 
 
-def test_an_explanation_tells_every_device_it_was_given(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_explanation_lists_every_device(capsys: pytest.CaptureFixture[str]) -> None:
     verdict = DeviceVerdict(
         host=HostId("h"),
         device=DeviceId("d"),
