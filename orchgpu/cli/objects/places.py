@@ -21,7 +21,7 @@ at_once_option = click.option(
     type=click.IntRange(1, 64),
     default=AT_ONCE,
     show_default=True,
-    help="Uploads and downloads at the same time.",
+    help="The maximum number of concurrent uploads and downloads.",
 )
 
 

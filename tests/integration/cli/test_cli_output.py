@@ -1,4 +1,4 @@
-"""Where the output goes: a reader that goes away, a full disk."""
+"""Lost output: a closed pipe, a full disk."""
 
 from __future__ import annotations
 

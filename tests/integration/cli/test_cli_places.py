@@ -1,4 +1,4 @@
-"""Ids by prefix, places to get from and to run from, and what a shell is offered."""
+"""Ids by prefix, locations of inputs and outputs, and shell completion."""
 
 from __future__ import annotations
 

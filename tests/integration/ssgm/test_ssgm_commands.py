@@ -1,4 +1,4 @@
-"""Every command of `ssgm` against a real ssgmd: what it prints, what it means, how it ends."""
+"""Every command of `ssgm` against a real ssgmd: output, effect, exit status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How `ssgm` and the daemons' commands end: wrong ids, a full disk, a reader that goes away."""
+"""Ends of `ssgm` and of the daemons' commands: wrong ids, a full disk, a closed pipe."""
 
 from __future__ import annotations
 

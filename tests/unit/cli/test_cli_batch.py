@@ -1,4 +1,4 @@
-"""The same work for many, some at once, and what is shown of it."""
+"""The same work for many things, several at once, with its progress."""
 
 from __future__ import annotations
 

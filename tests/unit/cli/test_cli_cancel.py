@@ -1,4 +1,4 @@
-"""What `orchgpu cancel` writes, and what it refuses."""
+"""The result that `orchgpu cancel` writes, and its refusals."""
 
 from __future__ import annotations
 

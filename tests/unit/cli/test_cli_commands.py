@@ -1,4 +1,4 @@
-"""The command line itself: help, bad input, exit statuses, what is printed where."""
+"""The command line itself: help, bad input, exit statuses, output and error streams."""
 
 from __future__ import annotations
 

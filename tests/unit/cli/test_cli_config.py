@@ -1,4 +1,4 @@
-"""Settings and where they come from."""
+"""Settings and their sources."""
 
 from __future__ import annotations
 

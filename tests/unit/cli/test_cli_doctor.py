@@ -1,4 +1,4 @@
-"""What `orchgpu doctor` makes of what it finds."""
+"""The findings of `orchgpu doctor`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One job's timeline, from what scheduler and cloud know of it."""
+"""One job's timeline, from the scheduler's record and the cloud's objects."""
 
 from __future__ import annotations
 

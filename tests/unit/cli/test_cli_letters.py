@@ -1,4 +1,4 @@
-"""Dead letters as `orchgpu dlq` reads them, and which jobs `orchgpu retry` takes."""
+"""Dead letters as `orchgpu dlq` reads them, and the jobs that `orchgpu retry` accepts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said about a job: timeline, JSON, lines for people."""
+"""Output about a job: timeline, JSON, lines for people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What reaches a terminal: text of others made visible, colours, tables as wide as it, times."""
+"""Output on a terminal: control characters written out, colours, widths of tables, times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a job waits: its reason of the closed set, whose leases are in its way, pauses."""
+"""The reason that a job waits: of the closed set, with blocking leases; pauses."""
 
 from __future__ import annotations
 

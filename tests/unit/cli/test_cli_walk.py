@@ -1,4 +1,4 @@
-"""Every command there is, however deep: help with an example, --json where it prints data."""
+"""All commands and sub-commands: help with an example, --json for data."""
 
 from __future__ import annotations
 

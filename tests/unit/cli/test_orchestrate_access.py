@@ -1,4 +1,4 @@
-"""`orchgpu orchestrate` is let in by the key of a file, as every other program."""
+"""`orchgpu orchestrate` authenticates by the key of a file, as every other program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a picture of a terminal shows."""
+"""Pictures of terminal sessions."""
 
 from __future__ import annotations
 

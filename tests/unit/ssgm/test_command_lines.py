@@ -1,4 +1,4 @@
-"""Whatever is typed: one answer, a documented status, never a traceback."""
+"""Arbitrary command lines: one answer, a documented status, never a traceback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One table of words: every field of a request has one, and reads what it says it reads."""
+"""One table of request options: every field has one, and reads its own example."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people read: every column where it belongs, nothing left out silently."""
+"""Tables for people: every column in its place, nothing omitted silently."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from orchgpu.deploy.files import read_document
 @click.argument("target", metavar="FILE|NAME", shell_complete=function_or_definition)
 @cloud_options
 @click.option("--yes-real-aws", is_flag=True, help="Delete resources on real AWS.")
-@click.option("--force", is_flag=True, help="Remove it although queues still hold messages.")
+@click.option("--force", is_flag=True, help="Also remove queues that still hold messages.")
 def command(target: str, address: Address, as_json: bool, yes_real_aws: bool, force: bool) -> None:
     """Remove the functions of a FILE, or one by NAME: what deploy created, and no data.
 

@@ -99,7 +99,7 @@ def _echo_letters(cloud: JobCloud, function: Function, limit: int, *, as_json: b
     multiple=True,
     metavar="ID",
     shell_complete=failed_job,
-    help="Only this job's (repeatable).",
+    help="Only the letter of this job (repeatable).",
 )
 @_limit_option
 @json_option

@@ -66,7 +66,7 @@ JOBS = (
     multiple=True,
     metavar="NAME",
     shell_complete=function_name,
-    help="Only this function's (repeatable).",
+    help="Only jobs of this function (repeatable).",
 )
 @click.option(
     "--state",

@@ -54,7 +54,9 @@ class Finding:
     metavar="FILE",
     help="Send FILE through the one FUNCTION and wait for its result.",
 )
-@click.option("--timeout", metavar="DURATION", help="For the canary. [default: 2m]")
+@click.option(
+    "--timeout", metavar="DURATION", help="Limit of the canary, as in 90s or 5m. [default: 2m]"
+)
 @scheduler_option
 @json_option
 def command(
