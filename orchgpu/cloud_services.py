@@ -1,9 +1,9 @@
 """The cloud as commands need it: objects, queues, functions, logs. One file for each provider.
 
-A provider is a module of `orchgpu/adapters/providers` with the functions of `Provider`; the
-variable ORCHGPU_PROVIDER chooses another one than AWS. A contract suite holds every provider to
-this port. Every method raises only `AppError`: NOT_FOUND for a bucket, object, queue or function
-that does not exist, DENIED, UNAVAILABLE or TIMEOUT.
+A provider is a package of `orchgpu/adapters` with a module `commands`, which has the functions of
+`Provider`; the variable ORCHGPU_PROVIDER chooses another one than AWS. A contract suite holds every
+provider to this port. Every method raises only `AppError`: NOT_FOUND for a bucket, object, queue or
+function that does not exist, DENIED, UNAVAILABLE or TIMEOUT.
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ class Setting:
 
 
 class Provider(Protocol):
-    """A module of `orchgpu/adapters/providers`."""
+    """The module `commands` of a package of `orchgpu/adapters`."""
 
     def connect(
         self, address: Address, *, connections: int, within_s: float | None

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from corekit.errors import AppError, ErrorCode
-from orchgpu.adapters.providers import aws
+from orchgpu.adapters.aws import commands as aws
 from orchgpu.cloud_services import Address, CloudServices
 from tests.contract.conftest import CloudUnderTest
 

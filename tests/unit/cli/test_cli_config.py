@@ -70,3 +70,13 @@ def test_a_wrong_setting_is_reported_beside_its_name(
     assert found["sqs endpoint"][2] == ""
     assert "is not ADDR:PORT" in found["scheduler"][2]
     assert "must lie in" in found["time scale"][2]
+
+
+def test_an_unknown_provider_is_reported_with_a_hint(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ORCHGPU_PROVIDER", "asw")
+    value, source, problem = shown(capsys, "config", "show", "--json")["provider"]
+    assert (value, source) == (None, "ORCHGPU_PROVIDER")
+    assert "did you mean 'aws'?" in problem
+    assert run(["ls"]) == 2

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from orchgpu.adapters.providers.aws import AwsServices
+from orchgpu.adapters.aws.commands import AwsServices
 from orchgpu.cli.jobs import functionlog
 from orchgpu.cli.jobs.functionlog import LATE_S, FunctionLog, JobsByRequest, invocation
 from orchgpu.cli.jobs.joblog import Line, Programs, Stream, read_line
