@@ -20,7 +20,7 @@ import click
 
 T = TypeVar("T")
 #: A click command's function, which takes its options by name.
-Function = Callable[..., Any]
+Function = Callable[..., object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Setting:
             **given,
         )
 
-    def value(self, given: Any) -> Any:
+    def value(self, given: object) -> object:
         """The field's value from that of the option."""
         return self.type(given) if self._is_enum else given
 
@@ -106,7 +106,7 @@ def options_from(cls: type[T]) -> Callable[[Function], Function]:
 
     def decorate(command: Function) -> Function:
         @functools.wraps(command)
-        def call(**given: Any) -> Any:
+        def call(**given: object) -> object:
             values = {one.name: one.value(given.pop(one.name)) for one in settings}
             return command(options=cls(**values), **given)
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import functools
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from corekit.cli.program import INTERRUPTED_STATUS
 from corekit.cli.screen import echo, echo_raw
@@ -95,7 +95,7 @@ def _context(parsed: argparse.Namespace) -> CommandContext:
 
 
 async def _alloc(parsed: argparse.Namespace) -> tuple[str, str]:
-    values: dict[str, Any] = {word.key: getattr(parsed, word.key) for word in WORDS}
+    values: dict[str, object] = {word.key: getattr(parsed, word.key) for word in WORDS}
     if values["memory"] is None and values["sharing"] is None:
         values["sharing"] = Sharing.EXCLUSIVE
     request = request_of({**values, "advisory": True})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import signal
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,7 +24,7 @@ from gpu_scheduler.client.pushes import OnPush
 from gpu_scheduler.request_options import WORDS, Word, parse_word, request_of
 
 T = TypeVar("T")
-Command = Callable[..., Any]
+Command = Callable[..., int | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,7 @@ class CommandContext:
             echo_text()
 
 
-def run(work: Coroutine[Any, Any, T]) -> T:
+def run(work: Coroutine[object, None, T]) -> T:
     """Run the work; Ctrl-C and SIGTERM cancel it, then KeyboardInterrupt is raised."""
 
     async def stoppable() -> T:
@@ -129,8 +129,8 @@ def connected(command: Command) -> Command:
         ca: Path | None,
         timeout_s: float | None,
         as_json: bool,
-        **options: Any,
-    ) -> Any:
+        **options: object,
+    ) -> int | None:
         if not scheduler:
             raise invalid("which scheduler? Give --scheduler HOST:PORT, or set SSGM_SCHEDULER")
         context = CommandContext(
@@ -148,14 +148,14 @@ def requesting(command: Command) -> Command:
     """Every field of a request as an option; the command gets a `Request` instead."""
 
     @functools.wraps(command)
-    def call(*arguments: Any, **options: Any) -> Any:
+    def call(*arguments: object, **options: object) -> int | None:
         values = {word.key: options.pop(word.key) for word in WORDS}
         return command(*arguments, request=request_of(values), **options)
 
     return _with(call, [_option(word) for word in WORDS])
 
 
-def _with(command: Command, options: Any) -> Command:
+def _with(command: Command, options: Sequence[Callable[[Command], Command]]) -> Command:
     for option in reversed(options):
         command = option(command)
     return command

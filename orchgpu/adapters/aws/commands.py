@@ -53,7 +53,7 @@ class AwsServices:
     def __init__(self, address: Address, connections: int, within_s: float | None) -> None:
         self._address = address
         self._clients: dict[str, Any] = {}
-        self._config: dict[str, Any] = {"max_pool_connections": connections}
+        self._config: dict[str, object] = {"max_pool_connections": connections}
         if within_s is not None:
             self._config |= {
                 "connect_timeout": within_s,
@@ -210,7 +210,7 @@ class AwsServices:
         return AwsCloud(self._settings, patience)
 
 
-def _version(answer: Mapping[str, Any]) -> str | None:
+def _version(answer: Mapping[str, object]) -> str | None:
     version = answer.get("VersionId")
     return None if version in (None, "null") else str(version)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from contextlib import closing
-from typing import Any
 
 import click
 
@@ -30,7 +29,7 @@ class _Finite(click.FloatRange):
     """A range of finite numbers: a comparison with `nan` would accept it."""
 
     def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+        self, value: float, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         number: float = super().convert(value, param, ctx)
         if not math.isfinite(number):
