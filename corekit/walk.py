@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import difflib
 import enum
 import functools
 import json
 import math
 import types
 import typing
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any
 
 import msgspec
 
 from corekit.errors import AppError, invalid
+from corekit.suggest import did_you_mean
 from corekit.values import Value, checked
 
 #: A value and its path in; the decoded value out. Raises AppError(INVALID) naming the path.
@@ -92,7 +92,7 @@ def walker(cls: Any) -> Walker:
             if key not in walkers:
                 passed = _passed_over.get()
                 if passed is None:
-                    guess = _did_you_mean(key, walkers)
+                    guess = did_you_mean(str(key), walkers)
                     raise invalid(f"{path}: unknown key {_shown(key)}{guess}")
                 passed.append(f"{path}.{key}")
                 continue
@@ -190,7 +190,7 @@ def _enum(cls: type[enum.Enum]) -> Walker:
         try:
             return cls(value)
         except ValueError:
-            hint = _did_you_mean(value, names)
+            hint = did_you_mean(str(value), names)
             raise invalid(
                 f"{path}: {_shown(value)} is not one of {', '.join(names)}{hint}"
             ) from None
@@ -243,8 +243,3 @@ def _shown(value: Any) -> str:
     except ValueError:  # a whole number of more than 4,300 digits
         text = f"a {type(value).__name__} too long to show"
     return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _did_you_mean(word: Any, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(str(word), list(known), n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""

@@ -301,6 +301,8 @@ class Step(StrEnum):
 
 #: Key of `Record.times` beside the steps: wall clock before which no next attempt should open.
 RETRY_AT = "RETRY_AT"
+#: In `Record.times`, beside the steps: the wall clock of the end of the newest attempt's lease.
+LEASE_ENDED = "LEASE_ENDED"
 
 
 class Record(Value):

@@ -22,6 +22,7 @@ from gpu_scheduler.core.queue.search import Proposal
 from gpu_scheduler.core.state import LeaseEntry
 from gpu_scheduler.core.transaction import Transaction
 from gpu_scheduler.model import (
+    LEASE_ENDED,
     Door,
     EndReason,
     Lease,
@@ -32,9 +33,6 @@ from gpu_scheduler.model import (
     Sharing,
     Step,
 )
-
-#: Key of `Record.times` beside the steps: the end of the newest attempt's lease.
-LEASE_ENDED = "LEASE_ENDED"
 
 # ---------------------------------------------------------------------- granting
 

@@ -14,7 +14,6 @@ it while the caller repeats the call within `client_gone_s`; every op may be rep
 from __future__ import annotations
 
 import contextlib
-import difflib
 import logging
 import math
 import re
@@ -26,6 +25,7 @@ from aiohttp import web
 from corekit.browsers import foreign_part
 from corekit.decode import encode_json
 from corekit.errors import AppError, ErrorCode, invalid
+from corekit.suggest import did_you_mean
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core.admission.usage_counts import UsageCounts
 from gpu_scheduler.daemon.access.authorizer import Authorizer, Caller
@@ -255,7 +255,9 @@ async def _errors(
         code = ErrorCode.NOT_FOUND if error.status == 404 else ErrorCode.INVALID
         text = f"{request.method} {request.path:.200}: {error.reason}"
         if error.status == 404:
-            text += _did_you_mean(request.path)
+            text += did_you_mean(
+                request.path, _PATHS, otherwise="; GET /v1/openapi.json lists all paths"
+            )
         if error.status == 413:
             text += f"; a body has at most {LINE_BYTES_MAX} bytes"
         kept = {name: error.headers[name] for name in ("Allow",) if name in error.headers}
@@ -265,11 +267,6 @@ async def _errors(
     except Exception as error:
         logger.error("%s %s failed", request.method, request.path, exc_info=error)
         return _refused(AppError(ErrorCode.INTERNAL, "internal error; the log has its trace"))
-
-
-def _did_you_mean(path: str) -> str:
-    close = difflib.get_close_matches(path[:200], _PATHS, n=1)
-    return f"; did you mean {close[0]}?" if close else "; GET /v1/openapi.json lists all paths"
 
 
 def _refused(

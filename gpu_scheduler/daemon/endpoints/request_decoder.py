@@ -6,9 +6,8 @@ fields, new grants while the journal has no room. Everything else is the core's 
 
 from __future__ import annotations
 
-import difflib
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -17,6 +16,7 @@ from corekit.aio.clock import Clock
 from corekit.aio.newer import known
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.ids import HostId, SessionId
+from corekit.suggest import one_of_known
 from gpu_scheduler.core import events as on
 from gpu_scheduler.daemon.access.authorizer import Authorizer, Caller
 from gpu_scheduler.daemon.endpoints.hello_pages import HelloPages
@@ -157,7 +157,7 @@ class RequestDecoder:
         cls = ops.OPS.get(op)
         if cls is None:
             body.plain()  # a line that is no JSON is worse
-            raise invalid(f"op {op!r} is unknown{_did_you_mean(op, ops.OPS)}")
+            raise invalid(f"op {op!r} is unknown{one_of_known(op, ops.OPS)}")
         value = known(logger, body.read_known(cls, op)) if cls in _TELLING else body.read(cls, op)
         self._authorizer.authorize(caller, op, value)
         if cls in _GRANTS and not self._room.has_room:
@@ -194,7 +194,7 @@ class RequestDecoder:
         cls = HOST_OPS.get(op)
         if cls is None:
             body.plain()
-            raise invalid(f"op {op!r} of a host is unknown{_did_you_mean(op, HOST_OPS)}")
+            raise invalid(f"op {op!r} of a host is unknown{one_of_known(op, HOST_OPS)}")
         value = _of_host(cls, op, body)
         envelope = {"host": host, "reply_to": reply_to}
         match value:
@@ -243,8 +243,3 @@ def _of_host(cls: type[Any], op: str, body: Body) -> Any:
 def _same_version(version: int) -> None:
     if version != VERSION:
         raise invalid(f"protocol version {version} is not spoken here; this is version {VERSION}")
-
-
-def _did_you_mean(op: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(op, list(known), n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(known)}"

@@ -149,7 +149,7 @@ REQUESTS: tuple[tuple[str, Any, str, str], ...] = (
     ("drain", {"host": "elsewhere"}, "not_found", "elsewhere"),
     ("drain", {"host": "h", "device": "h/9"}, "not_found", "h/9"),
     ("forget", {"host": "h"}, "conflict", ""),
-    ("set", {"name": "polcy", "value": "fair"}, "invalid", "did you mean policy"),
+    ("set", {"name": "polcy", "value": "fair"}, "invalid", "did you mean 'policy'"),
     ("set", {"name": "policy", "value": "mine"}, "invalid", "policy"),
     ("set", {"name": "bypass_max", "value": -3}, "invalid", "bypass_max"),
     ("set", {"name": "weight.a\nb", "value": 2}, "invalid", "weight.a"),
@@ -346,7 +346,7 @@ async def test_wrong_addresses_are_typed_errors_too(
 async def test_an_unknown_op_or_path_is_answered_with_a_suggestion(system: System) -> None:
     by_http = await system.endpoints.ask("POST", "/v1/resrve", {})
     assert by_http.status == 404
-    assert "did you mean /v1/reserve" in by_http.value["error"]["message"]
+    assert "did you mean '/v1/reserve'" in by_http.value["error"]["message"]
     wrong_method = await system.endpoints.ask("GET", "/v1/reserve")
     assert (wrong_method.status, wrong_method.headers["Allow"]) == (405, "POST")
     async with system.endpoints.peer() as peer:

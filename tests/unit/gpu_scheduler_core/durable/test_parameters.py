@@ -50,8 +50,8 @@ def test_a_parameter_changes_by_its_name(name, value, field, expected):
 @pytest.mark.parametrize(
     ("name", "value", "says"),
     [
-        ("polic", "fair", "did you mean policy?"),
-        ("quota.a.device", 3, "did you mean quota.TENANT.devices?"),
+        ("polic", "fair", "did you mean 'policy'?"),
+        ("quota.a.device", 3, "did you mean 'quota.TENANT.devices'?"),
         ("quota.devices", 3, "is unknown"),
         ("weight.", 3, "is unknown"),
         ("zzz", 3, "known are policy"),
