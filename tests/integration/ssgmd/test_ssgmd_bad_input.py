@@ -367,7 +367,7 @@ def usage(**more: Any) -> dict[str, Any]:
 #: op of the host `h`, fields, code, what the message says.
 REPORTS: tuple[tuple[str, Any, str, str], ...] = (
     ("report", {"devices": [DEVICE, DEVICE]}, "invalid", "twice"),
-    ("report", {"devices": [DEVICE, device(id="h/1")]}, "invalid", "two devices 0"),
+    ("report", {"devices": [DEVICE, device(id="h/1")]}, "invalid", "two devices with index 0"),
     ("report", {"devices": [device(memory_mib=float("nan"))]}, "invalid", ""),
     ("report", {"devices": [device(memory_mib=-5)]}, "invalid", "memory_mib"),
     ("report", {"devices": [device(memory_mib=2**70)]}, "invalid", "memory_mib"),

@@ -62,7 +62,7 @@ def test_the_advertised_address(advertise: str, bound: str, public: str) -> None
         (("--program", "x=/etc/passwd"), "--program x: /etc/passwd is not an executable file"),
         (("--program", "x=/bin/sh '"), "--program x: "),
         (("--program", "x=/bin/sh", "--program", "x=/bin/sh"), "given twice"),
-        (("--middleware", "builtin=/bin/true"), "'builtin' is unknown; there are cricket, gvirtus"),
+        (("--middleware", "builtin=/bin/true"), "'builtin' is unknown; known are cricket, gvirtus"),
         (("--middleware", "lupine"), "'lupine' is not NAME=PROGRAM"),
         (("--middleware", "lupine=true"), "'true' is not the absolute path of a program"),
         (("--middleware", "lupine=/etc/passwd"), "is not the absolute path of a program"),
