@@ -110,8 +110,8 @@ def painting(newer: Path, folder: Path, *, ignorable: bool) -> Path:
             ],
             "gpu_scheduler/core/durable/recovery.py": [
                 (
-                    "    turn.emit(began)\n",
-                    "    turn.emit(began)\n    turn.emit(to.RunPainted())\n",
+                    "    tx.emit(began)\n",
+                    "    tx.emit(began)\n    tx.emit(to.RunPainted())\n",
                 ),
             ],
         },
