@@ -29,7 +29,8 @@ def test_a_program_runs_with_the_envelopes_lease_and_its_status_is_returned(
 
 
 @pytest.mark.parametrize(
-    ("text", "said", "status"), [("{}", "is not a valid env.json of an envelope", 2), ("x", "env.json", 2)]
+    ("text", "said", "status"),
+    [("{}", "is not a valid env.json of an envelope", 2), ("x", "env.json", 2)],
 )
 def test_an_invalid_envelope_is_reported(tmp_path: Path, text: str, said: str, status: int) -> None:
     (tmp_path / "env.json").write_text(text)
