@@ -8,11 +8,10 @@ registers such a tuple as an entry point of the group `orchgpu.operations`.
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 
+from corekit.plugins import find_plugins
 from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.wire.frames import Meta
 from remote_gpu.worker.arguments import IMPLEMENTATION
@@ -168,12 +167,9 @@ def load_registry(only: Sequence[str] = ()) -> Registry:
     return registry
 
 
-def installed() -> dict[str, EntryPoint]:
+def installed() -> Mapping[str, EntryPoint]:
     """Files and entry points of operations by name; of equal names the project's own wins."""
-    folder = importlib.import_module(_PACKAGE).__path__
-    names = sorted(module.name for module in pkgutil.iter_modules(folder))
-    own = {name: EntryPoint(name, f"{_PACKAGE}.{name}:OPERATIONS", GROUP) for name in names}
-    return {entry.name: entry for entry in sorted(entry_points(group=GROUP))} | own
+    return find_plugins(GROUP, _PACKAGE, "OPERATIONS")
 
 
 def _reason(entry: EntryPoint, error: Exception) -> str:
