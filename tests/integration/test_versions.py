@@ -248,7 +248,7 @@ def test_todays_daemon_goes_on_with_what_a_newer_one_wrote(newer: Path, tmp_path
         assert overridden == ["bypass_max"], "not what is not in force"
         told = daemon.log.read_text()
     assert "LeaseGranted.lease.mood" in told
-    assert "policy: an override that a newer version set is kept" in told
+    assert "policy: an override of a newer version is kept" in told
     with ssgmd(newer, tmp_path) as daemon:
         leases, records, rules, _ = shown(daemon)
         assert (leases, records, rules["policy"]) == ([lease], ["job"], "lottery")
