@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 
 from contract.timing import RESERVE_S, kept_back
 from corekit.suggest import did_you_mean
-from fdl.lint.diagnostics import (
+from fdl.diagnostics import (
     Diagnostic,
     FileFacts,
     FileKind,

@@ -37,11 +37,11 @@ from gpu_scheduler.client.access import (
 )
 from gpu_scheduler.monitor.link import HostLink
 from remote_gpu.host.app import HostSettings, RunningHost, Upstream, running_host
-from remote_gpu.host.gateway.tls import HostTls
+from remote_gpu.host.environment import MPS_DIRECTORY
 from remote_gpu.host.options import HostOptions, OpenClDevices
 from remote_gpu.host.probe import CpuSettings, default_memory_mib, parse_cpus
-from remote_gpu.host.servers.variables import MPS_DIRECTORY
 from remote_gpu.host.servers.visible import check_middlewares, visible_devices
+from remote_gpu.host.tls import HostTls
 from remote_gpu.middleware import names
 from remote_gpu.worker.isolation.hardening import make_undumpable, take
 from remote_gpu.worker.programs.programs import Program, parse_program

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from corekit.errors import AppError, ErrorCode
-from fdl.lint.diagnostics import Severity
+from fdl.diagnostics import Severity
 from fdl.parse import parse
 from orchgpu.cli.definition.capacity import capacity_notes
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from corekit.errors import AppError
-from fdl.lint.diagnostics import Diagnostic, Severity
+from fdl.diagnostics import Diagnostic, Severity
 from fdl.model import Document, Function
 from fdl.plan.groups import deployed
 from gpu_scheduler.client import SchedulerClient

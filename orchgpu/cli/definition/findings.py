@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from corekit.cli.screen import echo
-from fdl.lint.diagnostics import Diagnostic
+from fdl.diagnostics import Diagnostic
 
 
 def note_json(note: Diagnostic) -> dict[str, object]:

@@ -13,7 +13,7 @@ import click
 from corekit.aio.environment import budget_from_environment
 from corekit.cli.screen import echo, echo_json, json_option
 from corekit.errors import invalid
-from fdl.lint.diagnostics import Severity
+from fdl.diagnostics import Severity
 from fdl.model import Document
 from fdl.plan.plan import Plan, Step
 from orchgpu.cli.definition.capacity import capacity_notes

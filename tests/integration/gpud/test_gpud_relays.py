@@ -25,7 +25,7 @@ from gpu_scheduler.model import Door, GrantedLease, Lease, LeaseLifetime, LeaseS
 from remote_gpu.client import Refusal, Refused, Session
 from remote_gpu.client.transport.handshake import open_connection
 from remote_gpu.forwarder import Forwarder, client_variables
-from remote_gpu.host.servers.variables import INHERITED
+from remote_gpu.host.environment import INHERITED
 from remote_gpu.host.servers.visible import visible_devices
 from remote_gpu.middleware import ServerLease, find, names, render
 from remote_gpu.wire.connection import Access

@@ -6,9 +6,9 @@ import json
 import pytest
 
 from corekit.budget import Budget
+from fdl.diagnostics import Severity
 from fdl.graph.drawing import dot, mermaid, terminal
 from fdl.graph.graph import graph_of
-from fdl.lint.diagnostics import Severity
 from fdl.lint.lint import lint
 from fdl.model import Document
 from fdl.parse import parse

@@ -15,7 +15,7 @@ from corekit.ids import DeviceId, HostId
 from gpu_scheduler.model import DeviceKind, Share
 from remote_gpu.host.app import _log, advertised
 from remote_gpu.host.cli import _address, _use_mps, main
-from remote_gpu.host.servers.variables import MPS_DIRECTORY, worker_variables
+from remote_gpu.host.environment import MPS_DIRECTORY, worker_variables
 from remote_gpu.worker.control import VARIABLES
 
 USUAL = ("--host-id", "h", "--scheduler", "127.0.0.1:1", "--state", "/nonexistent/state")

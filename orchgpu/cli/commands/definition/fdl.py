@@ -11,11 +11,11 @@ import click
 from corekit.cli.groups import CommandGroup
 from corekit.cli.screen import counted, echo, echo_json, echo_raw, json_option
 from corekit.errors import EXIT_STATUS, AppError, ErrorCode, invalid
+from fdl.diagnostics import Severity
 from fdl.graph import drawing
 from fdl.graph.graph import graph_of
 from fdl.keys.document import json_schema
 from fdl.keys.reference import explain, known_keys
-from fdl.lint.diagnostics import Severity
 from fdl.lint.lint import lint
 from fdl.model import Rewrite
 from fdl.parse import read
