@@ -19,8 +19,8 @@ COMMANDS = "orchgpu/adapters/aws/commands.py"
 ROLES = {
     "Orchestrator": ("orchgpu/adapters/aws",),
     "Function": ("lambda_functions", "contract", "remote_gpu/client", "remote_gpu/wire"),
-    "Whoever deploys": ("orchgpu/deploy",),
-    "Whoever uses it": (COMMANDS,),
+    "Deployment": ("orchgpu/deploy",),
+    "Commands": (COMMANDS,),
 }
 #: Calls whose action has another name (AWS's service authorization reference); the rest share it.
 RENAMED: Mapping[str, str] = {
