@@ -14,7 +14,7 @@ from typing import Any
 from corekit.errors import invalid
 from corekit.ids import DeviceId, HostId, JobId, LeaseId
 from corekit.values import Value, field
-from gpu_scheduler.names import named, wrong_name
+from gpu_scheduler.names import name_problem, named
 from gpu_scheduler.versions import is_version
 
 #: A block is a note, not a store: records of 100,000 jobs must stay small.
@@ -71,7 +71,7 @@ class Symptom(StrEnum):
     OTHER = "OTHER"  #: also one that only a newer host knows; the detail says more
 
 
-class Hold(StrEnum):
+class LeaseLifetime(StrEnum):
     """What keeps a lease alive."""
 
     SESSION = "session"  #: the session through the gateway (our functions)
@@ -115,14 +115,14 @@ class Request(Value):
     lease_s: float | None = None
 
     def __post_init__(self) -> None:
-        for problem in chain(_wrong_numbers(self), _wrong_words(self)):
+        for problem in chain(_number_problems(self), _name_problems(self)):
             raise invalid(problem)
 
 
-def _wrong_numbers(asked: Request) -> Iterator[str]:
+def _number_problems(asked: Request) -> Iterator[str]:
     if not 1 <= asked.count <= COUNT_MAX:
         yield f"count {asked.count} must lie in 1…{COUNT_MAX}"
-    yield from _wrong_memory(asked)
+    yield from _memory_problems(asked)
     if not 0 <= asked.compute_guarantee_pct <= 100:
         yield "compute_guarantee_pct must lie in 0…100"
     if not 1 <= asked.compute_limit_pct <= 100:
@@ -138,17 +138,17 @@ def _wrong_numbers(asked: Request) -> Iterator[str]:
         yield "lease_s must be more than 0"
 
 
-def _wrong_memory(asked: Request) -> Iterator[str]:
+def _memory_problems(asked: Request) -> Iterator[str]:
     if not 0 <= asked.memory_mib <= MEMORY_MIB_MAX:
         yield f"memory_mib {asked.memory_mib} must lie in 0…{MEMORY_MIB_MAX}"
-    most_mib = asked.memory_max_mib
-    if most_mib is not None and not 0 <= most_mib <= MEMORY_MIB_MAX:
-        yield f"memory_max_mib {most_mib} must lie in 0…{MEMORY_MIB_MAX}"
-    if most_mib is not None and asked.memory_mib > most_mib:
+    max_mib = asked.memory_max_mib
+    if max_mib is not None and not 0 <= max_mib <= MEMORY_MIB_MAX:
+        yield f"memory_max_mib {max_mib} must lie in 0…{MEMORY_MIB_MAX}"
+    if max_mib is not None and asked.memory_mib > max_mib:
         yield "memory_mib must not exceed memory_max_mib"
 
 
-def _wrong_words(asked: Request) -> Iterator[str]:
+def _name_problems(asked: Request) -> Iterator[str]:
     if len(asked.kinds) + len(asked.models) > PREFERENCES_MAX:
         yield f"kinds and models together name at most {PREFERENCES_MAX}"
     for what, names in (
@@ -158,7 +158,7 @@ def _wrong_words(asked: Request) -> Iterator[str]:
         ("middleware", () if asked.middleware is None else (asked.middleware,)),
     ):
         for name in names:
-            if (problem := wrong_name(what, name)) is not None:
+            if (problem := name_problem(what, name)) is not None:
                 yield problem
     for version in (asked.min_driver, asked.min_runtime):
         if version is not None and not is_version(version):
@@ -186,7 +186,7 @@ class Device(Value):
         words = (self.model, self.driver, self.runtime, *self.operations, *self.resident)
         what = f"device {self.id}: a model, version, operation or warm key"
         for word in words:
-            if (problem := wrong_name(what, word, at_least=0)) is not None:
+            if (problem := name_problem(what, word, at_least=0)) is not None:
                 raise invalid(problem)
         if not (0 <= self.index < 2**16 and 0 <= self.memory_mib <= MEMORY_MIB_MAX):
             raise invalid(f"device {self.id}: index and memory_mib must be 0 or more")
@@ -271,7 +271,7 @@ class Lease(Value):
     state: LeaseState
     shares: tuple[Share, ...]
     tenant: str = "default"
-    hold: Hold = Hold.SESSION
+    hold: LeaseLifetime = LeaseLifetime.SESSION
     door: Door = Door.GATEWAY
     sources: tuple[str, ...] = ()  #: Door.PORT: networks whose machines may connect
     doors: Mapping[str, str] = field(default_factory=dict)  #: host → "address:port" of its own

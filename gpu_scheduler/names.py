@@ -19,7 +19,7 @@ NAME_PATTERN = f"^[^{_UNSEEN}]*$"
 _SEEN = re.compile(rf"[^{_UNSEEN}\ud800-\udfff]*")
 
 
-def wrong_name(what: str, name: str, *, at_least: int = 1) -> str | None:
+def name_problem(what: str, name: str, *, at_least: int = 1) -> str | None:
     """What is wrong with a name, said of `what`; None when nothing is."""
     if not at_least <= len(name) <= NAME_CHARS_MAX:
         return f"{what} must have {at_least} to {NAME_CHARS_MAX} characters, not {len(name)}"
@@ -30,6 +30,6 @@ def wrong_name(what: str, name: str, *, at_least: int = 1) -> str | None:
 
 def named(what: str, name: str | None) -> None:
     """Raises INVALID for what is no name; None is none, and may be left out."""
-    problem = None if name is None else wrong_name(what, name)
+    problem = None if name is None else name_problem(what, name)
     if problem is not None:
         raise invalid(problem)

@@ -23,7 +23,7 @@ EVERYBODY = "*"
 TENANTS_MAX = 1000  #: with a quota or a weight of their own: the value is one line of the journal
 
 
-class PolicyName(StrEnum):
+class str(StrEnum):
     """Who goes next; `gpu_scheduler/core/policies` has a file for each."""
 
     FIFO = "fifo"  #: by place; the head is passed `bypass_max` times at most
@@ -57,7 +57,7 @@ NO_QUOTA = Quota()
 class Parameters(Value):
     """Rules of the queue and limits. Validated on construction (raises INVALID)."""
 
-    policy: PolicyName = PolicyName.FIFO
+    policy: str = str.FIFO
     #: Waiting this long outweighs one step of priority: the order is by
     #: `waiting_since − priority × aging_s`. None: a higher priority always goes first (and may
     #: starve the lower ones). A minute makes the whole range of priorities worth 3 h 20 min.
@@ -246,11 +246,11 @@ def _is_off(value: Given) -> bool:
     return value is None or (isinstance(value, str) and value.strip().lower() in _OFF)
 
 
-def _policy(value: Given) -> PolicyName:
+def _policy(value: Given) -> str:
     try:
-        return PolicyName(str(value))
+        return str(str(value))
     except ValueError:
-        known = ", ".join(policy.value for policy in PolicyName)
+        known = ", ".join(policy.value for policy in str)
         raise invalid(f"{value!r} is no policy; known are {known}") from None
 
 

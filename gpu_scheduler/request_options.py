@@ -20,7 +20,7 @@ Parse = Callable[[str], Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Word:
+class RequestOption:
     """One word of a request."""
 
     key: str  #: as in the FDL: `compute_guarantee`
@@ -69,7 +69,7 @@ def _name(text: str) -> str:
 
 
 _COUNT_AND_KIND = (
-    Word(
+    RequestOption(
         key="count",
         field="count",
         short="-g",
@@ -78,7 +78,7 @@ _COUNT_AND_KIND = (
         example="2",
         help="Devices; all of them or none.",
     ),
-    Word(
+    RequestOption(
         key="kinds",
         field="kinds",
         metavar="KIND",
@@ -87,7 +87,7 @@ _COUNT_AND_KIND = (
         example="cuda,opencl",
         help="cuda, opencl, cpu or vpu, in order of preference; any when not given.",
     ),
-    Word(
+    RequestOption(
         key="models",
         field="models",
         metavar="MODEL",
@@ -96,7 +96,7 @@ _COUNT_AND_KIND = (
         example="A100,Tesla K80",
         help="Models, in order of preference; any when not given.",
     ),
-    Word(
+    RequestOption(
         key="min_driver",
         field="min_driver",
         metavar="VERSION",
@@ -104,7 +104,7 @@ _COUNT_AND_KIND = (
         example="550.54",
         help="Lowest driver version that will do.",
     ),
-    Word(
+    RequestOption(
         key="min_runtime",
         field="min_runtime",
         metavar="VERSION",
@@ -112,7 +112,7 @@ _COUNT_AND_KIND = (
         example="12.4",
         help="Lowest CUDA or OpenCL version that will do.",
     ),
-    Word(
+    RequestOption(
         key="middleware",
         field="middleware",
         metavar="NAME",
@@ -120,7 +120,7 @@ _COUNT_AND_KIND = (
         example="rcuda",
         help="Only hosts that offer this remote-GPU software; any when not given.",
     ),
-    Word(
+    RequestOption(
         key="advisory",
         field="advisory",
         metavar="",
@@ -131,7 +131,7 @@ _COUNT_AND_KIND = (
     ),
 )
 _SHARE = (
-    Word(
+    RequestOption(
         key="memory",
         field="memory_mib",
         short="-m",
@@ -140,7 +140,7 @@ _SHARE = (
         example="4GiB",
         help="Of each device: MiB, or with a unit.",
     ),
-    Word(
+    RequestOption(
         key="memory_max",
         field="memory_max_mib",
         metavar="SIZE",
@@ -148,7 +148,7 @@ _SHARE = (
         example="24GiB",
         help="No device that is larger than this; any when not given.",
     ),
-    Word(
+    RequestOption(
         key="compute_guarantee",
         field="compute_guarantee_pct",
         metavar="PERCENT",
@@ -156,7 +156,7 @@ _SHARE = (
         example="25",
         help="Promised percent of each device's compute.",
     ),
-    Word(
+    RequestOption(
         key="compute_limit",
         field="compute_limit_pct",
         metavar="PERCENT",
@@ -164,7 +164,7 @@ _SHARE = (
         example="50",
         help="Never more than this, even while the rest is idle.",
     ),
-    Word(
+    RequestOption(
         key="sharing",
         field="sharing",
         metavar="shared|exclusive",
@@ -172,7 +172,7 @@ _SHARE = (
         example="exclusive",
         help="A part of each device (shared), or all of it.",
     ),
-    Word(
+    RequestOption(
         key="placement",
         field="placement",
         metavar="pack|spread|same_host",
@@ -180,7 +180,7 @@ _SHARE = (
         example="spread",
         help="Fill the fullest device, use the emptiest, or all on one host.",
     ),
-    Word(
+    RequestOption(
         key="warm_key",
         field="warm_key",
         metavar="KEY",
@@ -190,7 +190,7 @@ _SHARE = (
     ),
 )
 _QUEUE = (
-    Word(
+    RequestOption(
         key="priority",
         field="priority",
         metavar="N",
@@ -198,7 +198,7 @@ _QUEUE = (
         example="10",
         help="-100 to 100; higher goes first.",
     ),
-    Word(
+    RequestOption(
         key="tenant",
         field="tenant",
         metavar="NAME",
@@ -206,7 +206,7 @@ _QUEUE = (
         example="genomics",
         help="Whose quota and fair share it counts for.",
     ),
-    Word(
+    RequestOption(
         key="max_wait",
         field="max_wait_s",
         metavar="TIME",
@@ -214,7 +214,7 @@ _QUEUE = (
         example="90s",
         help="Wait, but be refused as busy after this.",
     ),
-    Word(
+    RequestOption(
         key="deadline",
         field="deadline_s",
         metavar="TIME",
@@ -222,7 +222,7 @@ _QUEUE = (
         example="2h",
         help="Of no use any more this long from now.",
     ),
-    Word(
+    RequestOption(
         key="lease_length",
         field="lease_s",
         metavar="TIME",
@@ -233,10 +233,10 @@ _QUEUE = (
 )
 
 #: Every word, in the order of help and documentation.
-WORDS: tuple[Word, ...] = (*_COUNT_AND_KIND, *_SHARE, *_QUEUE)
+REQUEST_OPTIONS: tuple[RequestOption, ...] = (*_COUNT_AND_KIND, *_SHARE, *_QUEUE)
 
 
-def parse_word(word: Word, text: str) -> Any:
+def parse_option(word: RequestOption, text: str) -> Any:
     """The value of one word as a field of `Request` has it. Raises INVALID that names the flag."""
     try:
         if word.many:
@@ -248,5 +248,7 @@ def parse_word(word: Word, text: str) -> Any:
 
 def request_of(values: Mapping[str, Any]) -> Request:
     """A request from values by key; a key that is not there keeps the model's default."""
-    given = {word.field: values[word.key] for word in WORDS if values.get(word.key) is not None}
+    given = {
+        word.field: values[word.key] for word in REQUEST_OPTIONS if values.get(word.key) is not None
+    }
     return Request(**given)

@@ -24,7 +24,7 @@ from orchgpu.job_timing import without_aws
 from orchgpu.performer import Performer
 from orchgpu.settings import OrchestratorSettings
 from orchgpu.shell import Replica
-from orchgpu.startup_retry import Patience, Stopped
+from orchgpu.startup_retry import StartupRetry, Stopped
 from remote_gpu.middleware import render
 
 logger = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ async def serve(settings: OrchestratorSettings, budget: Budget) -> None:
         loop.add_signal_handler(number, stop.set)
     replica = settings.replica or f"{socket.gethostname()}-{os.getpid()}"
     async with AsyncExitStack() as stack:
-        patience = Patience(stop, budget)
+        patience = StartupRetry(stop, budget)
 
         async def scheduler_session() -> SchedulerAdapter:
             adapter = SchedulerAdapter.connect(settings.scheduler, replica, budget, settings.access)

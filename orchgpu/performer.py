@@ -64,7 +64,7 @@ class Performer:
             do.OpenAttempt: self._open_attempt,
             do.AdoptRecord: self._adopt,
             do.ReopenRecord: self._reopen,
-            do.StoreHandle: self._store_handle,
+            do.StoreReceiptHandle: self._store_handle,
             do.RenewLease: self._renew,
             do.StageEnvelope: self._stage,
             do.RemoveEnvelope: self._remove_envelope,
@@ -264,7 +264,7 @@ class Performer:
             return self._conflict(action, error)
         return on.Reopened(**self._about(action), record=record)
 
-    async def _store_handle(self, action: do.StoreHandle) -> None:
+    async def _store_handle(self, action: do.StoreReceiptHandle) -> None:
         await self._scheduler.store_handle(action.job, action.handle)
 
     async def _renew(self, action: do.RenewLease) -> on.Event:

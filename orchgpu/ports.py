@@ -14,7 +14,7 @@ from gpu_scheduler.model import (
     EndReason,
     Explanation,
     GrantedLease,
-    Hold,
+    LeaseLifetime,
     LeaseState,
     Record,
     Request,
@@ -193,7 +193,7 @@ class Scheduler(Protocol):
         request: Request,
         received_ago_s: float,
         *,
-        hold: Hold = Hold.SESSION,
+        hold: LeaseLifetime = LeaseLifetime.SESSION,
     ) -> AttemptOutcome: ...
 
     async def adopt(

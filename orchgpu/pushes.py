@@ -34,7 +34,7 @@ def _job_event(push: ports.Push, now: dict[str, float]) -> on.Event:
                 detail=push.detail,
             )
         case ports.HandlePush():
-            return on.HandleRenewed(**now, job=job, handle=push.handle)
+            return on.ReceiptHandleRenewed(**now, job=job, handle=push.handle)
         case ports.DisownedPush():
             return on.Disowned(**now, job=job)
     raise AssertionError(f"unknown push {push}")

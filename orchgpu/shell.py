@@ -2,7 +2,7 @@
 
 receivers (one per function)      ─▶ MessageReceived
 completion receivers              ─▶ ResultNoticed, FunctionFailed
-scheduler pushes                  ─▶ AttemptGranted, LeaseChanged, HandleRenewed, …
+scheduler pushes                  ─▶ AttemptGranted, LeaseChanged, ReceiptHandleRenewed, …
 look for orphans                  ─▶ Orphaned
 timers                            ─▶ TimerFired
 """
@@ -54,7 +54,7 @@ _SOON_OVER = frozenset(
         Phase.EXPLAINING,
         Phase.FAILING,
         Phase.CONCLUDING,
-        Phase.BURYING,
+        Phase.DEAD_LETTERING,
         Phase.FINISHING,
         Phase.DELETING,
     }

@@ -23,7 +23,7 @@ class Stopped(Exception):
     """The signal to stop came before the start was over."""
 
 
-class Patience:
+class StartupRetry:
     """Repeats what failed for now, with pauses from `reconnect_base_s` up to `reconnect_s_max`."""
 
     def __init__(self, stop: asyncio.Event, budget: Budget) -> None:

@@ -10,7 +10,7 @@ from gpu_scheduler.model import LeaseState, Share
 from gpu_scheduler.parameters import DEFAULT, Given, Parameters, overridden
 
 
-class TenantBooks:
+class TenantUsage:
     """Who holds what, and whether a grant took more than its tenant's quota allows."""
 
     def __init__(self, configured: Parameters | None = None) -> None:

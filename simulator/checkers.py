@@ -9,8 +9,8 @@ from typing import Any
 
 from gpu_scheduler.core.invariants import check
 from gpu_scheduler.core.machine import SchedulerMachine
-from simulator.books import TenantBooks
-from simulator.job_books import JobBooks
+from simulator.books import TenantUsage
+from simulator.job_books import RecordChecker
 
 
 class Violation(AssertionError):
@@ -21,8 +21,8 @@ class Violation(AssertionError):
 class Checker:
     """Collects the trace and looks at every decision."""
 
-    books: TenantBooks
-    jobs: JobBooks = field(default_factory=JobBooks)
+    books: TenantUsage
+    jobs: RecordChecker = field(default_factory=RecordChecker)
     violation: Violation | None = None  #: the first, wherever it was raised
     fence: int = 0
     decisions: int = 0

@@ -25,7 +25,7 @@ from local_cloud.model.functions.function import Invocation, Outcome
 from local_cloud.model.functions.functions import LambdaFunction
 from orchgpu.adapters.memory import MemoryStore
 from simulator.checkers import Checker
-from simulator.host import Refused, Seat, SimHost
+from simulator.host import InstalledLease, Refused, SimHost
 
 
 class Fate(StrEnum):
@@ -136,7 +136,7 @@ class SimLambda:
         return job, LeaseId(connection["lease"]), connection["hosts"][0]["host"]
 
     async def _work(
-        self, job: Job, host: SimHost, seat: Seat, nonce: str, fate: Fate
+        self, job: Job, host: SimHost, seat: InstalledLease, nonce: str, fate: Fate
     ) -> dict[str, str] | None:
         started_s = self._clock.wall_s()
         stream = self._behaviour.stream
@@ -164,7 +164,7 @@ class SimLambda:
         return None
 
     @staticmethod
-    async def _until_lost(seat: Seat, pause_s: float) -> bool:
+    async def _until_lost(seat: InstalledLease, pause_s: float) -> bool:
         try:
             async with asyncio.timeout(pause_s):
                 await seat.lost.wait()

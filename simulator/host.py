@@ -28,7 +28,7 @@ class Refused(Exception):
 
 
 @dataclass(slots=True)
-class Seat:
+class InstalledLease:
     """One installed lease."""
 
     install: do.Install
@@ -71,8 +71,8 @@ class SimHost:
         self._incarnation = 1
         self._connected = False
         self._mail: asyncio.Queue[object] = asyncio.Queue()
-        self.seats: dict[LeaseId, Seat] = {}
-        self._cutting: dict[LeaseId, Seat] = {}
+        self.installed_leases: dict[LeaseId, InstalledLease] = {}
+        self._cutting: dict[LeaseId, InstalledLease] = {}
         self.running = asyncio.Event()
         self.running.set()
 
@@ -91,7 +91,7 @@ class SimHost:
                 self._connected = False
             await asyncio.sleep(self._budget.host_report_s)
 
-    async def obey(self) -> None:
+    async def apply_pushes(self) -> None:
         """Take what the scheduler says, in its order."""
         while True:
             item = await self._mail.get()
@@ -116,22 +116,22 @@ class SimHost:
             gateway=f"{self.id}:1",
             devices=self._devices,
             epoch_seen=self._epoch,
-            installed=tuple(self.seats),
+            installed=tuple(self.installed_leases),
         )
         self._connected, self._epoch = True, welcome.epoch
         wanted = {install.lease for install in welcome.installs}
-        for lease in [lease for lease in self.seats if lease not in wanted]:
+        for lease in [lease for lease in self.installed_leases if lease not in wanted]:
             self._end(lease, EndReason.REVOKED)
         for install in welcome.installs:
             self._install(install)
 
-    def sicken(self, number: int, health: Health) -> Device:
+    def degrade(self, number: int, health: Health) -> Device:
         """The next report finds one device SUSPECT or BAD; returns it as it was."""
         well = self._devices[number % len(self._devices)]
         self._replace(replace(well, health=health, symptoms=(Symptom.OTHER,)))
         return well
 
-    def heal(self, well: Device) -> None:
+    def recover(self, well: Device) -> None:
         """The next report finds the device clean."""
         self._replace(replace(well, health=Health.OK, symptoms=()))
 
@@ -147,8 +147,8 @@ class SimHost:
 
     def restart(self) -> None:
         """The program died and came back: every worker died with it."""
-        for lease in list(self.seats):
-            seat = self.seats.pop(lease)
+        for lease in list(self.installed_leases):
+            seat = self.installed_leases.pop(lease)
             self._clear(seat)
         self._incarnation += 1
         self._connected = False
@@ -157,29 +157,29 @@ class SimHost:
     # ------------------------------------------------------------------ leases
 
     def _install(self, install: do.Install) -> None:
-        known = self.seats.get(install.lease)
+        known = self.installed_leases.get(install.lease)
         if known is not None or install.lease in self._cutting:
             return
-        seat = Seat(install=install)
-        self.seats[install.lease] = seat
+        seat = InstalledLease(install=install)
+        self.installed_leases[install.lease] = seat
         if install.connect_by_s is not None:
             self._staged(install.lease, install.connect_by_s)
         self._admit()
 
     def _staged(self, lease: LeaseId, connect_by_s: float) -> None:
-        seat = self.seats.get(lease)
+        seat = self.installed_leases.get(lease)
         if seat is None or seat.nonce or seat.deadline is not None:
             return
         loop = asyncio.get_running_loop()
         seat.deadline = loop.call_later(connect_by_s, self._not_started, lease)
 
     def _not_started(self, lease: LeaseId) -> None:
-        seat = self.seats.get(lease)
+        seat = self.installed_leases.get(lease)
         if seat is not None and not seat.nonce:
             self._leave(lease, EndReason.NOT_STARTED, "no session in time")
 
     def _end(self, lease: LeaseId, reason: EndReason) -> None:
-        seat = self.seats.pop(lease, None)
+        seat = self.installed_leases.pop(lease, None)
         if seat is None:
             return
         self._clear(seat)
@@ -187,7 +187,7 @@ class SimHost:
         self._cutting[lease] = seat
         asyncio.get_running_loop().call_later(CUT_S, self._cut, lease)
 
-    def _clear(self, seat: Seat) -> None:
+    def _clear(self, seat: InstalledLease) -> None:
         seat.lost.set()
         if seat.deadline is not None:
             seat.deadline.cancel()
@@ -198,17 +198,17 @@ class SimHost:
 
     def _admit(self) -> None:
         """A lease's shares are usable once everything older on them is cut."""
-        for seat in self.seats.values():
+        for seat in self.installed_leases.values():
             if not seat.usable.is_set() and self._fits(seat):
                 seat.usable.set()
         self._check_no_overlap()
 
-    def _using(self) -> list[Seat]:
+    def _using(self) -> list[InstalledLease]:
         """Whoever was admitted and has neither given back nor been cut."""
-        everybody = [*self.seats.values(), *self._cutting.values()]
+        everybody = [*self.installed_leases.values(), *self._cutting.values()]
         return [seat for seat in everybody if seat.usable.is_set() and not _freed(seat)]
 
-    def _fits(self, candidate: Seat) -> bool:
+    def _fits(self, candidate: InstalledLease) -> bool:
         for share in candidate.install.shares:
             others = [
                 o for s in self._using() for o in s.install.shares if o.device == share.device
@@ -231,15 +231,15 @@ class SimHost:
 
     # ------------------------------------------------------------------ sessions
 
-    async def open(self, lease: LeaseId, nonce: str) -> Seat:
+    async def open(self, lease: LeaseId, nonce: str) -> InstalledLease:
         """The runner's claim. Raises Refused(NOT_INSTALLED | CLAIMED)."""
         await self.running.wait()
         deadline_s = self._clock.monotonic_s() + self._budget.install_wait_s
-        while lease not in self.seats:
+        while lease not in self.installed_leases:
             if self._clock.monotonic_s() >= deadline_s:
                 raise Refused("NOT_INSTALLED")
             await asyncio.sleep(self._budget.install_wait_s / 20)
-        seat = self.seats[lease]
+        seat = self.installed_leases[lease]
         if seat.nonce not in ("", nonce):
             raise Refused("CLAIMED")
         seat.nonce = nonce
@@ -256,24 +256,24 @@ class SimHost:
         self._tell(seat, on.SessionChange.OPENED)
         return seat
 
-    def give_back(self, seat: Seat) -> None:
+    def give_back(self, seat: InstalledLease) -> None:
         seat.install = _with_state(seat.install, LeaseState.ENDING)
         self._tell(seat, on.SessionChange.FREED)
         self._admit()
 
-    def close(self, seat: Seat, reason: EndReason, detail: str = "") -> None:
+    def close(self, seat: InstalledLease, reason: EndReason, detail: str = "") -> None:
         """The session ended; a lease that is already cut has nobody to tell."""
-        if self.seats.get(seat.install.lease) is seat:
+        if self.installed_leases.get(seat.install.lease) is seat:
             self._leave(seat.install.lease, reason, detail)
 
     def _leave(self, lease: LeaseId, reason: EndReason, detail: str) -> None:
-        seat = self.seats[lease]
+        seat = self.installed_leases[lease]
         self._end(lease, reason)
         self._tell(seat, on.SessionChange.CLOSED, reason, detail)
 
     def _tell(
         self,
-        seat: Seat,
+        seat: InstalledLease,
         change: on.SessionChange,
         reason: EndReason | None = None,
         detail: str = "",
@@ -294,7 +294,7 @@ class SimHost:
             )
 
 
-def _freed(seat: Seat) -> bool:
+def _freed(seat: InstalledLease) -> bool:
     return seat.install.state is LeaseState.ENDING
 
 

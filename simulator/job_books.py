@@ -15,7 +15,7 @@ _ORDER = (Step.RECEIVED, Step.WAITING, Step.RESERVED, Step.STAGED, Step.COMMITTE
 _ROUNDING_S = 1e-6
 
 
-class JobBooks:
+class RecordChecker:
     """Whether records tell the truth about time, and attempts wait out their pause."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ import click
 
 from gpu_scheduler.core.policies import POLICIES
 from gpu_scheduler.model import Request, Sharing
-from gpu_scheduler.parameters import Parameters, PolicyName, Quota
+from gpu_scheduler.parameters import Parameters, Quota, str
 from simulator.checkers import Violation
 from simulator.pool import DEVICE_MIB, Pool, Use
 
@@ -28,7 +28,7 @@ LOAD = 1.3  #: arriving work / capacity, until the last request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class PolicyResult:
     """What one policy made of the workload."""
 
     policy: str
@@ -78,7 +78,7 @@ def _part(request: Request) -> float:
     return request.count * request.memory_mib / DEVICE_MIB
 
 
-def judge(arrivals: list[Arrival], devices: int, parameters: Parameters) -> Verdict:
+def run_policy(arrivals: list[Arrival], devices: int, parameters: Parameters) -> PolicyResult:
     """Run the workload. Raises Violation when a quota breaks or somebody waits beyond the bound."""
     pool = Pool(devices, parameters)
     for arrival in arrivals:
@@ -89,7 +89,7 @@ def judge(arrivals: list[Arrival], devices: int, parameters: Parameters) -> Verd
     if not parameters.quotas:
         _within_bound(pool, uses)
     waits_s = sorted(use.waited_s for use in uses)
-    return Verdict(
+    return PolicyResult(
         policy=parameters.policy.value,
         requests=len(uses),
         used_rate=_used(uses, arrivals[-1].at_s) / (devices * arrivals[-1].at_s),
@@ -137,7 +137,7 @@ def main(requests: int, devices: int, seed: int, quota: int | None, as_json: boo
     arrivals = workload(seed, requests, devices)
     quotas = {} if quota is None else {"flood": Quota(devices=quota)}
     verdicts = [
-        judge(arrivals, devices, Parameters(policy=PolicyName(policy), quotas=quotas))
+        run_policy(arrivals, devices, Parameters(policy=str(policy), quotas=quotas))
         for policy in POLICIES
     ]
     if as_json:

@@ -16,9 +16,9 @@ from corekit.ids import DeviceId, HostId, IdSource, LeaseId, SessionId
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.machine import SchedulerMachine
-from gpu_scheduler.model import Device, DeviceKind, EndReason, Hold, Lease, Request
+from gpu_scheduler.model import Device, DeviceKind, EndReason, Lease, LeaseLifetime, Request
 from gpu_scheduler.parameters import Parameters
-from simulator.books import TenantBooks
+from simulator.books import TenantUsage
 from simulator.checkers import Violation
 
 DEVICE_MIB = 1000
@@ -55,7 +55,7 @@ class Pool:
         self.uses: dict[str, Use] = {}
         self._wake_s: float | None = None
         self._ends: list[tuple[float, LeaseId]] = []
-        self._books = TenantBooks(parameters)
+        self._books = TenantUsage(parameters)
         self.tell(on.EpochBegan)
         for first in range(0, devices, PER_HOST):
             self._host(f"h{first}", range(first, min(devices, first + PER_HOST)))
@@ -88,7 +88,7 @@ class Pool:
         use = self.uses[attempt] = Use(
             attempt=attempt, request=request, runs_s=runs_s, asked_s=self.now_s
         )
-        hold = Hold.SESSION if request.lease_s is None else Hold.DEADLINE
+        hold = LeaseLifetime.SESSION if request.lease_s is None else LeaseLifetime.DEADLINE
         self.tell(
             on.ReserveAsked,
             session=SessionId("s"),
@@ -144,7 +144,7 @@ class Pool:
     def _begins(self, lease: Lease) -> None:
         use = self.uses[lease.attempt]
         use.granted_s = self.now_s
-        if lease.hold is Hold.SESSION:
+        if lease.hold is LeaseLifetime.SESSION:
             self.tell(
                 on.LeaseSessionTold,
                 host=lease.shares[0].host,

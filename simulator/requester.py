@@ -12,7 +12,7 @@ from corekit.errors import AppError, ErrorCode
 from corekit.ids import JobId, LeaseId, SessionId
 from gpu_scheduler.core import actions as sched
 from gpu_scheduler.core import events as ask
-from gpu_scheduler.model import EndReason, GrantedLease, Hold, Record, Request
+from gpu_scheduler.model import EndReason, GrantedLease, LeaseLifetime, Record, Request
 from orchgpu import ports
 from simulator.scheduler import SimScheduler
 
@@ -105,7 +105,7 @@ class SimRequester:
         request: Request,
         received_ago_s: float,
         *,
-        hold: Hold = Hold.SESSION,
+        hold: LeaseLifetime = LeaseLifetime.SESSION,
     ) -> ports.AttemptOutcome:
         answer = await self._ask(
             ask.AttemptAsked,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from gpu_scheduler.parameters import EVERYBODY, Parameters, PolicyName, Quota
+from gpu_scheduler.parameters import EVERYBODY, Parameters, Quota, str
 from simulator.function import Behaviour, Fate
 
 FAULTS = (
@@ -100,10 +100,10 @@ def draw(seed: int) -> Scenario:
 
 
 def _draw_parameters(stream: random.Random) -> Parameters:
-    """Any policy; sometimes a tight bypass, a quota, few leases at a time."""
+    """Any policy; sometimes a tight head_reservation, a quota, few leases at a time."""
     devices = stream.choice((None, None, 1, 2))
     return Parameters(
-        policy=stream.choice(tuple(PolicyName)),
+        policy=stream.choice(tuple(str)),
         bypass_max=stream.choice((0, 2, 64)),
         leases_max=stream.choice((2, 100_000, 100_000)),
         quotas={} if devices is None else {EVERYBODY: Quota(devices=devices)},

@@ -28,7 +28,7 @@ from orchgpu.core.function import Function
 from orchgpu.core.machine import OrchestratorMachine
 from orchgpu.performer import Performer
 from orchgpu.shell import Replica
-from simulator.books import TenantBooks
+from simulator.books import TenantUsage
 from simulator.checkers import Checker, Violation
 from simulator.function import SimLambda, render
 from simulator.host import SimHost
@@ -217,7 +217,7 @@ class World:
         self.scheduler.start()
         for host in self.hosts.values():
             self.nursery.start_eternal(host.report(), "report")
-            self.nursery.start_eternal(host.obey(), "obey")
+            self.nursery.start_eternal(host.apply_pushes(), "obey")
         store = MemoryStore(self.cloud, self.bodies, self.clock)
         behaviour = self.scenario.behaviour(self.stream("fates"))
         functions = SimLambda(
@@ -282,8 +282,10 @@ class World:
             case "restart host":
                 host.restart()
             case "suspect device" | "bad device":
-                device = host.sicken(target, Health.BAD if kind == "bad device" else Health.SUSPECT)
-                self._later(lasts_s, _call(lambda: host.heal(device)))
+                device = host.degrade(
+                    target, Health.BAD if kind == "bad device" else Health.SUSPECT
+                )
+                self._later(lasts_s, _call(lambda: host.recover(device)))
 
     def _later(self, pause_s: float, work: Coroutine[Any, Any, None]) -> None:
         async def wait() -> None:
@@ -364,7 +366,7 @@ def simulate(seed: int, scenario: Scenario | None = None) -> Verdict:
 
 
 async def _simulate(seed: int, scenario: Scenario) -> Verdict:
-    checker = Checker(TenantBooks(scenario.parameters))
+    checker = Checker(TenantUsage(scenario.parameters))
     async with Nursery("world") as nursery:
         world = World(seed, scenario, Budget(), LoopClock(), checker, nursery)
         running = asyncio.ensure_future(world.run())

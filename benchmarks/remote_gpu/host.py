@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from gpu_scheduler.client import SchedulerClient
-from gpu_scheduler.model import GrantedLease, Hold, Request
+from gpu_scheduler.model import GrantedLease, LeaseLifetime, Request
 from remote_gpu.client import Session
 from remote_gpu.middleware import render
 from remote_gpu.wire.connection import Access
@@ -76,7 +76,7 @@ class Host:
         request = Request(memory_mib=memory_mib, compute_guarantee_pct=guarantee_pct)
         async with SchedulerClient(self._scheduler) as scheduler:
             answer = await scheduler.reserve(
-                f"bench:{next(self._attempts)}", request, wait=False, hold=Hold.SESSION
+                f"bench:{next(self._attempts)}", request, wait=False, hold=LeaseLifetime.SESSION
             )
         if answer.granted is None:
             raise RuntimeError(f"no lease: {answer.explanation}")

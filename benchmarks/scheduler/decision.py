@@ -33,8 +33,8 @@ from corekit.ids import DeviceId, HostId, IdSource, LeaseId, SessionId
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.machine import SchedulerMachine
-from gpu_scheduler.model import Device, DeviceKind, EndReason, Hold, Request
-from gpu_scheduler.parameters import Parameters, PolicyName
+from gpu_scheduler.model import Device, DeviceKind, EndReason, LeaseLifetime, Request
+from gpu_scheduler.parameters import Parameters, str
 
 DEVICES = (16, 1_000, 10_000)
 WAITING = (0, 1_000, 100_000)
@@ -57,7 +57,7 @@ class Measured:
     memory_mib: float  #: of devices, leases and queue: the process less what it began with
 
 
-def _unlimited(policy: PolicyName) -> Parameters:
+def _unlimited(policy: str) -> Parameters:
     """All of the queue belongs to one tenant here."""
     return Parameters(policy=policy, waiting_max=None, tenant_waiting_max=None)
 
@@ -65,7 +65,7 @@ def _unlimited(policy: PolicyName) -> Parameters:
 class Core:
     """The machine, its clock, and a stopwatch."""
 
-    def __init__(self, policy: PolicyName) -> None:
+    def __init__(self, policy: str) -> None:
         self.machine = SchedulerMachine(Budget(), IdSource(1), _unlimited(policy))
         self.now_s = 0.0
         self.took_s: list[float] = []
@@ -96,7 +96,7 @@ class Core:
             attempt=f"a{number}",
             request=request,
             wait=True,
-            hold=Hold.SESSION,
+            hold=LeaseLifetime.SESSION,
             lease_s=None,
         )
         assert isinstance(answer, do.AttemptAnswer), answer
@@ -144,7 +144,7 @@ def wanted(stream: random.Random) -> Request:
     )
 
 
-def filled(devices: int, waiting: int, policy: PolicyName, stream: random.Random) -> Core:
+def filled(devices: int, waiting: int, policy: str, stream: random.Random) -> Core:
     """All devices lent in quarters, and that many requests in the queue."""
     core = Core(policy)
     core.handle(on.EpochBegan)
@@ -169,7 +169,7 @@ def filled(devices: int, waiting: int, policy: PolicyName, stream: random.Random
     return core
 
 
-def measure(devices: int, waiting: int, cycles: int, policy: PolicyName) -> Measured:
+def measure(devices: int, waiting: int, cycles: int, policy: str) -> Measured:
     """One size, in this process."""
     stream = random.Random(f"{devices}/{waiting}")
     empty_mib = _resident_mib()
@@ -294,14 +294,14 @@ def main() -> None:
     """Measure every size and tell, or one of them for the process above."""
     parser = report.arguments(__doc__)
     parser.add_argument("--cycles", type=int, default=2000, help="releases per size")
-    policies = [policy.value for policy in PolicyName]
-    parser.add_argument("--policy", choices=policies, default=PolicyName.FIFO.value)
+    policies = [policy.value for policy in str]
+    parser.add_argument("--policy", choices=policies, default=str.FIFO.value)
     parser.add_argument("--plot", type=Path, help="write the growth as SVG")
     parser.add_argument("--size", type=int, nargs=2, help="DEVICES WAITING: only this one")
     options = parser.parse_args()
     if options.size:
         devices, waiting = options.size
-        one = measure(devices, waiting, options.cycles, PolicyName(options.policy))
+        one = measure(devices, waiting, options.cycles, str(options.policy))
         print(json.dumps(asdict(one)))
         return
     all_ = [

@@ -24,7 +24,7 @@ from corekit.ids import DeviceId, HostId, IdSource, SessionId
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.daemon.journal.journal import NAME, Journal
-from gpu_scheduler.model import Device, DeviceKind, Hold, Request
+from gpu_scheduler.model import Device, DeviceKind, LeaseLifetime, Request
 
 DEVICE_MIB, QUARTERS, PER_HOST = 16384, 4, 10
 GROUP = 16  #: entries synced together, as when some dozen clients ask at once
@@ -68,7 +68,7 @@ def _reserve(number: int) -> on.ReserveAsked:
         attempt=f"attempt-{number}",
         request=Request(memory_mib=DEVICE_MIB // QUARTERS),
         wait=False,
-        hold=Hold.SESSION,
+        hold=LeaseLifetime.SESSION,
         lease_s=None,
     )
 

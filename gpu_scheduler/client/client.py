@@ -18,7 +18,7 @@ from corekit.values import replace
 from gpu_scheduler.client.access import Access, find_access
 from gpu_scheduler.client.channel import Channel, ChannelEvents, Fields
 from gpu_scheduler.client.pushes import Connected, Disconnected, OnPush, PushWord
-from gpu_scheduler.model import Door, EndReason, Hold, Lease, Record, Request
+from gpu_scheduler.model import Door, EndReason, Lease, LeaseLifetime, Record, Request
 from gpu_scheduler.parameters import Given
 from gpu_scheduler.protocol import answers, ops, requester
 from gpu_scheduler.protocol.codec import VERSION, Body
@@ -107,7 +107,7 @@ class SchedulerClient:
         handle: str = "",
         block: Mapping[str, Any] | None = None,
         wait: bool = True,
-        hold: Hold = Hold.SESSION,
+        hold: LeaseLifetime = LeaseLifetime.SESSION,
         received_ago_s: float = 0.0,
     ) -> answers.AttemptOutcome:
         """Open attempt `n`: compare-and-set on `revision` (0 = no record yet), and the request."""
@@ -240,7 +240,7 @@ class SchedulerClient:
         request: Request,
         *,
         wait: bool = False,
-        hold: Hold = Hold.SESSION,
+        hold: LeaseLifetime = LeaseLifetime.SESSION,
         lease_s: float | None = None,
         door: Door = Door.GATEWAY,
         sources: tuple[str, ...] = (),
@@ -276,7 +276,7 @@ class SchedulerClient:
         attempt: str | None = None,
         holder: str | None = None,
         request: Request | None = None,
-        hold: Hold = Hold.SESSION,
+        hold: LeaseLifetime = LeaseLifetime.SESSION,
         lease_s: float | None = None,
     ) -> answers.ExplainAnswer:
         """Why it waits, or what a request would be answered now; exactly one is given.

@@ -19,9 +19,9 @@ from gpu_scheduler.model import (
     Door,
     EndReason,
     Explanation,
-    Hold,
     HostState,
     Lease,
+    LeaseLifetime,
     LeaseState,
     Record,
     Request,
@@ -56,7 +56,7 @@ class Install(Value):
     state: LeaseState  #: ENDING: the session goes on, its shares are given back
     shares: tuple[Share, ...]  #: on this host only
     tenant: str
-    hold: Hold
+    hold: LeaseLifetime
     door: Door
     sources: tuple[str, ...]  #: Door.PORT: networks whose machines may connect
     middleware: str | None  #: that its holder named

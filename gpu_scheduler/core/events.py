@@ -13,7 +13,7 @@ from typing import Any
 
 from corekit.ids import DeviceId, HostId, JobId, LeaseId, SessionId
 from corekit.values import Value
-from gpu_scheduler.model import Device, Door, EndReason, Hold, Request, Usage
+from gpu_scheduler.model import Device, Door, EndReason, LeaseLifetime, Request, Usage
 from gpu_scheduler.parameters import Given
 
 
@@ -82,7 +82,7 @@ class AttemptAsked(Asked):
     block: Mapping[str, Any]
     request: Request
     wait: bool
-    hold: Hold = Hold.SESSION  #: DEADLINE needs `request.lease_s`
+    hold: LeaseLifetime = LeaseLifetime.SESSION  #: DEADLINE needs `request.lease_s`
     received_ago_s: float = 0.0  #: since its message was received; for a new record
 
 
@@ -199,12 +199,12 @@ class ReopenAsked(Asked):
 
 
 class ReserveAsked(Asked):
-    """op `reserve` → AttemptAnswer with record None. `lease_s` is needed with Hold.DEADLINE."""
+    """op `reserve` → AttemptAnswer with record None. `lease_s` is needed with LeaseLifetime.DEADLINE."""
 
     attempt: str
     request: Request
     wait: bool
-    hold: Hold
+    hold: LeaseLifetime
     lease_s: float | None
     door: Door = Door.GATEWAY
     sources: tuple[str, ...] = ()
@@ -222,7 +222,7 @@ class ExplainAsked(Asked):
     attempt: str | None = None
     holder: JobId | None = None
     request: Request | None = None
-    hold: Hold = Hold.SESSION  #: of the lease that the request would get
+    hold: LeaseLifetime = LeaseLifetime.SESSION  #: of the lease that the request would get
     lease_s: float | None = None  #: its length, if that is not the request's own
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from corekit.ids import SessionId
-from gpu_scheduler.core.admission.quotas import affordable, within_quota
+from gpu_scheduler.core.admission.quotas import clamped_to_quota, within_quota
 from gpu_scheduler.core.admission.tenants import NOTHING, Amount, amount_of, capacity_of
-from gpu_scheduler.core.admission.usage_counts import Tallies
+from gpu_scheduler.core.admission.usage_counts import UsageCounts
 from gpu_scheduler.core.inventory.index import Index
-from gpu_scheduler.core.inventory.inventory import DeviceEntry, current_shape
+from gpu_scheduler.core.inventory.inventory import DeviceEntry, current_state
 from gpu_scheduler.core.placement.fits import COMPUTE_PCT_MAX
 from gpu_scheduler.core.placement.placement import place
 from gpu_scheduler.core.state import State
@@ -37,14 +37,14 @@ def _devices(state: State) -> Iterator[str]:
         name = entry.device.id
         memory = sum(share.memory_mib for share in entry.shares.values())
         compute = sum(share.compute_guarantee_pct for share in entry.shares.values())
-        if (memory, compute) != (entry.promised_mib, entry.promised_pct):
-            yield f"{name}: books say {entry.promised_mib} MiB, shares add up to {memory}"
+        if (memory, compute) != (entry.allocated_mib, entry.allocated_pct):
+            yield f"{name}: books say {entry.allocated_mib} MiB, shares add up to {memory}"
         if memory > entry.device.memory_mib:
             yield f"{name}: {memory} MiB promised of {entry.device.memory_mib}"
         if compute > COMPUTE_PCT_MAX:
             yield f"{name}: {compute} % of compute promised"
         yield from _exclusivity(entry)
-        if entry.shape != current_shape(entry, state.inventory.hosts[entry.host]):
+        if entry.device_state != current_state(entry, state.inventory.hosts[entry.host]):
             yield f"{name}: indexed under an old shape"
 
 
@@ -54,10 +54,10 @@ def _index(state: State) -> Iterator[str]:
     index = Index()
     warm: dict[str, Index] = {}
     for id_, entry in inventory.devices.items():
-        shape = inventory.shape_of(id_)
-        index.add(id_, shape)
+        device_state = inventory.state_of(id_)
+        index.add(id_, device_state)
         for key in entry.resident:
-            warm.setdefault(key, Index()).add(id_, shape)
+            warm.setdefault(key, Index()).add(id_, device_state)
     if index.groups != inventory.index.groups:
         yield "a device is not indexed where it belongs"
     for key in (*warm, "nobody has this key"):
@@ -117,7 +117,7 @@ def _records(state: State) -> Iterator[str]:
 
 
 def _queue(state: State) -> Iterator[str]:
-    for attempt in [a for theirs in state.queue.set_aside.values() for a in theirs]:
+    for attempt in [a for theirs in state.queue.unresponsive.values() for a in theirs]:
         if attempt not in state.queue.entries:
             yield f"{attempt}: set aside, but not waiting"
     for waiting in state.queue.entries.values():
@@ -133,7 +133,7 @@ def _queue(state: State) -> Iterator[str]:
     if not state.has_room or len(state.leases) >= state.parameters.leases_max:
         return
     for waiting in state.queue.heads():
-        asked = affordable(state, waiting.request)
+        asked = clamped_to_quota(state, waiting.request)
         if (
             within_quota(state, asked)
             and place(asked, state.inventory, waiting.attempt) is not None
@@ -156,13 +156,13 @@ def _tenants(state: State) -> Iterator[str]:
 
 def _tallies(state: State) -> Iterator[str]:
     """What is counted of keys and tenants is what a count from the start gives."""
-    anew = Tallies()
+    anew = UsageCounts()
     for record in state.records.values():
         anew.record_changed(None, record)
     for waiting in state.queue.entries.values():
         anew.reservation_waits(waiting, +1)
-    if anew != state.tallies:
-        yield f"keys and tenants are counted as {state.tallies}, not {anew}"
+    if anew != state.usage_counts:
+        yield f"keys and tenants are counted as {state.usage_counts}, not {anew}"
     if anew.total.waiting != len(state.queue.entries):
         yield f"{len(state.queue.entries)} requests wait, {anew.total.waiting} are counted"
 

@@ -2,9 +2,9 @@
 
 Theory of operation. The state (state.py) has a durable part that changes only by parts of entries
 (changes.py, apply.py); life and replay run the same code, so recovery never asks a policy again.
-One event is one `Turn`: its handler emits parts and actions, then, if capacity may have come free,
+One event is one `Transaction`: its handler emits parts and actions, then, if capacity may have come free,
 the queue is served (dispatch.py), so that a release grants to the next waiter in the same decision.
-All parts of a turn are one entry: a lease's end, its record's change and the next grant are durable
+All parts of a tx are one entry: a lease's end, its record's change and the next grant are durable
 together or not at all.
 
     requests    dispatch.py  admitted → granted | queued → granted … | withdrawn
@@ -16,7 +16,7 @@ What fits where: fits.py alone. Who goes next: policies/. How much one may have:
 grant's fence is its journal position.
 Time is `event.at_s`; deadlines are armed in state.timers, and `WakeAt` asks for a `Ticked` at the
 earliest. A scheduler that was itself stopped (its tick comes far too late) blames nobody else for
-silence: every clock of silence starts anew.
+check_silence: every clock of check_silence starts anew.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from gpu_scheduler.core.queue import dispatch
 from gpu_scheduler.core.records import records, sessions
 from gpu_scheduler.core.state import State
 from gpu_scheduler.core.timers import TimerKind
-from gpu_scheduler.core.transaction import Turn
+from gpu_scheduler.core.transaction import Transaction
 from gpu_scheduler.core.views import views
 from gpu_scheduler.parameters import Parameters
 
@@ -48,7 +48,7 @@ from gpu_scheduler.parameters import Parameters
 class SchedulerMachine:
     """`corekit.machine.Machine` of events, entries and actions.
 
-    A daemon makes one, applies every entry of its journal, then handles `EpochBegan` first.
+    A daemon classes one, applies every entry of its journal, then handles `EpochBegan` first.
     """
 
     def __init__(self, budget: Budget, ids: IdSource, configured: Parameters | None = None) -> None:
@@ -59,19 +59,19 @@ class SchedulerMachine:
 
     def handle(self, event: on.Event) -> Decision[to.Entry, do.Action]:
         """Decide; the state has changed when this returns."""
-        turn = Turn(
+        tx = Transaction(
             state=self.state,
             budget=self._budget,
             ids=self._ids,
             at_s=event.at_s,
             wall_s=event.wall_s,
         )
-        self._route(turn, event)
-        if turn.capacity_freed:
-            dispatch.serve(turn)
-        self._ask_for_tick(turn)
-        changes = (to.Entry(parts=tuple(turn.parts)),) if turn.parts else ()
-        return Decision(changes, tuple(turn.actions))
+        self._route(tx, event)
+        if tx.capacity_freed:
+            dispatch.serve(tx)
+        self._ask_for_tick(tx)
+        changes = (to.Entry(parts=tuple(tx.parts)),) if tx.parts else ()
+        return Decision(changes, tuple(tx.actions))
 
     def apply(self, change: to.Entry) -> None:
         """Replay one journalled entry."""
@@ -88,71 +88,71 @@ class SchedulerMachine:
 
     # ------------------------------------------------------------------ routing
 
-    def _route(self, turn: Turn, event: on.Event) -> None:
+    def _route(self, tx: Transaction, event: on.Event) -> None:
         if (prove := _PROOFS.get(type(event))) is not None:
-            prove(turn, event)
+            prove(tx, event)
         if type(event) is on.Ticked:
-            self._ticked(turn)
-        elif not limits.too_fast(turn, event):
-            HANDLERS[type(event)](turn, event)
+            self._ticked(tx)
+        elif not limits.rate_limited(tx, event):
+            HANDLERS[type(event)](tx, event)
 
     # ------------------------------------------------------------------ time
 
-    def _ticked(self, turn: Turn) -> None:
+    def _ticked(self, tx: Transaction) -> None:
         self._wake_s = None
         timers = self.state.timers
         next_s = timers.next_s()
-        if next_s is not None and turn.at_s - next_s > self._budget.client_beat_s:
-            recovery.overslept(turn)
-        while (key := timers.pop_due(turn.at_s)) is not None:
-            _timer_fired(turn, *key)
+        if next_s is not None and tx.at_s - next_s > self._budget.client_beat_s:
+            recovery.after_stall(tx)
+        while (key := timers.pop_due(tx.at_s)) is not None:
+            _timer_fired(tx, *key)
 
-    def _ask_for_tick(self, turn: Turn) -> None:
+    def _ask_for_tick(self, tx: Transaction) -> None:
         next_s = self.state.timers.next_s()
         if next_s is not None and (self._wake_s is None or next_s < self._wake_s):
             self._wake_s = next_s
-            turn.act(do.WakeAt(at_s=next_s))
+            tx.act(do.WakeAt(at_s=next_s))
 
 
-def _timer_fired(turn: Turn, kind: TimerKind, name: str) -> None:
+def _timer_fired(tx: Transaction, kind: TimerKind, name: str) -> None:
     match kind:
         case TimerKind.HOST:
-            hosts.silence(turn, HostId(name))
+            hosts.check_silence(tx, HostId(name))
         case TimerKind.SESSION:
-            sessions.silence(turn, SessionId(name))
+            sessions.check_silence(tx, SessionId(name))
         case TimerKind.LEASE:
-            leases.deadline_passed(turn, LeaseId(name))
+            leases.deadline_passed(tx, LeaseId(name))
         case TimerKind.WAIT:
-            dispatch.patience_over(turn, name)
+            dispatch.wait_timed_out(tx, name)
         case TimerKind.DEVICE:
-            health.clean_long_enough(turn, DeviceId(name))
+            health.clean_long_enough(tx, DeviceId(name))
         case TimerKind.RECORD:
-            records.forget(turn, JobId(name))
+            records.forget(tx, JobId(name))
         case _:
             assert_never(kind)
 
 
-def _begin(turn: Turn, event: on.EpochBegan) -> None:
-    recovery.begin(turn, event.run, event.build)
+def _begin(tx: Transaction, event: on.EpochBegan) -> None:
+    recovery.begin(tx, event.run, event.build)
 
 
-def _done(turn: Turn, event: on.SessionBeat | on.CutTold) -> None:
+def _done(tx: Transaction, event: on.SessionBeat | on.CutTold) -> None:
     """That it came is all there is to it."""
-    turn.reply(event.reply_to, do.Done())
+    tx.reply(event.reply_to, do.Done())
 
 
-def _session_lives(turn: Turn, event: on.Asked) -> None:
-    sessions.heard(turn, event.session)
+def _session_lives(tx: Transaction, event: on.Asked) -> None:
+    sessions.mark_alive(tx, event.session)
 
 
-def _host_lives(turn: Turn, event: on.LeaseSessionTold | on.DoorTold | on.CutTold) -> None:
-    host = turn.state.inventory.hosts.get(event.host)
+def _host_lives(tx: Transaction, event: on.LeaseSessionTold | on.DoorTold | on.CutTold) -> None:
+    host = tx.state.inventory.hosts.get(event.host)
     if host is not None:
-        hosts.heard(turn, host)
+        hosts.mark_alive(tx, host)
 
 
 #: What each event is decided by; `Ticked` alone is the machine's own.
-HANDLERS: Mapping[type[on.Event], Callable[[Turn, Any], None]] = {
+HANDLERS: Mapping[type[on.Event], Callable[[Transaction, Any], None]] = {
     on.EpochBegan: _begin,
     on.CapacityDeclared: hosts.declared,
     on.RoomChanged: parameters.room_changed,
@@ -187,7 +187,7 @@ HANDLERS: Mapping[type[on.Event], Callable[[Turn, Any], None]] = {
 }
 
 #: Whose life an event proves before it is decided.
-_PROOFS: Mapping[type[on.Event], Callable[[Turn, Any], None]] = {
+_PROOFS: Mapping[type[on.Event], Callable[[Transaction, Any], None]] = {
     **{event: _session_lives for event in HANDLERS if issubclass(event, on.Asked)},
     on.LeaseSessionTold: _host_lives,
     on.DoorTold: _host_lives,

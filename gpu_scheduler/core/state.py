@@ -13,10 +13,10 @@ from typing import Protocol
 from corekit.ids import JobId, LeaseId, SessionId
 from gpu_scheduler.core.admission.rates import Rates
 from gpu_scheduler.core.admission.tenants import Amount, Tenants
-from gpu_scheduler.core.admission.usage_counts import Tallies
+from gpu_scheduler.core.admission.usage_counts import UsageCounts
 from gpu_scheduler.core.durable.changes import Unknown, Waiting
 from gpu_scheduler.core.inventory.inventory import Inventory
-from gpu_scheduler.core.placement.freed_capacity import Openings
+from gpu_scheduler.core.placement.freed_capacity import FreedCapacity
 from gpu_scheduler.core.queue.queue import WaitingQueue
 from gpu_scheduler.core.timers import Timers
 from gpu_scheduler.model import Lease, Record, Request, Step
@@ -48,7 +48,7 @@ class LeaseEntry:
 
 
 @dataclass(slots=True)
-class Bypass:
+class HeadReservation:
     """How often the present head of the queue was passed, and what is kept for it."""
 
     attempt: str | None = None
@@ -70,7 +70,7 @@ class State:
     inventory: Inventory = field(default_factory=Inventory)
     queue: WaitingQueue = field(init=False)
     tenants: Tenants = field(default_factory=Tenants)
-    tallies: Tallies = field(default_factory=Tallies)
+    usage_counts: UsageCounts = field(default_factory=UsageCounts)
     leases: dict[LeaseId, LeaseEntry] = field(default_factory=dict)
     lease_of: dict[str, LeaseId] = field(default_factory=dict)  #: attempt → its live lease
     records: dict[JobId, Record] = field(default_factory=dict)  #: oldest first
@@ -79,11 +79,11 @@ class State:
     unknown: list[Unknown] = field(default_factory=list)  #: of a newer version, kept for it
     # --- not durable
     rates: Rates = field(default_factory=Rates)
-    sessions: dict[SessionId, float] = field(default_factory=dict)  #: monotonic: last heard
+    sessions: dict[SessionId, float] = field(default_factory=dict)  #: monotonic: last mark_alive
     watchers: dict[SessionId, bool] = field(default_factory=dict)  #: do they see it all?
-    bypass: Bypass = field(default_factory=Bypass)
+    head_reservation: HeadReservation = field(default_factory=HeadReservation)
     refused: dict[str, Waiting] = field(default_factory=dict)  #: by attempt, for `explain`
-    openings: Openings = field(default_factory=Openings)
+    freed_capacity: FreedCapacity = field(default_factory=FreedCapacity)
     timers: Timers = field(default_factory=Timers)
     has_room: bool = True  #: for grants in the journal
     parameters: Parameters = field(init=False)  #: what holds: `configured` with `overrides`
@@ -104,11 +104,11 @@ class State:
         self.overrides = overrides
         self.queue.reorder(self.parameters.aging_s)
 
-    def forget_openings(self) -> None:
+    def clear_freed(self) -> None:
         """Nobody waits who could be served by what came free."""
-        self.inventory.loosened.clear()
-        self.openings.shapes.clear()
-        self.queue.woken.clear()
+        self.inventory.freed.clear()
+        self.freed_capacity.device_states.clear()
+        self.queue.dirty.clear()
 
     def remember_refused(self, waiting: Waiting) -> None:
         """So that `explain` can say why, for as long as there are not `REFUSED_MAX` newer ones."""
@@ -123,7 +123,7 @@ class State:
 
     def set_record(self, record: Record) -> None:
         """Write a record and the two indexes of who acts for it."""
-        self.tallies.record_changed(self.records.get(record.holder), record)
+        self.usage_counts.record_changed(self.records.get(record.holder), record)
         self._disowned(record.holder)
         self.records[record.holder] = record
         if record.step is not Step.ENDED and record.owner is None:
@@ -137,7 +137,7 @@ class State:
         """Take a record out of the indexes and the state; idempotent."""
         old = self._disowned(holder)
         if old is not None:
-            self.tallies.record_changed(old, None)
+            self.usage_counts.record_changed(old, None)
             self.orphans.pop(holder, None)
             del self.records[holder]
 
@@ -166,4 +166,4 @@ class StateView(Protocol):
     @property
     def leases(self) -> Mapping[LeaseId, LeaseEntry]: ...
     @property
-    def bypass(self) -> Bypass: ...
+    def head_reservation(self) -> HeadReservation: ...

@@ -15,12 +15,12 @@ from gpu_scheduler.core.durable import changes as to
 from gpu_scheduler.core.durable.apply import apply_part
 from gpu_scheduler.core.state import LeaseEntry, State
 from gpu_scheduler.core.timers import TimerKind
-from gpu_scheduler.model import Hold, LeaseState, Record, Step
+from gpu_scheduler.model import LeaseLifetime, LeaseState, Record, Step
 
 
 @dataclass(slots=True, kw_only=True)
-class Turn:
-    """Parts are applied as they are emitted, so later decisions of the turn see earlier ones."""
+class Transaction:
+    """Parts are applied as they are emitted, so later decisions of the tx see earlier ones."""
 
     state: State
     budget: Budget
@@ -91,7 +91,9 @@ class Turn:
         if entry.deadline_s is not None:
             left_s = max(0.0, entry.deadline_s - self.at_s)
         runs = lease.state is LeaseState.ACTIVE
-        cap_s = (left_s if runs else entry.lease_s) if lease.hold is Hold.DEADLINE else None
+        cap_s = (
+            (left_s if runs else entry.lease_s) if lease.hold is LeaseLifetime.DEADLINE else None
+        )
         waits = entry.staged and lease.state is LeaseState.RESERVED
         return do.Install(
             lease=lease.id,
@@ -123,7 +125,7 @@ class Turn:
         deadline_s = waiting.request.deadline_s
         return None if deadline_s is None else waiting.waiting_since_s + deadline_s - self.wall_s
 
-    def start_patience(self, waiting: to.Waiting) -> None:
+    def start_wait_timer(self, waiting: to.Waiting) -> None:
         """max_wait_s counts while a request belongs to a session, anew with each one.
 
         The deadline counts always, by the wall clock: it goes on through restarts and hand-backs.

@@ -26,7 +26,7 @@ from gpu_scheduler.core import events as on
 from gpu_scheduler.core.durable.changes import Entry
 from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.core.state import State
-from gpu_scheduler.daemon.access.authorizer import Gate, JobOwner
+from gpu_scheduler.daemon.access.authorizer import Authorizer, JobOwner
 from gpu_scheduler.daemon.access.keys import NAME as KEYS_NAME
 from gpu_scheduler.daemon.access.redaction import Redaction
 from gpu_scheduler.daemon.access.secret import Secrets
@@ -34,10 +34,10 @@ from gpu_scheduler.daemon.access.tls import Certificate
 from gpu_scheduler.daemon.build import BUILD
 from gpu_scheduler.daemon.endpoints.calls import Calls
 from gpu_scheduler.daemon.endpoints.connection_admission import CONNECTIONS_MAX, ConnectionAdmission
-from gpu_scheduler.daemon.endpoints.connections import Switchboard
-from gpu_scheduler.daemon.endpoints.http_endpoint import HttpDoor
+from gpu_scheduler.daemon.endpoints.connections import ConnectionRegistry
+from gpu_scheduler.daemon.endpoints.http_endpoint import HttpEndpoint
 from gpu_scheduler.daemon.endpoints.http_server import listen
-from gpu_scheduler.daemon.endpoints.request_decoder import Desk
+from gpu_scheduler.daemon.endpoints.request_decoder import RequestDecoder
 from gpu_scheduler.daemon.endpoints.socket_endpoint import Connection
 from gpu_scheduler.daemon.endpoints.watch import Hub, WatchedJournal
 from gpu_scheduler.daemon.journal.journal import Disk, Journal
@@ -87,20 +87,20 @@ class RunningDaemon:
 class Performer:
     """The core's actions in the world; all of them are done at once."""
 
-    def __init__(self, switchboard: Switchboard, clock: Clock) -> None:
-        self._switchboard = switchboard
+    def __init__(self, registry: ConnectionRegistry, clock: Clock) -> None:
+        self._registry = registry
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self.driver: Driver[on.Event, Entry, do.Action] | None = None
         self._verbs: Mapping[type[do.Action], Callable[[Any], None]] = {
-            do.Reply: switchboard.reply,
-            do.ReplyError: switchboard.reply_error,
-            do.PushToSession: switchboard.push,
-            do.InstallOnHost: switchboard.install,
-            do.EndOnHost: switchboard.end,
-            do.StagedOnHost: switchboard.staged,
-            do.ResizeOnHost: switchboard.resize,
+            do.Reply: registry.reply,
+            do.ReplyError: registry.reply_error,
+            do.PushToSession: registry.push,
+            do.InstallOnHost: registry.install,
+            do.EndOnHost: registry.end,
+            do.StagedOnHost: registry.staged,
+            do.ResizeOnHost: registry.resize,
             do.WakeAt: self._wake_at,
         }
 
@@ -145,13 +145,13 @@ async def running_daemon(
         parse_address(address)  # refused before any state is made
     clock, metrics = SystemClock(), Metrics()
     async with contextlib.AsyncExitStack() as stack:
-        gate, journal, machine, switchboard = _locked(settings, disk, metrics, stack)
-        performer = Performer(switchboard, clock)
+        authorizer, journal, machine, registry = _locked(settings, disk, metrics, stack)
+        performer = Performer(registry, clock)
         stack.callback(performer.close)
         nursery = await stack.enter_async_context(Nursery("ssgmd"))
         admission = _admission_of(settings)
         metrics.admission = admission
-        door = HttpDoor(metrics, journal, gate, admission)
+        door = HttpEndpoint(metrics, journal, authorizer, admission)
         http = await _listen_http(door, settings, admission, stack)
         logger.info("recovering", extra={"event": "recovering", "http": http})
         with _using(settings.state):  # in a thread: health is answered meanwhile
@@ -162,8 +162,8 @@ async def running_daemon(
             for action in decision.actions:
                 performer.perform(action)
         metrics.epoch = machine.state.epoch
-        desk = Desk(clock, journal, performer.submit, metrics, gate)
-        hub = Hub(machine.state, clock, desk, switchboard)
+        decoder = RequestDecoder(clock, journal, performer.submit, metrics, authorizer)
+        hub = Hub(machine.state, clock, decoder, registry)
         driver = Driver(machine, WatchedJournal(journal, hub), performer.perform, nursery)
         performer.driver = driver
         nursery.start_eternal(driver.run(), "driver")
@@ -172,13 +172,13 @@ async def running_daemon(
         stack.callback(hub.end_all, "ssgmd stops")
 
         def connection() -> Connection:
-            return Connection(desk, switchboard, metrics, gate, admission)
+            return Connection(decoder, registry, metrics, authorizer, admission)
 
         socket = await _listen_socket(connection, settings, stack)
-        stack.callback(switchboard.close_all)
+        stack.callback(registry.close_all)
         reread = asyncio.Event()
-        nursery.start_eternal(_reread(settings, gate, reread), "reread")
-        door.open(Calls(desk, switchboard), hub, machine.state.tallies)
+        nursery.start_eternal(_reread(settings, authorizer, reread), "reread")
+        door.open(Calls(decoder, registry), hub, machine.state.usage_counts)
         fields = {"event": "serving", "socket": socket, "http": http, "epoch": metrics.epoch}
         logger.info("ssgmd serves", extra=fields)
         yield RunningDaemon(
@@ -197,7 +197,7 @@ def _locked(
     disk: Disk | None,
     metrics: Metrics,
     stack: contextlib.AsyncExitStack,
-) -> tuple[Gate, Journal, SchedulerMachine, Switchboard]:
+) -> tuple[Authorizer, Journal, SchedulerMachine, ConnectionRegistry]:
     """Keys, secrets, and what is empty yet; the folder is locked from here on."""
     with _using(settings.state):
         private_folder(settings.state)
@@ -207,13 +207,18 @@ def _locked(
     # ids of a new run must never repeat those of an earlier one: each run has its own seed
     ids = IdSource(secrets.token_hex(16))
     machine = SchedulerMachine(settings.budget, ids, settings.parameters)
-    gate = Gate(
+    authorizer = Authorizer(
         settings.keys or settings.state / KEYS_NAME,
         lambda lease: _owner_of(machine.state, lease),
         lambda holder: _job_owner_of(machine.state, holder),
     )
-    _only_loopback_without_keys(settings, gate)
-    return gate, journal, machine, Switchboard(secret_of, metrics, Redaction(gate))
+    _only_loopback_without_keys(settings, authorizer)
+    return (
+        authorizer,
+        journal,
+        machine,
+        ConnectionRegistry(secret_of, metrics, Redaction(authorizer)),
+    )
 
 
 def _admission_of(settings: DaemonSettings) -> ConnectionAdmission:
@@ -249,13 +254,13 @@ def _job_owner_of(state: State, holder: str) -> JobOwner | None:
     return JobOwner(record.owner, record.tenant, record.key)
 
 
-def _only_loopback_without_keys(settings: DaemonSettings, gate: Gate) -> None:
+def _only_loopback_without_keys(settings: DaemonSettings, authorizer: Authorizer) -> None:
     """Other machines come in by a key; this one's own programs are trusted until there is one."""
-    if settings.keys is not None and not gate.has_keys:
+    if settings.keys is not None and not authorizer.has_keys:
         text = f"there is no keys file {settings.keys}; make it with `ssgmd keys add`"
         raise AppError(ErrorCode.NOT_FOUND, text)
     outside = [a for a in (settings.listen, settings.http) if not is_loopback(parse_address(a)[0])]
-    if gate.has_keys:
+    if authorizer.has_keys:
         if outside and settings.tls is None:
             text = "keys and secrets of leases cross the network unencrypted: no TLS certificate"
             logger.warning(text, extra={"event": "no_tls", "doors": outside})
@@ -267,14 +272,14 @@ def _only_loopback_without_keys(settings: DaemonSettings, gate: Gate) -> None:
     logger.warning("no keys: only this machine is served", extra={"event": "no_keys"})
 
 
-async def _reread(settings: DaemonSettings, gate: Gate, now: asyncio.Event) -> None:
+async def _reread(settings: DaemonSettings, authorizer: Authorizer, now: asyncio.Event) -> None:
     """Changed keys and certificates come into force without a restart."""
     while True:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(settings.budget.keys_poll_s):
                 await now.wait()
         now.clear()
-        gate.reread_if_changed()
+        authorizer.reread_if_changed()
         if settings.certificate is not None:
             settings.certificate.reread_if_changed()
 
@@ -311,7 +316,7 @@ async def _listen_socket(
 
 
 async def _listen_http(
-    door: HttpDoor,
+    door: HttpEndpoint,
     settings: DaemonSettings,
     admission: ConnectionAdmission,
     stack: contextlib.AsyncExitStack,

@@ -57,7 +57,7 @@ SETTINGS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class ResolvedSetting:
     """One value and where it comes from."""
 
     value: str | None
@@ -68,9 +68,9 @@ class Told:
 class Config:
     """Everything ssgmd is started with."""
 
-    settings: Mapping[str, Told]  #: every name of `SETTINGS`, and time_scale
+    settings: Mapping[str, ResolvedSetting]  #: every name of `SETTINGS`, and time_scale
     parameters: Parameters
-    parameter_sources: Mapping[str, Told]  #: those that the file gives
+    parameter_sources: Mapping[str, ResolvedSetting]  #: those that the file gives
 
     def text(self, name: str) -> str | None:
         return self.settings[name].value
@@ -95,12 +95,12 @@ def resolve(flags: Mapping[str, str | None], environment: Mapping[str, str]) -> 
     told = {s.name: _told(s, flags, environment, given, file) for s in SETTINGS}
     scale = environment.get(SCALE_VARIABLE)  # of every program of the system: no setting of ours
     source = f"variable {SCALE_VARIABLE}" if scale else "default"
-    told["time_scale"] = Told(value=scale or "1", source=source)
+    told["time_scale"] = ResolvedSetting(value=scale or "1", source=source)
     try:
         value = overridden(Parameters(), parameters)
     except AppError as error:
         raise invalid(f"{file}: {error.message}") from None
-    sources = {n: Told(value=str(v), source=str(file)) for n, v in parameters.items()}
+    sources = {n: ResolvedSetting(value=str(v), source=str(file)) for n, v in parameters.items()}
     return Config(settings=told, parameters=value, parameter_sources=sources)
 
 
@@ -110,17 +110,17 @@ def _told(
     environment: Mapping[str, str],
     given: Mapping[str, Any],
     file: Path | None,
-) -> Told:
+) -> ResolvedSetting:
     if (flag := flags.get(setting.name)) is not None:
-        return Told(value=flag, source=f"flag {setting.flag}")
+        return ResolvedSetting(value=flag, source=f"flag {setting.flag}")
     if variable := environment.get(setting.variable):
-        return Told(value=variable, source=f"variable {setting.variable}")
+        return ResolvedSetting(value=variable, source=f"variable {setting.variable}")
     if setting.name in given:
         value = given[setting.name]
         if not isinstance(value, str):
             raise invalid(f"{file}: {setting.name} must be a string, got {value!r:.60}")
-        return Told(value=value, source=str(file))
-    return Told(value=setting.default, source="default")
+        return ResolvedSetting(value=value, source=str(file))
+    return ResolvedSetting(value=setting.default, source="default")
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 from gpu_scheduler.core import actions as do
-from gpu_scheduler.core.admission.usage_counts import Tallies
+from gpu_scheduler.core.admission.usage_counts import UsageCounts
 from gpu_scheduler.daemon.endpoints.connection_admission import ConnectionAdmission
 from gpu_scheduler.daemon.journal.journal import Journal
 from gpu_scheduler.model import DeviceKind, Health, HostState, Lease, Share
@@ -40,14 +40,14 @@ class Standing:
     hosts: tuple[do.HostView, ...]
     leases: tuple[Lease, ...]
     waiting: int  #: requests in the queue
-    tallies: Tallies = field(default_factory=Tallies)  #: what each key has
+    usage_counts: UsageCounts = field(default_factory=UsageCounts)  #: what each key has
 
 
 def prometheus_lines(metrics: Metrics, journal: Journal, standing: Standing) -> Iterator[str]:
     """All figures, each with its help and type; line by line, for there may be 100,000."""
     yield from _requests(metrics)
     yield from _inventory(standing)
-    yield from _tallies(standing.tallies)
+    yield from _tallies(standing.usage_counts)
     yield from _journal(metrics, journal)
     yield from _devices(standing.hosts)
     yield from _dcgm(standing.hosts)
@@ -144,9 +144,9 @@ def _journal(metrics: Metrics, journal: Journal) -> Iterator[str]:
     )
 
 
-def _tallies(tallies: Tallies) -> Iterator[str]:
+def _tallies(usage_counts: UsageCounts) -> Iterator[str]:
     """What the limits on waiting and records go by; see the parameters of their names."""
-    total, keys = tallies.total, tallies.keys.items()
+    total, keys = usage_counts.total, usage_counts.keys.items()
     records = {"live": total.live, "ended": len(total.ended)}.items()
     yield from _family(
         "records", "gauge", "Job records: of jobs that go on, of ended ones", "state", records

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 from corekit.decode import encode_json
 from gpu_scheduler.core import actions as do
-from gpu_scheduler.core.admission.usage_counts import Tallies
-from gpu_scheduler.daemon.access.authorizer import ANYBODY
+from gpu_scheduler.core.admission.usage_counts import UsageCounts
+from gpu_scheduler.daemon.access.authorizer import TRUSTED
 from gpu_scheduler.daemon.endpoints.calls import Calls
 from gpu_scheduler.daemon.journal.journal import Journal
 from gpu_scheduler.daemon.metrics import Metrics, Standing, prometheus_lines
@@ -38,9 +38,11 @@ AnswerT = TypeVar("AnswerT", do.InventoryAnswer, do.LeasesAnswer, do.QueueAnswer
 class Scrapes:
     """Makes the text for whoever asks; the door has let him in."""
 
-    def __init__(self, calls: Calls, metrics: Metrics, journal: Journal, tallies: Tallies) -> None:
+    def __init__(
+        self, calls: Calls, metrics: Metrics, journal: Journal, usage_counts: UsageCounts
+    ) -> None:
         self._calls = calls
-        self._tallies = tallies
+        self._tallies = usage_counts
         self._metrics = metrics
         self._journal = journal
         self._one_at_a_time = asyncio.Lock()
@@ -81,7 +83,7 @@ class Scrapes:
             hosts=tuple(hosts),
             leases=tuple([lease async for lease in self.leases()]),
             waiting=len(queue.queue) + queue.left_out,
-            tallies=self._tallies,
+            usage_counts=self._tallies,
         )
         lines: list[str] = []
         for line in prometheus_lines(self._metrics, self._journal, standing):
@@ -91,6 +93,6 @@ class Scrapes:
         return lines
 
     async def _ask(self, op: str, answer: type[AnswerT], **fields: Any) -> AnswerT:
-        answered, _ = await self._calls.ask(ANYBODY, SESSION, op, Body(encode_json(fields)))
+        answered, _ = await self._calls.ask(TRUSTED, SESSION, op, Body(encode_json(fields)))
         assert isinstance(answered, answer), answered
         return answered

@@ -23,11 +23,11 @@ FATAL_XIDS = frozenset({48, 64, 74, 79, 95, 119, 120, 140})
 #: Memory in use on a device without lease and process; the host keeps as much back of every device.
 HELD_MIB_MIN = 512
 #: Looks in a row that must find memory held: a driver frees it some time after the process ended.
-HELD_LOOKS_MIN = 2
+HELD_POLLS_MIN = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ailments:
+class DriverFaults:
     """What the driver says against one board."""
 
     xids: tuple[int, ...] = ()  #: lately
@@ -37,19 +37,19 @@ class Ailments:
     remap_failed: bool = False  #: no spare rows are left
 
 
-def judge_device(ailments: Ailments) -> tuple[Health, tuple[Symptom, ...], str]:
+def evaluate_device(driver_faults: DriverFaults) -> tuple[Health, tuple[Symptom, ...], str]:
     """Health, why, and the same in words."""
     bad: list[tuple[Symptom, str]] = []
     suspect: list[tuple[Symptom, str]] = []
-    for xid in ailments.xids:
+    for xid in driver_faults.xids:
         if xid not in APPLICATION_XIDS:
             (bad if xid in FATAL_XIDS else suspect).append((Symptom.XID, f"Xid {xid}"))
-    if ailments.remap_failed:
+    if driver_faults.remap_failed:
         bad.append((Symptom.ECC, "no spare memory rows are left"))
-    if ailments.remap_pending:
+    if driver_faults.remap_pending:
         suspect.append((Symptom.ECC, "a memory row waits for a reset to be replaced"))
-    if ailments.uncorrected and not ailments.remaps_rows:
-        errors = f"{ailments.uncorrected} uncorrected memory errors since the last reset"
+    if driver_faults.uncorrected and not driver_faults.remaps_rows:
+        errors = f"{driver_faults.uncorrected} uncorrected memory errors since the last reset"
         bad.append((Symptom.ECC, errors))
     found = (*bad, *suspect)
     symptoms = tuple(dict.fromkeys(symptom for symptom, _ in found))
@@ -109,7 +109,7 @@ class HeldMemory:
                 self._looks.pop(device.id, None)
                 continue
             self._looks[device.id] = looks = self._looks.get(device.id, 0) + 1
-            if looks >= HELD_LOOKS_MIN:
+            if looks >= HELD_POLLS_MIN:
                 detail = f"{now.memory_used_mib} MiB in use by no lease and no process"
                 found[device.id] = Fault(
                     health=Health.SUSPECT, symptom=Symptom.MEMORY_HELD, detail=detail

@@ -22,7 +22,7 @@ from corekit.errors import AppError, ErrorCode
 from corekit.ids import HostId, LeaseId
 from gpu_scheduler.client.access import Access
 from gpu_scheduler.client.channel import Channel, ChannelEvents, Fields
-from gpu_scheduler.core.placement.fits import make_of, never
+from gpu_scheduler.core.placement.fits import device_class_of, permanent_mismatch
 from gpu_scheduler.model import Device, EndReason, Health, NoFit, Request, Share, Sharing
 from gpu_scheduler.monitor.full_state import FullState, pages_of
 from gpu_scheduler.monitor.ports import HostControl, Probe
@@ -48,11 +48,11 @@ from gpu_scheduler.protocol.host import (
 logger = logging.getLogger(__name__)
 
 #: What happened here must be told, however long the scheduler is away; a day bounds the memory.
-TELL_S_MAX = 86_400.0
+EVENT_DEADLINE_S = 86_400.0
 #: Of the names of leases in one message; more of them follow in others. 7,000 leases have room.
 INSTALLED_BYTES_MAX = 256 * 2**10
 #: The shortest pause between reports, in parts of the longest.
-SPREAD_LEAST = 0.75
+SPREAD_MIN = 0.75
 
 
 class HostLink:
@@ -121,7 +121,7 @@ class HostLink:
         return self._channel.connected
 
     async def failed(self) -> None:
-        """Wait until a task of the link fails; raises what it raised. A bug, never the network."""
+        """Wait until a task of the link fails; raises what it raised. A bug, permanent_mismatch the network."""
         await self._channel.nursery.failed()
 
     async def registered(self) -> None:
@@ -166,7 +166,7 @@ class HostLink:
 
     async def _tell(self, op: str, message: SessionChange | DoorOpened | Cut) -> None:
         try:
-            await self._channel.call(op, message, deadline_s=TELL_S_MAX)
+            await self._channel.call(op, message, deadline_s=EVENT_DEADLINE_S)
         except AppError as error:
             logger.warning("%s %s not told: %s", op, message.lease, error.message)
         if isinstance(message, SessionChange) and message.state is SessionState.CLOSED:
@@ -185,7 +185,7 @@ class HostLink:
 
     def _pause_s(self) -> float:
         """No two alike: hosts that a restarted scheduler woke together do not stay together."""
-        return self._budget.host_report_s * self._spread.uniform(SPREAD_LEAST, 1.0)
+        return self._budget.host_report_s * self._spread.uniform(SPREAD_MIN, 1.0)
 
     async def _report(self, news: Report) -> None:
         deadline_s = self._budget.host_stale_s
@@ -194,7 +194,7 @@ class HostLink:
             self._watch.told(news)
         except AppError as error:
             logger.warning("report: %s", error.message)
-            self._watch.told_nothing()
+            self._watch.forget_reported()
             if error.code is ErrorCode.NOT_FOUND:  # forgotten by an operator, yet here
                 self._channel.say_hello_again()
 
@@ -209,7 +209,7 @@ class HostLink:
         # a session that closed here, but is not told yet, must not look lost: its reason comes
         installed = dict.fromkeys((*self._control.installed(), *self._closing))
         devices = self._watch.devices
-        self._watch.told_nothing()
+        self._watch.forget_reported()
         self._watch.told(Report(devices=devices))  # a hello that is lost is said again
         first, *self._hello_pages = pages_of([*installed], INSTALLED_BYTES_MAX)
         hello = HostHello(
@@ -333,7 +333,7 @@ class HostLink:
             self._control.install(install)
 
     def _fits_here(self, install: Install) -> bool:
-        """By the scheduler's own `fits`: what this host could never give is refused, and told.
+        """By the scheduler's own `fits`: what this host could permanent_mismatch give is refused, and told.
 
         What only does not fit yet is the control's to keep waiting.
         """
@@ -365,4 +365,4 @@ def _no_fit(share: Share, host: HostId, device: Device | None) -> str | None:
     if device.health is Health.BAD:
         return NoFit.BAD
     # of a SUSPECT device the leases it has go on, also those that are still on their way
-    return never(request, make_of(device, gateway=True))
+    return permanent_mismatch(request, device_class_of(device, gateway=True))

@@ -75,7 +75,7 @@ class LastSeen:
         return with_faults(seen, dict.fromkeys((device.id for device in seen), fault))
 
 
-class Lends(Protocol):
+class LeaseSource(Protocol):
     """What a watch must know of the program that lends the devices."""
 
     def seen(self, devices: tuple[Device, ...]) -> None:
@@ -94,7 +94,7 @@ class Lends(Protocol):
 class Watch:
     """Looks again and again, and knows what of it is news."""
 
-    def __init__(self, probe: Probe, lends: Lends) -> None:
+    def __init__(self, probe: Probe, lends: LeaseSource) -> None:
         self._probe = probe
         self._lends = lends
         self._held = HeldMemory()
@@ -142,7 +142,7 @@ class Watch:
             self._told_devices = report.devices
         self._told_usage.update((one.device, one) for one in report.usage)
 
-    def told_nothing(self) -> None:
+    def forget_reported(self) -> None:
         """Nothing is known there any more: the next report is whole."""
         self._told_devices = None
         self._told_usage.clear()

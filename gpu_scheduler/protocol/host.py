@@ -13,7 +13,7 @@ from corekit.errors import invalid
 from corekit.ids import HostId, LeaseId
 from corekit.values import Value
 from gpu_scheduler.core.events import SessionChange as SessionState  # opened, freed, closed
-from gpu_scheduler.model import Device, Door, EndReason, Hold, LeaseState, Share, Usage
+from gpu_scheduler.model import Device, Door, EndReason, LeaseLifetime, LeaseState, Share, Usage
 from gpu_scheduler.names import named
 from gpu_scheduler.protocol.address import parse_address
 
@@ -36,7 +36,7 @@ class Install(Value):
     state: LeaseState  #: ENDING: the session goes on, its shares are given back
     shares: tuple[Share, ...]  #: only those on this host
     tenant: str
-    hold: Hold
+    hold: LeaseLifetime
     door: Door
     sources: tuple[str, ...] = ()  #: Door.PORT: networks whose machines may connect
     middleware: str | None = (

@@ -13,7 +13,7 @@ from typing import Any
 from corekit.errors import invalid
 from corekit.ids import DeviceId, HostId, JobId, LeaseId, SessionId
 from corekit.values import Value, field
-from gpu_scheduler.model import LENGTH_S_MAX, Door, EndReason, Hold, Request
+from gpu_scheduler.model import LENGTH_S_MAX, Door, EndReason, LeaseLifetime, Request
 from gpu_scheduler.names import NAME_CHARS_MAX, named
 
 #: Records in one page: keeps an answer below the longest line.
@@ -41,8 +41,8 @@ def _past(what: str, ago_s: float) -> None:
         raise invalid(f"{what} must lie in 0…{LENGTH_S_MAX:.0f} seconds")
 
 
-def _held(hold: Hold, lease_s: float | None) -> None:
-    if hold is Hold.DEADLINE and lease_s is None:
+def _held(hold: LeaseLifetime, lease_s: float | None) -> None:
+    if hold is LeaseLifetime.DEADLINE and lease_s is None:
         raise invalid("hold 'deadline' needs lease_s, the seconds until the lease ends")
     if lease_s is not None and not 0 < lease_s <= LENGTH_S_MAX:
         at_most = f"more than 0 and at most {LENGTH_S_MAX:.0f} seconds"
@@ -84,7 +84,9 @@ class Attempt(Value):
     handle: str = ""
     block: Mapping[str, Any] = field(default_factory=dict)
     wait: bool = True
-    hold: Hold = Hold.SESSION  #: DEADLINE: for code without our session; needs `request.lease_s`
+    hold: LeaseLifetime = (
+        LeaseLifetime.SESSION
+    )  #: DEADLINE: for code without our session; needs `request.lease_s`
     received_ago_s: float = 0.0  #: since the job came into the caller's hands; for a new record
 
     def __post_init__(self) -> None:
@@ -92,7 +94,7 @@ class Attempt(Value):
         _at_most("handle", self.handle, HANDLE_CHARACTERS_MAX)
         if not (1 <= self.n <= NUMBER_MAX and 0 <= self.revision <= NUMBER_MAX):
             raise invalid(f"n must lie in 1…{NUMBER_MAX}, revision in 0…{NUMBER_MAX}")
-        if self.hold is Hold.DEADLINE and self.request.lease_s is None:
+        if self.hold is LeaseLifetime.DEADLINE and self.request.lease_s is None:
             raise invalid("hold 'deadline' needs request.lease_s, the seconds until the lease ends")
         _past("received_ago_s", self.received_ago_s)
 
@@ -292,7 +294,7 @@ class Reserve(Value):
     attempt: str
     request: Request
     wait: bool = False
-    hold: Hold = Hold.SESSION
+    hold: LeaseLifetime = LeaseLifetime.SESSION
     lease_s: float | None = None  #: length of a DEADLINE hold
     door: Door = Door.GATEWAY
     #: Door.PORT: addresses or networks that may connect; empty = the asker's, as the scheduler
@@ -325,7 +327,9 @@ class Explain(Value):
     attempt: str | None = None
     holder: JobId | None = None
     request: Request | None = None
-    hold: Hold = Hold.SESSION  #: of the lease that the request would get, as is its length
+    hold: LeaseLifetime = (
+        LeaseLifetime.SESSION
+    )  #: of the lease that the request would get, as is its length
     lease_s: float | None = None
 
     def __post_init__(self) -> None:

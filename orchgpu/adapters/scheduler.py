@@ -12,7 +12,7 @@ from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.client import Connected, PushWord, SchedulerClient
 from gpu_scheduler.client.access import Access
 from gpu_scheduler.client.client import new_session
-from gpu_scheduler.model import EndReason, GrantedLease, Hold, Record, Request
+from gpu_scheduler.model import EndReason, GrantedLease, LeaseLifetime, Record, Request
 from gpu_scheduler.protocol import answers
 from orchgpu import ports
 
@@ -65,7 +65,7 @@ class SchedulerAdapter:
         request: Request,
         received_ago_s: float,
         *,
-        hold: Hold = Hold.SESSION,
+        hold: LeaseLifetime = LeaseLifetime.SESSION,
     ) -> ports.AttemptOutcome:
         answer = await self._client.attempt(
             holder,

@@ -8,7 +8,7 @@ from typing import Any
 
 from contract.result import Result
 from contract.states import Reason
-from gpu_scheduler.model import GrantedLease, Hold, Request
+from gpu_scheduler.model import GrantedLease, LeaseLifetime, Request
 from orchgpu.core.function import Function
 from orchgpu.core.routing import InputEvent
 from orchgpu.core.target import Target
@@ -60,7 +60,7 @@ class OpenAttempt(Action):
     handle: str
     block: Mapping[str, Any]
     request: Request
-    hold: Hold
+    hold: LeaseLifetime
     received_at_s: float  #: monotonic
 
 
@@ -87,7 +87,7 @@ class ReopenRecord(Action):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoreHandle(Action):
+class StoreReceiptHandle(Action):
     """Tell the record's owner of a newer receipt handle. → nothing"""
 
     handle: str

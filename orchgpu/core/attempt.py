@@ -41,7 +41,7 @@ def open_next(job: Job) -> Iterable[do.Action]:
             attempt=job.attempt + 1,
             revision=job.revision,
             block=job.block(),
-            handle=job.newest_handle,
+            handle=job.newest_receipt_handle,
             request=job.request,
             hold=job.function.hold,
             received_at_s=job.received_at_s,
@@ -56,9 +56,9 @@ def reopened(job: Job, event: on.Reopened) -> Iterable[do.Action]:
     return open_next(job)
 
 
-def handle_renewed(job: Job, event: on.HandleRenewed) -> Iterable[do.Action]:
+def handle_renewed(job: Job, event: on.ReceiptHandleRenewed) -> Iterable[do.Action]:
     """The message was received again, elsewhere: both handles are kept, the newest wins."""
-    job.add_handle("renewed", event.handle)
+    job.add_receipt_handle("renewed", event.handle)
     return ()
 
 

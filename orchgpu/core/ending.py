@@ -37,7 +37,7 @@ LETTER_BYTES_MAX = 256 * 1024
 #: Of a message that is no event, or too large a one: as JSON at most twelve times as many bytes.
 QUOTED_CHARS_MAX = 20_000
 
-_DECIDED = (Phase.BURYING, Phase.FINISHING, Phase.DELETING)
+_DECIDED = (Phase.DEAD_LETTERING, Phase.FINISHING, Phase.DELETING)
 #: In these a lease is ours, or may be.
 _HOLDING = (Phase.ACCEPTING, Phase.STAGING, Phase.RECORDING, Phase.RUNNING, Phase.ADOPTING)
 
@@ -279,7 +279,7 @@ def finish_as(job: Job, result: Result, at_s: float) -> Iterable[do.Action]:
     """A result exists: that decides. Failures leave a dead-letter copy first."""
     job.result, job.committed_at_s, job.state = result, at_s, JobState.COMMITTED
     if result.state in _BURIED:
-        job.phase = Phase.BURYING
+        job.phase = Phase.DEAD_LETTERING
         body = dead_letter_body(
             json.dumps(job.input.as_s3_event()),
             job.id,
@@ -292,7 +292,7 @@ def finish_as(job: Job, result: Result, at_s: float) -> Iterable[do.Action]:
 
 
 def buried(job: Job) -> Iterable[do.Action]:
-    return _finish(job) if job.phase is Phase.BURYING else ()
+    return _finish(job) if job.phase is Phase.DEAD_LETTERING else ()
 
 
 def _finish(job: Job) -> list[do.Action]:

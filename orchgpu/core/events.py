@@ -209,7 +209,7 @@ class HandedBack(JobEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HandleRenewed(JobEvent):
+class ReceiptHandleRenewed(JobEvent):
     """Another replica received the job's message again; this is the newest receipt handle."""
 
     handle: str

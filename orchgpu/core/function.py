@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gpu_scheduler.model import Hold, Request
+from gpu_scheduler.model import LeaseLifetime, Request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,9 +52,9 @@ class Function:
     image: str | None = None  #: container image, for people; None = zip function
 
     @property
-    def hold(self) -> Hold:
+    def hold(self) -> LeaseLifetime:
         """What keeps a job's lease: our runner's session, or for foreign code only its length."""
-        return Hold.DEADLINE if self.object_bucket else Hold.SESSION
+        return LeaseLifetime.DEADLINE if self.object_bucket else LeaseLifetime.SESSION
 
     @property
     def places(self) -> tuple[str, ...]:

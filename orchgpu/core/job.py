@@ -17,7 +17,7 @@ from orchgpu.core.routing import InputEvent
 from orchgpu.core.target import Target, target_key
 
 #: Handles of one job are at most the duplicates of its event plus redeliveries; the newest count.
-HANDLES_MAX = 8
+RECEIPT_HANDLES_MAX = 8
 
 
 class Phase(StrEnum):
@@ -38,7 +38,7 @@ class Phase(StrEnum):
     BACKOFF = "backoff"  #: before the next attempt
     RECHECKING = "rechecking"  #: the last look for a result before the next attempt
     CONCLUDING = "concluding"  #: a terminal result of ours is being written
-    BURYING = "burying"  #: the dead-letter copy is being sent
+    DEAD_LETTERING = "burying"  #: the dead-letter copy is being sent
     FINISHING = "finishing"
     DELETING = "deleting"
 
@@ -135,13 +135,13 @@ class Job:
         )
 
     @property
-    def newest_handle(self) -> str:
+    def newest_receipt_handle(self) -> str:
         return next(reversed(self.handles.values()), "")
 
-    def add_handle(self, message_id: str, handle: str) -> None:
+    def add_receipt_handle(self, message_id: str, handle: str) -> None:
         self.handles.pop(message_id, None)
         self.handles[message_id] = handle
-        while len(self.handles) > HANDLES_MAX:
+        while len(self.handles) > RECEIPT_HANDLES_MAX:
             del self.handles[next(iter(self.handles))]
 
     def block(self) -> dict[str, Any]:
@@ -155,7 +155,7 @@ class Job:
         }
 
 
-def input_from_block(block: Mapping[str, Any]) -> InputEvent | None:
+def input_from_payload(block: Mapping[str, Any]) -> InputEvent | None:
     """The inverse of `Job.block`'s input; None when an older or foreign version wrote it."""
     value = block.get("input")
     if not isinstance(value, Mapping):

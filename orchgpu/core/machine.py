@@ -10,7 +10,7 @@ next, so its death loses nothing: any replica adopts the record and goes on at t
        │          ▲                                                                              │
        │          └── RECHECKING ◀── BACKOFF ◀── FAILING ◀── EXPLAINING ◀────────────────────────┤ no result
        │                                                         ▲ GRACE ◀───────────────────────┘
-       └─ gone, overwritten, impossible, attempts used up ─▶ CONCLUDING ─▶ (BURYING) ─▶ FINISHING
+       └─ gone, overwritten, impossible, attempts used up ─▶ CONCLUDING ─▶ (DEAD_LETTERING) ─▶ FINISHING
 
 Rules that never bend:
 1. A message is deleted only after `FinishJob` was answered, and that only after a result exists.
@@ -35,13 +35,13 @@ from orchgpu.core import attempt, ending
 from orchgpu.core import events as on
 from orchgpu.core.function import Function
 from orchgpu.core.isolation import Isolation
-from orchgpu.core.job import NOT_STARTED, Job, Phase, input_from_block
+from orchgpu.core.job import NOT_STARTED, Job, Phase, input_from_payload
 from orchgpu.core.routing import Ignored, InputEvent, Rejected, Several, classify
 from orchgpu.core.target import Target
 
 BEAT = "beat"  #: extends the visibility of the messages in our hands
 RETRY = "retry:"  #: + action name: repeats a failed call
-HOPELESS_TRIES = 5  #: so often refused, a read of the input or a request ends the job
+NON_RETRYABLE_TRIES_MAX = 5  #: so often refused, a read of the input or a request ends the job
 RETRY_S_MAX = 10.0  #: a failed call is repeated at least this often (scaled with the budget)
 
 #: Phases of a lease that ends without a session when nobody renews it.
@@ -130,7 +130,7 @@ class OrchestratorMachine:
             on.Disowned: lambda job, _: self._forget(job),
             on.HandedBack: lambda job, _: self._forget(job),
             on.MessagesDeleted: lambda job, _: self._forget(job),
-            on.HandleRenewed: attempt.handle_renewed,
+            on.ReceiptHandleRenewed: attempt.handle_renewed,
             on.Reopened: attempt.reopened,
             on.AttemptGranted: lambda job, event: attempt.granted(job, event, budget),
             on.AttemptWaiting: lambda job, event: attempt.waiting(job, event, budget),
@@ -201,7 +201,7 @@ class OrchestratorMachine:
             name = job_id(source.bucket, source.key, source.version_id, function.name)
         known = self.jobs.get(name)
         if known is not None:
-            known.add_handle(event.message_id, event.handle)
+            known.add_receipt_handle(event.message_id, event.handle)
             return []
         job = Job(
             id=name,
@@ -241,7 +241,7 @@ class OrchestratorMachine:
         known = self.jobs.get(name)
         if known is not None:
             for message, handle in job.handles.items():
-                known.add_handle(message, handle)
+                known.add_receipt_handle(message, handle)
             return [do.ForgetJob(job=token)]
         job.id = name
         self.jobs[name] = job
@@ -278,7 +278,7 @@ class OrchestratorMachine:
         if record.outcome is not None:
             return self._terminal_conflict(job, record)
         if record.owner is not None and record.owner != self._session:
-            passing = do.StoreHandle(job=job.id, handle=job.newest_handle)
+            passing = do.StoreReceiptHandle(job=job.id, handle=job.newest_receipt_handle)
             return [passing, *self._forget(job)]
         if record.owner == self._session and job.phase is Phase.OPENING and job.revision > 0:
             job.revision = record.revision  # our own newer write: the scheduler moved the record
@@ -288,7 +288,7 @@ class OrchestratorMachine:
             do.AdoptRecord(
                 job=job.id,
                 revision=record.revision,
-                handle=job.newest_handle,
+                handle=job.newest_receipt_handle,
                 suspect=_is_suspect(record),
             )
         ]
@@ -305,7 +305,11 @@ class OrchestratorMachine:
 
     def _terminal_conflict(self, job: Job, record: Record) -> Iterable[do.Action]:
         if job.replace_etag is not None and job.phase is Phase.OPENING:
-            return [do.ReopenRecord(job=job.id, revision=record.revision, handle=job.newest_handle)]
+            return [
+                do.ReopenRecord(
+                    job=job.id, revision=record.revision, handle=job.newest_receipt_handle
+                )
+            ]
         job.phase = Phase.DELETING
         return ending.delete(job)
 
@@ -317,7 +321,7 @@ class OrchestratorMachine:
 
     def _orphan(self, event: on.Orphaned) -> Iterable[do.Action]:
         function = self._functions.get(event.function)
-        source = input_from_block(event.record.block)
+        source = input_from_payload(event.record.block)
         if self._draining or event.job in self.jobs or function is None or source is None:
             return ()
         job = Job(
@@ -410,7 +414,7 @@ class OrchestratorMachine:
         job.looking = job.looking and not isinstance(event.action, do.ReadResult)
         if not event.retryable and isinstance(event.action, do.StageEnvelope):
             return ending.staging_failed(job, event)
-        if not event.retryable and tries >= HOPELESS_TRIES:
+        if not event.retryable and tries >= NON_RETRYABLE_TRIES_MAX:
             refused = ending.refused(job, event)
             if refused:
                 return refused

@@ -23,7 +23,7 @@ from fdl.plan.groups import STEPS_FILE, steps_json
 
 #: Folders of ours that travel, below the folder of their top-level package. All of them import the
 #: standard library only (and boto3, which the runtime brings).
-TRAVELLERS = (
+RUNTIME_PACKAGES = (
     "contract",
     "lambda_functions/work.py",
     "lambda_functions/gpu_runner",
@@ -85,11 +85,11 @@ def build(function: Function, folder: Path) -> Built:
 
 
 def _taken() -> tuple[str, ...]:
-    return (*dict.fromkeys(name.split("/")[0] for name in TRAVELLERS), SCRIPT_FOLDER)
+    return (*dict.fromkeys(name.split("/")[0] for name in RUNTIME_PACKAGES), SCRIPT_FOLDER)
 
 
 def _ours() -> Iterator[_Member]:
-    for traveller in TRAVELLERS:
+    for traveller in RUNTIME_PACKAGES:
         top, _, inner = traveller.partition("/")
         home = _home(top)
         if inner:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from fdl.plan.plan import Observed, Step
-from fdl.plan.resources import Place, Resource
+from fdl.plan.resources import DeployTarget, Resource
 from orchgpu.deploy.revisions import Revision
 
 
@@ -14,7 +14,7 @@ class Cloud(Protocol):
     """One account and region. Every method raises only `AppError`."""
 
     @property
-    def place(self) -> Place:
+    def place(self) -> DeployTarget:
         """Account, region and partition; asks the cloud once."""
         ...
 

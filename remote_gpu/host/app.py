@@ -17,14 +17,14 @@ from corekit.ids import HostId
 from remote_gpu.host.daemon import HostDaemon
 from remote_gpu.host.gateway.gateway import Gateway
 from remote_gpu.host.gateway.lease_ports import LeasePorts, PortSettings
-from remote_gpu.host.gateway.relays import Doors
+from remote_gpu.host.gateway.relays import Relays
 from remote_gpu.host.gateway.tls import HostTls
 from remote_gpu.host.lease_log import LeaseLog
 from remote_gpu.host.leases import LeaseTable
 from remote_gpu.host.offer import KeptContents, Offer
 from remote_gpu.host.probe import CPU_INDEX, CpuProbe, CpuSettings
 from remote_gpu.host.sharing.turns import Turns
-from remote_gpu.host.workers.cells import Cells
+from remote_gpu.host.workers.cells import Sandboxes
 from remote_gpu.host.workers.isolation import find_policy
 from remote_gpu.host.workers.pool import WorkerPool
 from remote_gpu.middleware import VisibleDevices
@@ -120,7 +120,7 @@ async def running_host(settings: HostSettings) -> AsyncIterator[RunningHost]:
             settings.host, daemon, settings.budget, nursery, settings.tls
         )
         servers = settings.state.resolve() / SERVERS_NAME
-        daemon.doors = Doors(
+        daemon.doors = Relays(
             settings.middlewares, servers, settings.budget, nursery, settings.visible, cells
         )
         address = _listen(gateway, settings)
@@ -144,10 +144,10 @@ async def running_host(settings: HostSettings) -> AsyncIterator[RunningHost]:
         )
 
 
-def _cells(policy: Policy, kept: Path) -> Cells:
+def _cells(policy: Policy, kept: Path) -> Sandboxes:
     """Raises INVALID when the state folder cannot be used."""
     try:
-        return Cells(policy, kept.resolve())
+        return Sandboxes(policy, kept.resolve())
     except OSError as error:
         raise invalid(f"cannot use {kept}: {error.strerror or error}") from None
 

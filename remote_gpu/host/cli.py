@@ -42,7 +42,7 @@ from remote_gpu.host.servers.visible import check_middlewares, visible_devices
 from remote_gpu.middleware import names
 from remote_gpu.worker import operations as known_operations
 from remote_gpu.worker.isolation.policy import Setting
-from remote_gpu.worker.isolation.privacy import hide_memory, take
+from remote_gpu.worker.isolation.privacy import make_undumpable, take
 from remote_gpu.worker.operation import BATCH_WAIT_S
 from remote_gpu.worker.programs import Program, parse_program
 
@@ -275,7 +275,7 @@ async def _answering(drivers: Sequence[str], settings: HostSettings) -> list[Pro
 def _hide() -> None:
     """Other processes of this user read neither our memory nor our first environment."""
     try:
-        hide_memory()
+        make_undumpable()
     except OSError as error:
         raise AppError(ErrorCode.UNAVAILABLE, f"gpud cannot hide its memory: {error}") from None
 

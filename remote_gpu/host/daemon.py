@@ -20,7 +20,7 @@ from gpu_scheduler.protocol.host import Install, SessionState
 from remote_gpu.host.gateway.frames import Peer
 from remote_gpu.host.gateway.gateway import Gateway
 from remote_gpu.host.gateway.lease_ports import LeasePorts
-from remote_gpu.host.gateway.relays import Doors
+from remote_gpu.host.gateway.relays import Relays
 from remote_gpu.host.lease_log import LeaseLog
 from remote_gpu.host.leases import CAP_S_MAX, Entry, LeaseTable, Step, StepKind
 from remote_gpu.host.servers.variables import worker_variables
@@ -58,7 +58,7 @@ class Link(Protocol):
     def cut(self, lease: LeaseId) -> None: ...
 
 
-class Doomed(Protocol):
+class KilledProcess(Protocol):
     """A process that was killed, and whose end must be certain."""
 
     pid: int
@@ -89,7 +89,7 @@ class HostDaemon:
         self._faults: dict[LeaseId, dict[DeviceId, Fault]] = {}  # of leases that cannot be cut
         self._waiting: list[asyncio.Future[None]] = []
         self.gateway: Gateway | None = None
-        self.doors: Doors | None = None
+        self.doors: Relays | None = None
         self.ports: LeasePorts | None = None
         self.link: Link | None = None
         self.memory: MemoryProbe | None = None  #: what tells whether a card is clean
@@ -258,12 +258,12 @@ class HostDaemon:
         await self._clean(lease)
         self.apply(self.table.gone(lease))
 
-    async def _end(self, lease: LeaseId, process: Doomed) -> None:
+    async def _end(self, lease: LeaseId, process: KilledProcess) -> None:
         done, _ = await asyncio.wait({process.gone}, timeout=self._budget.worker_cut_s)
         if not done:
             await self._stuck(lease, process)
 
-    async def _stuck(self, lease: LeaseId, process: Doomed) -> None:
+    async def _stuck(self, lease: LeaseId, process: KilledProcess) -> None:
         """It sleeps inside a driver or a file system and holds its shares until that lets it go.
 
         The devices get nothing new until then; who waits for these shares is told at once.

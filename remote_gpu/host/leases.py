@@ -7,7 +7,7 @@ A lease occupies its shares from PLACED until its worker is gone, whatever else 
 that alone decides whether the next one fits, so no two leases ever overlap on one share, even when
 the scheduler promised the share again long ago.
 
-A lease is held by its session, and over with it; under `Hold.DEADLINE` sessions come and go, one at
+A lease is held by its session, and over with it; under `LeaseLifetime.DEADLINE` sessions come and go, one at
 a time, and only the deadline ends it.
 """
 
@@ -21,7 +21,7 @@ from enum import StrEnum
 
 from corekit.ids import DeviceId, LeaseId
 from corekit.values import replace
-from gpu_scheduler.model import DeviceKind, EndReason, Hold, LeaseState, Share
+from gpu_scheduler.model import DeviceKind, EndReason, LeaseLifetime, LeaseState, Share
 from gpu_scheduler.protocol.host import Install
 from remote_gpu.wire.errors import Refusal, Refused
 
@@ -87,7 +87,7 @@ class Entry:
 
     @property
     def held_by_session(self) -> bool:
-        return self.install.hold is Hold.SESSION
+        return self.install.hold is LeaseLifetime.SESSION
 
     @property
     def last_s(self) -> float | None:
@@ -135,7 +135,7 @@ class LeaseTable:
                 # it would block all that come after it, for ever
                 detail = "its shares exceed what this host has left of the device to lend"
                 return self.end(install.lease, EndReason.DEVICE_BAD, detail)
-        if install.hold is Hold.DEADLINE and install.cap_s is not None:
+        if install.hold is LeaseLifetime.DEADLINE and install.cap_s is not None:
             entry.ends_at_s = now_s + install.cap_s
         if install.connect_by_s is not None:
             self.staged(install.lease, install.connect_by_s, now_s)

@@ -257,7 +257,7 @@ def test_roles(cloud: Cloud, refused: Refused, role: str) -> None:
         return
     statement = {"Effect": "Allow", "Action": "sqs:SendMessage", "Resource": "*"}
     policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
-    iam.put_role_policy(RoleName=role, PolicyName="p", PolicyDocument=policy)
+    iam.put_role_policy(RoleName=role, str="p", PolicyDocument=policy)
     assert iam.get_role(RoleName=role)["Role"]["Arn"].endswith(f":role/{role}")
     assert iam.list_role_policies(RoleName=role)["PolicyNames"] == ["p"]
-    iam.delete_role_policy(RoleName=role, PolicyName="p")
+    iam.delete_role_policy(RoleName=role, str="p")

@@ -14,7 +14,7 @@ from pathlib import Path
 from corekit.aio.environment import budget_from_environment
 from gpu_scheduler.client.access import find_access
 from gpu_scheduler.client.client import SchedulerClient
-from gpu_scheduler.model import Hold, Placement, Request
+from gpu_scheduler.model import LeaseLifetime, Placement, Request
 from remote_gpu.middleware import render
 
 
@@ -27,7 +27,7 @@ async def main(scheduler: str, middleware: str, hosts: int, target: Path) -> Non
         ) as client,
     ):
         while True:
-            answer = await client.reserve("job:1", request, wait=True, hold=Hold.SESSION)
+            answer = await client.reserve("job:1", request, wait=True, hold=LeaseLifetime.SESSION)
             if answer.granted is not None:
                 break
             await asyncio.sleep(0.02)

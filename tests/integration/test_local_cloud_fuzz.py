@@ -321,5 +321,5 @@ def test_documents_that_nest_too_deeply_are_refused(address: str) -> None:
     assert answer(address, "POST", "/", json.dumps(attributes).encode(), target) == 400
     create = b"Action=CreateRole&RoleName=r&AssumeRolePolicyDocument=%7B%7D"
     assert answer(address, "POST", "/", create, {}) == 200
-    put = f"Action=PutRolePolicy&RoleName=r&PolicyName=p&PolicyDocument={deep}"
+    put = f"Action=PutRolePolicy&RoleName=r&str=p&PolicyDocument={deep}"
     assert answer(address, "POST", "/", put.encode(), {}) == 400

@@ -19,7 +19,7 @@ from gpu_scheduler.model import (
     DeviceKind,
     Door,
     EndReason,
-    Hold,
+    LeaseLifetime,
     LeaseState,
     Usage,
 )
@@ -285,7 +285,7 @@ def install(lease: str, fence: int, memory_mib: int = 100, device: str = "h/0") 
         "state": LeaseState.RESERVED,
         "shares": [share],
         "tenant": "t",
-        "hold": Hold.SESSION,
+        "hold": LeaseLifetime.SESSION,
         "door": Door.GATEWAY,
         "cap_s": None,
         "connect_by_s": None,

@@ -40,7 +40,7 @@ NEWER = {
         ('    FIFO = "fifo"', '    LOTTERY = "lottery"\n    FIFO = "fifo"'),
     ],
     "gpu_scheduler/core/policies/__init__.py": [
-        ("PolicyName.FIFO: Fifo(),", "PolicyName.FIFO: Fifo(), PolicyName.LOTTERY: Fifo(),"),
+        ("PolicyName.FIFO: Fifo(),", "PolicyName.FIFO: Fifo(), str.LOTTERY: Fifo(),"),
     ],
     "gpu_scheduler/model.py": [
         ('    driver: str = ""', '    rack: str = "r1"\n    driver: str = ""'),

@@ -24,14 +24,14 @@ from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.model import (
     EndReason,
     Health,
-    Hold,
     HostState,
+    LeaseLifetime,
     LeaseState,
     Request,
     Step,
 )
 from gpu_scheduler.parameters import Parameters
-from simulator.books import TenantBooks
+from simulator.books import TenantUsage
 
 from .inputs import devices_of, requests, settings_, some_health
 
@@ -52,7 +52,7 @@ class SchedulerRules(RuleBasedStateMachine):
         self.asked = 0
         self.fence = 0
         self.wake_s: float | None = None
-        self.books = TenantBooks(CONFIGURED)
+        self.books = TenantUsage(CONFIGURED)
         #: what each host would hold: host → lease → shares, as its ordered channel told it
         self.installed: dict[str, dict[str, tuple[Any, ...]]] = {}
         self.restart()
@@ -209,7 +209,7 @@ class SchedulerRules(RuleBasedStateMachine):
         told = answer.explanation
         assert told.devices_known == len(told.devices) + told.devices_left_out
         assert told.devices_fitting == sum(one.reason is None for one in told.devices)
-        if answer.outcome is do.Outcome.GRANTED and not self.machine.state.bypass.kept:
+        if answer.outcome is do.Outcome.GRANTED and not self.machine.state.head_reservation.kept:
             assert told.devices_fitting >= request.count
 
     @rule(host=st.sampled_from(HOSTS), session=st.sampled_from(SESSIONS))
@@ -229,7 +229,7 @@ class SchedulerRules(RuleBasedStateMachine):
     ) -> None:
         lease = data.draw(st.sampled_from(self.leases))
         host = lease.shares[0].host
-        if change is on.SessionChange.FREED and lease.hold is Hold.SESSION:
+        if change is on.SessionChange.FREED and lease.hold is LeaseLifetime.SESSION:
             for here in self.installed.values():  # its session gives back everywhere
                 here.pop(lease.id, None)
         for _ in range(1 + twice):
@@ -370,7 +370,7 @@ class SchedulerRules(RuleBasedStateMachine):
             "attempt": name,
             "request": request,
             "wait": wait,
-            "hold": Hold.SESSION if lease_s is None else Hold.DEADLINE,
+            "hold": LeaseLifetime.SESSION if lease_s is None else LeaseLifetime.DEADLINE,
             "lease_s": lease_s,
         }
         first = self.happen(on.ReserveAsked, **said)

@@ -14,7 +14,7 @@ from corekit.ids import DeviceId, HostId, SessionId
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.invariants import check
 from gpu_scheduler.model import Device, DeviceKind, Placement, Request, Sharing
-from gpu_scheduler.parameters import Parameters, PolicyName, Quota
+from gpu_scheduler.parameters import Parameters, Quota, str
 from simulator.pool import DEVICE_MIB, PATIENT, Pool
 
 LONGEST_S = 16.0
@@ -64,7 +64,7 @@ def shielded(pool: Pool) -> Pool:
     return pool
 
 
-@pytest.mark.parametrize("policy", PolicyName)
+@pytest.mark.parametrize("policy", str)
 @settings(max_examples=12, deadline=None)
 @given(
     target=targets,
@@ -131,7 +131,7 @@ def test_a_tenant_may_keep_a_large_request_of_its_own_waiting_at_its_quota():
     stream=st.lists(st.tuples(requests, st.sampled_from([0.5, 2.0, 6.0])), min_size=1, max_size=6),
 )
 def test_the_head_starts_no_later_than_backfill_foresaw(stream):
-    pool = Pool(2, Parameters(policy=PolicyName.BACKFILL, bypass_max=0))
+    pool = Pool(2, Parameters(policy=str.BACKFILL, bypass_max=0))
     pool.ask(Request(sharing=Sharing.EXCLUSIVE, lease_s=LONGEST_S), LONGEST_S)
     pool.ask(Request(memory_mib=500, lease_s=8.0), LONGEST_S)
     head = pool.ask(Request(sharing=Sharing.EXCLUSIVE, count=2), 1.0)

@@ -8,10 +8,10 @@ from click.testing import CliRunner
 
 from corekit.ids import SessionId
 from gpu_scheduler.core import events as on
-from gpu_scheduler.model import Hold, Request
-from gpu_scheduler.parameters import Parameters, PolicyName, Quota
-from simulator.books import TenantBooks
-from simulator.policies import judge, main, workload
+from gpu_scheduler.model import LeaseLifetime, Request
+from gpu_scheduler.parameters import Parameters, Quota, str
+from simulator.books import TenantUsage
+from simulator.policies import main, run_policy, workload
 from simulator.pool import Pool
 
 REQUESTS, DEVICES = 150, 8
@@ -20,7 +20,7 @@ REQUESTS, DEVICES = 150, 8
 def test_each_policy_does_what_it_is_for() -> None:
     arrivals = workload(3, REQUESTS, DEVICES)
     fifo, backfill, fair = (
-        judge(arrivals, DEVICES, Parameters(policy=policy, bypass_max=4)) for policy in PolicyName
+        run_policy(arrivals, DEVICES, Parameters(policy=policy, bypass_max=4)) for policy in str
     )
     assert fifo.requests == backfill.requests == fair.requests == REQUESTS
     assert backfill.wait_mean_s < fifo.wait_mean_s
@@ -29,15 +29,15 @@ def test_each_policy_does_what_it_is_for() -> None:
 
 def test_a_quota_keeps_room_for_the_others() -> None:
     arrivals = workload(3, REQUESTS, DEVICES)
-    free = judge(arrivals, DEVICES, Parameters())
-    held = judge(arrivals, DEVICES, Parameters(quotas={"flood": Quota(devices=3)}))
+    free = run_policy(arrivals, DEVICES, Parameters())
+    held = run_policy(arrivals, DEVICES, Parameters(quotas={"flood": Quota(devices=3)}))
     assert held.tenants_wait_mean_s["rare"] < free.tenants_wait_mean_s["rare"]
     assert held.tenants_wait_mean_s["flood"] > free.tenants_wait_mean_s["flood"]
 
 
 def test_a_grant_beyond_a_quota_is_told() -> None:
     pool = Pool(1, Parameters())
-    books = TenantBooks(Parameters(quotas={"t": Quota(memory_mib=150, devices=2)}))
+    books = TenantUsage(Parameters(quotas={"t": Quota(memory_mib=150, devices=2)}))
     entries = []
     for number in range(2):
         event = on.ReserveAsked(
@@ -48,7 +48,7 @@ def test_a_grant_beyond_a_quota_is_told() -> None:
             attempt=str(number),
             request=Request(memory_mib=100, tenant="t"),
             wait=True,
-            hold=Hold.SESSION,
+            hold=LeaseLifetime.SESSION,
             lease_s=None,
         )
         entries += pool.machine.handle(event).changes

@@ -17,7 +17,7 @@ from corekit.errors import AppError, ErrorCode, invalid
 from corekit.values import replace
 from gpu_scheduler.client.client import SchedulerClient
 from gpu_scheduler.client.pushes import OnPush, PushWord
-from gpu_scheduler.model import Door, Explanation, GrantedLease, Hold, LeaseState, Request
+from gpu_scheduler.model import Door, Explanation, GrantedLease, LeaseLifetime, LeaseState, Request
 from gpu_scheduler.protocol.answers import (
     AttemptOutcome,
     BusyPush,
@@ -142,7 +142,7 @@ class _Reservation:
             self._attempt,
             request,
             wait=wait,
-            hold=Hold.DEADLINE,
+            hold=LeaseLifetime.DEADLINE,
             lease_s=request.lease_s,
             door=self._ask.door,
             sources=self._ask.sources,

@@ -29,7 +29,7 @@ from gpu_scheduler.model import Door, Sharing
 from gpu_scheduler.protocol import ssgm_text
 from gpu_scheduler.protocol.answers import Outcome
 from gpu_scheduler.protocol.ssgm_text import SsgmError
-from gpu_scheduler.request_options import WORDS, Word, parse_word, request_of
+from gpu_scheduler.request_options import REQUEST_OPTIONS, RequestOption, parse_option, request_of
 
 _REFUSALS = {Outcome.BUSY: SsgmError.BUSY, Outcome.IMPOSSIBLE: SsgmError.BAD_REQUEST}
 
@@ -75,7 +75,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("-j", dest="job", default=None)
     parser.add_argument("-wait", "--wait", action="store_true")
     parser.add_argument("-sources", "--sources", type=_listed, default=[])
-    for word in WORDS:
+    for word in REQUEST_OPTIONS:
         _add(parser, word)
     return parser.parse_args(arguments)
 
@@ -84,12 +84,12 @@ def _listed(text: str) -> list[str]:
     return [one.strip() for one in text.split(",")]
 
 
-def _add(parser: argparse.ArgumentParser, word: Word) -> None:
+def _add(parser: argparse.ArgumentParser, word: RequestOption) -> None:
     flags = [flag for flag in (word.short, word.flag[1:], word.flag) if flag]
     if word.switch:
         parser.add_argument(*flags, dest=word.key, action="store_true", default=None)
     else:
-        parser.add_argument(*flags, dest=word.key, type=functools.partial(parse_word, word))
+        parser.add_argument(*flags, dest=word.key, type=functools.partial(parse_option, word))
 
 
 def _line(parsed: argparse.Namespace) -> Line:
@@ -97,7 +97,7 @@ def _line(parsed: argparse.Namespace) -> Line:
 
 
 async def _alloc(parsed: argparse.Namespace) -> tuple[str, str]:
-    values: dict[str, Any] = {word.key: getattr(parsed, word.key) for word in WORDS}
+    values: dict[str, Any] = {word.key: getattr(parsed, word.key) for word in REQUEST_OPTIONS}
     if values["memory"] is None and values["sharing"] is None:
         values["sharing"] = Sharing.EXCLUSIVE
     request = request_of({**values, "advisory": True})

@@ -14,7 +14,7 @@ from gpu_scheduler.client.commands.options import Line, connected, requesting, r
 from gpu_scheduler.client.commands.terminal import Progress
 from gpu_scheduler.model import Door, Explanation, Lease, Request
 from gpu_scheduler.protocol.answers import AttemptOutcome, LeaseAnswer, Outcome
-from gpu_scheduler.request_options import WORDS, one_of
+from gpu_scheduler.request_options import REQUEST_OPTIONS, one_of
 
 _STATUS = {
     Outcome.GRANTED: 0,
@@ -193,6 +193,6 @@ async def _transfer(line: Line, lease: str, session: str) -> Lease:
         return await taker.transfer(lease, session)
 
 
-_LIMIT = next(word for word in WORDS if word.key == "compute_limit")
+_LIMIT = next(word for word in REQUEST_OPTIONS if word.key == "compute_limit")
 
 COMMANDS = (alloc, dealloc, renew, resize, transfer)

@@ -20,7 +20,7 @@ from gpu_scheduler.client.access import Access, find_access
 from gpu_scheduler.client.client import SchedulerClient
 from gpu_scheduler.client.commands.terminal import Text, show
 from gpu_scheduler.client.pushes import OnPush
-from gpu_scheduler.request_options import WORDS, Word, parse_word, request_of
+from gpu_scheduler.request_options import REQUEST_OPTIONS, RequestOption, parse_option, request_of
 
 T = TypeVar("T")
 Command = Callable[..., Any]
@@ -144,10 +144,10 @@ def requesting(command: Command) -> Command:
 
     @functools.wraps(command)
     def call(*arguments: Any, **options: Any) -> Any:
-        values = {word.key: options.pop(word.key) for word in WORDS}
+        values = {word.key: options.pop(word.key) for word in REQUEST_OPTIONS}
         return command(*arguments, request=request_of(values), **options)
 
-    return _with(call, [_option(word) for word in WORDS])
+    return _with(call, [_option(word) for word in REQUEST_OPTIONS])
 
 
 def _with(command: Command, options: Any) -> Command:
@@ -156,7 +156,7 @@ def _with(command: Command, options: Any) -> Command:
     return command
 
 
-def _option(word: Word) -> Callable[[Command], Command]:
+def _option(word: RequestOption) -> Callable[[Command], Command]:
     names = [name for name in (word.short, word.flag) if name]
     if word.switch:
         return click.option(*names, word.key, is_flag=True, default=None, help=word.help)
@@ -171,14 +171,14 @@ def _option(word: Word) -> Callable[[Command], Command]:
     )
 
 
-def _help(word: Word) -> str:
+def _help(word: RequestOption) -> str:
     """With an example, unless the metavar names every value."""
     return word.help if "|" in word.metavar else f"{word.help}  [as {word.example}]"
 
 
-def _read(word: Word, context: click.Context, option: click.Parameter, given: Any) -> Any:
+def _read(word: RequestOption, context: click.Context, option: click.Parameter, given: Any) -> Any:
     """Lists that were given in several flags are one list."""
     del context, option
     if word.many:
-        return tuple(item for text in given for item in parse_word(word, text)) or None
-    return None if given is None else parse_word(word, given)
+        return tuple(item for text in given for item in parse_option(word, text)) or None
+    return None if given is None else parse_option(word, given)

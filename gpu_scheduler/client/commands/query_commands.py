@@ -14,7 +14,7 @@ from gpu_scheduler.client.commands.allocation import with_length
 from gpu_scheduler.client.commands.forms import json_schema
 from gpu_scheduler.client.commands.options import Line, connected, requesting, run
 from gpu_scheduler.client.commands.terminal import say_json
-from gpu_scheduler.model import Hold, Request
+from gpu_scheduler.model import LeaseLifetime, Request
 from gpu_scheduler.protocol.answers import ExplainAnswer
 
 
@@ -85,7 +85,9 @@ def dry_run(line: Line, request: Request) -> None:
     """
     request = with_length(request)
     found = line.ask(
-        lambda client: client.explain(request=request, hold=Hold.DEADLINE, lease_s=request.lease_s)
+        lambda client: client.explain(
+            request=request, hold=LeaseLifetime.DEADLINE, lease_s=request.lease_s
+        )
     )
     line.show(found, lambda: tables.explained(found))
 

@@ -2,7 +2,7 @@
 
 So that nobody fills the scheduler. Above a limit a request for something new is refused for now
 (EXHAUSTED, with the `Limit` and its figures as details); whoever asked waits and asks again. What
-keeps alive, goes on with or ends what stands is never refused: it makes room.
+keeps alive, goes on with or ends what stands is never refused: it classes room.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 from corekit.errors import ErrorCode
 from gpu_scheduler.core import events as on
-from gpu_scheduler.core.admission.usage_counts import Tally, key_of
+from gpu_scheduler.core.admission.usage_counts import UsageCount, key_of
 from gpu_scheduler.core.durable import changes as to
 from gpu_scheduler.core.timers import TimerKind
-from gpu_scheduler.core.transaction import Turn
+from gpu_scheduler.core.transaction import Transaction
 from gpu_scheduler.model import Limit, Record
 
 #: What looks, or asks for something new: these cost a token of each rate.
@@ -47,19 +47,19 @@ class Refusal(NamedTuple):
     most: float
     retry_in_s: float | None = None  #: None: when something of it has ended
 
-    def reply(self, turn: Turn, reply_to: str) -> None:
+    def reply(self, tx: Transaction, reply_to: str) -> None:
         details: dict[str, Any] = {"limit": self.limit.value, "most": self.most}
         if self.retry_in_s is not None:
             details["retry_in_s"] = self.retry_in_s
-        turn.refuse(reply_to, ErrorCode.EXHAUSTED, self.message, details)
+        tx.refuse(reply_to, ErrorCode.EXHAUSTED, self.message, details)
 
 
-def too_fast(turn: Turn, event: on.Event) -> bool:
+def rate_limited(tx: Transaction, event: on.Event) -> bool:
     """Refuse a request that comes faster than its sender may ask; other events pass."""
     if type(event) not in _CHARGED:
         return False
     assert isinstance(event, on.Asked), "a session asks for all that is charged"
-    held, key = turn.state.parameters, key_of(event.session)
+    held, key = tx.state.parameters, key_of(event.session)
     if not key and held.rate_per_s is None:
         return False
     asked = getattr(event, "request", None)
@@ -71,73 +71,73 @@ def too_fast(turn: Turn, event: on.Event) -> bool:
     if key and asked is not None:  # without keys only programs of this machine are served
         what = f"tenant {asked.tenant!r} sends"
         scopes[f"tenant/{asked.tenant}"] = Limit.TENANT_RATE_PER_S, what, held.tenant_rate_per_s
-    empty = turn.state.rates.take([(name, scope[2]) for name, scope in scopes.items()], turn.at_s)
+    empty = tx.state.rates.take([(name, scope[2]) for name, scope in scopes.items()], tx.at_s)
     if empty is None:
         return False
     limit, what, rate = scopes[empty.scope]
     text = f"{what} more than {rate:g} requests a second (parameter {limit.lower()}); "
     text += f"ask again in {empty.in_s:.3f} s"
-    Refusal(limit, text, rate or 0.0, empty.in_s).reply(turn, event.reply_to)
+    Refusal(limit, text, rate or 0.0, empty.in_s).reply(tx, event.reply_to)
     return True
 
 
-def waiting_full(turn: Turn, waiting: to.Waiting) -> Refusal | None:
+def waiting_refusal(tx: Transaction, waiting: to.Waiting) -> Refusal | None:
     """Why one more request may not wait now; None when it may."""
-    record = turn.record_of(waiting.holder)
+    record = tx.record_of(waiting.holder)
     key = key_of(waiting.session) if record is None else record.key
-    for scope in _scopes(turn, key, waiting.request.tenant):
+    for scope in _scopes(tx, key, waiting.request.tenant):
         most = scope.waiting_max
-        if most is not None and scope.tally.waiting >= most:
+        if most is not None and scope.usage.waiting >= most:
             what = f"{scope.who} has {most} requests waiting"
             return _full(Limit[f"{scope.prefix}WAITING_MAX"], what, most)
     return None
 
 
-def records_full(turn: Turn, key: str, tenant: str | None) -> Refusal | None:
+def records_refusal(tx: Transaction, key: str, tenant: str | None) -> Refusal | None:
     """Why there may be no record of one more job that goes on; None when there may."""
-    for scope in _scopes(turn, key, tenant):
+    for scope in _scopes(tx, key, tenant):
         most = scope.records_max
-        if most is not None and scope.tally.live >= most:
+        if most is not None and scope.usage.live >= most:
             what = f"{scope.who} has {most} records of jobs that have not ended"
             return _full(Limit[f"{scope.prefix}RECORDS_MAX"], what, most)
     return None
 
 
-def make_room(turn: Turn, record: Record) -> bool:
+def evict_history(tx: Transaction, record: Record) -> bool:
     """Forget as many ended records as a new one needs; False when too many have not ended."""
-    if records_full(turn, record.key, record.tenant) is not None:
+    if records_refusal(tx, record.key, record.tenant) is not None:
         return False
-    for scope in _scopes(turn, record.key, record.tenant):
+    for scope in _scopes(tx, record.key, record.tenant):
         if scope.records_max is not None:
-            _forget_history(turn, scope.tally, scope.records_max - 1)
+            _evict_ended(tx, scope.usage, scope.records_max - 1)
     return True
 
 
-def shrunk(turn: Turn) -> None:
+def limits_lowered(tx: Transaction) -> None:
     """A limit is lower than before: history goes, what waits or runs stays."""
-    held, tallies = turn.state.parameters, turn.state.tallies
+    held, usage_counts = tx.state.parameters, tx.state.usage_counts
     every = [
-        (held.records_max, [tallies.total]),
-        (held.key_records_max, list(tallies.keys.values())),
-        (held.tenant_records_max, list(tallies.tenants.values())),
+        (held.records_max, [usage_counts.total]),
+        (held.key_records_max, list(usage_counts.keys.values())),
+        (held.tenant_records_max, list(usage_counts.tenants.values())),
     ]
     for most, found in every:
-        for tally in found if most is not None else ():
-            _forget_history(turn, tally, most or 0)
+        for usage in found if most is not None else ():
+            _evict_ended(tx, usage, most or 0)
 
 
-def _forget_history(turn: Turn, tally: Tally, most: int) -> None:
+def _evict_ended(tx: Transaction, usage: UsageCount, most: int) -> None:
     """The oldest ended records, until there are no more than `most` records or none has ended."""
-    while tally.records > most and tally.ended:
-        oldest = next(iter(tally.ended))
-        turn.state.timers.cancel(TimerKind.RECORD, oldest)
-        turn.emit(to.RecordForgotten(holder=oldest))
+    while usage.records > most and usage.ended:
+        oldest = next(iter(usage.ended))
+        tx.state.timers.cancel(TimerKind.RECORD, oldest)
+        tx.emit(to.RecordForgotten(holder=oldest))
 
 
 class _Scope(NamedTuple):
     prefix: str  #: of its limits
     name: str  #: of the key or tenant
-    tally: Tally
+    usage: UsageCount
     waiting_max: int | None
     records_max: int | None
 
@@ -147,19 +147,21 @@ class _Scope(NamedTuple):
         return f"{self.prefix[:-1].lower()} {self.name!r}" if self.prefix else "the scheduler"
 
 
-def _scopes(turn: Turn, key: str, tenant: str | None) -> Iterator[_Scope]:
-    held, tallies = turn.state.parameters, turn.state.tallies
+def _scopes(tx: Transaction, key: str, tenant: str | None) -> Iterator[_Scope]:
+    held, usage_counts = tx.state.parameters, tx.state.usage_counts
     if key:
-        yield _Scope("KEY_", key, tallies.of_key(key), held.key_waiting_max, held.key_records_max)
+        yield _Scope(
+            "KEY_", key, usage_counts.of_key(key), held.key_waiting_max, held.key_records_max
+        )
     if tenant is not None:
         yield _Scope(
             "TENANT_",
             tenant,
-            tallies.of_tenant(tenant),
+            usage_counts.of_tenant(tenant),
             held.tenant_waiting_max,
             held.tenant_records_max,
         )
-    yield _Scope("", "", tallies.total, held.waiting_max, held.records_max)
+    yield _Scope("", "", usage_counts.total, held.waiting_max, held.records_max)
 
 
 def _full(limit: Limit, what: str, most: int) -> Refusal:

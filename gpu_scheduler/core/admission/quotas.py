@@ -15,12 +15,12 @@ from gpu_scheduler.parameters import NO_QUOTA, Quota
 
 
 def within_quota(state: StateView, request: Request) -> bool:
-    """May its tenant hold that much more? At least that; `affordable` sees to the rest."""
+    """May its tenant hold that much more? At least that; `clamped_to_quota` sees to the rest."""
     quota = state.parameters.quota(request.tenant)
     return quota is NO_QUOTA or state.tenants.allows(request.tenant, least_amount(request), quota)
 
 
-def affordable(state: StateView, request: Request) -> Request:
+def clamped_to_quota(state: StateView, request: Request) -> Request:
     """The same without devices that are too large for what is left of its tenant's quota."""
     quota = state.parameters.quota(request.tenant)
     if quota is NO_QUOTA:
@@ -30,17 +30,17 @@ def affordable(state: StateView, request: Request) -> Request:
 
 
 def allowed(state: StateView, request: Request) -> Request:
-    """`affordable`, while there is room for it at all: what to ask the devices for an answer."""
-    return affordable(state, request) if within_quota(state, request) else request
+    """`clamped_to_quota`, while there is room for it at all: what to ask the devices for an answer."""
+    return clamped_to_quota(state, request) if within_quota(state, request) else request
 
 
-def held_in_words(state: StateView, tenant: str) -> str:
+def held_text(state: StateView, tenant: str) -> str:
     """What a tenant holds of all that a quota may limit: `4 devices, 8192 MiB, 400 %`."""
     held = state.tenants.held.get(tenant, NOTHING)
     return f"{held.devices:.0f} devices, {held.memory_mib:.0f} MiB, {held.compute_pct:.0f} %"
 
 
-def left_in_words(state: StateView, request: Request) -> str:
+def remaining_text(state: StateView, request: Request) -> str:
     """What a quota of memory has left: `60000 MiB, 30000 MiB for each of 2 devices`."""
     quota = state.parameters.quota(request.tenant)
     held = state.tenants.held.get(request.tenant, NOTHING)
@@ -50,7 +50,7 @@ def left_in_words(state: StateView, request: Request) -> str:
     return f"{left_mib} MiB, {left_mib // request.count} MiB for each of {request.count} devices"
 
 
-def ever_affordable(request: Request, quota: Quota) -> Request:
+def clamped_to_whole_quota(request: Request, quota: Quota) -> Request:
     """The same without devices that are too large even while its tenant holds nothing."""
     return _limited(request, quota, 0)
 
@@ -59,7 +59,7 @@ def _limited(request: Request, quota: Quota, held_mib: int) -> Request:
     if quota.memory_mib is None or request.sharing is not Sharing.EXCLUSIVE:
         return request
     # at least what it asks of each: whether that is within the quota is not decided here
-    most_mib = max((quota.memory_mib - held_mib) // request.count, request.memory_mib)
-    if request.memory_max_mib is not None and request.memory_max_mib <= most_mib:
+    max_mib = max((quota.memory_mib - held_mib) // request.count, request.memory_mib)
+    if request.memory_max_mib is not None and request.memory_max_mib <= max_mib:
         return request
-    return replace(request, memory_max_mib=most_mib)
+    return replace(request, memory_max_mib=max_mib)

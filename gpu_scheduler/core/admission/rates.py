@@ -24,7 +24,7 @@ class Bucket(NamedTuple):
     as_of_s: float
 
 
-class TooFast(NamedTuple):
+class EmptyBucket(NamedTuple):
     """Which bucket is empty, and when it has a token again."""
 
     scope: str
@@ -37,7 +37,7 @@ class Rates:
 
     buckets: dict[str, Bucket] = field(default_factory=dict)
 
-    def take(self, rates: Sequence[tuple[str, float | None]], at_s: float) -> TooFast | None:
+    def take(self, rates: Sequence[tuple[str, float | None]], at_s: float) -> EmptyBucket | None:
         """One token of every scope, or of none when one of them is empty. A rate None: no limit."""
         left: dict[str, float] = {}
         for scope, rate in rates:
@@ -45,7 +45,7 @@ class Rates:
                 continue
             tokens = self._tokens(scope, rate, at_s)
             if tokens < 1.0:
-                return TooFast(scope, (1.0 - tokens) / rate)
+                return EmptyBucket(scope, (1.0 - tokens) / rate)
             left[scope] = tokens - 1.0
         if len(self.buckets) + len(left) > BUCKETS_MAX:
             self._forget_some(at_s)

@@ -91,7 +91,7 @@ class Tenants:
     capacity: Amount = NOTHING  #: of all known devices
     held: dict[str, Amount] = field(default_factory=dict)
     used: dict[str, Used] = field(default_factory=dict)
-    loosened: dict[str, None] = field(default_factory=dict)  #: gave something back; not durable
+    freed: dict[str, None] = field(default_factory=dict)  #: gave something back; not durable
 
     def resize(self, before: Amount, after: Amount) -> None:
         """What a host has was known as `before`."""
@@ -109,7 +109,7 @@ class Tenants:
             self.held[tenant] = left
         else:
             del self.held[tenant]
-        self.loosened[tenant] = None
+        self.freed[tenant] = None
 
     def charge(
         self, tenant: str, amount: Amount, for_s: float, wall_s: float, half_life_s: float

@@ -22,7 +22,7 @@ def key_of(session: str | None) -> str:
 
 
 @dataclass(slots=True)
-class Tally:
+class UsageCount:
     """Of one key, one tenant, or all."""
 
     waiting: int = 0  #: requests in the queue
@@ -38,22 +38,22 @@ class Tally:
         return not (self.waiting or self.live or self.ended)
 
 
-NOBODYS = Tally()  #: of a key or tenant that has nothing; never changed
+NO_USAGE = UsageCount()  #: of a key or tenant that has nothing; never changed
 
 
 @dataclass(slots=True)
-class Tallies:
+class UsageCounts:
     """All of them; a key or tenant that has nothing takes no room."""
 
-    total: Tally = field(default_factory=Tally)
-    keys: dict[str, Tally] = field(default_factory=dict)
-    tenants: dict[str, Tally] = field(default_factory=dict)
+    total: UsageCount = field(default_factory=UsageCount)
+    keys: dict[str, UsageCount] = field(default_factory=dict)
+    tenants: dict[str, UsageCount] = field(default_factory=dict)
 
-    def of_key(self, key: str) -> Tally:
-        return self.keys.get(key, NOBODYS)
+    def of_key(self, key: str) -> UsageCount:
+        return self.keys.get(key, NO_USAGE)
 
-    def of_tenant(self, tenant: str) -> Tally:
-        return self.tenants.get(tenant, NOBODYS)
+    def of_tenant(self, tenant: str) -> UsageCount:
+        return self.tenants.get(tenant, NO_USAGE)
 
     def record_changed(self, old: Record | None, new: Record | None) -> None:
         """A record is written (`old` None: a new one) or forgotten (`new` None)."""
@@ -69,22 +69,22 @@ class Tallies:
         if waiting.holder is not None:
             return
         key, tenant = key_of(waiting.session), waiting.request.tenant
-        for tally in self._scopes(key, tenant):
-            tally.waiting += by
+        for usage in self._scopes(key, tenant):
+            usage.waiting += by
         self._tidy(key, tenant)
 
     def _count_record(self, record: Record, by: int) -> None:
-        for tally in self._scopes(record.key, record.tenant):
+        for usage in self._scopes(record.key, record.tenant):
             if record.step is not Step.ENDED:
-                tally.live += by
-                tally.waiting += by if record.step is Step.WAITING else 0
+                usage.live += by
+                usage.waiting += by if record.step is Step.WAITING else 0
             elif by > 0:
-                tally.ended[record.holder] = None
+                usage.ended[record.holder] = None
             else:
-                del tally.ended[record.holder]
+                del usage.ended[record.holder]
         self._tidy(record.key, record.tenant)
 
-    def _scopes(self, key: str, tenant: str | None) -> Iterator[Tally]:
+    def _scopes(self, key: str, tenant: str | None) -> Iterator[UsageCount]:
         yield self.total
         if key:
             yield _of(self.keys, key)
@@ -102,8 +102,8 @@ def _counts_as(record: Record) -> tuple[str, str | None, bool, bool]:
     return record.key, record.tenant, record.step is Step.ENDED, record.step is Step.WAITING
 
 
-def _of(tallies: dict[str, Tally], name: str) -> Tally:
-    tally = tallies.get(name)
-    if tally is None:
-        tally = tallies[name] = Tally()
-    return tally
+def _of(usage_counts: dict[str, UsageCount], name: str) -> UsageCount:
+    usage = usage_counts.get(name)
+    if usage is None:
+        usage = usage_counts[name] = UsageCount()
+    return usage

@@ -92,20 +92,20 @@ def _granted(state: State, part: do.LeaseGranted) -> None:
     state.tenants.take(lease.tenant, amount)
     for share in lease.shares:
         state.inventory.hosts[share.host].leases[lease.id] = None
-        state.inventory.promise(lease.id, share)
+        state.inventory.allocate(lease.id, share)
 
 
 def _queued(state: State, part: do.RequestQueued) -> None:
     _dropped(state, part.waiting.attempt)
     state.queue.put(part.waiting)
-    state.tallies.reservation_waits(part.waiting, +1)
+    state.usage_counts.reservation_waits(part.waiting, +1)
 
 
 def _dropped(state: State, attempt: str) -> None:
     waiting = state.queue.entries.get(attempt)
     if waiting is not None:
         state.queue.drop(attempt)
-        state.tallies.reservation_waits(waiting, -1)
+        state.usage_counts.reservation_waits(waiting, -1)
 
 
 def _changed(state: State, part: do.LeaseChanged) -> None:
@@ -119,7 +119,7 @@ def _changed(state: State, part: do.LeaseChanged) -> None:
     entry.active_s = part.active_s if part.active_s is not None else entry.active_s
     if part.state in (LeaseState.ENDING, LeaseState.ENDED):
         for share in entry.lease.shares:
-            state.inventory.take_back(part.lease, share)
+            state.inventory.deallocate(part.lease, share)
         if held:
             _given_back(state, entry, part.freed_s)
     if part.state is LeaseState.ENDED:

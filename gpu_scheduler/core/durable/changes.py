@@ -2,7 +2,7 @@
 
 An entry is one line of the journal (`encode_entry`, `decode_entry`), so a torn tail never splits a
 lease's end from its record's change. Replaying entries rebuilds the state without asking a policy.
-Not durable, and rebuilt from life: beats, usage, warm keys, host silence, parked and bypass counts.
+Not durable, and rebuilt from life: beats, usage, warm keys, host silence, parked and head_reservation counts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,16 @@ from corekit.decode import Buffer, decode_json, decode_json_known, encode_json
 from corekit.errors import invalid
 from corekit.ids import DeviceId, HostId, JobId, LeaseId, SessionId
 from corekit.values import Value
-from gpu_scheduler.model import Device, Door, EndReason, Hold, Lease, LeaseState, Record, Request
+from gpu_scheduler.model import (
+    Device,
+    Door,
+    EndReason,
+    Lease,
+    LeaseLifetime,
+    LeaseState,
+    Record,
+    Request,
+)
 
 
 class EpochStarted(Value):
@@ -85,7 +94,7 @@ class Waiting(Value):
     request: Request
     session: SessionId | None  #: whom it belongs to; None = parked
     waiting_since_s: float  #: wall clock: its place
-    hold: Hold = Hold.SESSION
+    hold: LeaseLifetime = LeaseLifetime.SESSION
     lease_s: float | None = None  #: length of its lease; None = not known
     door: Door = Door.GATEWAY
     sources: tuple[str, ...] = ()

@@ -9,7 +9,7 @@ from gpu_scheduler.core.admission import limits
 from gpu_scheduler.core.durable import changes as to
 from gpu_scheduler.core.queue import dispatch
 from gpu_scheduler.core.state import State
-from gpu_scheduler.core.transaction import Turn
+from gpu_scheduler.core.transaction import Transaction
 from gpu_scheduler.parameters import DEFAULT, changed, known_name
 
 
@@ -19,15 +19,15 @@ def parameters(state: State) -> do.ParametersAnswer:
     return do.ParametersAnswer(parameters=state.parameters, overridden=overridden)
 
 
-def room_changed(turn: Turn, event: on.RoomChanged) -> None:
+def room_changed(tx: Transaction, event: on.RoomChanged) -> None:
     """While the disk is full leases end and nobody is granted; then who waits is served."""
-    turn.state.has_room = event.has_room
-    turn.capacity_freed = event.has_room
+    tx.state.has_room = event.has_room
+    tx.capacity_freed = event.has_room
 
 
-def set_parameter(turn: Turn, event: on.SetAsked) -> None:
+def set_parameter(tx: Transaction, event: on.SetAsked) -> None:
     """Idempotent: a value that stands already is not journalled again."""
-    state = turn.state
+    state = tx.state
     try:
         if event.value == DEFAULT:
             if event.name not in state.ignored:  # what a newer version set can be taken back
@@ -35,10 +35,10 @@ def set_parameter(turn: Turn, event: on.SetAsked) -> None:
         else:
             changed(state.parameters, event.name, event.value)
     except AppError as error:
-        turn.refuse(event.reply_to, error.code, error.message)
+        tx.refuse(event.reply_to, error.code, error.message)
         return
     if state.overrides.get(event.name, DEFAULT) != event.value:
-        turn.emit(to.ParameterSet(name=event.name, value=event.value))
-        dispatch.judge_anew(turn)
-        limits.shrunk(turn)
-    turn.reply(event.reply_to, parameters(state))
+        tx.emit(to.ParameterSet(name=event.name, value=event.value))
+        dispatch.reevaluate_all(tx)
+        limits.limits_lowered(tx)
+    tx.reply(event.reply_to, parameters(state))

@@ -11,63 +11,63 @@ from corekit.ids import SessionId
 from gpu_scheduler.core.durable import changes as to
 from gpu_scheduler.core.state import LeaseEntry
 from gpu_scheduler.core.timers import TimerKind
-from gpu_scheduler.core.transaction import Turn
-from gpu_scheduler.model import Hold, HostState, LeaseState, Step
+from gpu_scheduler.core.transaction import Transaction
+from gpu_scheduler.model import HostState, LeaseLifetime, LeaseState, Step
 
 
-def begin(turn: Turn, run: str, build: str) -> None:
+def begin(tx: Transaction, run: str, build: str) -> None:
     """Recovery is complete: open a new epoch and arm every deadline again."""
-    state, budget = turn.state, turn.budget
+    state, budget = tx.state, tx.budget
     began = to.EpochStarted(
         epoch=state.epoch + 1, position=state.position + 1, run=run, build=build
     )
-    turn.emit(began)
+    tx.emit(began)
     for host in state.inventory.hosts.values():
-        host.heard_s = turn.at_s
+        host.last_seen_s = tx.at_s
         state.inventory.set_state(host, HostState.STALE)
-        state.timers.arm(TimerKind.HOST, host.host, turn.at_s + budget.host_lost_s)
+        state.timers.arm(TimerKind.HOST, host.host, tx.at_s + budget.host_lost_s)
     for session in (*state.owned, *state.queue.of_session):
         if session not in state.sessions:
-            state.sessions[session] = turn.at_s
-            state.timers.arm(TimerKind.SESSION, session, turn.at_s + budget.client_gone_s)
+            state.sessions[session] = tx.at_s
+            state.timers.arm(TimerKind.SESSION, session, tx.at_s + budget.client_gone_s)
     for entry in state.leases.values():
-        turn.set_deadline(entry, _left_s(turn, entry))
+        tx.set_deadline(entry, _left_s(tx, entry))
     for waiting in state.queue.entries.values():
-        turn.start_patience(waiting)
-    state.queue.wake_all()
-    turn.capacity_freed = True
+        tx.start_wait_timer(waiting)
+    state.queue.mark_all_dirty()
+    tx.capacity_freed = True
     for record in state.records.values():
         if record.step is Step.ENDED:
-            left_s = _left_by_wall_s(turn, record.updated_s, budget.record_forget_s)
-            state.timers.arm(TimerKind.RECORD, record.holder, turn.at_s + left_s)
+            left_s = _left_by_wall_s(tx, record.updated_s, budget.record_forget_s)
+            state.timers.arm(TimerKind.RECORD, record.holder, tx.at_s + left_s)
 
 
-def _left_s(turn: Turn, entry: LeaseEntry) -> float | None:
+def _left_s(tx: Transaction, entry: LeaseEntry) -> float | None:
     """What a lease may still wait for; None when its session alone decides."""
     if not entry.accepted:
-        return turn.budget.client_gone_s  # its session has to reconnect first
-    if entry.lease.hold is Hold.DEADLINE:
+        return tx.budget.client_gone_s  # its session has to reconnect first
+    if entry.lease.hold is LeaseLifetime.DEADLINE:
         assert entry.lease_s is not None, "a deadline lease has a length"
-        return _left_by_wall_s(turn, entry.active_s or entry.granted_s, entry.lease_s)
+        return _left_by_wall_s(tx, entry.active_s or entry.granted_s, entry.lease_s)
     if entry.lease.state is LeaseState.ACTIVE and entry.lease_s is not None:
-        return _left_by_wall_s(turn, entry.active_s or entry.granted_s, entry.lease_s)
+        return _left_by_wall_s(tx, entry.active_s or entry.granted_s, entry.lease_s)
     if entry.lease.state is not LeaseState.RESERVED:
         return None
-    return entry.connect_by_s if entry.staged else turn.budget.reserved_ttl_s
+    return entry.connect_by_s if entry.staged else tx.budget.reserved_ttl_s
 
 
-def _left_by_wall_s(turn: Turn, since_s: float, length_s: float) -> float:
-    return min(length_s, max(0.0, length_s - (turn.wall_s - since_s)))
+def _left_by_wall_s(tx: Transaction, since_s: float, length_s: float) -> float:
+    return min(length_s, max(0.0, length_s - (tx.wall_s - since_s)))
 
 
-def overslept(turn: Turn) -> None:
+def after_stall(tx: Transaction) -> None:
     """Our own tick came far too late: what we did not hear while we were stopped proves nothing."""
-    state, grace_s = turn.state, turn.budget.client_gone_s
+    state, grace_s = tx.state, tx.budget.client_gone_s
     for host in state.inventory.hosts.values():
-        host.heard_s = max(host.heard_s, turn.at_s - turn.budget.host_report_s)
+        host.last_seen_s = max(host.last_seen_s, tx.at_s - tx.budget.host_report_s)
     for session in state.sessions:
-        state.sessions[SessionId(session)] = turn.at_s
+        state.sessions[SessionId(session)] = tx.at_s
     for entry in state.leases.values():
-        waits = entry.lease.hold is Hold.SESSION and entry.deadline_s is not None
-        if waits and (entry.deadline_s or 0.0) <= turn.at_s + grace_s:
-            turn.set_deadline(entry, grace_s)
+        waits = entry.lease.hold is LeaseLifetime.SESSION and entry.deadline_s is not None
+        if waits and (entry.deadline_s or 0.0) <= tx.at_s + grace_s:
+            tx.set_deadline(entry, grace_s)

@@ -1,7 +1,7 @@
-"""What all known devices could ever hold, whatever is lent, silent, drained or bad today.
+"""What all known devices could ever hold, whatever is lent, silent, drained or bad available_cache.
 
 Known: registered and not forgotten, and declared. Answers are remembered until the known changes;
-and of those that are up and healthy today (`reach_mib`) until that does.
+and of those that are up and healthy available_cache (`available_mib`) until that does.
 """
 
 from __future__ import annotations
@@ -9,12 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from corekit.values import replace
-from gpu_scheduler.core.inventory.index import question_of
+from gpu_scheduler.core.inventory.index import feasibility_key
 from gpu_scheduler.core.inventory.inventory import Inventory
-from gpu_scheduler.core.placement.fits import Make, away, fits_ever, make_of, never
+from gpu_scheduler.core.placement.fits import (
+    DeviceClass,
+    device_class_of,
+    is_feasible,
+    permanent_mismatch,
+    unavailable_reason,
+)
 from gpu_scheduler.model import HostState, NoFit, Placement, Request, Shortage
 
-#: Reasons that no waiting cures, as `never` tells them: the later, the closer to a fit.
+#: Reasons that no waiting cures, as `permanent_mismatch` tells them: the later, the closer to a fit.
 _REASONS = (
     NoFit.KIND,
     NoFit.MODEL,
@@ -31,75 +37,84 @@ def impossible(request: Request, inventory: Inventory) -> bool:
     """True when no known device, or not enough of them, could ever hold the request."""
     if request.count == 1 and inventory.index.ranked(request):
         return False
-    return devices_ever(request, inventory) < request.count
+    return feasible_devices(request, inventory) < request.count
 
 
-def devices_ever(request: Request, inventory: Inventory) -> int:
+def feasible_devices(request: Request, inventory: Inventory) -> int:
     """How many known devices could ever serve `request` together, up to what it needs and more.
 
     For SAME_HOST the most that one host has; declared devices may all be on one host.
     """
     on_one = request.count > 1 and request.placement is Placement.SAME_HOST
-    question = ("devices_ever", on_one, question_of(request))
+    question = ("devices_ever", on_one, feasibility_key(request))
     if question not in inventory.ever:
-        ever = _devices_ever(request, inventory, on_one)
+        ever = _feasible_devices(request, inventory, on_one)
         inventory.remember(inventory.ever, question, ever)
     devices: int = inventory.ever[question]
     return devices
 
 
-def _devices_ever(request: Request, inventory: Inventory, on_one: bool) -> int:
+def _feasible_devices(request: Request, inventory: Inventory, on_one: bool) -> int:
     if on_one:
-        return max(sum(fits_ever(request, m) for m in ms) for ms in _makes_by_host(inventory))
-    declared = sum(fits_ever(request, make) for make in inventory.declared_makes())
+        return max(sum(is_feasible(request, m) for m in ms) for ms in _makes_by_host(inventory))
+    declared = sum(
+        is_feasible(request, device_class) for device_class in inventory.declared_makes()
+    )
     groups = (group for groups in inventory.index.ranked(request) for group in groups)
     return declared + sum(len(group.devices) for group in groups)
 
 
-def reach_mib(request: Request, inventory: Inventory) -> int:
+def available_mib(request: Request, inventory: Inventory) -> int:
     """The most memory that as many devices as it needs have, which are up and healthy.
 
     Whatever is lent of them, and whatever memory it asks; −1 = there are not enough of them.
     """
     on_one = request.count > 1 and request.placement is Placement.SAME_HOST
-    question = (request.count, on_one, question_of(request, memory_mib=0))
-    if question not in inventory.today:
+    question = (request.count, on_one, feasibility_key(request, memory_mib=0))
+    if question not in inventory.available_cache:
         anything = replace(request, memory_mib=0)
         hosts = _up_by_host(anything, inventory) if on_one else [_up(anything, inventory)]
         together = (sorted(sizes, reverse=True) for sizes in hosts if len(sizes) >= request.count)
-        most_mib = max((sizes[request.count - 1] for sizes in together), default=-1)
-        inventory.remember(inventory.today, question, most_mib)
-    return inventory.today[question]
+        max_mib = max((sizes[request.count - 1] for sizes in together), default=-1)
+        inventory.remember(inventory.available_cache, question, max_mib)
+    return inventory.available_cache[question]
 
 
 def _up(request: Request, inventory: Inventory) -> list[int]:
-    """Memory of the devices for it, as many of each make as count."""
+    """Memory of the devices for it, as many of each device_class as count."""
     groups = (group for groups in inventory.index.ranked(request) for group in groups)
-    up = ((g.make.memory_mib, len(g.devices) - sum(map(len, g.away.values()))) for g in groups)
+    up = (
+        (g.device_class.memory_mib, len(g.devices) - sum(map(len, g.unavailable_reason.values())))
+        for g in groups
+    )
     return [memory_mib for memory_mib, n in up for _ in range(min(n, request.count))]
 
 
 def _up_by_host(request: Request, inventory: Inventory) -> Iterator[list[int]]:
     for host in inventory.hosts.values():
         if host.state is HostState.UP and len(host.devices) >= request.count:
-            shapes = map(inventory.shape_of, host.devices)
-            yield [s.memory_mib for s in shapes if away(s) is None and fits_ever(request, s)]
+            device_states = map(inventory.state_of, host.devices)
+            yield [
+                s.memory_mib
+                for s in device_states
+                if unavailable_reason(s) is None and is_feasible(request, s)
+            ]
 
 
-def _makes_by_host(inventory: Inventory) -> Iterator[list[Make]]:
-    """Of a host that is new, and of each that is known, with what may still turn up on it.
+def _makes_by_host(inventory: Inventory) -> Iterator[list[DeviceClass]]:
+    """Of a host that is new, and of each that is known, with what may still tx up on it.
 
-    Declared devices are those of hosts with a gateway: on others they never are.
+    Declared devices are those of hosts with a gateway: on others they permanent_mismatch are.
     """
     declared = list(inventory.declared_makes())
     yield declared
     for host in inventory.hosts.values():
         gateway, offered = host.gateway is not None, host.middlewares
-        makes = [
-            make_of(entry.device, gateway=gateway, middlewares=offered)
+        classes = [
+            device_class_of(entry.device, gateway=gateway, middlewares=offered)
             for entry in host.devices.values()
         ]
-        yield [*makes, *declared] if gateway else makes
+        yield [*classes, *declared] if gateway else classes
 
 
 # ---------------------------------------------------------------------- the largest fit
@@ -111,7 +126,7 @@ def largest(request: Request, inventory: Inventory) -> Request | None:
     What is short is taken back, nothing else: words that no device has, then the count as far as
     the memory stays, then the memory. It would be granted if nothing were lent.
     """
-    question = ("largest", request.count, request.placement, question_of(request))
+    question = ("largest", request.count, request.placement, feasibility_key(request))
     if question not in inventory.ever:
         inventory.remember(inventory.ever, question, _largest(request, inventory))
     found: Request | None = inventory.ever[question]
@@ -163,9 +178,9 @@ def _relaxed(request: Request, inventory: Inventory) -> Request:
 
 
 def _closest(request: Request, inventory: Inventory) -> NoFit | None:
-    """Why the makes that come closest do not serve it; None when one does."""
-    makes = (*inventory.index.groups, *inventory.declared_makes())
-    reasons = [never(request, make) for make in makes]
+    """Why the classes that come closest do not serve it; None when one does."""
+    classes = (*inventory.index.groups, *inventory.declared_makes())
+    reasons = [permanent_mismatch(request, device_class) for device_class in classes]
     return None if None in reasons else max(reasons, key=_REASONS.index)
 
 
@@ -173,13 +188,17 @@ def _sizes(request: Request, inventory: Inventory) -> Iterator[list[int]]:
     """Memory of the devices that may serve it together, the largest first: one list per choice."""
     anything = replace(request, memory_mib=0)
     if request.placement is Placement.SAME_HOST:
-        for makes in _makes_by_host(inventory):
-            sizes = (make.memory_mib for make in makes if fits_ever(anything, make))
+        for classes in _makes_by_host(inventory):
+            sizes = (
+                device_class.memory_mib
+                for device_class in classes
+                if is_feasible(anything, device_class)
+            )
             yield sorted(sizes, reverse=True)
         return
-    declared = [m.memory_mib for m in inventory.declared_makes() if fits_ever(anything, m)]
+    declared = [m.memory_mib for m in inventory.declared_makes() if is_feasible(anything, m)]
     groups = (group for groups in inventory.index.ranked(anything) for group in groups)
-    known = [g.make.memory_mib for g in groups for _ in range(len(g.devices))]
+    known = [g.device_class.memory_mib for g in groups for _ in range(len(g.devices))]
     yield sorted([*known, *declared], reverse=True)
 
 
@@ -205,42 +224,47 @@ def _rank(request: Request, count: int, memory_mib: int) -> tuple[bool, int, int
 
 def shortage(request: Request, inventory: Inventory) -> Shortage | None:
     """What an impossible request wants too much of; None for a possible one."""
-    makes = (*inventory.index.groups, *inventory.declared_makes())
-    if not makes:
+    classes = (*inventory.index.groups, *inventory.declared_makes())
+    if not classes:
         return Shortage(what=NoFit.COUNT, wanted=str(request.count), most="0")
-    ever = devices_ever(request, inventory)
+    ever = feasible_devices(request, inventory)
     if ever >= request.count:
         return None
     closest = _closest(request, inventory)
     if closest is None:
         alone = replace(request, placement=Placement.PACK)
-        on_one = devices_ever(alone, inventory) >= request.count
+        on_one = feasible_devices(alone, inventory) >= request.count
         what = NoFit.SAME_HOST if on_one else NoFit.COUNT
         return Shortage(what=what, wanted=str(request.count), most=str(ever))
-    wanted, most = _in_words(closest, request, [m for m in makes if never(request, m) is closest])
+    wanted, most = _in_words(
+        closest, request, [m for m in classes if permanent_mismatch(request, m) is closest]
+    )
     return Shortage(what=closest, wanted=wanted, most=most)
 
 
-def _in_words(what: NoFit, request: Request, makes: list[Make]) -> tuple[str, str]:
+def _in_words(what: NoFit, request: Request, classes: list[DeviceClass]) -> tuple[str, str]:
     match what:
         case NoFit.KIND:
-            return "/".join(request.kinds), _listed(make.kind for make in makes)
+            return "/".join(request.kinds), _listed(device_class.kind for device_class in classes)
         case NoFit.MODEL:
-            return "/".join(request.models), _listed(make.model for make in makes)
+            return "/".join(request.models), _listed(device_class.model for device_class in classes)
         case NoFit.MIDDLEWARE:
-            offered = (name for make in makes for name in make.middlewares or ())
+            offered = (name for device_class in classes for name in device_class.middlewares or ())
             return f"middleware {request.middleware}", _listed(offered) or "none"
         case NoFit.DRIVER:
-            newest = max(make.driver for make in makes)
+            newest = max(device_class.driver for device_class in classes)
             return f"driver {request.min_driver}", _dotted(newest)
         case NoFit.RUNTIME:
-            newest = max(make.runtime for make in makes)
+            newest = max(device_class.runtime for device_class in classes)
             return f"runtime {request.min_runtime}", _dotted(newest)
         case NoFit.TOO_LARGE:
-            least_mib = min(make.memory_mib for make in makes)
+            least_mib = min(device_class.memory_mib for device_class in classes)
             return f"at most {request.memory_max_mib} MiB", f"{least_mib} MiB"
         case NoFit.MEMORY:
-            return f"{request.memory_mib} MiB", f"{max(make.memory_mib for make in makes)} MiB"
+            return (
+                f"{request.memory_mib} MiB",
+                f"{max(device_class.memory_mib for device_class in classes)} MiB",
+            )
         case _:
             return "a gateway", "none"
 

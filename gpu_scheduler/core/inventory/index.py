@@ -1,6 +1,6 @@
 """Devices indexed by what decides feasibility, so that no decision looks at all of them.
 
-Devices of one `Make` are a `Group`: what can never fit is known of all of them at once. In it those
+Devices of one `DeviceClass` are a `DeviceGroup`: what can permanent_mismatch fit is known of all of them at once. In it those
 that can be lent now lie in rows of equal free compute, sorted by free memory: within a row, what
 fits and how well is monotonic in memory but for the few steps of `slots`.
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from corekit.ids import DeviceId
-from gpu_scheduler.core.placement.fits import Make, Shape, away, never
+from gpu_scheduler.core.placement.fits import DeviceClass, DeviceState, away, permanent_mismatch
 from gpu_scheduler.model import NoFit, Request, Sharing
 
 #: Devices of one cell, in the order in which they came there.
@@ -56,10 +56,10 @@ class Row:
 
 
 @dataclass(slots=True)
-class Group:
-    """All devices of one make, each in exactly one of the places below."""
+class DeviceGroup:
+    """All devices of one device_class, each in exactly one of the places below."""
 
-    make: Make
+    device_class: DeviceClass
     devices: Devices = field(default_factory=dict)  #: all of them
     rows: dict[int, Row] = field(default_factory=dict)  #: by free compute: may get (more) leases
     _free_pct: list[int] = field(default_factory=list)  #: of the rows, ascending
@@ -68,34 +68,34 @@ class Group:
     kept: dict[str, Devices] = field(default_factory=dict)  #: for the head of the queue, by attempt
     away: dict[NoFit, Devices] = field(default_factory=dict)  #: their host or health forbids it
 
-    def add(self, device: DeviceId, shape: Shape) -> None:
+    def add(self, device: DeviceId, device_state: DeviceState) -> None:
         self.devices[device] = None
-        if (reason := away(shape)) is not None:
+        if (reason := away(device_state)) is not None:
             self.away.setdefault(reason, {})[device] = None
-        elif shape.kept_for is not None:
-            self.kept.setdefault(shape.kept_for, {})[device] = None
-        elif shape.exclusive:
+        elif device_state.reserved_for is not None:
+            self.kept.setdefault(device_state.reserved_for, {})[device] = None
+        elif device_state.exclusive:
             self.lent[device] = None
         else:
-            self._into_row(device, shape)
-            if not shape.shared:
+            self._into_row(device, device_state)
+            if not device_state.shared:
                 self.empty[device] = None
 
-    def remove(self, device: DeviceId, shape: Shape) -> None:
+    def remove(self, device: DeviceId, device_state: DeviceState) -> None:
         del self.devices[device]
-        if (reason := away(shape)) is not None:
+        if (reason := away(device_state)) is not None:
             _drop(self.away, reason, device)
-        elif shape.kept_for is not None:
-            _drop(self.kept, shape.kept_for, device)
-        elif shape.exclusive:
+        elif device_state.reserved_for is not None:
+            _drop(self.kept, device_state.reserved_for, device)
+        elif device_state.exclusive:
             del self.lent[device]
         else:
-            self._out_of_row(device, shape)
+            self._out_of_row(device, device_state)
             self.empty.pop(device, None)
 
-    def relend(self, device: DeviceId, old: Shape, new: Shape) -> None:
+    def reallocate(self, device: DeviceId, old: DeviceState, new: DeviceState) -> None:
         """More or less of a device is lent; everything else about it is as it was."""
-        if old.exclusive or new.exclusive or old.kept_for is not None or away(old) is not None:
+        if old.exclusive or new.exclusive or old.reserved_for is not None or away(old) is not None:
             self.remove(device, old)
             self.add(device, new)
             return
@@ -111,19 +111,19 @@ class Group:
         else:
             self.empty[device] = None
 
-    def _into_row(self, device: DeviceId, shape: Shape) -> None:
-        row = self.rows.get(shape.free_pct)
+    def _into_row(self, device: DeviceId, device_state: DeviceState) -> None:
+        row = self.rows.get(device_state.free_pct)
         if row is None:
-            row = self.rows[shape.free_pct] = Row()
-            insort(self._free_pct, shape.free_pct)
-        row.add(device, shape.free_mib)
+            row = self.rows[device_state.free_pct] = Row()
+            insort(self._free_pct, device_state.free_pct)
+        row.add(device, device_state.free_mib)
 
-    def _out_of_row(self, device: DeviceId, shape: Shape) -> None:
-        row = self.rows[shape.free_pct]
-        row.remove(device, shape.free_mib)
+    def _out_of_row(self, device: DeviceId, device_state: DeviceState) -> None:
+        row = self.rows[device_state.free_pct]
+        row.remove(device, device_state.free_mib)
         if not row.free_mib:
-            del self.rows[shape.free_pct]
-            del self._free_pct[bisect_left(self._free_pct, shape.free_pct)]
+            del self.rows[device_state.free_pct]
+            del self._free_pct[bisect_left(self._free_pct, device_state.free_pct)]
 
     def rows_up_from(self, compute_pct: int) -> Iterator[tuple[int, Row]]:
         """Rows with so much compute free, the least first."""
@@ -135,7 +135,7 @@ class Group:
         for at in range(len(self._free_pct) - 1, bisect_left(self._free_pct, compute_pct) - 1, -1):
             yield self._free_pct[at], self.rows[self._free_pct[at]]
 
-    def kept_devices(self) -> Iterator[DeviceId]:
+    def reserved_devices(self) -> Iterator[DeviceId]:
         """Kept for anybody; as many as the head of the queue needs, at most."""
         for devices in self.kept.values():
             yield from devices
@@ -144,14 +144,14 @@ class Group:
         """All of them, the nearest to being free first, row by row."""
         for row in self.rows.values():
             yield from row.freest(0)
-        yield from self.kept_devices()
+        yield from self.reserved_devices()
         yield from self.lent
         for devices in self.away.values():
             yield from devices
 
-    def judge(self, request: Request) -> dict[NoFit | None, int]:
+    def reason_counts(self, request: Request) -> dict[NoFit | None, int]:
         """How many devices give each answer of `fits`, kept ones left out; None = they fit."""
-        reason = never(request, self.make)
+        reason = permanent_mismatch(request, self.device_class)
         if reason is not None:
             return {reason: len(self.devices) - sum(map(len, self.kept.values()))}
         counts: dict[NoFit | None, int] = {why: len(them) for why, them in self.away.items()}
@@ -181,12 +181,12 @@ def _count(counts: dict[NoFit | None, int], why: NoFit | None, devices: int) -> 
         counts[why] = counts.get(why, 0) + devices
 
 
-#: Answers about makes that are remembered; a system knows a few dozen kinds of requests.
-ANSWERS_MAX = 1024
+#: Answers about classes that are remembered; a system knows a few dozen kinds of requests.
+CACHE_MAX = 1024
 
 
-def question_of(request: Request, memory_mib: int | None = None) -> tuple[Any, ...]:
-    """The words of a request that decide which makes could ever serve it.
+def feasibility_key(request: Request, memory_mib: int | None = None) -> tuple[Any, ...]:
+    """The words of a request that decide which classes could ever serve it.
 
     With `memory_mib` as if it asked for that much.
     """
@@ -206,22 +206,22 @@ class Index:
     """Groups of devices, and which of them could ever serve a request."""
 
     def __init__(self) -> None:
-        self.groups: dict[Make, Group] = {}
-        self._ranked: dict[tuple[Any, ...], tuple[tuple[Group, ...], ...]] = {}
-        self._group_of: dict[DeviceId, Group] = {}
+        self.groups: dict[DeviceClass, DeviceGroup] = {}
+        self._ranked: dict[tuple[Any, ...], tuple[tuple[DeviceGroup, ...], ...]] = {}
+        self._group_of: dict[DeviceId, DeviceGroup] = {}
 
-    def add(self, device: DeviceId, shape: Shape) -> None:
-        make = shape.make
-        group = self.groups.get(make)
+    def add(self, device: DeviceId, device_state: DeviceState) -> None:
+        device_class = device_state.device_class
+        group = self.groups.get(device_class)
         if group is None:
-            group = self.groups[make] = Group(make)
+            group = self.groups[device_class] = DeviceGroup(device_class)
             self._ranked.clear()
         self._group_of[device] = group
-        group.add(device, shape)
+        group.add(device, device_state)
 
-    def move(self, device: DeviceId, old: Shape, new: Shape) -> None:
-        """A device has another shape; its make is seldom another one."""
-        if not old.made_as(new):
+    def move(self, device: DeviceId, old: DeviceState, new: DeviceState) -> None:
+        """A device has another device_state; its device_class is seldom another one."""
+        if not old.same_class_as(new):
             self.remove(device, old)
             self.add(device, new)
             return
@@ -229,36 +229,36 @@ class Index:
         group.remove(device, old)
         group.add(device, new)
 
-    def relend(self, device: DeviceId, old: Shape, new: Shape) -> None:
+    def reallocate(self, device: DeviceId, old: DeviceState, new: DeviceState) -> None:
         """As `move`, of a device that differs in nothing but what is lent of it."""
-        self._group_of[device].relend(device, old, new)
+        self._group_of[device].reallocate(device, old, new)
 
-    def remove(self, device: DeviceId, shape: Shape) -> None:
+    def remove(self, device: DeviceId, device_state: DeviceState) -> None:
         group = self._group_of.pop(device)
-        group.remove(device, shape)
+        group.remove(device, device_state)
         if not group.devices:
-            del self.groups[group.make]
+            del self.groups[group.device_class]
             self._ranked.clear()
 
-    def ranked(self, request: Request) -> tuple[tuple[Group, ...], ...]:
+    def ranked(self, request: Request) -> tuple[tuple[DeviceGroup, ...], ...]:
         """The groups that could ever serve `request`, by its preferences; equal ones together."""
-        question = question_of(request)
+        question = feasibility_key(request)
         ranked = self._ranked.get(question)
         if ranked is None:
-            if len(self._ranked) >= ANSWERS_MAX:
+            if len(self._ranked) >= CACHE_MAX:
                 self._ranked.clear()
             ranked = self._ranked[question] = self._rank(request)
         return ranked
 
-    def _rank(self, request: Request) -> tuple[tuple[Group, ...], ...]:
-        ranks: dict[tuple[int, int], list[Group]] = {}
+    def _rank(self, request: Request) -> tuple[tuple[DeviceGroup, ...], ...]:
+        ranks: dict[tuple[int, int], list[DeviceGroup]] = {}
         for group in self.groups.values():
-            if never(request, group.make) is None:
-                ranks.setdefault(preference(request, group.make), []).append(group)
+            if permanent_mismatch(request, group.device_class) is None:
+                ranks.setdefault(preference(request, group.device_class), []).append(group)
         return tuple(tuple(ranks[rank]) for rank in sorted(ranks))
 
 
-def preference(request: Request, made: Make | Shape) -> tuple[int, int]:
+def preference(request: Request, made: DeviceClass | DeviceState) -> tuple[int, int]:
     """Place of a device's kind and model in the request's lists; what is named first is best."""
     kind = request.kinds.index(made.kind) if request.kinds else 0
     model = request.models.index(made.model) if request.models else 0

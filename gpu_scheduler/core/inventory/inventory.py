@@ -1,7 +1,7 @@
 """Hosts and devices as the scheduler knows them, indexed by what `fits` sees of them.
 
 Every change goes through `Inventory`, which keeps the index of all devices and those of the devices
-with a warm key true (`index.py`), and notes what became looser: only that can serve who waits.
+with a warm key true (`index.py`), and notes what became freed_seq: only that can serve who waits.
 """
 
 from __future__ import annotations
@@ -13,7 +13,12 @@ from typing import Any, TypeVar
 from corekit.ids import DeviceId, HostId, LeaseId
 from corekit.values import replace
 from gpu_scheduler.core.inventory.index import Devices, Index
-from gpu_scheduler.core.placement.fits import COMPUTE_PCT_MAX, Make, Shape, make_of
+from gpu_scheduler.core.placement.fits import (
+    COMPUTE_PCT_MAX,
+    DeviceClass,
+    DeviceState,
+    device_class_of,
+)
 from gpu_scheduler.model import Device, HostState, Share, Usage
 from gpu_scheduler.versions import parse_version
 
@@ -24,9 +29,9 @@ WARM_KEYS_MAX = 32
 
 
 #: What is remembered of each sort of question: a system asks a few dozen different ones.
-ANSWERS_MAX = 1024
+CACHE_MAX = 1024
 
-Question = tuple[Any, ...]
+CacheKey = tuple[Any, ...]
 
 
 @dataclass(slots=True)
@@ -36,22 +41,24 @@ class DeviceEntry:
     device: Device  #: without `resident`, which is not durable
     host: HostId
     shares: dict[LeaseId, Share] = field(default_factory=dict)
-    promised_mib: int = 0
-    promised_pct: int = 0
+    allocated_mib: int = 0
+    allocated_pct: int = 0
     exclusive: LeaseId | None = None
-    kept_for: str | None = None
+    reserved_for: str | None = None
     drained: bool = False  #: an operator wants no new leases on it
     said: Device | None = None  #: what its host said last; `device` is what counts
     clean_since_s: float | None = None  #: monotonic: recovering, and found clean since
     resident: tuple[str, ...] = ()
     usage: Usage | None = None
-    shape: Shape | None = None  #: under which it is indexed
-    crowds: dict[int, Devices] = field(default_factory=dict)  #: of its make, by number of leases
+    device_state: DeviceState | None = None  #: under which it is indexed
+    by_lease_count: dict[int, Devices] = field(
+        default_factory=dict
+    )  #: of its device_class, by number of leases
 
 
 @dataclass(slots=True)
 class HostEntry:
-    """One host. `state` and `heard_s` are rebuilt from life after a restart."""
+    """One host. `state` and `last_seen_s` are rebuilt from life after a restart."""
 
     host: HostId
     incarnation: str
@@ -59,7 +66,7 @@ class HostEntry:
     middlewares: tuple[str, ...] = ()  #: that it offers
     drained: bool = False
     state: HostState = HostState.STALE  #: UP, STALE or LOST; see `shown_state`
-    heard_s: float = 0.0  #: monotonic
+    last_seen_s: float = 0.0  #: monotonic
     devices: dict[DeviceId, DeviceEntry] = field(default_factory=dict)
     leases: dict[LeaseId, None] = field(default_factory=dict)
 
@@ -77,24 +84,28 @@ class Inventory:
         self.devices: dict[DeviceId, DeviceEntry] = {}
         self._declared: tuple[Device, ...] = ()
         self.index = Index()  #: all devices
-        #: Those that took on a shape that may fit somebody whom the old one did not.
-        self.loosened: dict[DeviceId, None] = {}
-        self.looser = 0  #: rises with each of them
-        self.hosts_loosened: dict[HostId, int] = {}  #: `looser` at the last of each, newest last
+        #: Those that took on a device_state that may fit somebody whom the old one did not.
+        self.freed: dict[DeviceId, None] = {}
+        self.freed_seq = 0  #: rises with each of them
+        self.hosts_freed: dict[HostId, int] = {}  #: `freed_seq` at the last of each, newest last
         #: What was found out, by question, and holds until the next such change.
-        self.refused: dict[Question, int] = {}  #: on no one host then; `looser` at that moment
-        self.ever: dict[Question, Any] = {}  #: about all known devices, whatever is lent
-        self.day = 0  #: rises when a device comes, goes, or is up and healthy no more, or again
-        self.today: dict[Question, int] = {}  #: as `ever`, of the up and healthy ones of this day
+        self.refused: dict[CacheKey, int] = {}  #: on no one host then; `freed_seq` at that moment
+        self.ever: dict[CacheKey, Any] = {}  #: about all known devices, whatever is lent
+        self.availability_version = (
+            0  #: rises when a device comes, goes, or is up and healthy no more, or again
+        )
+        self.available_cache: dict[
+            CacheKey, int
+        ] = {}  #: as `ever`, of the up and healthy ones of this availability_version
         self._warm: dict[str, Index] = {}
-        #: Devices of one make by how many leases they have: their load when nothing is promised.
-        self._crowds: dict[Make, dict[int, Devices]] = {}
+        #: Devices of one device_class by how many leases they have: their load when nothing is promised.
+        self._by_lease_count: dict[DeviceClass, dict[int, Devices]] = {}
 
     # ------------------------------------------------------------------ reading
 
     @property
     def declared(self) -> tuple[Device, ...]:
-        """Configuration names them; they may register one day."""
+        """Configuration names them; they may register one availability_version."""
         return self._declared
 
     @declared.setter
@@ -102,35 +113,35 @@ class Inventory:
         self._declared = devices
         self.ever.clear()
 
-    def shape_of(self, device: DeviceId) -> Shape:
-        shape = self.devices[device].shape
-        assert shape is not None, "every known device is indexed"
-        return shape
+    def state_of(self, device: DeviceId) -> DeviceState:
+        device_state = self.devices[device].device_state
+        assert device_state is not None, "every known device is indexed"
+        return device_state
 
     def warm(self, key: str) -> Index | None:
         """The index of the devices that hold this warm key."""
         return self._warm.get(key)
 
-    def calmest(self, make: Make) -> Iterator[tuple[int, Devices]]:
-        """Devices of a make by how many leases they have, the fewest first.
+    def least_loaded(self, device_class: DeviceClass) -> Iterator[tuple[int, Devices]]:
+        """Devices of a device_class by how many leases they have, the fewest first.
 
         Those that are lent exclusively are left out.
         """
-        crowds = self._crowds.get(make, {})
-        for leases in sorted(crowds):
+        by_lease_count = self._by_lease_count.get(device_class, {})
+        for leases in sorted(by_lease_count):
             if leases != _WHOLE:
-                yield leases, crowds[leases]
+                yield leases, by_lease_count[leases]
 
-    def declared_makes(self) -> Iterator[Make]:
+    def declared_makes(self) -> Iterator[DeviceClass]:
         """Declared devices that have not registered yet, as they would be."""
         for device in self.declared:
             if device.id not in self.devices:
-                yield make_of(device, gateway=True)
+                yield device_class_of(device, gateway=True)
 
-    def remember(self, memory: dict[Question, T], question: Question, answer: T) -> T:
+    def remember(self, memory: dict[CacheKey, T], question: CacheKey, answer: T) -> T:
         """Note an answer in `refused` or `ever`; the oldest is forgotten when there are many."""
         memory[question] = answer
-        if len(memory) > ANSWERS_MAX:
+        if len(memory) > CACHE_MAX:
             del memory[next(iter(memory))]
         return answer
 
@@ -162,11 +173,11 @@ class Inventory:
         entry = self.hosts.pop(host)
         for device in entry.devices.values():
             self._unindex(device)
-            self.loosened.pop(device.device.id, None)
+            self.freed.pop(device.device.id, None)
             del self.devices[device.device.id]
-        self.hosts_loosened.pop(host, None)
+        self.hosts_freed.pop(host, None)
         self.ever.clear()
-        self._new_day()
+        self._availability_changed()
 
     def set_state(self, entry: HostEntry, state: HostState) -> None:
         entry.state = state
@@ -195,38 +206,38 @@ class Inventory:
 
     # ------------------------------------------------------------------ promises
 
-    def promise(self, lease: LeaseId, share: Share) -> None:
+    def allocate(self, lease: LeaseId, share: Share) -> None:
         entry = self.devices[share.device]
         before = _load(entry)
         entry.shares[lease] = share
-        entry.promised_mib += share.memory_mib
-        entry.promised_pct += share.compute_guarantee_pct
+        entry.allocated_mib += share.memory_mib
+        entry.allocated_pct += share.compute_guarantee_pct
         if share.exclusive:
             entry.exclusive = lease
-        _crowd(entry, before)
-        self._relent(entry)
+        _move_load(entry, before)
+        self._update_allocation(entry)
 
-    def take_back(self, lease: LeaseId, share: Share) -> None:
+    def deallocate(self, lease: LeaseId, share: Share) -> None:
         """Idempotent: an ENDING lease has given its shares back already."""
         entry = self.devices.get(share.device)
         if entry is None or lease not in entry.shares:
             return
         before = _load(entry)
         del entry.shares[lease]
-        entry.promised_mib -= share.memory_mib
-        entry.promised_pct -= share.compute_guarantee_pct
+        entry.allocated_mib -= share.memory_mib
+        entry.allocated_pct -= share.compute_guarantee_pct
         if entry.exclusive == lease:
             entry.exclusive = None
-        _crowd(entry, before)
-        if self._relent(entry):
-            self._looser(entry)
+        _move_load(entry, before)
+        if self._update_allocation(entry):
+            self._mark_freed(entry)
 
     def keep(self, devices: Iterable[DeviceId], attempt: str | None) -> None:
         """Keep devices for the head of the queue; None lets them go."""
         for device in devices:
             entry = self.devices.get(device)
             if entry is not None:
-                entry.kept_for = attempt
+                entry.reserved_for = attempt
                 self._reindex(entry)
 
     # ------------------------------------------------------------------ indexes
@@ -235,71 +246,71 @@ class Inventory:
         for device in entry.devices.values():
             self._reindex(device)
 
-    def _relent(self, entry: DeviceEntry) -> bool:
-        """More or less of it is lent: only the last words of its shape change, if any."""
-        old = entry.shape
+    def _update_allocation(self, entry: DeviceEntry) -> bool:
+        """More or less of it is lent: only the last words of its device_state change, if any."""
+        old = entry.device_state
         assert old is not None, "what is lent is known"
-        new = lent_shape(entry, old)
+        new = allocated_state(entry, old)
         if new == old:
             return False
-        entry.shape = new
-        self.index.relend(entry.device.id, old, new)
+        entry.device_state = new
+        self.index.reallocate(entry.device.id, old, new)
         for key in entry.resident:
-            self._warm[key].relend(entry.device.id, old, new)
+            self._warm[key].reallocate(entry.device.id, old, new)
         return True
 
     def _reindex(self, entry: DeviceEntry) -> None:
-        old, new = entry.shape, current_shape(entry, self.hosts[entry.host])
+        old, new = entry.device_state, current_state(entry, self.hosts[entry.host])
         if new == old:
             return
-        entry.shape = new
-        if old is None or not old.made_as(new):
-            self._leave_crowd(entry, old)
-            entry.crowds = self._crowds.setdefault(new.make, {})
-            entry.crowds.setdefault(_load(entry), {})[entry.device.id] = None
+        entry.device_state = new
+        if old is None or not old.same_class_as(new):
+            self._remove_load(entry, old)
+            entry.by_lease_count = self._by_lease_count.setdefault(new.device_class, {})
+            entry.by_lease_count.setdefault(_load(entry), {})[entry.device.id] = None
         indexes = [self.index, *(self._warm[key] for key in entry.resident)]
         for index in indexes:
             if old is None:
                 index.add(entry.device.id, new)
             else:
                 index.move(entry.device.id, old, new)
-        if old is None or not old.made_as(new):
+        if old is None or not old.same_class_as(new):
             self.ever.clear()
-        if old is None or not old.as_able_as(new):
-            self._new_day()
-        if old is None or not tighter(old, new):
-            self._looser(entry)
+        if old is None or not old.equal_but_allocation(new):
+            self._availability_changed()
+        if old is None or not is_reduction(old, new):
+            self._mark_freed(entry)
 
-    def _new_day(self) -> None:
-        self.day += 1
-        self.today.clear()
+    def _availability_changed(self) -> None:
+        self.availability_version += 1
+        self.available_cache.clear()
 
-    def _looser(self, entry: DeviceEntry) -> None:
-        self.looser += 1
-        self.loosened[entry.device.id] = None
-        self.hosts_loosened.pop(entry.host, None)
-        self.hosts_loosened[entry.host] = self.looser
+    def _mark_freed(self, entry: DeviceEntry) -> None:
+        self.freed_seq += 1
+        self.freed[entry.device.id] = None
+        self.hosts_freed.pop(entry.host, None)
+        self.hosts_freed[entry.host] = self.freed_seq
 
     def _unindex(self, entry: DeviceEntry) -> None:
-        shape = entry.shape
-        if shape is None:
+        device_state = entry.device_state
+        if device_state is None:
             return
-        self.index.remove(entry.device.id, shape)
+        self.index.remove(entry.device.id, device_state)
         for key in entry.resident:
-            self._cool(key, entry, shape)
-        self._leave_crowd(entry, shape)
-        entry.shape = None
+            self._drop_warm_key(key, entry, device_state)
+        self._remove_load(entry, device_state)
+        entry.device_state = None
 
-    def _leave_crowd(self, entry: DeviceEntry, shape: Shape | None) -> None:
-        if shape is None:
+    def _remove_load(self, entry: DeviceEntry, device_state: DeviceState | None) -> None:
+        if device_state is None:
             return
-        _less(entry.crowds, _load(entry), entry.device.id)
-        if not entry.crowds:
-            del self._crowds[shape.make]
+        _discard(entry.by_lease_count, _load(entry), entry.device.id)
+        if not entry.by_lease_count:
+            del self._by_lease_count[device_state.device_class]
 
-    def _cool(self, key: str, entry: DeviceEntry, shape: Shape) -> None:
+    def _drop_warm_key(self, key: str, entry: DeviceEntry, device_state: DeviceState) -> None:
         index = self._warm[key]
-        index.remove(entry.device.id, shape)
+        index.remove(entry.device.id, device_state)
         if not index.groups:
             del self._warm[key]
 
@@ -307,11 +318,11 @@ class Inventory:
         keys = tuple(dict.fromkeys(said[:WARM_KEYS_MAX]))
         if keys == entry.resident:
             return
-        shape = self.shape_of(entry.device.id)
+        device_state = self.state_of(entry.device.id)
         for key in entry.resident:
-            self._cool(key, entry, shape)
+            self._drop_warm_key(key, entry, device_state)
         for key in keys:
-            self._warm.setdefault(key, Index()).add(entry.device.id, shape)
+            self._warm.setdefault(key, Index()).add(entry.device.id, device_state)
         entry.resident = keys
 
 
@@ -322,36 +333,36 @@ def _load(entry: DeviceEntry) -> int:
     return len(entry.shares) if entry.exclusive is None else _WHOLE
 
 
-def _crowd(entry: DeviceEntry, before: int) -> None:
+def _move_load(entry: DeviceEntry, before: int) -> None:
     """It had this load until now."""
-    _less(entry.crowds, before, entry.device.id)
-    entry.crowds.setdefault(_load(entry), {})[entry.device.id] = None
+    _discard(entry.by_lease_count, before, entry.device.id)
+    entry.by_lease_count.setdefault(_load(entry), {})[entry.device.id] = None
 
 
-def _less(crowds: dict[int, Devices], leases: int, device: DeviceId) -> None:
-    del crowds[leases][device]
-    if not crowds[leases]:
-        del crowds[leases]
+def _discard(by_lease_count: dict[int, Devices], leases: int, device: DeviceId) -> None:
+    del by_lease_count[leases][device]
+    if not by_lease_count[leases]:
+        del by_lease_count[leases]
 
 
-def tighter(old: Shape, new: Shape) -> bool:
-    """True when whatever fits the new shape of a device fitted the old one too."""
+def is_reduction(old: DeviceState, new: DeviceState) -> bool:
+    """True when whatever fits the new device_state of a device fitted the old one too."""
     return (
-        old.as_able_as(new)
+        old.equal_but_allocation(new)
         and new.free_mib <= old.free_mib
         and new.free_pct <= old.free_pct
         and new.exclusive >= old.exclusive
         and (new.shared or new.exclusive) >= (old.shared or old.exclusive)
-        and new.kept_for == old.kept_for
+        and new.reserved_for == old.reserved_for
     )
 
 
-def current_shape(entry: DeviceEntry, host: HostEntry) -> Shape:
+def current_state(entry: DeviceEntry, host: HostEntry) -> DeviceState:
     """What `fits` sees of a device right now."""
     device, state = entry.device, host.shown_state
     if entry.drained and state is HostState.UP:
         state = HostState.DRAINED
-    return Shape(
+    return DeviceState(
         kind=device.kind,
         model=device.model,
         memory_mib=device.memory_mib,
@@ -361,25 +372,25 @@ def current_shape(entry: DeviceEntry, host: HostEntry) -> Shape:
         health=device.health,
         driver=parse_version(device.driver),
         runtime=parse_version(device.runtime),
-        free_mib=device.memory_mib - entry.promised_mib,
-        free_pct=COMPUTE_PCT_MAX - entry.promised_pct,
+        free_mib=device.memory_mib - entry.allocated_mib,
+        free_pct=COMPUTE_PCT_MAX - entry.allocated_pct,
         exclusive=entry.exclusive is not None,
         shared=bool(entry.shares) and entry.exclusive is None,
-        kept_for=entry.kept_for,
+        reserved_for=entry.reserved_for,
     )
 
 
-def lent_shape(entry: DeviceEntry, before: Shape) -> Shape:
-    """`current_shape` of a device that differs from `before` in nothing but what is lent of it."""
+def allocated_state(entry: DeviceEntry, before: DeviceState) -> DeviceState:
+    """`current_state` of a device that differs from `before` in nothing but what is lent of it."""
     exclusive = entry.exclusive is not None
     lent = (
-        before.memory_mib - entry.promised_mib,
-        COMPUTE_PCT_MAX - entry.promised_pct,
+        before.memory_mib - entry.allocated_mib,
+        COMPUTE_PCT_MAX - entry.allocated_pct,
         exclusive,
         not exclusive and bool(entry.shares),
-        before.kept_for,
+        before.reserved_for,
     )
-    return tuple.__new__(Shape, before[:9] + lent)
+    return tuple.__new__(DeviceState, before[:9] + lent)
 
 
 def without_resident(devices: Iterable[Device]) -> tuple[Device, ...]:

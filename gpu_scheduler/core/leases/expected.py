@@ -17,7 +17,7 @@ from gpu_scheduler.core.leases.forecast import free_for_s
 from gpu_scheduler.core.state import StateView
 from gpu_scheduler.model import Placement, Request
 
-#: Devices looked at, those nearest to free first: what is found among them is soon enough to tell.
+#: Devices searched at, those nearest to free first: what is found among them is soon enough to tell.
 DEVICES_MAX = 512
 
 

@@ -1,7 +1,7 @@
 """When a lease ends at the latest, and when that lets the head of the queue start.
 
 Only lengths that were stated count (`Request.lease_s`, the length of a deadline lease): they are
-enforced, so a forecast made from them is a promise. A lease without one may end at any moment, or
+enforced, so a forecast made from them is a allocate. A lease without one may end at any moment, or
 never: nothing is foreseen beyond it.
 """
 
@@ -14,14 +14,14 @@ from corekit.ids import DeviceId, LeaseId
 from gpu_scheduler.core.inventory.inventory import DeviceEntry
 from gpu_scheduler.core.placement.fits import fits
 from gpu_scheduler.core.state import LeaseEntry, StateView
-from gpu_scheduler.model import Hold, LeaseState, Request
+from gpu_scheduler.model import LeaseLifetime, LeaseState, Request
 
 
-def may_last_s(length_s: float | None, hold: Hold, budget: Budget) -> float | None:
+def may_last_s(length_s: float | None, hold: LeaseLifetime, budget: Budget) -> float | None:
     """From grant to end at most; None = not known. A length counts from the first session on."""
     if length_s is None:
         return None
-    if hold is Hold.DEADLINE:
+    if hold is LeaseLifetime.DEADLINE:
         return budget.accept_s + length_s
     return budget.accept_s + budget.reserved_ttl_s + budget.connect_by_s + length_s
 
@@ -33,7 +33,7 @@ def ends_by_s(entry: LeaseEntry, budget: Budget) -> float | None:
     if entry.lease.state is not LeaseState.RESERVED:
         return entry.deadline_s
     begins_s = entry.deadline_s
-    if entry.lease.hold is Hold.SESSION:
+    if entry.lease.hold is LeaseLifetime.SESSION:
         begins_s += 0.0 if entry.accepted else budget.reserved_ttl_s
         begins_s += 0.0 if entry.staged else budget.connect_by_s
     return begins_s + entry.lease_s
@@ -41,11 +41,11 @@ def ends_by_s(entry: LeaseEntry, budget: Budget) -> float | None:
 
 def start_of_head_s(view: StateView, budget: Budget) -> float | None:
     """When all devices kept for the head are free for it (monotonic); None = not foreseeable."""
-    waiting = view.queue.entries.get(view.bypass.attempt or "")
+    waiting = view.queue.entries.get(view.head_reservation.attempt or "")
     if waiting is None:
         return None
     start_s = 0.0
-    for device in view.bypass.kept:
+    for device in view.head_reservation.kept:
         free_s = free_for_s(view, budget, DeviceId(device), waiting.request)
         if free_s is None:
             return None
@@ -71,13 +71,13 @@ def free_for_s(view: StateView, budget: Budget, device: DeviceId, request: Reque
 
 def _fits_without(entry: DeviceEntry, request: Request, gone: Mapping[LeaseId, None]) -> bool:
     """Would the request fit this device, if it is kept for nobody else, without these leases?"""
-    shape = entry.shape
-    assert shape is not None, "every known device is indexed"
+    device_state = entry.device_state
+    assert device_state is not None, "every known device is indexed"
     ended = [entry.shares[lease] for lease in gone]
-    left = shape._replace(
-        free_mib=shape.free_mib + sum(share.memory_mib for share in ended),
-        free_pct=shape.free_pct + sum(share.compute_guarantee_pct for share in ended),
-        exclusive=shape.exclusive and not ended,
-        shared=shape.shared and len(ended) < len(entry.shares),
+    left = device_state._replace(
+        free_mib=device_state.free_mib + sum(share.memory_mib for share in ended),
+        free_pct=device_state.free_pct + sum(share.compute_guarantee_pct for share in ended),
+        exclusive=device_state.exclusive and not ended,
+        shared=device_state.shared and len(ended) < len(entry.shares),
     )
-    return fits(request, left, shape.kept_for) is None
+    return fits(request, left, device_state.reserved_for) is None

@@ -17,14 +17,14 @@ from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.durable import changes as to
 from gpu_scheduler.core.placement.fits import COMPUTE_PCT_MAX, fits, share_of
-from gpu_scheduler.core.queue.search import Found
+from gpu_scheduler.core.queue.search import Proposal
 from gpu_scheduler.core.state import LeaseEntry
-from gpu_scheduler.core.transaction import Turn
+from gpu_scheduler.core.transaction import Transaction
 from gpu_scheduler.model import (
     Door,
     EndReason,
-    Hold,
     Lease,
+    LeaseLifetime,
     LeaseState,
     Record,
     Share,
@@ -38,22 +38,22 @@ LEASE_ENDED = "LEASE_ENDED"
 # ---------------------------------------------------------------------- granting
 
 
-def grant(turn: Turn, found: Found, *, accepted: bool) -> LeaseEntry:
+def grant(tx: Transaction, found: Proposal, *, accepted: bool) -> LeaseEntry:
     """Commit what was found, checked once more. The caller writes the record and tells."""
     waiting, request = found.waiting, found.waiting.request
     shares: dict[DeviceId, Share] = {}
     for device in found.devices:
-        entry = turn.state.inventory.devices[device]
-        reason = fits(request, turn.state.inventory.shape_of(device), found.behalf)
+        entry = tx.state.inventory.devices[device]
+        reason = fits(request, tx.state.inventory.state_of(device), found.reservation)
         assert reason is None, f"{waiting.attempt} was proposed {device}, which refuses: {reason}"
         shares[device] = share_of(request, entry.device, entry.host)
     assert len(shares) == request.count, f"{waiting.attempt}: all devices or none"
-    by_time = waiting.hold is Hold.DEADLINE
+    by_time = waiting.hold is LeaseLifetime.DEADLINE
     lease = Lease(
-        id=_new_id(turn),
+        id=_new_id(tx),
         attempt=waiting.attempt,
         holder=waiting.holder,
-        fence=turn.state.position + 1,
+        fence=tx.state.position + 1,
         state=LeaseState.ACTIVE if by_time and accepted else LeaseState.RESERVED,
         shares=tuple(shares.values()),
         tenant=request.tenant,
@@ -61,43 +61,43 @@ def grant(turn: Turn, found: Found, *, accepted: bool) -> LeaseEntry:
         door=waiting.door,
         sources=waiting.sources,
     )
-    turn.emit(
+    tx.emit(
         to.LeaseGranted(
             lease=lease,
             request=request,
             session=waiting.session if waiting.holder is None else None,
             waiting_since_s=waiting.waiting_since_s,
             lease_s=waiting.lease_s,
-            granted_s=turn.wall_s,
+            granted_s=tx.wall_s,
             accepted=accepted,
         )
     )
-    granted = turn.state.leases[lease.id]
-    turn.set_deadline(granted, _first_deadline_s(turn, granted))
-    for host in turn.hosts_of(granted):
-        turn.act(do.InstallOnHost(host=host, install=turn.install(granted, host)))
-    tell(turn, granted, owner=None)
+    granted = tx.state.leases[lease.id]
+    tx.set_deadline(granted, _first_deadline_s(tx, granted))
+    for host in tx.hosts_of(granted):
+        tx.act(do.InstallOnHost(host=host, install=tx.install(granted, host)))
+    tell(tx, granted, owner=None)
     return granted
 
 
-def _new_id(turn: Turn) -> LeaseId:
+def _new_id(tx: Transaction) -> LeaseId:
     while True:  # the daemon seeds every run anew; this only guards a seed used twice
-        id_ = LeaseId(turn.ids.new("lease"))
-        if id_ not in turn.state.leases:
+        id_ = LeaseId(tx.ids.new("lease"))
+        if id_ not in tx.state.leases:
             return id_
 
 
-def _first_deadline_s(turn: Turn, entry: LeaseEntry) -> float | None:
+def _first_deadline_s(tx: Transaction, entry: LeaseEntry) -> float | None:
     if not entry.accepted:
-        return turn.budget.accept_s
-    if entry.lease.hold is Hold.DEADLINE:
+        return tx.budget.accept_s
+    if entry.lease.hold is LeaseLifetime.DEADLINE:
         return entry.lease_s
-    return turn.budget.reserved_ttl_s
+    return tx.budget.reserved_ttl_s
 
 
-def tell(turn: Turn, entry: LeaseEntry, owner: str | None) -> None:
+def tell(tx: Transaction, entry: LeaseEntry, owner: str | None) -> None:
     """Push a lease's state to its owner and to everybody who watches."""
-    if owner is None and not turn.state.watchers:
+    if owner is None and not tx.state.watchers:
         return
     lease = entry.lease
     push = do.LeasePush(
@@ -109,10 +109,10 @@ def tell(turn: Turn, entry: LeaseEntry, owner: str | None) -> None:
         detail=lease.end_detail,
         device=_in_words(lease),
     )
-    turn.push(owner, push)
-    for session, sees_all in turn.state.watchers.items():
+    tx.push(owner, push)
+    for session, sees_all in tx.state.watchers.items():
         if session != owner:
-            turn.push(session, push if sees_all else replace(push, detail=""))
+            tx.push(session, push if sees_all else replace(push, detail=""))
 
 
 def _in_words(lease: Lease) -> str:
@@ -124,109 +124,109 @@ def _in_words(lease: Lease) -> str:
 # ---------------------------------------------------------------------- its holder's words
 
 
-def renew(turn: Turn, event: on.RenewAsked) -> None:
-    entry = turn.state.leases.get(event.lease)
+def renew(tx: Transaction, event: on.RenewAsked) -> None:
+    entry = tx.state.leases.get(event.lease)
     if entry is None:
-        turn.refuse(event.reply_to, ErrorCode.NOT_FOUND, f"lease {event.lease} is over")
+        tx.refuse(event.reply_to, ErrorCode.NOT_FOUND, f"lease {event.lease} is over")
         return
-    if event.lease_s is not None and (problem := _prolong_problem(turn, entry, event.lease_s)):
-        turn.refuse(event.reply_to, *problem)
+    if event.lease_s is not None and (problem := _renew_problem(tx, entry, event.lease_s)):
+        tx.refuse(event.reply_to, *problem)
         return
-    accept(turn, entry)
+    accept(tx, entry)
     if event.lease_s is not None:
-        _prolong(turn, entry, event.lease_s)
+        _extend(tx, entry, event.lease_s)
     unstaged = entry.lease.state is LeaseState.RESERVED and not entry.staged
-    if unstaged and entry.lease.hold is Hold.SESSION:
-        turn.set_deadline(entry, turn.budget.reserved_ttl_s)
-    turn.reply(event.reply_to, do.Done())
+    if unstaged and entry.lease.hold is LeaseLifetime.SESSION:
+        tx.set_deadline(entry, tx.budget.reserved_ttl_s)
+    tx.reply(event.reply_to, do.Done())
 
 
-def _prolong_problem(turn: Turn, entry: LeaseEntry, lease_s: float) -> tuple[ErrorCode, str] | None:
+def _renew_problem(
+    tx: Transaction, entry: LeaseEntry, lease_s: float
+) -> tuple[ErrorCode, str] | None:
     """Why a lease may not go on for so long: bounds on waiting are made of lengths."""
-    lease, most_s = entry.lease, turn.state.parameters.lease_s_max
-    if lease.hold is not Hold.DEADLINE:
+    lease, most_s = entry.lease, tx.state.parameters.lease_s_max
+    if lease.hold is not LeaseLifetime.DEADLINE:
         return ErrorCode.INVALID, f"lease {lease.id} lasts as long as its session, not for a time"
-    if _lasted_s(turn, entry) + lease_s > most_s:
+    if _elapsed_s(tx, entry) + lease_s > most_s:
         text = f"lease {lease.id} may last {most_s:g} s in all (parameter lease_s_max)"
         return ErrorCode.INVALID, text
-    devices = turn.state.inventory.devices
-    later = entry.deadline_s is None or turn.at_s + lease_s > entry.deadline_s
-    if later and any(devices[share.device].kept_for is not None for share in lease.shares):
+    devices = tx.state.inventory.devices
+    later = entry.deadline_s is None or tx.at_s + lease_s > entry.deadline_s
+    if later and any(devices[share.device].reserved_for is not None for share in lease.shares):
         text = f"lease {lease.id} cannot go on: its device is kept for a request that waited long"
         return ErrorCode.CONFLICT, text
     return None
 
 
-def _prolong(turn: Turn, entry: LeaseEntry, lease_s: float) -> None:
+def _extend(tx: Transaction, entry: LeaseEntry, lease_s: float) -> None:
     """It ends so long from now; its hosts, which cut by their own clocks, are told."""
-    lasted_s = _lasted_s(turn, entry)
-    turn.emit(to.LeaseProlonged(lease=entry.lease.id, lease_s=lasted_s + lease_s))
-    turn.set_deadline(entry, lease_s)
-    for host in turn.hosts_of(entry):
-        turn.act(do.InstallOnHost(host=host, install=turn.install(entry, host)))
+    elapsed_s = _elapsed_s(tx, entry)
+    tx.emit(to.LeaseProlonged(lease=entry.lease.id, lease_s=elapsed_s + lease_s))
+    tx.set_deadline(entry, lease_s)
+    for host in tx.hosts_of(entry):
+        tx.act(do.InstallOnHost(host=host, install=tx.install(entry, host)))
 
 
-def _lasted_s(turn: Turn, entry: LeaseEntry) -> float:
+def _elapsed_s(tx: Transaction, entry: LeaseEntry) -> float:
     """Since a deadline lease began, by the wall clock."""
-    begun_s = turn.wall_s if entry.active_s is None else entry.active_s
-    return max(0.0, turn.wall_s - begun_s)
+    begun_s = tx.wall_s if entry.active_s is None else entry.active_s
+    return max(0.0, tx.wall_s - begun_s)
 
 
-def accept(turn: Turn, entry: LeaseEntry) -> None:
+def accept(tx: Transaction, entry: LeaseEntry) -> None:
     """A waiter takes its grant; a deadline lease begins here. Idempotent."""
     if entry.accepted:
         return
-    if entry.lease.hold is Hold.DEADLINE:
-        turn.emit(
-            to.LeaseChanged(lease=entry.lease.id, state=LeaseState.ACTIVE, active_s=turn.wall_s)
-        )
-        turn.set_deadline(entry, entry.lease_s)
-        tell(turn, entry, turn.owner_of(entry))
+    if entry.lease.hold is LeaseLifetime.DEADLINE:
+        tx.emit(to.LeaseChanged(lease=entry.lease.id, state=LeaseState.ACTIVE, active_s=tx.wall_s))
+        tx.set_deadline(entry, entry.lease_s)
+        tell(tx, entry, tx.owner_of(entry))
     else:
-        turn.emit(to.LeaseChanged(lease=entry.lease.id, state=entry.lease.state))
+        tx.emit(to.LeaseChanged(lease=entry.lease.id, state=entry.lease.state))
         if entry.lease.state is LeaseState.RESERVED and not entry.staged:
-            turn.set_deadline(entry, turn.budget.reserved_ttl_s)
+            tx.set_deadline(entry, tx.budget.reserved_ttl_s)
 
 
-def staged(turn: Turn, event: on.StagedTold) -> None:
-    entry = turn.state.leases.get(event.lease)
-    record = turn.record_of(event.holder)
+def staged(tx: Transaction, event: on.StagedTold) -> None:
+    entry = tx.state.leases.get(event.lease)
+    record = tx.record_of(event.holder)
     if entry is None or record is None:
-        turn.refuse(event.reply_to, ErrorCode.NOT_FOUND, f"lease {event.lease} is over")
+        tx.refuse(event.reply_to, ErrorCode.NOT_FOUND, f"lease {event.lease} is over")
         return
     if record.lease != event.lease:
-        turn.conflict(event.reply_to, record, f"lease {event.lease} is not of {event.holder}")
+        tx.conflict(event.reply_to, record, f"lease {event.lease} is not of {event.holder}")
         return
     if not entry.staged:
-        record = _stage(turn, entry, event)
-    turn.reply(event.reply_to, do.RecordAnswer(record=record))
+        record = _stage(tx, entry, event)
+    tx.reply(event.reply_to, do.RecordAnswer(record=record))
 
 
-def _stage(turn: Turn, entry: LeaseEntry, event: on.StagedTold) -> Record:
+def _stage(tx: Transaction, entry: LeaseEntry, event: on.StagedTold) -> Record:
     lease = entry.lease
-    turn.emit(to.LeaseChanged(lease=lease.id, state=lease.state, connect_by_s=event.connect_by_s))
-    record = turn.state.records[event.holder]
+    tx.emit(to.LeaseChanged(lease=lease.id, state=lease.state, connect_by_s=event.connect_by_s))
+    record = tx.state.records[event.holder]
     if lease.state is not LeaseState.RESERVED:  # its session was faster than this message
-        stamped = {**record.times, Step.STAGED.value: turn.wall_s}
+        stamped = {**record.times, Step.STAGED.value: tx.wall_s}
         record = replace(record, times=stamped)
-        step = Step.STAGED if lease.hold is Hold.DEADLINE else None  # nobody will open it
-        return turn.write(record, step, strikes=0)
-    turn.set_deadline(entry, event.connect_by_s)
-    for host in turn.hosts_of(entry):
-        turn.act(do.StagedOnHost(host=host, lease=lease.id, connect_by_s=event.connect_by_s))
-    return turn.write(record, Step.STAGED, strikes=0)
+        step = Step.STAGED if lease.hold is LeaseLifetime.DEADLINE else None  # nobody will open it
+        return tx.write(record, step, strikes=0)
+    tx.set_deadline(entry, event.connect_by_s)
+    for host in tx.hosts_of(entry):
+        tx.act(do.StagedOnHost(host=host, lease=lease.id, connect_by_s=event.connect_by_s))
+    return tx.write(record, Step.STAGED, strikes=0)
 
 
-def release(turn: Turn, event: on.ReleaseAsked) -> None:
-    entry = turn.state.leases.get(event.lease)
+def release(tx: Transaction, event: on.ReleaseAsked) -> None:
+    entry = tx.state.leases.get(event.lease)
     if entry is not None:
-        end(turn, entry, event.reason, event.detail)
-    turn.reply(event.reply_to, do.Done())
+        end(tx, entry, event.reason, event.detail)
+    tx.reply(event.reply_to, do.Done())
 
 
-def resize(turn: Turn, event: on.ResizeAsked) -> None:
+def resize(tx: Transaction, event: on.ResizeAsked) -> None:
     """Another elastic limit for all its shares; the guarantee and the memory stay. Idempotent."""
-    entry = _changeable(turn, event)
+    entry = _changeable(tx, event)
     if entry is None:
         return
     limit_pct, request = event.compute_limit_pct, entry.request
@@ -234,42 +234,42 @@ def resize(turn: Turn, event: on.ResizeAsked) -> None:
     if request.sharing is Sharing.EXCLUSIVE or not least_pct <= limit_pct <= COMPUTE_PCT_MAX:
         whole = "; it has whole devices" if request.sharing is Sharing.EXCLUSIVE else ""
         message = f"{limit_pct} % is no limit for a lease: {least_pct}…100 of a shared one{whole}"
-        turn.refuse(event.reply_to, ErrorCode.INVALID, message)
+        tx.refuse(event.reply_to, ErrorCode.INVALID, message)
         return
     if limit_pct != request.compute_limit_pct:
-        turn.emit(to.LeaseResized(lease=event.lease, compute_limit_pct=limit_pct))
-        for host in turn.hosts_of(entry):
-            turn.act(do.ResizeOnHost(host=host, lease=event.lease, compute_limit_pct=limit_pct))
-    turn.reply(event.reply_to, do.LeaseAnswer(lease=entry.lease))
+        tx.emit(to.LeaseResized(lease=event.lease, compute_limit_pct=limit_pct))
+        for host in tx.hosts_of(entry):
+            tx.act(do.ResizeOnHost(host=host, lease=event.lease, compute_limit_pct=limit_pct))
+    tx.reply(event.reply_to, do.LeaseAnswer(lease=entry.lease))
 
 
-def transfer(turn: Turn, event: on.TransferAsked) -> None:
+def transfer(tx: Transaction, event: on.TransferAsked) -> None:
     """A reservation belongs to another session from now on. Idempotent.
 
     By its own session, or by anybody once that is gone. A job's lease follows its record's owner.
     """
-    entry = _changeable(turn, event)
+    entry = _changeable(tx, event)
     if entry is None:
         return
-    held = entry.session not in (None, event.session) and entry.session in turn.state.sessions
+    held = entry.session not in (None, event.session) and entry.session in tx.state.sessions
     if entry.lease.holder is not None:
         message = f"lease {event.lease} is of job {entry.lease.holder}: adopt its record instead"
-        turn.refuse(event.reply_to, ErrorCode.CONFLICT, message)
+        tx.refuse(event.reply_to, ErrorCode.CONFLICT, message)
     elif entry.session != event.to and held:
         message = f"lease {event.lease} is held by session {entry.session}, which lives"
-        turn.refuse(event.reply_to, ErrorCode.CONFLICT, message)
+        tx.refuse(event.reply_to, ErrorCode.CONFLICT, message)
     else:
         if entry.session != event.to:
-            turn.emit(to.LeaseTransferred(lease=event.lease, session=event.to))
-            tell(turn, entry, event.to)
-        turn.reply(event.reply_to, do.LeaseAnswer(lease=entry.lease))
+            tx.emit(to.LeaseTransferred(lease=event.lease, session=event.to))
+            tell(tx, entry, event.to)
+        tx.reply(event.reply_to, do.LeaseAnswer(lease=entry.lease))
 
 
-def _changeable(turn: Turn, event: on.ResizeAsked | on.TransferAsked) -> LeaseEntry | None:
+def _changeable(tx: Transaction, event: on.ResizeAsked | on.TransferAsked) -> LeaseEntry | None:
     """A lease that has its shares; answers NOT_FOUND when there is none."""
-    entry = turn.state.leases.get(event.lease)
+    entry = tx.state.leases.get(event.lease)
     if entry is None or entry.lease.state is LeaseState.ENDING:
-        turn.refuse(event.reply_to, ErrorCode.NOT_FOUND, f"lease {event.lease} is over")
+        tx.refuse(event.reply_to, ErrorCode.NOT_FOUND, f"lease {event.lease} is over")
         return None
     return entry
 
@@ -280,72 +280,72 @@ def _changeable(turn: Turn, event: on.ResizeAsked | on.TransferAsked) -> LeaseEn
 _HOST_INSISTS = (EndReason.DEVICE_BAD, EndReason.REVOKED, EndReason.CAP)
 
 
-def session_told(turn: Turn, event: on.LeaseSessionTold) -> None:
+def session_told(tx: Transaction, event: on.LeaseSessionTold) -> None:
     """What a gateway says about the session of a lease. Idempotent."""
-    entry = turn.state.leases.get(event.lease)
+    entry = tx.state.leases.get(event.lease)
     if entry is None:
         if event.change is not on.SessionChange.CLOSED:
             gone = EndReason.REVOKED
-            turn.act(do.EndOnHost(host=event.host, lease=event.lease, fence=0, reason=gone))
-    elif event.host not in turn.hosts_of(entry):
+            tx.act(do.EndOnHost(host=event.host, lease=event.lease, fence=0, reason=gone))
+    elif event.host not in tx.hosts_of(entry):
         message = f"lease {event.lease} has no share on host {event.host}"
-        turn.refuse(event.reply_to, ErrorCode.INVALID, message)
+        tx.refuse(event.reply_to, ErrorCode.INVALID, message)
         return
-    elif entry.lease.hold is Hold.SESSION:
-        _session_changed(turn, entry, event)
+    elif entry.lease.hold is LeaseLifetime.SESSION:
+        _session_changed(tx, entry, event)
     elif event.reason in _HOST_INSISTS:
-        end(turn, entry, event.reason, event.detail)
-    turn.reply(event.reply_to, do.Done())
+        end(tx, entry, event.reason, event.detail)
+    tx.reply(event.reply_to, do.Done())
 
 
-def _session_changed(turn: Turn, entry: LeaseEntry, event: on.LeaseSessionTold) -> None:
+def _session_changed(tx: Transaction, entry: LeaseEntry, event: on.LeaseSessionTold) -> None:
     match event.change:
         case on.SessionChange.OPENED:
-            _opened(turn, entry)
+            _opened(tx, entry)
         case on.SessionChange.FREED:
-            _freed(turn, entry)
+            _freed(tx, entry)
         case on.SessionChange.CLOSED:
-            end(turn, entry, event.reason or EndReason.DONE, event.detail)
+            end(tx, entry, event.reason or EndReason.DONE, event.detail)
         case _:
             assert_never(event.change)
 
 
-def _opened(turn: Turn, entry: LeaseEntry) -> None:
+def _opened(tx: Transaction, entry: LeaseEntry) -> None:
     if entry.lease.state is not LeaseState.RESERVED:
         return
-    turn.emit(to.LeaseChanged(lease=entry.lease.id, state=LeaseState.ACTIVE, active_s=turn.wall_s))
-    turn.set_deadline(entry, entry.lease_s)
-    _running(turn, entry)
-    tell(turn, entry, turn.owner_of(entry))
+    tx.emit(to.LeaseChanged(lease=entry.lease.id, state=LeaseState.ACTIVE, active_s=tx.wall_s))
+    tx.set_deadline(entry, entry.lease_s)
+    _running(tx, entry)
+    tell(tx, entry, tx.owner_of(entry))
 
 
-def door_told(turn: Turn, event: on.DoorTold) -> None:
+def door_told(tx: Transaction, event: on.DoorTold) -> None:
     """A host opened the lease's own port; its holder gets the lease once more, with it."""
-    entry = turn.state.leases.get(event.lease)
+    entry = tx.state.leases.get(event.lease)
     if entry is None:
         gone = EndReason.REVOKED
-        turn.act(do.EndOnHost(host=event.host, lease=event.lease, fence=0, reason=gone))
-    elif event.host not in turn.hosts_of(entry) or entry.lease.door is not Door.PORT:
+        tx.act(do.EndOnHost(host=event.host, lease=event.lease, fence=0, reason=gone))
+    elif event.host not in tx.hosts_of(entry) or entry.lease.door is not Door.PORT:
         message = f"lease {event.lease} has no port on host {event.host}"
-        turn.refuse(event.reply_to, ErrorCode.INVALID, message)
+        tx.refuse(event.reply_to, ErrorCode.INVALID, message)
         return
     elif entry.lease.doors.get(event.host) != event.address:
-        turn.emit(to.LeaseDoorOpened(lease=event.lease, host=event.host, address=event.address))
-        granted = turn.granted(entry)
+        tx.emit(to.LeaseDoorOpened(lease=event.lease, host=event.host, address=event.address))
+        granted = tx.granted(entry)
         push = do.GrantedPush(
             holder=entry.lease.holder, attempt=entry.lease.attempt, granted=granted
         )
-        turn.push(turn.owner_of(entry), push)
-    turn.reply(event.reply_to, do.Done())
+        tx.push(tx.owner_of(entry), push)
+    tx.reply(event.reply_to, do.Done())
 
 
-def _running(turn: Turn, entry: LeaseEntry) -> None:
-    record = turn.record_of(entry.lease.holder)
+def _running(tx: Transaction, entry: LeaseEntry) -> None:
+    record = tx.record_of(entry.lease.holder)
     if record is not None and record.lease == entry.lease.id:
-        turn.write(record, Step.RUNNING)
+        tx.write(record, Step.RUNNING)
 
 
-def _freed(turn: Turn, entry: LeaseEntry) -> None:
+def _freed(tx: Transaction, entry: LeaseEntry) -> None:
     """The shares may be promised again at once: each host orders its cut before its next install.
 
     The session gives back on every host of the lease; ending the lease on those that have not said
@@ -353,66 +353,66 @@ def _freed(turn: Turn, entry: LeaseEntry) -> None:
     """
     if entry.lease.state is LeaseState.ENDING:
         return
-    freed = to.LeaseChanged(lease=entry.lease.id, state=LeaseState.ENDING, freed_s=turn.wall_s)
-    turn.emit(freed)
-    turn.set_deadline(entry, None)
-    turn.capacity_freed = True
-    tell(turn, entry, turn.owner_of(entry))
+    freed = to.LeaseChanged(lease=entry.lease.id, state=LeaseState.ENDING, freed_s=tx.wall_s)
+    tx.emit(freed)
+    tx.set_deadline(entry, None)
+    tx.capacity_freed = True
+    tell(tx, entry, tx.owner_of(entry))
 
 
 # ---------------------------------------------------------------------- its end
 
 
-def end(turn: Turn, entry: LeaseEntry, reason: EndReason, detail: str = "") -> None:
+def end(tx: Transaction, entry: LeaseEntry, reason: EndReason, detail: str = "") -> None:
     """End a lease; its record keeps its step and learns the reason, in the same entry."""
-    owner = turn.owner_of(entry)
-    turn.emit(
+    owner = tx.owner_of(entry)
+    tx.emit(
         to.LeaseChanged(
             lease=entry.lease.id,
             state=LeaseState.ENDED,
             reason=reason,
             detail=detail,
-            freed_s=turn.wall_s,
+            freed_s=tx.wall_s,
         )
     )
-    turn.set_deadline(entry, None)
-    turn.capacity_freed = True
-    record = turn.record_of(entry.lease.holder)
+    tx.set_deadline(entry, None)
+    tx.capacity_freed = True
+    record = tx.record_of(entry.lease.holder)
     if record is not None and record.lease == entry.lease.id:
-        stamped = {**record.times, LEASE_ENDED: turn.wall_s}
-        turn.write(replace(record, times=stamped), reason=reason.value)
-    for host in turn.hosts_of(entry):
-        turn.act(_end_on(host, entry, reason))
-    tell(turn, entry, owner)
+        stamped = {**record.times, LEASE_ENDED: tx.wall_s}
+        tx.write(replace(record, times=stamped), reason=reason.value)
+    for host in tx.hosts_of(entry):
+        tx.act(_end_on(host, entry, reason))
+    tell(tx, entry, owner)
 
 
 def _end_on(host: HostId, entry: LeaseEntry, reason: EndReason) -> do.EndOnHost:
     return do.EndOnHost(host=host, lease=entry.lease.id, fence=entry.lease.fence, reason=reason)
 
 
-def deadline_passed(turn: Turn, lease: LeaseId) -> None:
+def deadline_passed(tx: Transaction, lease: LeaseId) -> None:
     """The one deadline of a lease that counts now has come."""
-    entry = turn.state.leases.get(lease)
+    entry = tx.state.leases.get(lease)
     if entry is None:
         return
     if not entry.accepted:
-        _not_accepted(turn, entry)
-    elif entry.lease.hold is Hold.DEADLINE:
-        end(turn, entry, EndReason.EXPIRED, "its length is over")
+        _not_accepted(tx, entry)
+    elif entry.lease.hold is LeaseLifetime.DEADLINE:
+        end(tx, entry, EndReason.EXPIRED, "its length is over")
     elif entry.lease.state is LeaseState.ACTIVE:
-        end(turn, entry, EndReason.CAP, f"its session was open for the {entry.lease_s:g} s asked")
+        end(tx, entry, EndReason.CAP, f"its session was open for the {entry.lease_s:g} s asked")
     elif entry.staged:
-        end(turn, entry, EndReason.NOT_STARTED, "no session came before connect_by")
+        end(tx, entry, EndReason.NOT_STARTED, "no session came before connect_by")
     else:
-        end(turn, entry, EndReason.EXPIRED, "reserved, but neither renewed nor staged")
+        end(tx, entry, EndReason.EXPIRED, "reserved, but neither renewed nor staged")
 
 
-def _not_accepted(turn: Turn, entry: LeaseEntry) -> None:
+def _not_accepted(tx: Transaction, entry: LeaseEntry) -> None:
     """Nobody took the grant: the next one gets it; this one waits aside until its session lives."""
-    end(turn, entry, EndReason.NOT_ACCEPTED, "the waiting session did not take its grant")
-    record = turn.record_of(entry.lease.holder)
+    end(tx, entry, EndReason.NOT_ACCEPTED, "the waiting session did not take its grant")
+    record = tx.record_of(entry.lease.holder)
     session = entry.session if record is None else record.owner
-    if record is None and (session is None or session not in turn.state.sessions):
+    if record is None and (session is None or session not in tx.state.sessions):
         return
     waiting = to.Waiting(
         attempt=entry.lease.attempt,
@@ -425,11 +425,11 @@ def _not_accepted(turn: Turn, entry: LeaseEntry) -> None:
         door=entry.lease.door,
         sources=entry.lease.sources,
     )
-    turn.emit(to.RequestQueued(waiting=waiting))
+    tx.emit(to.RequestQueued(waiting=waiting))
     if session is not None:
-        turn.state.queue.set_aside_one(waiting.attempt)
-    turn.start_patience(waiting)
+        tx.state.queue.mark_unresponsive(waiting.attempt)
+    tx.start_wait_timer(waiting)
     if record is not None:
         untried = (Step.RESERVED.value, LEASE_ENDED)
         times = {name: at_s for name, at_s in record.times.items() if name not in untried}
-        turn.write(replace(record, times=times), Step.WAITING, lease=None, reason=None)
+        tx.write(replace(record, times=times), Step.WAITING, lease=None, reason=None)

@@ -21,11 +21,11 @@ from gpu_scheduler.model import (
 )
 from gpu_scheduler.versions import Version, parse_version
 
-COMPUTE_PCT_MAX = 100  #: of one device; guarantees never add up to more
+COMPUTE_PCT_MAX = 100  #: of one device; guarantees permanent_mismatch add up to more
 
 
-class Make(NamedTuple):
-    """What no lease and no day changes about a device: it decides what can never fit."""
+class DeviceClass(NamedTuple):
+    """What no lease and no availability_version changes about a device: it decides what can permanent_mismatch fit."""
 
     kind: DeviceKind
     model: str
@@ -36,8 +36,8 @@ class Make(NamedTuple):
     runtime: Version
 
 
-class Shape(NamedTuple):
-    """All that decides whether a request fits one device now: its `Make`, then its day."""
+class DeviceState(NamedTuple):
+    """All that decides whether a request fits one device now: its `DeviceClass`, then its availability_version."""
 
     kind: DeviceKind
     model: str
@@ -52,23 +52,25 @@ class Shape(NamedTuple):
     free_pct: int
     exclusive: bool  #: lent exclusively
     shared: bool  #: lent in shares
-    kept_for: str | None  #: attempt of the head of the queue it is kept for
+    reserved_for: str | None  #: attempt of the head of the queue it is kept for
 
     @property
-    def make(self) -> Make:
-        return Make(*self[:7])
+    def device_class(self) -> DeviceClass:
+        return DeviceClass(*self[:7])
 
-    def made_as(self, other: Shape) -> bool:
-        """True when both are of one make."""
+    def same_class_as(self, other: DeviceState) -> bool:
+        """True when both are of one device_class."""
         return self[:7] == other[:7]
 
-    def as_able_as(self, other: Shape) -> bool:
+    def equal_but_allocation(self, other: DeviceState) -> bool:
         """True when they differ at most in what is lent or kept."""
         return self[:9] == other[:9]
 
 
-def make_of(device: Device, *, gateway: bool, middlewares: tuple[str, ...] | None = None) -> Make:
-    return Make(
+def device_class_of(
+    device: Device, *, gateway: bool, middlewares: tuple[str, ...] | None = None
+) -> DeviceClass:
+    return DeviceClass(
         kind=device.kind,
         model=device.model,
         memory_mib=device.memory_mib,
@@ -79,17 +81,17 @@ def make_of(device: Device, *, gateway: bool, middlewares: tuple[str, ...] | Non
     )
 
 
-def fresh(make: Make) -> Shape:
-    """A device of this make of which nobody has anything, OK, on a host that is up."""
-    return Shape(
-        *make,
+def idle_state(device_class: DeviceClass) -> DeviceState:
+    """A device of this device_class of which nobody has anything, OK, on a host that is up."""
+    return DeviceState(
+        *device_class,
         host_state=HostState.UP,
         health=Health.OK,
-        free_mib=make.memory_mib,
+        free_mib=device_class.memory_mib,
         free_pct=COMPUTE_PCT_MAX,
         exclusive=False,
         shared=False,
-        kept_for=None,
+        reserved_for=None,
     )
 
 
@@ -102,26 +104,26 @@ _HOST_REASONS = {
 _HEALTH_REASONS = {Health.SUSPECT: NoFit.SUSPECT, Health.BAD: NoFit.BAD}
 
 
-def fits(request: Request, shape: Shape, attempt: str | None = None) -> NoFit | None:
-    """None when one device of this shape can serve `request` now; else the first reason why not.
+def fits(request: Request, device_state: DeviceState, attempt: str | None = None) -> NoFit | None:
+    """None when one device of this device_state can serve `request` now; else the first reason why not.
 
-    Reasons no waiting can cure come first (see `never`), then those that pass.
+    Reasons no waiting can cure come first (see `permanent_mismatch`), then those that pass.
     """
     return (
-        never(request, shape)
-        or away(shape)
-        or _not_now(request, shape)
-        or (NoFit.RESERVED_FOR_HEAD if shape.kept_for not in (None, attempt) else None)
+        permanent_mismatch(request, device_state)
+        or unavailable_reason(device_state)
+        or _not_now(request, device_state)
+        or (NoFit.RESERVED_FOR_HEAD if device_state.reserved_for not in (None, attempt) else None)
     )
 
 
-def fits_ever(request: Request, made: Make | Shape) -> bool:
+def is_feasible(request: Request, made: DeviceClass | DeviceState) -> bool:
     """True when such a device could serve `request` once it is up, healthy and free."""
-    return never(request, made) is None
+    return permanent_mismatch(request, made) is None
 
 
-def never(request: Request, made: Make | Shape) -> NoFit | None:
-    """Why no device of this make can ever serve `request`; None when it can."""
+def permanent_mismatch(request: Request, made: DeviceClass | DeviceState) -> NoFit | None:
+    """Why no device of this device_class can ever serve `request`; None when it can."""
     if request.kinds and made.kind not in request.kinds:
         return NoFit.KIND
     if request.models and made.model not in request.models:
@@ -142,21 +144,21 @@ def never(request: Request, made: Make | Shape) -> NoFit | None:
     return None
 
 
-def away(shape: Shape) -> NoFit | None:
+def unavailable_reason(device_state: DeviceState) -> NoFit | None:
     """Why the device serves nobody now: its host or its health."""
-    if shape.host_state is _UP and shape.health is _OK:
+    if device_state.host_state is _UP and device_state.health is _OK:
         return None
-    return _HOST_REASONS.get(shape.host_state) or _HEALTH_REASONS.get(shape.health)
+    return _HOST_REASONS.get(device_state.host_state) or _HEALTH_REASONS.get(device_state.health)
 
 
-def _not_now(request: Request, shape: Shape) -> NoFit | None:
-    if shape.exclusive:
+def _not_now(request: Request, device_state: DeviceState) -> NoFit | None:
+    if device_state.exclusive:
         return NoFit.EXCLUSIVE_TAKEN
     if request.sharing is Sharing.EXCLUSIVE:
-        return NoFit.SHARED_TAKEN if shape.shared else None
-    if request.memory_mib > shape.free_mib:
+        return NoFit.SHARED_TAKEN if device_state.shared else None
+    if request.memory_mib > device_state.free_mib:
         return NoFit.MEMORY
-    if request.compute_guarantee_pct > shape.free_pct:
+    if request.compute_guarantee_pct > device_state.free_pct:
         return NoFit.COMPUTE
     return None
 

@@ -1,4 +1,4 @@
-"""Where capacity came free: shapes of devices that may serve whom they could not before."""
+"""Where capacity came free: device_states of devices that may serve whom they could not before."""
 
 from __future__ import annotations
 
@@ -7,31 +7,33 @@ from dataclasses import dataclass, field
 
 from corekit.ids import DeviceId
 from gpu_scheduler.core.inventory.inventory import Inventory
-from gpu_scheduler.core.placement.fits import Shape
+from gpu_scheduler.core.placement.fits import DeviceState
 
 
 @dataclass(slots=True)
-class Openings:
+class FreedCapacity:
     """Gathered until nobody waits whom one of them serves."""
 
-    shapes: dict[Shape, list[DeviceId]] = field(default_factory=dict)  #: devices that had it
+    device_states: dict[DeviceState, list[DeviceId]] = field(
+        default_factory=dict
+    )  #: devices that had it
 
     def take_in(self, inventory: Inventory) -> None:
-        """What became looser since; shapes that their devices lost meanwhile are left out."""
-        known = [device for device in inventory.loosened if device in inventory.devices]
-        inventory.loosened.clear()
+        """What became freed_seq since; device_states that their devices lost meanwhile are left out."""
+        known = [device for device in inventory.freed if device in inventory.devices]
+        inventory.freed.clear()
         self.add(inventory, known)
-        for shape, devices in list(self.shapes.items()):
-            while devices and not _has(inventory, devices[-1], shape):
+        for device_state, devices in list(self.device_states.items()):
+            while devices and not _has(inventory, devices[-1], device_state):
                 devices.pop()
             if not devices:
-                del self.shapes[shape]
+                del self.device_states[device_state]
 
     def add(self, inventory: Inventory, devices: Iterable[DeviceId]) -> None:
         """The rest of what was granted may serve the next one, too."""
         for device in devices:
-            self.shapes.setdefault(inventory.shape_of(device), []).append(device)
+            self.device_states.setdefault(inventory.state_of(device), []).append(device)
 
 
-def _has(inventory: Inventory, device: DeviceId, shape: Shape) -> bool:
-    return device in inventory.devices and inventory.shape_of(device) == shape
+def _has(inventory: Inventory, device: DeviceId, device_state: DeviceState) -> bool:
+    return device in inventory.devices and inventory.state_of(device) == device_state

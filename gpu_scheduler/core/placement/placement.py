@@ -22,19 +22,31 @@ from heapq import merge
 from itertools import chain, islice
 
 from corekit.ids import DeviceId, HostId
-from gpu_scheduler.core.inventory.index import Devices, Group, Index, preference, question_of
+from gpu_scheduler.core.inventory.index import (
+    DeviceGroup,
+    Devices,
+    Index,
+    feasibility_key,
+    preference,
+)
 from gpu_scheduler.core.inventory.inventory import HostEntry, Inventory
-from gpu_scheduler.core.placement.fits import COMPUTE_PCT_MAX, Shape, away, fits, fits_ever
+from gpu_scheduler.core.placement.fits import (
+    COMPUTE_PCT_MAX,
+    DeviceState,
+    fits,
+    is_feasible,
+    unavailable_reason,
+)
 from gpu_scheduler.model import Placement, Request, Sharing
 from gpu_scheduler.warm import keys_of
 
 PARTS = 8  #: of a device: the smallest part that is a slot
 #: A gang is arranged among so many devices for each that it needs, so that it finds a good host.
-GANG_LOOK = 4
+GANG_SAMPLE = 4
 #: Hosts that are compared before one is kept for the head of the queue.
-KEEP_LOOK_MAX = 64
+RESERVE_SAMPLE_MAX = 64
 #: Equally loaded devices that are compared for one that is promised nothing.
-CALM_LOOK_MAX = 64
+LOAD_SAMPLE_MAX = 64
 
 #: Slots lost, by size of the device; what is left free (SPREAD: less is worse); the size of the
 #: device. Lower is better.
@@ -54,20 +66,26 @@ def slots(parts: int) -> int:
 _SLOTS = tuple(slots(parts) for parts in range(PARTS + 1))
 
 
-def fit(request: Request, shape: Shape) -> Fit:
-    """How well a device of this shape, which fits, serves the request."""
+def fit(request: Request, device_state: DeviceState) -> Fit:
+    """How well a device of this device_state, which fits, serves the request."""
     if request.sharing is Sharing.EXCLUSIVE:
-        return (0, float(shape.memory_mib - request.memory_mib), shape.memory_mib)
-    return _shared_fit(request, shape.memory_mib, shape.free_mib, shape.free_pct)
+        return (0, float(device_state.memory_mib - request.memory_mib), device_state.memory_mib)
+    return _shared_fit(
+        request, device_state.memory_mib, device_state.free_mib, device_state.free_pct
+    )
 
 
-def score(request: Request, shape: Shape, *, warm: bool = False, leases: int = 0) -> Score:
+def score(
+    request: Request, device_state: DeviceState, *, warm: bool = False, leases: int = 0
+) -> Score:
     """Everything that decides between two devices that fit; lower is better."""
-    fitting = _calm(leases, shape) if promises_nothing(request) else fit(request, shape)
-    return (*preference(request, shape), int(not warm), *fitting)
+    fitting = (
+        _load_fit(leases, device_state) if is_best_effort(request) else fit(request, device_state)
+    )
+    return (*preference(request, device_state), int(not warm), *fitting)
 
 
-def promises_nothing(request: Request) -> bool:
+def is_best_effort(request: Request) -> bool:
     """A share without memory and guarantee: nothing is packed, but they share the computing."""
     return (
         request.sharing is Sharing.SHARED
@@ -76,10 +94,13 @@ def promises_nothing(request: Request) -> bool:
     )
 
 
-def _calm(leases: int, shape: Shape) -> Fit:
+def _load_fit(leases: int, device_state: DeviceState) -> Fit:
     """The load of a device for who is promised nothing: its leases, then what it promised."""
-    free = shape.free_mib / max(1, shape.memory_mib) + shape.free_pct / COMPUTE_PCT_MAX
-    return (leases, -free, shape.memory_mib)
+    free = (
+        device_state.free_mib / max(1, device_state.memory_mib)
+        + device_state.free_pct / COMPUTE_PCT_MAX
+    )
+    return (leases, -free, device_state.memory_mib)
 
 
 def _shared_fit(request: Request, memory_mib: int, free_mib: int, free_pct: int) -> Fit:
@@ -132,24 +153,24 @@ def _warm(request: Request, inventory: Inventory) -> tuple[Index, ...]:
     return tuple(index for key in keys if (index := inventory.warm(key)) is not None)
 
 
-def _same_rank(request: Request, warm: Index, group: Group) -> Iterable[Group]:
+def _same_rank(request: Request, warm: Index, group: DeviceGroup) -> Iterable[DeviceGroup]:
     """The warm groups that the request prefers as much as this one."""
-    rank = preference(request, group.make)
+    rank = preference(request, group.device_class)
     for groups in warm.ranked(request):
-        if preference(request, groups[0].make) == rank:
+        if preference(request, groups[0].device_class) == rank:
             return groups
     return ()
 
 
 def _best(
-    request: Request, inventory: Inventory, groups: Iterable[Group], attempt: str | None
+    request: Request, inventory: Inventory, groups: Iterable[DeviceGroup], attempt: str | None
 ) -> _Best | None:
     """The best fit among these groups; of equal ones, the one that came there first."""
     found: _Best | None = None
-    calm = promises_nothing(request)
+    best_effort = is_best_effort(request)
     for group in groups:
-        if calm:
-            found = _better(found, _calmest(request, inventory, group, attempt))
+        if best_effort:
+            found = _better(found, _least_loaded(request, inventory, group, attempt))
             continue
         if request.sharing is Sharing.EXCLUSIVE:
             found = _better(found, _best_empty(request, group))
@@ -158,30 +179,32 @@ def _best(
         else:
             found = _tightest(request, group, found)
         if attempt in group.kept:
-            found = _better(found, _best_kept(request, inventory, group.kept[attempt], attempt))
+            found = _better(found, _best_reserved(request, inventory, group.kept[attempt], attempt))
     return found
 
 
-def _calmest(
-    request: Request, inventory: Inventory, group: Group, attempt: str | None
+def _least_loaded(
+    request: Request, inventory: Inventory, group: DeviceGroup, attempt: str | None
 ) -> _Best | None:
     """Of those with the fewest leases the one that promised least."""
-    for leases, devices in _calm_levels(request, inventory, group, attempt):
-        shapes = ((device, inventory.shape_of(device)) for device in devices)
-        ranked = ((_calm(leases, shape), device) for device, shape in shapes)
-        best = min(islice(ranked, CALM_LOOK_MAX), key=lambda one: one[0], default=None)
+    for leases, devices in _by_load(request, inventory, group, attempt):
+        device_states = ((device, inventory.state_of(device)) for device in devices)
+        ranked = (
+            (_load_fit(leases, device_state), device) for device, device_state in device_states
+        )
+        best = min(islice(ranked, LOAD_SAMPLE_MAX), key=lambda one: one[0], default=None)
         if best is not None:
             return best
     return None
 
 
-def _calm_levels(
-    request: Request, inventory: Inventory, group: Group, attempt: str | None
+def _by_load(
+    request: Request, inventory: Inventory, group: DeviceGroup, attempt: str | None
 ) -> Iterator[tuple[int, Iterator[DeviceId]]]:
     """Devices of a group that fit, by how many leases they have, the fewest first."""
-    for leases, devices in inventory.calmest(group.make):
+    for leases, devices in inventory.least_loaded(group.device_class):
         here = (device for device in devices if device in group.devices)
-        fit_now = (d for d in here if fits(request, inventory.shape_of(d), attempt) is None)
+        fit_now = (d for d in here if fits(request, inventory.state_of(d), attempt) is None)
         yield leases, fit_now
 
 
@@ -191,15 +214,15 @@ def _better(left: _Best | None, right: _Best | None) -> _Best | None:
     return right if right[0] < left[0] else left
 
 
-def _best_empty(request: Request, group: Group) -> _Best | None:
+def _best_empty(request: Request, group: DeviceGroup) -> _Best | None:
     if not group.empty:
         return None
-    memory_mib = group.make.memory_mib
+    memory_mib = group.device_class.memory_mib
     return (0, float(memory_mib - request.memory_mib), memory_mib), next(iter(group.empty))
 
 
-def _emptiest(request: Request, group: Group) -> _Best | None:
-    memory_mib = group.make.memory_mib
+def _emptiest(request: Request, group: DeviceGroup) -> _Best | None:
+    memory_mib = group.device_class.memory_mib
     room = (memory_mib - request.memory_mib) / max(1, memory_mib)
     best: tuple[Fit, Devices] | None = None
     for free_pct, row in group.rows_down_to(request.compute_guarantee_pct):
@@ -214,9 +237,9 @@ def _emptiest(request: Request, group: Group) -> _Best | None:
     return None if best is None else (best[0], next(iter(best[1])))
 
 
-def _tightest(request: Request, group: Group, best: _Best | None) -> _Best | None:
+def _tightest(request: Request, group: DeviceGroup, best: _Best | None) -> _Best | None:
     """Row by row from the tightest on, until none of the rest can be better than `best`."""
-    memory_mib, asked_mib = group.make.memory_mib, request.memory_mib
+    memory_mib, asked_mib = group.device_class.memory_mib, request.memory_mib
     whole_mib, asked_pct = max(1, memory_mib), request.compute_guarantee_pct
     least = _least_lost(PARTS * asked_mib // whole_mib, asked_pct) * memory_mib
     for free_pct, row in group.rows_up_from(asked_pct):
@@ -256,11 +279,11 @@ def _steps(asked_mib: int, whole_mib: int, free_mib: list[int]) -> Iterator[int]
             step_mib = other_mib
 
 
-def _best_kept(
+def _best_reserved(
     request: Request, inventory: Inventory, kept: Devices, attempt: str | None
 ) -> _Best | None:
-    fitting = (d for d in kept if fits(request, inventory.shape_of(d), attempt) is None)
-    ranked = ((fit(request, inventory.shape_of(device)), device) for device in fitting)
+    fitting = (d for d in kept if fits(request, inventory.state_of(d), attempt) is None)
+    ranked = ((fit(request, inventory.state_of(device)), device) for device in fitting)
     return min(ranked, key=lambda one: one[0], default=None)
 
 
@@ -275,7 +298,7 @@ def _gang(
         return _same_host(request, inventory, attempt)
     seen: list[DeviceId] = []
     for devices in _fitting(request, inventory, attempt):
-        seen.extend(islice(devices, GANG_LOOK * request.count))
+        seen.extend(islice(devices, GANG_SAMPLE * request.count))
         if len(seen) >= request.count:
             return _arranged(request, inventory, _by_host(inventory, seen))
     return None
@@ -284,37 +307,37 @@ def _gang(
 def _arranged(
     request: Request, inventory: Inventory, hosts: Mapping[HostId, list[DeviceId]]
 ) -> tuple[DeviceId, ...]:
-    """PACK: on few hosts, best on one that it fills. SPREAD: one of each host in turn."""
-    lines = list(hosts.values())
+    """PACK: on few hosts, best on one that it fills. SPREAD: one of each host in tx."""
+    first_by_class = list(hosts.values())
     if request.placement is Placement.SPREAD:
-        return _round_robin(lines, request.count)
-    if (one := _filled(request, inventory, lines)) is not None:
+        return _round_robin(first_by_class, request.count)
+    if (one := _filled(request, inventory, first_by_class)) is not None:
         return one
-    lines.sort(key=len, reverse=True)
-    return tuple([device for line in lines for device in line][: request.count])
+    first_by_class.sort(key=len, reverse=True)
+    return tuple([device for line in first_by_class for device in line][: request.count])
 
 
 def _filled(
-    request: Request, inventory: Inventory, lines: Iterable[list[DeviceId]]
+    request: Request, inventory: Inventory, first_by_class: Iterable[list[DeviceId]]
 ) -> tuple[DeviceId, ...] | None:
     """The host with enough devices that has the fewest to spare.
 
     For who is promised nothing the one whose devices are loaded least.
     """
-    enough = (line for line in lines if len(line) >= request.count)
-    calm, entries = promises_nothing(request), inventory.devices
+    enough = (line for line in first_by_class if len(line) >= request.count)
+    best_effort, entries = is_best_effort(request), inventory.devices
 
     def key(line: list[DeviceId]) -> tuple[int, int]:
-        load = sum(len(entries[d].shares) for d in line[: request.count]) if calm else 0
+        load = sum(len(entries[d].shares) for d in line[: request.count]) if best_effort else 0
         return load, len(line)
 
     best = min(enough, key=key, default=None)
     return None if best is None else tuple(best[: request.count])
 
 
-def _round_robin(lines: list[list[DeviceId]], count: int) -> tuple[DeviceId, ...]:
-    longest = max(len(line) for line in lines)
-    turns = [line[i] for i in range(longest) for line in lines if i < len(line)]
+def _round_robin(first_by_class: list[list[DeviceId]], count: int) -> tuple[DeviceId, ...]:
+    longest = max(len(line) for line in first_by_class)
+    turns = [line[i] for i in range(longest) for line in first_by_class if i < len(line)]
     return tuple(turns[:count])
 
 
@@ -341,18 +364,18 @@ def _fitting(
 
 
 def _of_group(
-    request: Request, inventory: Inventory, group: Group, attempt: str | None
+    request: Request, inventory: Inventory, group: DeviceGroup, attempt: str | None
 ) -> Iterator[DeviceId]:
     """Kept ones first; SPREAD from the emptiest row on, PACK from the tightest.
 
     Who is promised nothing gets the least loaded ones.
     """
-    if promises_nothing(request):
-        for _, devices in _calm_levels(request, inventory, group, attempt):
+    if is_best_effort(request):
+        for _, devices in _by_load(request, inventory, group, attempt):
             yield from devices
         return
     for device in group.kept.get(attempt, ()) if attempt is not None else ():
-        if fits(request, inventory.shape_of(device), attempt) is None:
+        if fits(request, inventory.state_of(device), attempt) is None:
             yield device
     if request.sharing is Sharing.EXCLUSIVE:
         yield from group.empty
@@ -370,10 +393,10 @@ def _of_group(
 def _same_host(
     request: Request, inventory: Inventory, attempt: str | None
 ) -> tuple[DeviceId, ...] | None:
-    """All on one host; what did not fit before is looked for on hosts that became looser since."""
+    """All on one host; what did not fit before is searched for on hosts that became freed_seq since."""
     keeps = attempt is not None and any(attempt in g.kept for g in inventory.index.groups.values())
     question = (
-        question_of(request),
+        feasibility_key(request),
         request.count,
         request.sharing,
         request.compute_guarantee_pct,
@@ -381,20 +404,20 @@ def _same_host(
     )
     since = inventory.refused.get(question)
     if since is not None:
-        found = _on_hosts(request, inventory, attempt, _loosened_since(inventory, since))
+        found = _on_hosts(request, inventory, attempt, _freed_since(inventory, since))
     else:
         found = _on_any_host(request, inventory, attempt)
     if found is None:
-        inventory.remember(inventory.refused, question, inventory.looser)
+        inventory.remember(inventory.refused, question, inventory.freed_seq)
     else:
         inventory.refused.pop(question, None)
     return found
 
 
-def _loosened_since(inventory: Inventory, since: int) -> list[HostId]:
+def _freed_since(inventory: Inventory, since: int) -> list[HostId]:
     hosts: list[HostId] = []
-    for host in reversed(inventory.hosts_loosened):
-        if inventory.hosts_loosened[host] <= since:
+    for host in reversed(inventory.hosts_freed):
+        if inventory.hosts_freed[host] <= since:
             break
         hosts.append(host)
     return hosts
@@ -408,9 +431,9 @@ def _on_hosts(
     chosen: tuple[DeviceId, ...] | None = None
     for host in hosts:
         ranked = sorted(
-            (score(request, inventory.shape_of(device)), number, device)
+            (score(request, inventory.state_of(device)), number, device)
             for number, device in enumerate(inventory.hosts[host].devices)
-            if fits(request, inventory.shape_of(device), attempt) is None
+            if fits(request, inventory.state_of(device), attempt) is None
         )
         if len(ranked) >= request.count:
             one = (ranked[request.count - 1][0], len(ranked))
@@ -422,9 +445,9 @@ def _on_hosts(
 def _on_any_host(
     request: Request, inventory: Inventory, attempt: str | None
 ) -> tuple[DeviceId, ...] | None:
-    """Arranged as any gang, but looked for until some host has enough."""
+    """Arranged as any gang, but searched for until some host has enough."""
     hosts: dict[HostId, list[DeviceId]] = {}
-    look = GANG_LOOK * request.count
+    look = GANG_SAMPLE * request.count
     for devices in _fitting(request, inventory, attempt):
         for device in devices:
             look -= 1
@@ -442,42 +465,44 @@ def _on_any_host(
 # ---------------------------------------------------------------------- for the head of the queue
 
 
-def keepable(request: Request, inventory: Inventory) -> tuple[DeviceId, ...]:
+def reservable_for_head(request: Request, inventory: Inventory) -> tuple[DeviceId, ...]:
     """Devices to keep for a head that was passed too often: those nearest to being free for it.
 
     Usable ones only (up, healthy, not drained); empty when there are not enough of them.
     """
     if request.count > 1 and request.placement is Placement.SAME_HOST:
-        return _keepable_on_one(request, inventory)
+        return _reservable_on_one_host(request, inventory)
     groups = [group for groups in inventory.index.ranked(request) for group in groups]
-    lines = [iter(row.freest(0)) for group in groups for row in group.rows.values()]
-    lent = (device for group in groups for device in (*group.kept_devices(), *group.lent))
+    first_by_class = [iter(row.freest(0)) for group in groups for row in group.rows.values()]
+    lent = (device for group in groups for device in (*group.reserved_devices(), *group.lent))
 
     def distance(device: DeviceId) -> tuple[bool, int, int]:
-        return _distance(inventory.shape_of(device))
+        return _distance(inventory.state_of(device))
 
-    lines.append(iter(sorted(islice(lent, KEEP_LOOK_MAX), key=distance)))
-    nearest = tuple(islice(merge(*lines, key=distance), request.count))
+    first_by_class.append(iter(sorted(islice(lent, RESERVE_SAMPLE_MAX), key=distance)))
+    nearest = tuple(islice(merge(*first_by_class, key=distance), request.count))
     return nearest if len(nearest) == request.count else ()
 
 
-def _keepable_on_one(request: Request, inventory: Inventory) -> tuple[DeviceId, ...]:
+def _reservable_on_one_host(request: Request, inventory: Inventory) -> tuple[DeviceId, ...]:
     """Of some hosts that have enough, the one whose devices are nearest to being free."""
     hosts = (list(_usable(request, inventory, host)) for host in inventory.hosts.values())
-    enough = islice((line for line in hosts if len(line) >= request.count), KEEP_LOOK_MAX)
-    lines = [sorted(line)[: request.count] for line in enough]
-    return tuple(device for _, device in min(lines, key=lambda line: line[-1][0], default=[]))
+    enough = islice((line for line in hosts if len(line) >= request.count), RESERVE_SAMPLE_MAX)
+    first_by_class = [sorted(line)[: request.count] for line in enough]
+    return tuple(
+        device for _, device in min(first_by_class, key=lambda line: line[-1][0], default=[])
+    )
 
 
 def _usable(
     request: Request, inventory: Inventory, host: HostEntry
 ) -> Iterator[tuple[tuple[bool, int, int], DeviceId]]:
     for device in host.devices:
-        shape = inventory.shape_of(device)
-        if away(shape) is None and fits_ever(request, shape):
-            yield _distance(shape), device
+        device_state = inventory.state_of(device)
+        if unavailable_reason(device_state) is None and is_feasible(request, device_state):
+            yield _distance(device_state), device
 
 
-def _distance(shape: Shape) -> tuple[bool, int, int]:
+def _distance(device_state: DeviceState) -> tuple[bool, int, int]:
     """How far from free; the lower, the nearer."""
-    return (shape.exclusive, -shape.free_mib, -shape.free_pct)
+    return (device_state.exclusive, -device_state.free_mib, -device_state.free_pct)

@@ -11,10 +11,10 @@ from gpu_scheduler.core.policies.backfill import Backfill
 from gpu_scheduler.core.policies.base import Policy
 from gpu_scheduler.core.policies.fair import Fair
 from gpu_scheduler.core.policies.fifo import Fifo
-from gpu_scheduler.parameters import PolicyName
+from gpu_scheduler.parameters import str
 
-POLICIES: Mapping[PolicyName, Policy] = {
-    PolicyName.FIFO: Fifo(),
-    PolicyName.BACKFILL: Backfill(),
-    PolicyName.FAIR: Fair(),
+POLICIES: Mapping[str, Policy] = {
+    str.FIFO: Fifo(),
+    str.BACKFILL: Backfill(),
+    str.FAIR: Fair(),
 }

@@ -12,7 +12,7 @@ from typing import Protocol
 from corekit.budget import Budget
 from corekit.ids import DeviceId
 from gpu_scheduler.core.durable.changes import Waiting
-from gpu_scheduler.core.queue.queue import Lines
+from gpu_scheduler.core.queue.queue import FirstByClass
 from gpu_scheduler.core.state import StateView
 
 
@@ -32,7 +32,7 @@ class View(Protocol):
 class Policy(Protocol):
     """Stateless: everything it may go by is in the view."""
 
-    def lines(self, view: View) -> Iterator[Lines]:
+    def first_by_class(self, view: View) -> Iterator[FirstByClass]:
         """Waiting requests, group by group: who fits is served from the first that has somebody."""
         ...
 

@@ -14,13 +14,13 @@ from collections.abc import Iterator
 
 from gpu_scheduler.core.policies.base import View
 from gpu_scheduler.core.policies.fifo import Fifo
-from gpu_scheduler.core.queue.queue import Lines
+from gpu_scheduler.core.queue.queue import FirstByClass
 
 
 class Fair(Fifo):
     """Order: by share, then by place."""
 
-    def lines(self, view: View) -> Iterator[Lines]:
+    def first_by_class(self, view: View) -> Iterator[FirstByClass]:
         state = view.state
 
         def share(tenant: str) -> tuple[float, str]:

@@ -14,23 +14,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from corekit.ids import DeviceId
-from gpu_scheduler.core.admission.quotas import affordable
+from gpu_scheduler.core.admission.quotas import clamped_to_quota
 from gpu_scheduler.core.durable.changes import Waiting
-from gpu_scheduler.core.placement.placement import keepable
+from gpu_scheduler.core.placement.placement import reservable_for_head
 from gpu_scheduler.core.policies.base import View
-from gpu_scheduler.core.queue.queue import Lines
+from gpu_scheduler.core.queue.queue import FirstByClass
 
 
 class Fifo:
     """Order: by place."""
 
-    def lines(self, view: View) -> Iterator[Lines]:
-        yield view.state.queue.lines
+    def first_by_class(self, view: View) -> Iterator[FirstByClass]:
+        yield view.state.queue.first_by_class
 
     def keep(self, view: View, head: Waiting) -> tuple[DeviceId, ...]:
-        if view.state.bypass.count < view.state.parameters.bypass_max:
+        if view.state.head_reservation.count < view.state.parameters.bypass_max:
             return ()
-        return keepable(affordable(view.state, head.request), view.state.inventory)
+        return reservable_for_head(clamped_to_quota(view.state, head.request), view.state.inventory)
 
     def lend_until_s(self, view: View) -> float | None:  # noqa: ARG002 - it never lends
         return None

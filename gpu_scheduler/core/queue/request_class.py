@@ -1,7 +1,7 @@
 """What waiting requests need, told apart so that one verdict serves many of them.
 
-Requests that differ in memory only are one *kin*, as devices that differ in free memory only are
-one family (inventory.py): within it, what fits is monotonic in memory. `Heads` answers for one kin
+Requests that differ in memory only are one *request_class*, as devices that differ in free memory only are
+one family (inventory.py): within it, what fits is monotonic in memory. `FirstByMemory` answers for one request_class
 which request is first in order among those that want no more than so much memory.
 """
 
@@ -15,11 +15,11 @@ from typing import Any
 
 from corekit.values import replace
 from gpu_scheduler.core.durable.changes import Waiting
-from gpu_scheduler.core.placement.fits import Shape, fits
-from gpu_scheduler.model import Hold, Request, Sharing
+from gpu_scheduler.core.placement.fits import DeviceState, fits
+from gpu_scheduler.model import LeaseLifetime, Request, Sharing
 
 #: Where a request stands: rank, waiting since, attempt. The lower one goes first.
-Place = tuple[float, float, str]
+QueueKey = tuple[float, float, str]
 
 #: Words that order, guide or end a request; every other one decides what it fits.
 _GUIDES = (
@@ -40,44 +40,44 @@ _STEPS_PER_OCTAVE = 4
 MEMORY_MIB_MAX = 2**31 - 1  #: of a request
 _DIGIT_BITS = 2  #: wider digits need fewer nodes, but a longer look at each
 _LEVELS = 16  #: of so many bits each: all memory sizes
-_FEW = 16  #: sizes that are looked through sooner than a tree of them is kept
+_FEW = 16  #: sizes that are searched through sooner than a tree of them is kept
 _FIRST = itemgetter(0)
 _LEVEL_BITS = 5  #: of a node's key: enough for the number of its level
 
 
 @dataclass(eq=False, slots=True)
-class Kin:
+class RequestClass:
     """All waiting requests that fit the same devices, but for their memory."""
 
-    key: tuple[Any, ...]  #: equal for requests of one kin, see `kin_key`
+    key: tuple[Any, ...]  #: equal for requests of one request_class, see `class_key`
     request: Request  #: one of them, without memory
-    hold: Hold
+    hold: LeaseLifetime
     length_s: float | None  #: none of them needs its lease for longer; None = not known
-    lines: int = 0  #: of requests in the queue
+    first_by_class: int = 0  #: of requests in the queue
 
-    def most_mib(self, shape: Shape, attempt: str | None) -> int:
-        """The most memory one of them may want of a device of this shape; −1 = it takes none.
+    def max_mib(self, device_state: DeviceState, attempt: str | None) -> int:
+        """The most memory one of them may want of a device of this device_state; −1 = it takes none.
 
         `attempt` is whose kept devices they may use.
         """
-        if fits(self.request, shape, attempt) is not None:
+        if fits(self.request, device_state, attempt) is not None:
             return -1
         exclusive = self.request.sharing is Sharing.EXCLUSIVE
-        return shape.memory_mib if exclusive else shape.free_mib
+        return device_state.memory_mib if exclusive else device_state.free_mib
 
 
-def kin_key(waiting: Waiting) -> tuple[Any, ...]:
+def class_key(waiting: Waiting) -> tuple[Any, ...]:
     """What a request needs besides memory, and for how long."""
-    return (longest_s(waiting), waiting.hold, *_needs(waiting.request))
+    return (rounded_length_s(waiting), waiting.hold, *_needs(waiting.request))
 
 
-def kin_of(waiting: Waiting) -> Kin:
-    """A new kin of this request."""
+def request_class_of(waiting: Waiting) -> RequestClass:
+    """A new request_class of this request."""
     request = replace(waiting.request, memory_mib=0)
-    return Kin(kin_key(waiting), request, waiting.hold, longest_s(waiting))
+    return RequestClass(class_key(waiting), request, waiting.hold, rounded_length_s(waiting))
 
 
-def longest_s(waiting: Waiting) -> float | None:
+def rounded_length_s(waiting: Waiting) -> float | None:
     """The length of its lease, rounded up to the next step."""
     if waiting.lease_s is None:
         return None
@@ -86,26 +86,28 @@ def longest_s(waiting: Waiting) -> float | None:
 
 
 @dataclass(slots=True)
-class Heads:
-    """The first of every line of one kin, by memory; of many sizes a tree over the digits."""
+class FirstByMemory:
+    """The first of every line of one request_class, by memory; of many sizes a tree over the digits."""
 
-    _leaves: dict[int, list[Place]] = field(default_factory=dict)  #: several tenants may be there
+    _leaves: dict[int, list[QueueKey]] = field(
+        default_factory=dict
+    )  #: several tenants may be there
     #: Node and level → least place below; empty while there were never more than `_FEW` sizes.
-    _least: dict[int, Place] = field(default_factory=dict)
+    _least: dict[int, QueueKey] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self._leaves)
 
     @property
-    def least(self) -> Place:
+    def least(self) -> QueueKey:
         """The first of all."""
         return self._least[_LEVELS] if self._least else min(map(_FIRST, self._leaves.values()))
 
-    def first(self, memory_mib: int, after: Place | None = None) -> Place | None:
+    def first(self, memory_mib: int, after: QueueKey | None = None) -> QueueKey | None:
         """The first of those that want at most this much; only of those after a place, if given."""
         if memory_mib < 0 or not self._leaves:
             return None
-        if after is not None:  # seldom: all are looked at
+        if after is not None:  # seldom: all are searched at
             sizes = (places for m, places in self._leaves.items() if m <= memory_mib)
             return min((one for all_ in sizes for one in all_ if one > after), default=None)
         if memory_mib >= MEMORY_MIB_MAX:
@@ -125,7 +127,7 @@ class Heads:
             node >>= _DIGIT_BITS
         return best
 
-    def swap(self, memory_mib: int, old: Place | None, new: Place | None) -> None:
+    def swap(self, memory_mib: int, old: QueueKey | None, new: QueueKey | None) -> None:
         """A line of that much memory has another head; None = it was, or is, empty."""
         leaf = self._leaves.setdefault(memory_mib, [])
         if old is not None:
@@ -140,7 +142,7 @@ class Heads:
             for node, places in self._leaves.items():
                 self._settle(node, places[0])
 
-    def _settle(self, node: int, place: Place | None) -> None:
+    def _settle(self, node: int, place: QueueKey | None) -> None:
         """What is least at a leaf, and so above it as far as that changes anything."""
         least = self._least
         for level in range(_LEVELS + 1):
@@ -159,7 +161,7 @@ class Heads:
                     return  # another child is least there
                 place = self._least_child(node, level)
 
-    def _least_child(self, parent: int, level: int) -> Place | None:
+    def _least_child(self, parent: int, level: int) -> QueueKey | None:
         """Of the children of a node, which are at `level`."""
         least, best = self._least, None
         first = parent << _DIGIT_BITS

@@ -1,4 +1,4 @@
-"""Requester sessions: alive while they say anything, gone after `client_gone_s` of silence.
+"""Requester sessions: alive while they say anything, gone after `client_gone_s` of check_silence.
 
 Whom a gone session acted for is up for adoption; its waiting jobs are parked at their place, its
 waiting reservations end with it. Leases live on: they have deadlines of their own.
@@ -21,128 +21,130 @@ from gpu_scheduler.core.queue import dispatch
 from gpu_scheduler.core.records.records import disown
 from gpu_scheduler.core.state import LeaseEntry
 from gpu_scheduler.core.timers import TimerKind
-from gpu_scheduler.core.transaction import Turn
+from gpu_scheduler.core.transaction import Transaction
 from gpu_scheduler.core.views.explain import wanted
-from gpu_scheduler.model import EndReason, Hold, Request
+from gpu_scheduler.model import EndReason, LeaseLifetime, Request
 
 #: Records and requests of a session that is gone which one event deals with: some 10 ms of work.
 GONE_AT_ONCE = 500
 GO_ON_S = 0.01  #: until the next of them
 
 
-def heard(turn: Turn, session: SessionId) -> None:
-    """Any request proves life; what was set aside for silence is back at its place."""
-    if session not in turn.state.sessions:
-        gone_s = turn.at_s + turn.budget.client_gone_s
-        turn.state.timers.arm(TimerKind.SESSION, session, gone_s)
-    turn.state.sessions[session] = turn.at_s
-    if session in turn.state.queue.set_aside:
-        turn.state.queue.back_in_line(session)
-        turn.capacity_freed = True
+def mark_alive(tx: Transaction, session: SessionId) -> None:
+    """Any request proves life; what was set aside for check_silence is back at its place."""
+    if session not in tx.state.sessions:
+        gone_s = tx.at_s + tx.budget.client_gone_s
+        tx.state.timers.arm(TimerKind.SESSION, session, gone_s)
+    tx.state.sessions[session] = tx.at_s
+    if session in tx.state.queue.unresponsive:
+        tx.state.queue.mark_responsive(session)
+        tx.capacity_freed = True
 
 
-def hello(turn: Turn, event: on.SessionHello) -> None:
+def hello(tx: Transaction, event: on.SessionHello) -> None:
     """Also after a reconnect: grants it may have missed are pushed again."""
-    state = turn.state
-    turn.reply(event.reply_to, do.SessionWelcome(epoch=state.epoch, now_s=turn.wall_s))
+    state = tx.state
+    tx.reply(event.reply_to, do.SessionWelcome(epoch=state.epoch, now_s=tx.wall_s))
     for entry in state.leases.values():
-        if not entry.accepted and turn.owner_of(entry) == event.session:
-            turn.set_deadline(entry, turn.budget.accept_s)
-            dispatch.push_granted(turn, entry)
+        if not entry.accepted and tx.owner_of(entry) == event.session:
+            tx.set_deadline(entry, tx.budget.accept_s)
+            dispatch.push_granted(tx, entry)
 
 
-def silence(turn: Turn, session: SessionId) -> None:
-    """Its timer fired: gone, or heard since and timed anew."""
-    heard_s = turn.state.sessions.get(session)
-    gone_s = turn.at_s if heard_s is None else heard_s + turn.budget.client_gone_s
-    if turn.at_s < gone_s:
-        turn.state.timers.arm(TimerKind.SESSION, session, gone_s)
+def check_silence(tx: Transaction, session: SessionId) -> None:
+    """Its timer fired: gone, or mark_alive since and timed anew."""
+    last_seen_s = tx.state.sessions.get(session)
+    gone_s = tx.at_s if last_seen_s is None else last_seen_s + tx.budget.client_gone_s
+    if tx.at_s < gone_s:
+        tx.state.timers.arm(TimerKind.SESSION, session, gone_s)
     else:
-        _gone(turn, session)
+        _gone(tx, session)
 
 
-def _gone(turn: Turn, session: SessionId) -> None:
+def _gone(tx: Transaction, session: SessionId) -> None:
     """What it leaves is dealt with in parts, so that others are answered in between."""
-    state = turn.state
+    state = tx.state
     state.sessions.pop(session, None)
     state.watchers.pop(session, None)
     holders = tuple(islice(state.owned.get(session, ()), GONE_AT_ONCE))
     for holder in holders:
-        disown(turn, state.records[holder])
-        turn.push(session, do.DisownedPush(holder=holder))
+        disown(tx, state.records[holder])
+        tx.push(session, do.DisownedPush(holder=holder))
     left = GONE_AT_ONCE - len(holders)  # of jobs nothing waits for it any more if there is any
     for attempt in tuple(islice(state.queue.of_session.get(session, ()), left)):
-        dispatch.drop(turn, attempt)
+        dispatch.drop(tx, attempt)
     if session in state.owned or session in state.queue.of_session:
-        state.timers.arm(TimerKind.SESSION, session, turn.at_s + GO_ON_S)
+        state.timers.arm(TimerKind.SESSION, session, tx.at_s + GO_ON_S)
 
 
-def watch(turn: Turn, event: on.WatchAsked) -> None:
+def watch(tx: Transaction, event: on.WatchAsked) -> None:
     if event.all_leases:
-        turn.state.watchers[event.session] = event.sees_all
+        tx.state.watchers[event.session] = event.sees_all
     else:
-        turn.state.watchers.pop(event.session, None)
-    turn.reply(event.reply_to, do.Done())
+        tx.state.watchers.pop(event.session, None)
+    tx.reply(event.reply_to, do.Done())
 
 
-def reserve(turn: Turn, event: on.ReserveAsked) -> None:
+def reserve(tx: Transaction, event: on.ReserveAsked) -> None:
     """A lease without a job record. Idempotent by attempt: the same request of the same session."""
-    standing = _standing(turn, event.attempt)
-    length = wrong_length(turn, event.hold, length_s(event.request, event.lease_s))
-    problem = length or _taken(event, *standing) or _another(event, *standing)
+    standing = _existing(tx, event.attempt)
+    length = length_problem(tx, event.hold, requested_length_s(event.request, event.lease_s))
+    problem = length or _owner_problem(event, *standing) or _mismatch_problem(event, *standing)
     if problem is not None:
-        turn.refuse(event.reply_to, *problem)
+        tx.refuse(event.reply_to, *problem)
         return
     entry, queued = standing
     if entry is not None:
-        accept(turn, entry)
-        granted = turn.granted(entry)
+        accept(tx, entry)
+        granted = tx.granted(entry)
         answer = do.AttemptAnswer(outcome=do.Outcome.GRANTED, granted=granted)
     else:
-        judged = _judge(turn, event, queued)
+        judged = _judge(tx, event, queued)
         if isinstance(judged, Refusal):
-            judged.reply(turn, event.reply_to)
+            judged.reply(tx, event.reply_to)
             return
         answer = judged
-    turn.reply(event.reply_to, answer)
+    tx.reply(event.reply_to, answer)
 
 
-def withdraw(turn: Turn, event: on.WithdrawAsked) -> None:
+def withdraw(tx: Transaction, event: on.WithdrawAsked) -> None:
     """Whoever waits for a reservation gives up: out of the queue, or its lease ends. Idempotent."""
-    entry, queued = _standing(turn, event.attempt)
-    problem = _taken(event, entry, queued)
+    entry, queued = _existing(tx, event.attempt)
+    problem = _owner_problem(event, entry, queued)
     if problem is not None:
-        turn.refuse(event.reply_to, *problem)
+        tx.refuse(event.reply_to, *problem)
         return
-    dispatch.drop(turn, event.attempt)
+    dispatch.drop(tx, event.attempt)
     if entry is not None:
-        end(turn, entry, EndReason.RELEASED, "withdrawn")
-    turn.reply(event.reply_to, do.Done())
+        end(tx, entry, EndReason.RELEASED, "withdrawn")
+    tx.reply(event.reply_to, do.Done())
 
 
-def _standing(turn: Turn, attempt: str) -> tuple[LeaseEntry | None, to.Waiting | None]:
+def _existing(tx: Transaction, attempt: str) -> tuple[LeaseEntry | None, to.Waiting | None]:
     """The lease of an attempt, or its place in the queue; most have neither."""
-    state = turn.state
+    state = tx.state
     lease = state.lease_of.get(attempt)
     return None if lease is None else state.leases.get(lease), state.queue.entries.get(attempt)
 
 
-def length_s(request: Request, lease_s: float | None) -> float | None:
+def requested_length_s(request: Request, lease_s: float | None) -> float | None:
     """How long a lease for this request may last, as far as that is told."""
     return request.lease_s if lease_s is None else lease_s
 
 
-def wrong_length(turn: Turn, hold: Hold, asked_s: float | None) -> tuple[ErrorCode, str] | None:
+def length_problem(
+    tx: Transaction, hold: LeaseLifetime, asked_s: float | None
+) -> tuple[ErrorCode, str] | None:
     """Why no lease is so long, if so."""
-    most_s = turn.state.parameters.lease_s_max
-    if hold is Hold.DEADLINE and asked_s is None:
+    most_s = tx.state.parameters.lease_s_max
+    if hold is LeaseLifetime.DEADLINE and asked_s is None:
         return ErrorCode.INVALID, "hold deadline needs lease_s, the seconds until the lease ends"
     if asked_s is not None and not 0 < asked_s <= most_s:
         return ErrorCode.INVALID, f"lease_s {asked_s:g} must be more than 0 and at most {most_s:g}"
     return None
 
 
-def _another(
+def _mismatch_problem(
     event: on.ReserveAsked, entry: LeaseEntry | None, waiting: to.Waiting | None
 ) -> tuple[ErrorCode, str] | None:
     """What stands under this attempt, if it answers another request.
@@ -166,7 +168,7 @@ def _unsized(request: Request) -> Request:
     return replace(request, compute_limit_pct=COMPUTE_PCT_MAX, max_wait_s=None)
 
 
-def _taken(
+def _owner_problem(
     event: on.ReserveAsked | on.WithdrawAsked, entry: LeaseEntry | None, waiting: to.Waiting | None
 ) -> tuple[ErrorCode, str] | None:
     """Why an attempt is not this session's to decide about, if so."""
@@ -179,26 +181,26 @@ def _taken(
 
 
 def _judge(
-    turn: Turn, event: on.ReserveAsked, queued: to.Waiting | None
+    tx: Transaction, event: on.ReserveAsked, queued: to.Waiting | None
 ) -> do.AttemptAnswer | Refusal:
     if queued is not None:
-        reason = dispatch.explained(turn, queued.request, queued)
+        reason = dispatch.explained(tx, queued.request, queued)
         return do.AttemptAnswer(outcome=do.Outcome.WAITING, explanation=reason)
     waiting = to.Waiting(
         attempt=event.attempt,
         holder=None,
         request=event.request,
         session=event.session,
-        waiting_since_s=turn.wall_s,
+        waiting_since_s=tx.wall_s,
         hold=event.hold,
         door=event.door,
         sources=event.sources,
-        lease_s=length_s(event.request, event.lease_s),
+        lease_s=requested_length_s(event.request, event.lease_s),
     )
-    outcome, entry, full = dispatch.admit(turn, waiting, wait=event.wait)
+    outcome, entry, full = dispatch.admit(tx, waiting, wait=event.wait)
     if full is not None:
         return full
     if entry is not None:
-        return do.AttemptAnswer(outcome=outcome, granted=turn.granted(entry))
-    reason = dispatch.explained(turn, event.request, waiting)
+        return do.AttemptAnswer(outcome=outcome, granted=tx.granted(entry))
+    reason = dispatch.explained(tx, event.request, waiting)
     return do.AttemptAnswer(outcome=outcome, explanation=reason)

@@ -7,9 +7,9 @@ from itertools import islice
 
 from corekit.ids import DeviceId
 from corekit.values import replace
-from gpu_scheduler.core.inventory.capacity import impossible, largest, reach_mib, shortage
+from gpu_scheduler.core.inventory.capacity import available_mib, impossible, largest, shortage
 from gpu_scheduler.core.inventory.inventory import Inventory
-from gpu_scheduler.core.placement.fits import away, fits, fits_ever
+from gpu_scheduler.core.placement.fits import fits, is_feasible, unavailable_reason
 from gpu_scheduler.core.placement.placement import place
 from gpu_scheduler.model import (
     DeviceVerdict,
@@ -41,7 +41,7 @@ def explain(
 ) -> Explanation:
     """Judge all known devices and say what stands in the way.
 
-    `own`: as it was asked, where the quota of its tenant makes `request` want less.
+    `own`: as it was asked, where the quota of its tenant classes `request` want less.
     """
     judged = _judged(request, inventory, attempt)
     fitting = judged.pop(None, 0)
@@ -66,7 +66,7 @@ def explain(
 
 def out_of_service(request: Request, inventory: Inventory, told: Explanation) -> Explanation:
     """The same, when too few devices for it are up, healthy and not drained: and which are not."""
-    if told.short is not None or reach_mib(request, inventory) >= request.memory_mib:
+    if told.short is not None or available_mib(request, inventory) >= request.memory_mib:
         return told
     named = list(islice(_away(request, inventory), NAMED_MAX + 1))
     which = ", ".join(named[:NAMED_MAX]) + (" and others" if len(named) > NAMED_MAX else "")
@@ -79,7 +79,10 @@ def _away(request: Request, inventory: Inventory) -> Iterator[str]:
     hosts: dict[str, None] = {}
     for groups in inventory.index.ranked(request):
         for device in (device for group in groups for device in group.devices):
-            entry, reason = inventory.devices[device], away(inventory.shape_of(device))
+            entry, reason = (
+                inventory.devices[device],
+                unavailable_reason(inventory.state_of(device)),
+            )
             host = inventory.hosts[entry.host]
             if reason is None:
                 continue
@@ -96,15 +99,15 @@ def _judged(request: Request, inventory: Inventory, attempt: str | None) -> dict
     """How many devices give each answer; kept ones, a few at most, are asked one by one."""
     counts: dict[NoFit | None, int] = {}
     for group in inventory.index.groups.values():
-        for reason, devices in group.judge(request).items():
+        for reason, devices in group.reason_counts(request).items():
             counts[reason] = counts.get(reason, 0) + devices
-        for device in group.kept_devices():
-            reason = fits(request, inventory.shape_of(device), attempt)
+        for device in group.reserved_devices():
+            reason = fits(request, inventory.state_of(device), attempt)
             counts[reason] = counts.get(reason, 0) + 1
     return counts
 
 
-def in_full(
+def with_verdicts(
     told: Explanation, request: Request, inventory: Inventory, attempt: str | None = None
 ) -> Explanation:
     """The same with what the devices say one by one, and the largest fit."""
@@ -125,24 +128,24 @@ def _nearest_first(request: Request, inventory: Inventory) -> Iterator[DeviceId]
         for group in groups:
             yield from group.in_reach()
     for group in inventory.index.groups.values():
-        if not fits_ever(request, group.make):
+        if not is_feasible(request, group.device_class):
             yield from group.devices
 
 
 def _verdict(
     request: Request, inventory: Inventory, device: DeviceId, attempt: str | None
 ) -> DeviceVerdict:
-    entry, shape = inventory.devices[device], inventory.shape_of(device)
+    entry, device_state = inventory.devices[device], inventory.state_of(device)
     healthy = entry.device.health is Health.OK
     return DeviceVerdict(
         host=entry.host,
         device=device,
         index=entry.device.index,
-        kind=shape.kind,
-        model=shape.model,
-        reason=fits(request, shape, attempt),
-        free_mib=shape.free_mib,
-        free_pct=shape.free_pct,
+        kind=device_state.kind,
+        model=device_state.model,
+        reason=fits(request, device_state, attempt),
+        free_mib=device_state.free_mib,
+        free_pct=device_state.free_pct,
         detail="" if healthy else entry.device.detail,
     )
 
@@ -156,8 +159,8 @@ def wanted(request: Request) -> str:
     models = " " + "/".join(request.models) if request.models else ""
     parts = [f"{request.memory_mib} MiB"] if request.memory_mib else []
     exclusive = ", exclusive" if request.sharing is Sharing.EXCLUSIVE else ""
-    most_mib = request.memory_max_mib
-    size = "" if most_mib is None else f" of at most {most_mib} MiB"
+    max_mib = request.memory_max_mib
+    size = "" if max_mib is None else f" of at most {max_mib} MiB"
     if request.compute_guarantee_pct and not exclusive:
         parts.append(f"{request.compute_guarantee_pct} % compute")
     if request.middleware:
@@ -174,12 +177,14 @@ def wanted(request: Request) -> str:
 def _largest_fit(most: Request | None, inventory: Inventory) -> str:
     if most is None:
         return "no device is known"
-    makes = (*inventory.index.groups, *inventory.declared_makes())
-    kinds = dict.fromkeys(make.kind.value for make in makes if fits_ever(most, make))
+    classes = (*inventory.index.groups, *inventory.declared_makes())
+    kinds = dict.fromkeys(
+        device_class.kind.value for device_class in classes if is_feasible(most, device_class)
+    )
     return f"{most.count} × {'/'.join(kinds)} with {most.memory_mib} MiB, 100 %"
 
 
-_WORDS = {
+_REASON_TEXT = {
     NoFit.KIND: "of another kind",
     NoFit.MODEL: "of another model",
     NoFit.MEMORY: "with too little memory",
@@ -200,7 +205,7 @@ _WORDS = {
     NoFit.RESERVED_FOR_HEAD: "kept for an earlier request",
 }
 
-_SHORT = {
+_SHORTAGE_TEXT = {
     NoFit.KIND: "there is only {most}",
     NoFit.MODEL: "there is only {most}",
     NoFit.MIDDLEWARE: "such hosts offer {most}",
@@ -216,7 +221,7 @@ _SHORT = {
 
 def in_words(short: Shortage) -> str:
     """What there is instead: `8000 MiB is the most of one device`."""
-    return _SHORT[short.what].format(most=short.most)
+    return _SHORTAGE_TEXT[short.what].format(most=short.most)
 
 
 def _sentence(request: Request, inventory: Inventory, told: Explanation) -> str:
@@ -242,7 +247,7 @@ def _seen(inventory: Inventory, told: Explanation) -> str:
         declared = next(inventory.declared_makes(), None)
         return "no device is known" if declared is None else "no device has registered yet"
     counts = told.counts
-    words = [f"{counts[reason]} {_WORDS[reason]}" for reason in _REASONS if reason in counts]
+    words = [f"{counts[reason]} {_REASON_TEXT[reason]}" for reason in _REASONS if reason in counts]
     if told.devices_fitting and NoFit.SAME_HOST not in counts:  # it tells of the same devices
         words.insert(0, f"{told.devices_fitting} fitting")
     return f"of {known} device{'s' if known > 1 else ''}: {', '.join(words)}"

@@ -18,12 +18,12 @@ from gpu_scheduler.core.inventory.capacity import impossible
 from gpu_scheduler.core.inventory.inventory import DeviceEntry, HostEntry
 from gpu_scheduler.core.leases.expected import expected
 from gpu_scheduler.core.placement.fits import COMPUTE_PCT_MAX
-from gpu_scheduler.core.queue.dispatch import explained, held_back, judge
-from gpu_scheduler.core.records.sessions import length_s, wrong_length
+from gpu_scheduler.core.queue.dispatch import evaluate, explained, held_back
+from gpu_scheduler.core.records.sessions import length_problem, requested_length_s
 from gpu_scheduler.core.state import LeaseEntry, State
-from gpu_scheduler.core.transaction import Turn
-from gpu_scheduler.core.views.explain import in_full, wanted
-from gpu_scheduler.model import Explanation, Hold, Record
+from gpu_scheduler.core.transaction import Transaction
+from gpu_scheduler.core.views.explain import wanted, with_verdicts
+from gpu_scheduler.model import Explanation, LeaseLifetime, Record
 
 T = TypeVar("T")
 
@@ -39,29 +39,29 @@ Question = (
 )
 
 
-def answer(turn: Turn, event: Question) -> None:
-    state = turn.state
+def answer(tx: Transaction, event: Question) -> None:
+    state = tx.state
     match event:
         case on.OrphansAsked():
             known = (state.records[holder] for holder in state.orphans)
             theirs = (record for record in known if record.key not in event.foreign)
             records = tuple(islice(theirs, max(0, event.limit)))
-            turn.reply(event.reply_to, do.RecordsAnswer(records=records))
+            tx.reply(event.reply_to, do.RecordsAnswer(records=records))
         case on.RecordAsked():
             record = state.records.get(event.holder)
-            turn.reply(event.reply_to, do.RecordAnswer(record=record))
+            tx.reply(event.reply_to, do.RecordAnswer(record=record))
         case on.RecordsAsked():
-            turn.reply(event.reply_to, _page(state, event))
+            tx.reply(event.reply_to, _page(state, event))
         case on.InventoryAsked():
-            turn.reply(event.reply_to, _inventory(turn, event))
+            tx.reply(event.reply_to, _inventory(tx, event))
         case on.LeasesAsked():
-            turn.reply(event.reply_to, _leases(turn, event))
+            tx.reply(event.reply_to, _leases(tx, event))
         case on.QueueAsked():
-            turn.reply(event.reply_to, _queue(state, event.limit))
+            tx.reply(event.reply_to, _queue(state, event.limit))
         case on.ParametersAsked():
-            turn.reply(event.reply_to, parameters(state))
+            tx.reply(event.reply_to, parameters(state))
         case on.ExplainAsked():
-            _explain(turn, event)
+            _explain(tx, event)
         case _:
             assert_never(event)
 
@@ -75,28 +75,28 @@ def _page(state: State, event: on.RecordsAsked) -> do.RecordsAnswer:
     return do.RecordsAnswer(records=tuple(state.records[holder] for holder in page))
 
 
-def _inventory(turn: Turn, event: on.InventoryAsked) -> do.InventoryAnswer:
-    inventory, after, limit = turn.state.inventory, event.after, event.limit
+def _inventory(tx: Transaction, event: on.InventoryAsked) -> do.InventoryAnswer:
+    inventory, after, limit = tx.state.inventory, event.after, event.limit
     by_name = sorted(inventory.hosts.values(), key=lambda host: host.host)
     wanted = (host for host in by_name if after is None or host.host > after)
     page, more = _first(wanted, limit, lambda host: len(host.devices))
     declared = () if after is not None else inventory.declared[:limit]
     return do.InventoryAnswer(
-        hosts=tuple(_host(turn, host) for host in page),
+        hosts=tuple(_host(tx, host) for host in page),
         declared=declared,
         declared_left_out=0 if after is not None else len(inventory.declared) - len(declared),
         more=more,
     )
 
 
-def _leases(turn: Turn, event: on.LeasesAsked) -> do.LeasesAnswer:
-    entries = turn.state.leases.values()  # in the order of their fences
+def _leases(tx: Transaction, event: on.LeasesAsked) -> do.LeasesAnswer:
+    entries = tx.state.leases.values()  # in the order of their fences
     wanted = (entry for entry in entries if entry.lease.fence > event.after)
     page, more = _first(wanted, event.limit, lambda entry: len(entry.lease.shares))
     return do.LeasesAnswer(
         leases=tuple(entry.lease for entry in page),
         ends_in_s={
-            entry.lease.id: max(0.0, entry.deadline_s - turn.at_s)
+            entry.lease.id: max(0.0, entry.deadline_s - tx.at_s)
             for entry in page
             if entry.deadline_s is not None
         },
@@ -118,13 +118,13 @@ def _first(
     return page, False
 
 
-def _host(turn: Turn, host: HostEntry) -> do.HostView:
+def _host(tx: Transaction, host: HostEntry) -> do.HostView:
     return do.HostView(
         host=host.host,
         state=host.shown_state,
         gateway=host.gateway,
         incarnation=host.incarnation,
-        silent_s=max(0.0, turn.at_s - host.heard_s),
+        silent_s=max(0.0, tx.at_s - host.last_seen_s),
         devices=tuple(_device(entry) for entry in host.devices.values()),
         middlewares=host.middlewares,
     )
@@ -133,8 +133,8 @@ def _host(turn: Turn, host: HostEntry) -> do.HostView:
 def _device(entry: DeviceEntry) -> do.DeviceView:
     return do.DeviceView(
         device=entry.device,
-        memory_free_mib=entry.device.memory_mib - entry.promised_mib,
-        compute_free_pct=COMPUTE_PCT_MAX - entry.promised_pct,
+        memory_free_mib=entry.device.memory_mib - entry.allocated_mib,
+        compute_free_pct=COMPUTE_PCT_MAX - entry.allocated_pct,
         leases=tuple(entry.shares),
         usage=entry.usage,
         drained=entry.drained,
@@ -143,7 +143,7 @@ def _device(entry: DeviceEntry) -> do.DeviceView:
 
 def _queue(state: State, limit: int | None) -> do.QueueAnswer:
     places = (
-        (None if state.queue.is_parked(w.attempt) else i, w)
+        (None if state.queue.is_ineligible(w.attempt) else i, w)
         for i, w in enumerate(state.queue.in_order(limit), 1)
     )
     queue = tuple(_queued(waiting, place) for place, waiting in places)
@@ -161,54 +161,52 @@ def _queued(waiting: Waiting, position: int | None) -> do.QueuedView:
     )
 
 
-def _explain(turn: Turn, event: on.ExplainAsked) -> None:
+def _explain(tx: Transaction, event: on.ExplainAsked) -> None:
     """A queued, granted or refused request by attempt or holder, or any request as a dry run."""
-    state, attempt = turn.state, event.attempt
-    record = turn.record_of(event.holder)
+    state, attempt = tx.state, event.attempt
+    record = tx.record_of(event.holder)
     if record is not None:
         attempt = f"{record.holder}:{record.attempt}"
     lease = state.leases.get(state.lease_of.get(attempt or "", LeaseId("")))
     if lease is not None:
-        turn.reply(event.reply_to, _granted(turn, lease))
+        tx.reply(event.reply_to, _granted(tx, lease))
         return
     waiting = state.queue.entries.get(attempt or "")
-    newcomer = _newcomer(turn, event, state.refused.get(attempt or ""))
+    newcomer = _newcomer(tx, event, state.refused.get(attempt or ""))
     if waiting is not None:
-        told = _in_full(turn, waiting, do.Outcome.WAITING)
+        told = _in_full(tx, waiting, do.Outcome.WAITING)
         answer = do.ExplainAnswer(outcome=do.Outcome.WAITING, explanation=told)
     elif newcomer is None:
-        turn.refuse(event.reply_to, ErrorCode.NOT_FOUND, _nothing(event, record))
+        tx.refuse(event.reply_to, ErrorCode.NOT_FOUND, _nothing(event, record))
         return
-    elif event.hold is Hold.DEADLINE and (
-        problem := wrong_length(turn, event.hold, newcomer.lease_s)
+    elif event.hold is LeaseLifetime.DEADLINE and (
+        problem := length_problem(tx, event.hold, newcomer.lease_s)
     ):
-        turn.refuse(event.reply_to, *problem)
+        tx.refuse(event.reply_to, *problem)
         return
     else:
-        judged = judge(turn, newcomer)
+        judged = evaluate(tx, newcomer)
         outcome = judged.outcome
-        told = _in_full(turn, newcomer, outcome)
+        told = _in_full(tx, newcomer, outcome)
         if judged.full is not None:
             told = replace(told, sentence=f"{told.sentence}; {judged.full.message}")
         answer = do.ExplainAnswer(outcome=outcome, explanation=told)
-    turn.reply(event.reply_to, answer)
+    tx.reply(event.reply_to, answer)
 
 
-def _newcomer(turn: Turn, event: on.ExplainAsked, refused: Waiting | None) -> Waiting | None:
+def _newcomer(tx: Transaction, event: on.ExplainAsked, refused: Waiting | None) -> Waiting | None:
     """The request of a dry run, or one that was refused, as if it came now."""
     request = event.request
     if request is None:
-        return (
-            None if refused is None else replace(refused, attempt="", waiting_since_s=turn.wall_s)
-        )
+        return None if refused is None else replace(refused, attempt="", waiting_since_s=tx.wall_s)
     return Waiting(
         attempt="",
         holder=None,
         request=request,
         session=event.session,
-        waiting_since_s=turn.wall_s,
+        waiting_since_s=tx.wall_s,
         hold=event.hold,
-        lease_s=length_s(request, event.lease_s),
+        lease_s=requested_length_s(request, event.lease_s),
     )
 
 
@@ -220,31 +218,33 @@ def _nothing(event: on.ExplainAsked, record: Record | None) -> str:
     return f"nothing waits, is granted or was refused lately as {name}; a dry run needs a request"
 
 
-def _granted(turn: Turn, entry: LeaseEntry) -> do.ExplainAnswer:
-    told = explained(turn, entry.request)
+def _granted(tx: Transaction, entry: LeaseEntry) -> do.ExplainAnswer:
+    told = explained(tx, entry.request)
     where = ", ".join(f"{share.host}/{share.index}" for share in entry.lease.shares)
     sentence = f"{wanted(entry.request)} is granted: lease {entry.lease.id} on {where}"
     told = replace(told, sentence=sentence, short=None)
     return do.ExplainAnswer(outcome=do.Outcome.GRANTED, explanation=told)
 
 
-def _in_full(turn: Turn, waiting: Waiting, outcome: do.Outcome) -> Explanation:
+def _in_full(tx: Transaction, waiting: Waiting, outcome: do.Outcome) -> Explanation:
     """With every device's own answer, and when capacity is expected."""
-    rule, inventory = held_back(turn, waiting), turn.state.inventory
+    rule, inventory = held_back(tx, waiting), tx.state.inventory
     request = waiting.request
     if not impossible(request, inventory):  # else no quota is what stands in its way
-        request = allowed(turn.state, request)
-    told = in_full(explained(turn, waiting.request, waiting), request, inventory, waiting.attempt)
+        request = allowed(tx.state, request)
+    told = with_verdicts(
+        explained(tx, waiting.request, waiting), request, inventory, waiting.attempt
+    )
     if outcome not in (do.Outcome.WAITING, do.Outcome.BUSY):
         return told
     if rule is not None:
         why = f"not the devices hold it back: {rule.words}"
         sentence = f"{told.sentence}; when it can be served is not known"
         return replace(told, expected_why=why, sentence=sentence)
-    at_s, why = expected(request, turn.state, turn.budget, waiting.attempt)
+    at_s, why = expected(request, tx.state, tx.budget, waiting.attempt)
     if at_s is None:
         sentence = f"{told.sentence}; when it can be served is not known: {why}"
         return replace(told, expected_why=why, sentence=sentence)
-    in_s = max(0.0, at_s - turn.at_s)
+    in_s = max(0.0, at_s - tx.at_s)
     sentence = f"{told.sentence}; enough is expected to be free in {in_s:.0f} s: {why}"
     return replace(told, expected_s=in_s, expected_why=why, sentence=sentence)

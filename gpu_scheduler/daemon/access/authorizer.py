@@ -75,7 +75,7 @@ class Caller:
 
 
 #: A program of this machine, while there are no keys.
-ANYBODY = Caller()
+TRUSTED = Caller()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class Closable(Protocol):
     def close(self) -> None: ...
 
 
-class Gate:
+class Authorizer:
     """Judges callers and their ops against the keys file as it stands now."""
 
     def __init__(
@@ -122,7 +122,7 @@ class Gate:
     def caller(self, key: object) -> Caller:
         """Whose key this is (None: none was shown). Raises DENIED."""
         if self._keys is None:
-            return ANYBODY
+            return TRUSTED
         if key is None:
             text = "a key is needed here: ask an operator for `ssgmd keys add NAME --role ROLE`"
             raise AppError(ErrorCode.DENIED, text, needs="key")
@@ -158,7 +158,7 @@ class Gate:
             return False
         owner = self._keys.by_name.get(name) if self._keys is not None else None
         if owner is not None:
-            return _kin(key, owner)
+            return _may_act_for(key, owner)
         return None in (key.tenant, tenant) or key.tenant == tenant
 
     def host_may(self, caller: Caller, host: str) -> None:
@@ -214,7 +214,7 @@ class Gate:
         owner = self._keys.by_name.get(name) if self._keys is not None else None
         if owner is not None:
             taken = job.session is not None and isinstance(value, _TAKES)  # the core's to refuse
-            if not taken and not _kin(key, owner):
+            if not taken and not _may_act_for(key, owner):
                 text = f"job {value.holder} belongs to key {name!r}; a key of its tenant or an "
                 text += "operator may act for it"
                 raise AppError(ErrorCode.DENIED, text, needs="owner")
@@ -228,7 +228,9 @@ class Gate:
         key = caller.key
         if key is None or self._keys is None or key.role is not Role.REQUESTER:
             return ()
-        return tuple(entry.name for entry in self._keys.by_name.values() if not _kin(key, entry))
+        return tuple(
+            entry.name for entry in self._keys.by_name.values() if not _may_act_for(key, entry)
+        )
 
     # --- the file
 
@@ -250,7 +252,7 @@ class Gate:
                 connection.close()
 
 
-def _kin(key: KeyEntry, owner: KeyEntry) -> bool:
+def _may_act_for(key: KeyEntry, owner: KeyEntry) -> bool:
     """May the one act for the other's jobs?"""
     return key.name == owner.name or (key.tenant is not None and key.tenant == owner.tenant)
 

@@ -15,7 +15,7 @@ from typing import Any
 from corekit.values import replace
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core.admission.usage_counts import key_of
-from gpu_scheduler.daemon.access.authorizer import Caller, Gate
+from gpu_scheduler.daemon.access.authorizer import Authorizer, Caller
 from gpu_scheduler.daemon.access.keys import Role
 from gpu_scheduler.model import Lease, Record
 
@@ -26,8 +26,8 @@ HIDDEN: Mapping[str, Any] = {"hidden": True}
 class Redaction:
     """Reduces answers to what their caller may read; others stay the same object."""
 
-    def __init__(self, gate: Gate) -> None:
-        self._gate = gate
+    def __init__(self, authorizer: Authorizer) -> None:
+        self._authorizer = authorizer
         self._forms: Mapping[type[Any], Callable[[Caller, Any], Any]] = {
             do.RecordAnswer: self._record_answer,
             do.RecordsAnswer: self._records_answer,
@@ -61,7 +61,7 @@ class Redaction:
         if key.name in names or (key.tenant is not None and key.tenant == tenant):
             return True
         orphaned = not any(
-            self._gate.knows(name) for name in names
+            self._authorizer.knows(name) for name in names
         )  # no key made it, or it is gone
         return orphaned and key.role is Role.REQUESTER and key.tenant is None
 
@@ -69,12 +69,14 @@ class Redaction:
         owner = key_of(record.owner)
         if not self._sees(caller, record.tenant, record.key, owner):
             return replace(record, handle="", block=HIDDEN)
-        if record.handle and not self._gate.acts_for(caller, owner or record.key, record.tenant):
+        if record.handle and not self._authorizer.acts_for(
+            caller, owner or record.key, record.tenant
+        ):
             return replace(record, handle="")
         return record
 
     def _lease(self, caller: Caller, lease: Lease) -> Lease:
-        owner = key_of(self._gate.owner_of(lease.id))
+        owner = key_of(self._authorizer.owner_of(lease.id))
         if self._sees(caller, lease.tenant, owner):
             return lease
         return replace(lease, sources=(), doors={}, end_detail="")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.daemon.journal.journal import NAME as JOURNAL_NAME
-from gpu_scheduler.daemon.journal.sync_marker import NAME as NOTE_NAME
+from gpu_scheduler.daemon.journal.sync_marker import NAME as MARKER_NAME
 
 NAME = "master.key"
 KEY_BYTES = 32
@@ -34,9 +34,9 @@ class Secrets:
         """
         path = folder / NAME
         if not path.exists():
-            if any((folder / name).exists() for name in (JOURNAL_NAME, NOTE_NAME)):
+            if any((folder / name).exists() for name in (JOURNAL_NAME, MARKER_NAME)):
                 text = f"{path} is missing, but {folder} holds a journal; restore the key from a"
-                text += f" copy, or remove {JOURNAL_NAME} and {NOTE_NAME} if its leases and jobs"
+                text += f" copy, or remove {JOURNAL_NAME} and {MARKER_NAME} if its leases and jobs"
                 text += " may be lost"
                 raise AppError(ErrorCode.NOT_FOUND, text)
             _create(path)

@@ -39,21 +39,21 @@ class Sink(Protocol):
 
     def refuse(self, id_: int, error: AppError) -> None: ...
 
-    def asker(self, id_: int) -> Caller:
+    def caller_of(self, id_: int) -> Caller:
         """Who sent that request, for what he may see of its answer."""
         ...
 
     def close(self) -> None: ...
 
 
-class Line(Protocol):
+class PushTarget(Protocol):
     """A connection that takes pushes."""
 
     def push(self, name: str, text: bytes) -> None: ...
     def close(self) -> None: ...
 
 
-class Switchboard:
+class ConnectionRegistry:
     """Performs the core's answers and pushes."""
 
     def __init__(self, secrets: Secrets, metrics: Metrics, redaction: Redaction) -> None:
@@ -62,8 +62,8 @@ class Switchboard:
         self._metrics = metrics
         self._sinks: dict[int, Sink] = {}
         self._next = 0
-        self._sessions: dict[str, Line] = {}
-        self._hosts: dict[str, Line] = {}
+        self._sessions: dict[str, PushTarget] = {}
+        self._hosts: dict[str, PushTarget] = {}
         self._ended = ""  #: the lease that ended last
         #: What the wire has with secrets, which the core does not know.
         self._with_secrets: Mapping[type[Any], Callable[[Any], Any]] = {
@@ -84,13 +84,13 @@ class Switchboard:
         """Its answers are dropped from now on."""
         del self._sinks[number]
 
-    def bind_session(self, session: str, line: Line) -> None:
+    def bind_session(self, session: str, line: PushTarget) -> None:
         _bind(self._sessions, session, line)
 
-    def bind_host(self, host: str, line: Line) -> None:
+    def bind_host(self, host: str, line: PushTarget) -> None:
         _bind(self._hosts, host, line)
 
-    def unbind(self, line: Line) -> list[str]:
+    def unbind(self, line: PushTarget) -> list[str]:
         """The connection is gone; a newer one of the same name stays. Returns the hosts it was."""
         hosts = [name for name, bound in self._hosts.items() if bound is line]
         for table in (self._sessions, self._hosts):
@@ -108,7 +108,7 @@ class Switchboard:
     def reply(self, action: do.Reply) -> None:
         sink, id_ = self._sink(action.reply_to)
         if sink is not None:
-            answer = self._redaction.of(sink.asker(id_), action.answer)
+            answer = self._redaction.of(sink.caller_of(id_), action.answer)
             sink.answer(id_, answer, self._answer_text(answer, sink.bytes_max))
 
     def reply_error(self, action: do.ReplyError) -> None:
@@ -117,7 +117,7 @@ class Switchboard:
             self._metrics.limited[limit] += 1
         sink, id_ = self._sink(action.reply_to)
         if sink is not None:
-            details = self._redaction.of_details(sink.asker(id_), action.details)
+            details = self._redaction.of_details(sink.caller_of(id_), action.details)
             sink.refuse(id_, AppError(action.code, action.message, **encode(details)))
 
     def push(self, action: do.PushToSession) -> None:
@@ -149,7 +149,7 @@ class Switchboard:
         if line := self._hosts.get(host):
             self._push(line, name, encode_json(value))
 
-    def _push(self, line: Line, name: str, text: bytes) -> None:
+    def _push(self, line: PushTarget, name: str, text: bytes) -> None:
         self._metrics.pushes += 1
         line.push(name, text)
 
@@ -231,7 +231,7 @@ class Switchboard:
         )
 
 
-def _bind(table: dict[str, Line], name: str, line: Line) -> None:
+def _bind(table: dict[str, PushTarget], name: str, line: PushTarget) -> None:
     older = table.get(name)
     table[name] = line
     if older is not None and older is not line:

@@ -27,8 +27,8 @@ from corekit.browsers import foreign_part
 from corekit.decode import encode_json
 from corekit.errors import AppError, ErrorCode, invalid
 from gpu_scheduler.core import actions as do
-from gpu_scheduler.core.admission.usage_counts import Tallies
-from gpu_scheduler.daemon.access.authorizer import Caller, Gate
+from gpu_scheduler.core.admission.usage_counts import UsageCounts
+from gpu_scheduler.daemon.access.authorizer import Authorizer, Caller
 from gpu_scheduler.daemon.endpoints.calls import Answered, Calls
 from gpu_scheduler.daemon.endpoints.connection_admission import ConnectionAdmission
 from gpu_scheduler.daemon.endpoints.http_server import Connection
@@ -62,24 +62,28 @@ JSON_LINES = "application/x-ndjson"
 _PATHS = [*(f"/v1/{op}" for op in OPS if op not in NOT_OVER_HTTP), "/v1/watch", "/metrics"]
 
 
-class HttpDoor:
+class HttpEndpoint:
     """Routes and handlers. Until `open` only health is answered; the rest is UNAVAILABLE."""
 
     def __init__(
-        self, metrics: Metrics, journal: Journal, gate: Gate, admission: ConnectionAdmission
+        self,
+        metrics: Metrics,
+        journal: Journal,
+        authorizer: Authorizer,
+        admission: ConnectionAdmission,
     ) -> None:
         self._metrics = metrics
         self._admission = admission
         self._journal = journal
-        self._gate = gate
+        self._authorizer = authorizer
         self._calls: Calls | None = None
         self._hub: Hub | None = None
         self._scrapes: Scrapes | None = None
 
-    def open(self, calls: Calls, hub: Hub, tallies: Tallies) -> None:
+    def open(self, calls: Calls, hub: Hub, usage_counts: UsageCounts) -> None:
         """Recovery is complete."""
         self._calls, self._hub = calls, hub
-        self._scrapes = Scrapes(calls, self._metrics, self._journal, tallies)
+        self._scrapes = Scrapes(calls, self._metrics, self._journal, usage_counts)
 
     def application(self) -> web.Application:
         app = web.Application(middlewares=[_errors], client_max_size=LINE_BYTES_MAX)
@@ -181,9 +185,9 @@ class HttpDoor:
 
     def _caller(self, request: web.Request) -> Caller:
         scheme, _, key = request.headers.get("Authorization", "").partition(" ")
-        if not self._gate.has_keys:
+        if not self._authorizer.has_keys:
             _of_this_machine(request)
-        caller = self._gate.caller(key.strip() if scheme.lower() == "bearer" else None)
+        caller = self._authorizer.caller(key.strip() if scheme.lower() == "bearer" else None)
         if isinstance(request.protocol, Connection):  # as every one that `listen` makes
             self._admission.authenticated(request.protocol)
         return Caller(caller.key, request.remote or "")
@@ -192,24 +196,24 @@ class HttpDoor:
 
     async def _metrics_text(self, request: web.Request) -> web.Response:
         self._opened()
-        self._gate.may(self._caller(request), "inventory", None)
+        self._authorizer.may(self._caller(request), "inventory", None)
         assert self._scrapes is not None, "made when it was opened"
         kind = "text/plain; version=0.0.4; charset=utf-8"
         return web.Response(body=await self._scrapes.text(), headers={"Content-Type": kind})
 
     async def _watch(self, request: web.Request) -> web.StreamResponse:
         hub, caller = self._opened()[1], self._caller(request)
-        self._gate.may(caller, "watch", None)
+        self._authorizer.may(caller, "watch", None)
         sse = EVENT_STREAM in request.headers.get("Accept", "")
         headers = {"Content-Type": EVENT_STREAM if sse else JSON_LINES, "Cache-Control": "no-store"}
         response = web.StreamResponse(headers=headers)
         with hub.subscribed(caller) as subscriber:
-            self._gate.entered(subscriber, caller)
+            self._authorizer.entered(subscriber, caller)
             try:
                 await response.prepare(request)
                 await _written(response, subscriber, b"data: %s\n\n" if sse else b"%s\n")
             finally:
-                self._gate.left(subscriber)
+                self._authorizer.left(subscriber)
         return response
 
 

@@ -1,6 +1,6 @@
 """From a request of either door to an event of the core: the same ops, the same checks.
 
-The desk decodes, stamps the time, and refuses what must not reach the core: unknown ops, wrong
+The decoder decodes, stamps the time, and refuses what must not reach the core: unknown ops, wrong
 fields, new grants while the journal has no room. Everything else is the core's to decide.
 """
 
@@ -18,7 +18,7 @@ from corekit.aio.newer import known
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.ids import HostId, SessionId
 from gpu_scheduler.core import events as on
-from gpu_scheduler.daemon.access.authorizer import Caller, Gate
+from gpu_scheduler.daemon.access.authorizer import Authorizer, Caller
 from gpu_scheduler.daemon.endpoints.hello_pages import HelloPages
 from gpu_scheduler.daemon.endpoints.unknown_values import read_reworded
 from gpu_scheduler.daemon.metrics import Metrics
@@ -89,7 +89,7 @@ _GRANTS = frozenset({requester.Attempt, requester.Reserve})
 
 
 class Room(Protocol):
-    """What the desk asks of the journal."""
+    """What the decoder asks of the journal."""
 
     @property
     def has_room(self) -> bool:
@@ -97,7 +97,7 @@ class Room(Protocol):
         ...
 
 
-class Desk:
+class RequestDecoder:
     """Decodes requests and hands them in."""
 
     def __init__(
@@ -106,19 +106,19 @@ class Desk:
         room: Room,
         submit: Callable[[on.Event], None],
         metrics: Metrics,
-        gate: Gate,
+        authorizer: Authorizer,
     ) -> None:
         self._clock = clock
         self._room = room
         self._submit = submit
         self._metrics = metrics
-        self._gate = gate
+        self._authorizer = authorizer
 
     def requester_hello(self, caller: Caller, fields: Fields, reply_to: str) -> SessionId:
         """The session that says hello. Raises INVALID, DENIED."""
         hello = _known(requester.Hello, fields)
         _same_version(hello.version)
-        self._gate.may(caller, "beat", hello)
+        self._authorizer.may(caller, "beat", hello)
         session = SessionId(caller.session(hello.session))
         self._hand_in("hello", on.SessionHello, {"session": session, "reply_to": reply_to})
         return session
@@ -129,7 +129,7 @@ class Desk:
         """The host that says hello; `pages` are its connection's. Raises INVALID, DENIED."""
         hello = _known(host_words.HostHello, fields)
         _same_version(hello.version)
-        self._gate.host_may(caller, hello.host)
+        self._authorizer.host_may(caller, hello.host)
         pages.begin(hello, reply_to)
         self._hand_in_whole(pages)
         return hello.host
@@ -149,7 +149,7 @@ class Desk:
             body.plain()  # a line that is no JSON is worse
             raise invalid(f"op {op!r} is unknown{_did_you_mean(op, ops.OPS)}")
         value = known(logger, body.read_known(cls, op)) if cls in _TELLING else body.read(cls, op)
-        self._gate.may(caller, op, value)
+        self._authorizer.may(caller, op, value)
         if cls in _GRANTS and not self._room.has_room:
             text = "the scheduler's journal has no room for new grants; free space on its disk"
             raise AppError(ErrorCode.EXHAUSTED, text)
@@ -166,7 +166,7 @@ class Desk:
                     asked["sources"] = (caller.peer,)
                 return on.ReserveAsked
             case requester.Orphans():
-                asked["foreign"] = self._gate.foreign_to(caller)
+                asked["foreign"] = self._authorizer.foreign_to(caller)
                 return on.OrphansAsked
             case requester.Watch():
                 asked["all_leases"] = asked.pop("all")

@@ -15,11 +15,11 @@ from typing import Any, cast
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.ids import HostId, SessionId
 from gpu_scheduler.core import actions as do
-from gpu_scheduler.daemon.access.authorizer import ANYBODY, Caller, Gate
+from gpu_scheduler.daemon.access.authorizer import TRUSTED, Authorizer, Caller
 from gpu_scheduler.daemon.endpoints.connection_admission import ConnectionAdmission
-from gpu_scheduler.daemon.endpoints.connections import Switchboard
+from gpu_scheduler.daemon.endpoints.connections import ConnectionRegistry
 from gpu_scheduler.daemon.endpoints.hello_pages import HelloPages
-from gpu_scheduler.daemon.endpoints.request_decoder import Desk
+from gpu_scheduler.daemon.endpoints.request_decoder import RequestDecoder
 from gpu_scheduler.daemon.metrics import Metrics
 from gpu_scheduler.protocol.codec import (
     PAGE_BYTES_MAX,
@@ -48,18 +48,18 @@ class Connection(asyncio.Protocol):
 
     def __init__(
         self,
-        desk: Desk,
-        switchboard: Switchboard,
+        decoder: RequestDecoder,
+        registry: ConnectionRegistry,
         metrics: Metrics,
-        gate: Gate,
+        authorizer: Authorizer,
         admission: ConnectionAdmission,
     ) -> None:
         self._loop = asyncio.get_running_loop()
-        self._desk = desk
-        self._switchboard = switchboard
+        self._decoder = decoder
+        self._registry = registry
         self._metrics = metrics
-        self._gate = gate
-        self._caller = ANYBODY  # until its hello
+        self._authorizer = authorizer
+        self._caller = TRUSTED  # until its hello
         self._admission = admission
         self._lines = LineBuffer()
         self._held = 0  # bytes of an unfinished line, as the admission know it
@@ -78,7 +78,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass
         self._transport.set_write_buffer_limits(high=UNREAD_BYTES_MAX)
-        self._number = self._switchboard.register(self)
+        self._number = self._registry.register(self)
         self._metrics.connections += 1
         self._admission.connected(self, transport.get_extra_info("peername"))
 
@@ -86,11 +86,11 @@ class Connection(asyncio.Protocol):
         logger.debug("connection of %s ended: %s", self._name, exc)
         self._metrics.connections -= 1
         self._transport = None
-        self._switchboard.unregister(self._number)
-        for host in self._switchboard.unbind(self):
+        self._registry.unregister(self._number)
+        for host in self._registry.unbind(self):
             with contextlib.suppress(asyncio.QueueFull):  # its silence will tell
-                self._desk.host_left(HostId(host))
-        self._gate.left(self)
+                self._decoder.host_left(HostId(host))
+        self._authorizer.left(self)
         self._admission.disconnected(self)
 
     def pause_writing(self) -> None:
@@ -137,9 +137,9 @@ class Connection(asyncio.Protocol):
         if op == "hello":
             self._hello(body.plain(), reply_to)
         elif self._session is not None:
-            self._desk.ask(self._caller, self._session, op, body, reply_to)
+            self._decoder.ask(self._caller, self._session, op, body, reply_to)
         elif self._host is not None:
-            self._desk.told(self._host, op, body, reply_to, self._pages)
+            self._decoder.told(self._host, op, body, reply_to, self._pages)
         else:
             raise invalid(f"op {op!r}: say hello first, with role, session or host, and version")
         self._under_way += op != "installed"  # a page of a hello: that alone is answered
@@ -152,16 +152,16 @@ class Connection(asyncio.Protocol):
                 self._transport.resume_reading()
 
     def _hello(self, fields: dict[str, Any], reply_to: str) -> None:
-        caller = self._gate.caller(fields.pop("key", None))
+        caller = self._authorizer.caller(fields.pop("key", None))
         role = fields.pop("role", None)
         if role == "host" and self._host is None:  # else it takes the room that is kept for hosts
-            self._gate.host_may(caller, str(fields.get("host")))
+            self._authorizer.host_may(caller, str(fields.get("host")))
         self._admission.authenticated(self, host=role == "host")
         self._hello_to = reply_to
         if role == "requester" and self._host is None:
-            self._session = self._desk.requester_hello(caller, fields, reply_to)
+            self._session = self._decoder.requester_hello(caller, fields, reply_to)
         elif role == "host" and self._session is None:
-            self._host = self._desk.host_hello(caller, fields, reply_to, self._pages)
+            self._host = self._decoder.host_hello(caller, fields, reply_to, self._pages)
         elif role in ("requester", "host"):
             raise invalid(f"hello: this connection is {self._name}'s; open another one")
         else:
@@ -171,7 +171,7 @@ class Connection(asyncio.Protocol):
     def _known_as(self, caller: Caller) -> None:
         name = None if self._transport is None else self._transport.get_extra_info("peername")
         self._caller = Caller(caller.key, str(name[0]) if name else "")
-        self._gate.entered(self, caller)
+        self._authorizer.entered(self, caller)
 
     def reject(self, error: AppError) -> None:
         """`Rejectable`: its place is needed, or it did not say who it is in time."""
@@ -190,9 +190,9 @@ class Connection(asyncio.Protocol):
     def answer(self, id_: int, answer: do.Answer, text: bytes) -> None:
         self._answered()
         if type(answer) is do.SessionWelcome and self._session is not None:
-            self._switchboard.bind_session(self._session, self)
+            self._registry.bind_session(self._session, self)
         elif type(answer) is do.HostWelcome and self._host is not None:
-            self._switchboard.bind_host(self._host, self)
+            self._registry.bind_host(self._host, self)
         try:
             self._write(ok_line(id_, text))
         except AppError as error:  # longer than a line may be
@@ -202,10 +202,10 @@ class Connection(asyncio.Protocol):
         self._answered()
         if f"{self._number}.{id_}" == self._hello_to:  # whoever is refused may say nothing else
             self._session = self._host = None
-            self._switchboard.unbind(self)
+            self._registry.unbind(self)
         self._write(error_line(id_, error))
 
-    def asker(self, _: int) -> Caller:
+    def caller_of(self, _: int) -> Caller:
         return self._caller
 
     def push(self, name: str, text: bytes) -> None:

@@ -21,9 +21,9 @@ from corekit.values import replace
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core.durable import changes as to
 from gpu_scheduler.core.state import State
-from gpu_scheduler.daemon.access.authorizer import ANYBODY, Caller
-from gpu_scheduler.daemon.endpoints.connections import Switchboard
-from gpu_scheduler.daemon.endpoints.request_decoder import Desk
+from gpu_scheduler.daemon.access.authorizer import TRUSTED, Caller
+from gpu_scheduler.daemon.endpoints.connections import ConnectionRegistry
+from gpu_scheduler.daemon.endpoints.request_decoder import RequestDecoder
 from gpu_scheduler.daemon.journal.journal import Journal
 from gpu_scheduler.protocol import watch as words
 from gpu_scheduler.protocol.codec import Body
@@ -83,12 +83,14 @@ class Hub:
 
     bytes_max = None  # what it asks for is cut into lines by itself
 
-    def __init__(self, state: State, clock: Clock, desk: Desk, switchboard: Switchboard) -> None:
+    def __init__(
+        self, state: State, clock: Clock, decoder: RequestDecoder, registry: ConnectionRegistry
+    ) -> None:
         self._state = state
         self._clock = clock
-        self._desk = desk
-        self._number = switchboard.register(self)
-        switchboard.bind_session(SESSION, self)
+        self._decoder = decoder
+        self._number = registry.register(self)
+        registry.bind_session(SESSION, self)
         self._subscribers: dict[Subscriber, None] = {}
         self._hosts: dict[HostId, words.HostChanged] = {}
         self._devices: dict[DeviceId, words.DeviceChanged] = {}
@@ -100,7 +102,7 @@ class Hub:
         return bool(self._subscribers)
 
     @contextmanager
-    def subscribed(self, caller: Caller = ANYBODY) -> Iterator[Subscriber]:
+    def subscribed(self, caller: Caller = TRUSTED) -> Iterator[Subscriber]:
         """A stream, for the length of the block. Raises EXHAUSTED when there are too many."""
         if len(self._subscribers) >= SUBSCRIBERS_MAX:
             text = f"{SUBSCRIBERS_MAX} streams are open already; close one"
@@ -145,7 +147,7 @@ class Hub:
     def _watch_leases(self, *, wanted: bool) -> None:
         body = Body(encode_json({"all": wanted}))
         try:
-            self._desk.ask(ANYBODY, SESSION, "watch", body, f"{self._number}.0")
+            self._decoder.ask(TRUSTED, SESSION, "watch", body, f"{self._number}.0")
         except asyncio.QueueFull:
             logger.warning("behind: leases are watched again at the next beat")
 
@@ -159,11 +161,11 @@ class Hub:
     def refuse(self, id_: int, error: AppError) -> None:
         logger.error("request %d: leases are not watched: %s", id_, error.message)
 
-    def asker(self, _: int) -> Caller:
-        return ANYBODY
+    def caller_of(self, _: int) -> Caller:
+        return TRUSTED
 
     def close(self) -> None:
-        """The switchboard closes every connection."""
+        """The registry closes every connection."""
 
     # --- journalled changes
 

@@ -34,7 +34,7 @@ from gpu_scheduler.daemon.journal.format import (
     encode_header,
 )
 from gpu_scheduler.daemon.journal.reader import Entries, read_journal, rewritten, warn_of_passed
-from gpu_scheduler.daemon.journal.sync_marker import Note, sync_folder, write_note
+from gpu_scheduler.daemon.journal.sync_marker import Note, sync_folder, write_marker
 
 logger = logging.getLogger(__name__)
 
@@ -116,7 +116,7 @@ class Journal:
         self._disk = disk
         self._lock_fd = lock_fd
         self._fd = -1
-        self._note: Note | None = None  #: of what is synced, once recovered
+        self._marker: Note | None = None  #: of what is synced, once recovered
         self._last = Mark(0, b"")  #: of the newest line, written or about to be
         self._has_newer = False  #: words of a newer version, which a compaction would lose
         self._end = 0  #: bytes that are valid and synced
@@ -195,9 +195,9 @@ class Journal:
                 os.ftruncate(self._fd, self._end)
             os.close(self._fd)
             self._fd = -1
-        if self._note is not None:
-            self._note.close()
-            self._note = None
+        if self._marker is not None:
+            self._marker.close()
+            self._marker = None
         if self._lock_fd >= 0:
             os.close(self._lock_fd)
             self._lock_fd = -1
@@ -230,11 +230,11 @@ class Journal:
             self._upgrade(scanned)
         elif scanned.version == 0:
             header, self._last = encode_header(BUILD)
-            write_note(self.path.parent, self._last)  # first: a journal without a note is damaged
+            write_marker(self.path.parent, self._last)  # first: a journal without a note is damaged
         elif scanned.last is not None:
             self._last = scanned.last
         self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        self._note = Note.open(self.path.parent)
+        self._marker = Note.open(self.path.parent)
         if scanned.version == 1:
             self._end = self._allocated = os.fstat(self._fd).st_size
             return
@@ -243,7 +243,7 @@ class Journal:
         if scanned.version == 0:
             self._append(Line(header, self._last))
         else:
-            self._note.write(self._last)  # a line may be whole that was not noted any more
+            self._marker.write(self._last)  # a line may be whole that was not noted any more
 
     def _upgrade(self, scanned: Scanned) -> None:
         """The same entries in this version's lines. An old journal does not look at the note."""
@@ -254,7 +254,7 @@ class Journal:
             self._disk.sync(fd)
         finally:
             os.close(fd)
-        write_note(self.path.parent, self._last)
+        write_marker(self.path.parent, self._last)
         self._disk.replace(self._new, self.path)
         self._disk.sync_folder(self.path.parent)
         logger.info("the journal is rewritten in format 2", extra={"event": "journal_upgraded"})
@@ -278,14 +278,14 @@ class Journal:
 
     def _noted(self, mark: Mark) -> None:
         """What is synced is noted before it is answered; the note's own sync may come later."""
-        assert self._note is not None, "recovered"
-        self._note.write(mark)
+        assert self._marker is not None, "recovered"
+        self._marker.write(mark)
         self.tend()
 
     def tend(self) -> None:
         """Sync a note that is behind for long enough; to be called now and then."""
-        if self._note is not None and self._note.is_due:
-            self._thread.submit(self._note.sync)
+        if self._marker is not None and self._marker.is_due:
+            self._thread.submit(self._marker.sync)
 
     def _reserve(self, length: int) -> None:
         wanted = self._end + length + RESERVE_BYTES

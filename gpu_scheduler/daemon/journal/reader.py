@@ -26,7 +26,7 @@ from gpu_scheduler.daemon.journal.format import (
     scan,
     split_group,
 )
-from gpu_scheduler.daemon.journal.sync_marker import read_note
+from gpu_scheduler.daemon.journal.sync_marker import read_marker
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ def read_journal(path: Path) -> Scanned:
 
     A missing or empty journal is a new one only if the note knows of no synced line either.
     """
-    note = read_note(path.parent)
+    note = read_marker(path.parent)
     data = path.read_bytes() if path.exists() else b""
     scanned = scan(data, str(path), note.mark)
     if note.mark is None and (scanned.version == 2 or (note.there and scanned.version == 0)):

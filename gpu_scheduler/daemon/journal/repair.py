@@ -28,8 +28,8 @@ from gpu_scheduler.daemon.build import BUILD
 from gpu_scheduler.daemon.journal.format import JournalDamage, Scanned, body_of, whole_lines
 from gpu_scheduler.daemon.journal.journal import NAME, free_name, lock_folder
 from gpu_scheduler.daemon.journal.reader import Entries, read_journal, rewritten
-from gpu_scheduler.daemon.journal.sync_marker import NAME as NOTE_NAME
-from gpu_scheduler.daemon.journal.sync_marker import sync_folder, write_note
+from gpu_scheduler.daemon.journal.sync_marker import NAME as MARKER_NAME
+from gpu_scheduler.daemon.journal.sync_marker import sync_folder, write_marker
 from gpu_scheduler.model import EndReason
 
 #: No line that starts an epoch is shorter: bounds how many epochs lost bytes can hold.
@@ -157,7 +157,7 @@ def _misfit(machine: SchedulerMachine, entry: Entry) -> str | None:
 
 def _existing(folder: Path) -> Path:
     path = folder / NAME
-    if not path.exists() and not path.with_name(NOTE_NAME).exists():
+    if not path.exists() and not path.with_name(MARKER_NAME).exists():
         raise AppError(ErrorCode.NOT_FOUND, f"there is no journal in {folder}")
     return path
 
@@ -275,7 +275,7 @@ def _replace(path: Path, groups: Iterable[bytes]) -> str:
     kept = free_name(path, "damaged")
     if path.exists():
         os.link(path, kept)  # both names stand for the old one until the next line but one
-    write_note(path.parent, mark)
+    write_marker(path.parent, mark)
     new.replace(path)
     sync_folder(path.parent)
     return str(kept)

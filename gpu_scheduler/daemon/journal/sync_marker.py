@@ -37,22 +37,22 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True, slots=True)
-class FoundNote:
+class FoundMarker:
     """What is there of a note."""
 
     there: bool  #: the file exists
     mark: Mark | None  #: None: no slot of it can be read
 
 
-def read_note(folder: Path) -> FoundNote:
+def read_marker(folder: Path) -> FoundMarker:
     """The newest of the slots that check. Raises OSError."""
     try:
         data = (folder / NAME).read_bytes()
     except FileNotFoundError:
-        return FoundNote(False, None)
+        return FoundMarker(False, None)
     slots = (data[at : at + _SLOT_BYTES] for at in range(0, _SLOTS * _SLOT_BYTES, _SLOT_BYTES))
     marks = [mark for slot in slots if (mark := _decoded(slot)) is not None]
-    return FoundNote(True, max(marks, default=None))
+    return FoundMarker(True, max(marks, default=None))
 
 
 class Note:
@@ -101,7 +101,7 @@ class Note:
         os.close(self._fd)
 
 
-def write_note(folder: Path, mark: Mark) -> None:
+def write_marker(folder: Path, mark: Mark) -> None:
     """A new note in the place of any other, at once and durably. Raises OSError."""
     new = folder / f"{NAME}.new"
     fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)

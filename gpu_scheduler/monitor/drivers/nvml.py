@@ -20,7 +20,7 @@ from corekit.ids import DeviceId
 from corekit.values import replace
 from gpu_scheduler.model import Device, DeviceKind, Health, Symptom, Usage
 from gpu_scheduler.monitor.drivers.child import Seen, answer_lines
-from gpu_scheduler.monitor.health import Ailments, judge_device
+from gpu_scheduler.monitor.health import DriverFaults, evaluate_device
 
 T = TypeVar("T")
 
@@ -70,7 +70,7 @@ class Driver:
             board = pynvml.nvmlDeviceGetHandleByIndex(index)
             uuid = _text(pynvml.nvmlDeviceGetUUID(board))
             self._register(board, uuid)
-            health, symptoms, why = judge_device(self._ailments(board, uuid))
+            health, symptoms, why = evaluate_device(self._driver_faults(board, uuid))
             found = []
             whole = ((index, board),)
             for number, handle in _slices(board, count + index * SLICES_MAX) or whole:
@@ -109,13 +109,13 @@ class Driver:
                 uuid = _text(pynvml.nvmlDeviceGetUUID(event.device))
                 self._xids.setdefault(uuid, {})[int(event.eventData)] = time.monotonic()
 
-    def _ailments(self, board: Any, uuid: str) -> Ailments:
+    def _driver_faults(self, board: Any, uuid: str) -> DriverFaults:
         earliest_s = time.monotonic() - XID_TOLD_S
         xids = {xid: at_s for xid, at_s in self._xids.get(uuid, {}).items() if at_s >= earliest_s}
         self._xids[uuid] = xids
         rows = _supported(lambda: pynvml.nvmlDeviceGetRemappedRows(board), None)
         kind, counter = pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC
-        return Ailments(
+        return DriverFaults(
             xids=tuple(sorted(xids)),
             uncorrected=_supported(
                 lambda: int(pynvml.nvmlDeviceGetTotalEccErrors(board, kind, counter)), 0

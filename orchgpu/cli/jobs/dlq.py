@@ -192,9 +192,9 @@ def _function_to_retry(known: Known) -> Function:
 def _event_of(known: Known) -> str:
     """The letter as it was, from the job's record: the letter itself was sent back or expired."""
     from orchgpu.core.ending import dead_letter_body
-    from orchgpu.core.job import input_from_block
+    from orchgpu.core.job import input_from_payload
 
-    source = input_from_block(known.record.block) if known.record else None
+    source = input_from_payload(known.record.block) if known.record else None
     result: Any = known.result
     if source is None:
         raise AppError(

@@ -18,7 +18,7 @@ from gpu_scheduler.model import RETRY_AT, Explanation, Lease, Record, Step
 from orchgpu.cli.cloud import JobCloud
 from orchgpu.cli.jobs.waiting import InTheWay, in_the_way, waits
 from orchgpu.core.function import Function
-from orchgpu.core.job import input_from_block
+from orchgpu.core.job import input_from_payload
 
 if TYPE_CHECKING:
     from gpu_scheduler.client import SchedulerClient
@@ -170,7 +170,7 @@ def latencies(told: list[Moment]) -> dict[str, float | None]:
 
 
 def _of_queue(known: Known) -> Iterator[Moment]:
-    source = input_from_block(known.record.block) if known.record else None
+    source = input_from_payload(known.record.block) if known.record else None
     if source is None:
         return
     try:

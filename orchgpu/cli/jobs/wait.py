@@ -62,11 +62,11 @@ def submitted_as(known: Known) -> Submitted:
     """The job as if it had been uploaded here. Raises NOT_FOUND when its function is gone."""
     from orchgpu.cli.cloud import Submitted
     from orchgpu.cli.jobs.known import moments
-    from orchgpu.core.job import input_from_block
+    from orchgpu.core.job import input_from_payload
 
     if known.function is None:
         raise AppError(ErrorCode.NOT_FOUND, f"the function of {known.job} is not deployed any more")
-    source = input_from_block(known.record.block) if known.record else None
+    source = input_from_payload(known.record.block) if known.record else None
     key = source.key if source is not None else known.job
     began = moments(known)
     return Submitted(

@@ -11,6 +11,7 @@ from corekit.errors import AppError, ErrorCode
 from fdl.plan.plan import Action, Observed, Step
 from fdl.plan.resources import (
     Bucket,
+    DeployTarget,
     Expiry,
     FunctionResource,
     InvokeConfig,
@@ -19,7 +20,6 @@ from fdl.plan.resources import (
     Notification,
     Package,
     Permission,
-    Place,
     QueueResource,
     Record,
     Resource,
@@ -72,12 +72,14 @@ class AwsCloud:
         self._clients: dict[str, Any] = {}
 
     @cached_property
-    def place(self) -> Place:
+    def place(self) -> DeployTarget:
         s3 = self._client("s3")
         local = self._settings("s3").local
         region = str(s3.meta.region_name or "us-east-1")
         account = self._account(local)
-        return Place(account=account, region=region, partition=str(s3.meta.partition), local=local)
+        return DeployTarget(
+            account=account, region=region, partition=str(s3.meta.partition), local=local
+        )
 
     def observe(
         self, names: Sequence[str], wanted: Sequence[Resource], *, count: bool = False
@@ -205,7 +207,7 @@ class AwsCloud:
             case Permission():
                 parts.permissions.delete(resource)
             case Notification():
-                parts.notifications.delete(resource, *step.along)
+                parts.notifications.delete(resource, *step.deleted_with)
             case Role():
                 parts.roles.delete(resource.name)
             case LogRetention():
@@ -251,7 +253,7 @@ def _is_reference(value: Any) -> bool:
 class _Reading:
     """One observation: everything asked for, each thing read once."""
 
-    def __init__(self, parts: _Parts, place: Place, *, count: bool) -> None:
+    def __init__(self, parts: _Parts, place: DeployTarget, *, count: bool) -> None:
         self._parts = parts
         self._place = place
         self._count = count

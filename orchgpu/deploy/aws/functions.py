@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError
 
 from corekit.errors import AppError, ErrorCode
 from fdl.plan.desired import DEPLOYED_TAG, PACKAGE_TAG
-from fdl.plan.resources import FunctionResource, InvokeConfig, Permission, Place
+from fdl.plan.resources import DeployTarget, FunctionResource, InvokeConfig, Permission
 from orchgpu.adapters.aws.errors import translated
 from orchgpu.deploy.aws.roles import TRUST
 
@@ -32,15 +32,13 @@ _TAGS = ("createdby", PACKAGE_TAG, DEPLOYED_TAG)
 class Functions:
     """Functions of one account and region."""
 
-    def __init__(self, lambda_: Any, iam: Callable[[], Any], place: Place) -> None:
+    def __init__(self, lambda_: Any, iam: Callable[[], Any], place: DeployTarget) -> None:
         self._lambda = lambda_
         self._iam = iam
         self._place = place
 
     def observe(self, name: str) -> FunctionResource | None:
-        answer = _absent_is_none(
-            f"GetFunction {name}", self._lambda.get_function, FunctionName=name
-        )
+        answer = found(f"GetFunction {name}", self._lambda.get_function, FunctionName=name)
         return None if answer is None else _resource(answer)
 
     def create(self, function: FunctionResource, data: bytes | None) -> None:
@@ -84,7 +82,7 @@ class Functions:
             self._retag(function, None)
 
     def delete(self, name: str) -> None:
-        _absent_is_none(f"DeleteFunction {name}", self._lambda.delete_function, FunctionName=name)
+        found(f"DeleteFunction {name}", self._lambda.delete_function, FunctionName=name)
 
     def warm(self, name: str) -> None:
         """One synchronous call with S3's test event. Raises INVALID when the function fails."""
@@ -166,7 +164,7 @@ class InvokeConfigs:
 
     def observe(self, name: str) -> InvokeConfig | None:
         call = self._lambda.get_function_event_invoke_config
-        answer = _absent_is_none(f"GetFunctionEventInvokeConfig {name}", call, FunctionName=name)
+        answer = found(f"GetFunctionEventInvokeConfig {name}", call, FunctionName=name)
         if answer is None:
             return None
         destination = answer.get("DestinationConfig", {}).get("OnFailure", {})
@@ -188,7 +186,7 @@ class InvokeConfigs:
 
     def delete(self, name: str) -> None:
         call = self._lambda.delete_function_event_invoke_config
-        _absent_is_none(f"DeleteFunctionEventInvokeConfig {name}", call, FunctionName=name)
+        found(f"DeleteFunctionEventInvokeConfig {name}", call, FunctionName=name)
 
 
 class Permissions:
@@ -199,7 +197,7 @@ class Permissions:
 
     def observe(self, function: str, statement: str) -> Permission | None:
         call = self._lambda.get_policy
-        answer = _absent_is_none(f"GetPolicy {function}", call, FunctionName=function)
+        answer = found(f"GetPolicy {function}", call, FunctionName=function)
         policy = json.loads(answer["Policy"]) if answer is not None else {}
         for item in policy.get("Statement", ()):
             if item.get("Sid") == statement:
@@ -220,7 +218,7 @@ class Permissions:
 
     def delete(self, permission: Permission) -> None:
         if self.observe(permission.function, permission.statement) is not None:
-            _absent_is_none(
+            found(
                 f"RemovePermission {permission.name}",
                 self._lambda.remove_permission,
                 FunctionName=permission.function,
@@ -243,7 +241,7 @@ def _permission(function: str, statement: str, condition: Mapping[str, Any]) -> 
     )
 
 
-def _absent_is_none(call: str, method: Any, **arguments: Any) -> Any:
+def found(call: str, method: Any, **arguments: Any) -> Any:
     try:
         with translated(call):
             return method(**arguments)

@@ -11,7 +11,7 @@ from typing import Any
 
 from corekit.decode import decode_json_known, encode
 from corekit.errors import AppError, ErrorCode
-from fdl.plan.resources import Place
+from fdl.plan.resources import DeployTarget
 from orchgpu.adapters.aws.errors import translated
 from orchgpu.deploy.revisions import REVISIONS_KEPT, Revision
 
@@ -25,7 +25,7 @@ _NUMBER_TRIES = 20
 class Revisions:
     """`revisions/<function>/`: numbers and packages."""
 
-    def __init__(self, s3: Any, place: Place) -> None:
+    def __init__(self, s3: Any, place: DeployTarget) -> None:
         self._s3 = s3
         self._bucket = place.state_bucket
 
@@ -115,7 +115,7 @@ class Locks:
     among deploys of ours; changes are verified besides, because others know nothing of it.
     """
 
-    def __init__(self, s3: Any, place: Place) -> None:
+    def __init__(self, s3: Any, place: DeployTarget) -> None:
         self._s3 = s3
         self._bucket = place.state_bucket
 

@@ -46,7 +46,7 @@ class Roles:
             raise
         try:
             with translated(f"GetRolePolicy {name}"):
-                answer = iam.get_role_policy(RoleName=name, PolicyName=_POLICY)
+                answer = iam.get_role_policy(RoleName=name, str=_POLICY)
         except AppError as error:
             if error.code is not ErrorCode.NOT_FOUND:
                 raise
@@ -65,14 +65,14 @@ class Roles:
                     Description="made by orchgpu deploy; removed with its function",
                 )
             iam.put_role_policy(
-                RoleName=role.name, PolicyName=_POLICY, PolicyDocument=json.dumps(role.policy)
+                RoleName=role.name, str=_POLICY, PolicyDocument=json.dumps(role.policy)
             )
 
     def delete(self, name: str) -> None:
         iam = self._client()
         with translated(f"DeleteRole {name}"), suppress(iam.exceptions.NoSuchEntityException):
             with suppress(iam.exceptions.NoSuchEntityException):
-                iam.delete_role_policy(RoleName=name, PolicyName=_POLICY)
+                iam.delete_role_policy(RoleName=name, str=_POLICY)
             iam.delete_role(RoleName=name)
 
 

@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError
 
 from corekit.decode import decode, encode
 from corekit.errors import AppError, ErrorCode
-from fdl.plan.resources import Bucket, Ledger, Notification, Package, Place, Record
+from fdl.plan.resources import Bucket, DeployTarget, Ledger, Notification, Package, Record
 from orchgpu.adapters.aws.errors import translated
 from orchgpu.core.function import Function
 
@@ -209,7 +209,7 @@ def _ids(configuration: Mapping[str, Any]) -> list[str]:
 class StateObjects:
     """Packages, and records and ledgers in the state bucket."""
 
-    def __init__(self, s3: Any, place: Place) -> None:
+    def __init__(self, s3: Any, place: DeployTarget) -> None:
         self._s3 = s3
         self._place = place
 

@@ -24,7 +24,7 @@ from remote_gpu.client.relay import End, Relay
 from remote_gpu.client.tls import TlsStream
 from remote_gpu.host.gateway.frames import Peer
 from remote_gpu.host.servers.server import Server, free_port
-from remote_gpu.host.workers.cells import Cells
+from remote_gpu.host.workers.cells import Sandboxes
 from remote_gpu.middleware import VisibleDevices, find
 from remote_gpu.wire.errors import Refusal, Refused
 from remote_gpu.wire.proof import Hello
@@ -69,7 +69,7 @@ class _Served:
             raise Refused(Refusal.ENDED, f"lease {self.install.lease} is over")
 
 
-class Doors:
+class Relays:
     """The servers of this host."""
 
     def __init__(
@@ -79,7 +79,7 @@ class Doors:
         budget: Budget,
         nursery: Nursery,
         visible: VisibleDevices,
-        cells: Cells | None = None,
+        cells: Sandboxes | None = None,
     ) -> None:
         """`programs`: middleware → absolute path; `folder`: for those that run, emptied now;
         `visible`: what their servers could see of this host; `cells`: where they run, as far as
@@ -188,8 +188,8 @@ class Doors:
             assert command is not None, "--middleware refuses those without a server"
             folder = self._folder / f"{install.fence}.{served.starts}"
             program = self._programs[name]
-            cell = None if self._cells is None else self._cells.make_of_server(program)
-            server = served.server = Server(program, command, folder, cell)
+            sandbox = None if self._cells is None else self._cells.make_of_server(program)
+            server = served.server = Server(program, command, folder, sandbox)
         except OSError as error:
             return Refused(Refusal.NOT_READY, f"{name} cannot be started: {error}")
         self._nursery.start(server.watch(), "watch")

@@ -1,7 +1,7 @@
 """The server of another middleware: the operator's program, in a process group of its own.
 
 It is ended by SIGKILL to the whole group, and gone when nobody of the group is left. What it forks
-into other sessions ends with its cell, where that has a user or a cgroup of its own.
+into other sessions ends with its sandbox, where that has a user or a cgroup of its own.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 from remote_gpu.host.servers.variables import INHERITED
-from remote_gpu.host.workers.cells import HostCell
+from remote_gpu.host.workers.cells import HostSandbox
 from remote_gpu.middleware import ServerCommand
 
 _GUARD = Path(__file__).with_name("guard.py")
@@ -38,19 +38,23 @@ class Server:
     """One process group, from start to its certain end."""
 
     def __init__(
-        self, program: Path, command: ServerCommand, folder: Path, cell: HostCell | None = None
+        self,
+        program: Path,
+        command: ServerCommand,
+        folder: Path,
+        sandbox: HostSandbox | None = None,
     ) -> None:
-        """Start it in `folder`, which is made now and removed at its end, as its cell does.
+        """Start it in `folder`, which is made now and removed at its end, as its sandbox does.
 
         Raises OSError.
         """
         folder.mkdir(parents=True)
-        user = -1 if cell is None else cell.cell.user
+        user = -1 if sandbox is None else sandbox.sandbox.user
         for name, contents in command.files.items():
             (folder / name).write_text(contents)
             os.chown(folder / name, user, user)
         os.chown(folder, user, user)
-        self._cell = cell
+        self._cell = sandbox
         variables = {
             name: value.replace("{folder}", str(folder))
             for name, value in command.variables.items()
@@ -85,7 +89,7 @@ class Server:
         asyncio.get_running_loop().add_reader(self._output, self._hear)
 
     def _begin(self) -> None:
-        """Once it is in its cell, so that all it starts is. Raises OSError."""
+        """Once it is in its sandbox, so that all it starts is. Raises OSError."""
         assert self._process.stdin is not None, "it is a pipe"
         try:
             with self._process.stdin as stdin:

@@ -1,6 +1,6 @@
 """What the processes of one lease have of their own on this host, and the end of it.
 
-A cell is made before a worker learns of its lease: a user and a cgroup where the policy has them,
+A sandbox is made before a worker learns of its lease: a user and a cgroup where the policy has them,
 a folder for temporary files, and the tenant's folder of kept contents, closed to other tenants. It
 is closed when the worker is gone: then nothing that ran in it is left, nor any of its files.
 """
@@ -21,7 +21,7 @@ from stat import S_ISDIR, S_ISGID, S_ISLNK, S_ISREG
 from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.warm import tenant_folder
 from remote_gpu.host.workers.removal import names_in, remove_tree
-from remote_gpu.worker.isolation.apply import SCRATCH_NAME, Cell
+from remote_gpu.worker.isolation.apply import SCRATCH_NAME, Sandbox
 from remote_gpu.worker.isolation.cgroup import Group, prepare, remove_all
 from remote_gpu.worker.isolation.policy import Policy
 from remote_gpu.worker.isolation.users import UserBlock
@@ -42,14 +42,14 @@ _SWEEP_S = 10.0
 _SWEEP_AGAIN_S = 1.0
 
 
-class HostCell:
-    """One lease's. `cell` is what its worker is told."""
+class HostSandbox:
+    """One lease's. `sandbox` is what its worker is told."""
 
     def __init__(
-        self, cells: Cells, cell: Cell, group: Group | None, *, sweep: bool = False
+        self, cells: Sandboxes, sandbox: Sandbox, group: Group | None, *, sweep: bool = False
     ) -> None:
         """`sweep`: look for processes of its user at its end, which nothing else ends."""
-        self.cell = cell
+        self.sandbox = sandbox
         self._sweep = sweep
         self._cells = cells
         self._group = group
@@ -77,17 +77,17 @@ class HostCell:
             return
         self._closed = True
         self.kill()
-        if self._sweep and self.cell.user >= 0:
-            await self._cells.sweep(self.cell.user)
+        if self._sweep and self.sandbox.user >= 0:
+            await self._cells.sweep(self.sandbox.user)
         if self._group is not None:
             self.kill()
             while not self._group.remove():
                 self.kill()
                 await asyncio.sleep(_LOOK_S)
-        await asyncio.to_thread(self._cells.leave, self.cell)
+        await asyncio.to_thread(self._cells.leave, self.sandbox)
 
 
-class Cells:
+class Sandboxes:
     """Those of one host."""
 
     def __init__(self, policy: Policy, kept: Path) -> None:
@@ -117,7 +117,7 @@ class Cells:
         self._living: list[int] = []  # groups of leases; the folder of one may be gone
 
     def close(self) -> None:
-        """Nobody is in any cell. Safe to repeat."""
+        """Nobody is in any sandbox. Safe to repeat."""
         if self._users is not None:
             self._users.close()
         if self._groups is not None:
@@ -137,28 +137,28 @@ class Cells:
 
     async def make(
         self, tenant: str, memory_bytes: int, kinds: tuple[str, ...], group: Group | None
-    ) -> HostCell:
+    ) -> HostSandbox:
         """For a lease, with the `group` of its worker. Raises OSError."""
         async with self._making:
             return await asyncio.to_thread(self._make, tenant, memory_bytes, kinds, group)
 
     def _make(
         self, tenant: str, memory_bytes: int, kinds: tuple[str, ...], group: Group | None
-    ) -> HostCell:
+    ) -> HostSandbox:
         token = secrets.token_hex(8)
         folder = self._scratch / token
         folder.mkdir(mode=0o700)
         try:
-            cell = self._cell(tenant, folder, kinds)
+            sandbox = self._cell(tenant, folder, kinds)
         except BaseException:
             folder.rmdir()
             raise
         if group is not None:
             overhead = _CARD_OVERHEAD_BYTES if set(kinds) - {"cpu"} else _OVERHEAD_BYTES
             group.limit(memory_bytes + overhead)
-        return HostCell(self, cell, group, sweep=self._sweeps)
+        return HostSandbox(self, sandbox, group, sweep=self._sweeps)
 
-    def make_of_server(self, program: Path) -> HostCell:
+    def make_of_server(self, program: Path) -> HostSandbox:
         """For a server that knows nothing of it: a user, where one may pass to `program`, and a
         cgroup without limits. Raises OSError."""
         user = -1
@@ -170,7 +170,7 @@ class Cells:
         elif self._users is not None:
             text = "a server runs as gpud's user: another one may not pass this folder"
             logger.warning(text, extra={"program": str(program), "folder": str(closed)})
-        return HostCell(self, Cell(user=user, group=user), group, sweep=True)
+        return HostSandbox(self, Sandbox(user=user, group=user), group, sweep=True)
 
     async def sweep(self, user: int) -> None:
         """End what a lease's user has left. One at a time: they are of one user themselves."""
@@ -182,25 +182,27 @@ class Cells:
             logger.warning("processes of a lease's user do not end", extra={"user": user})
             await asyncio.sleep(_SWEEP_AGAIN_S)
 
-    def leave(self, cell: Cell) -> None:
+    def leave(self, sandbox: Sandbox) -> None:
         """Remove its files, and free what it was lent. Nothing of it runs."""
-        if cell.folder:
-            remove_tree(Path(cell.folder))
-            if Path(cell.folder).exists():
-                logger.warning("a lease's folder cannot be removed", extra={"folder": cell.folder})
-        if cell.compiled:
-            tenant, slot = Path(cell.compiled).parts[-3], int(Path(cell.compiled).name)
+        if sandbox.folder:
+            remove_tree(Path(sandbox.folder))
+            if Path(sandbox.folder).exists():
+                logger.warning(
+                    "a lease's folder cannot be removed", extra={"folder": sandbox.folder}
+                )
+        if sandbox.compiled:
+            tenant, slot = Path(sandbox.compiled).parts[-3], int(Path(sandbox.compiled).name)
             self._slots[tenant].discard(slot)
-            self._living.remove(cell.group)
-        if cell.user >= 0 and self._users is not None:
-            self._users.give_back(cell.user)
+            self._living.remove(sandbox.group)
+        if sandbox.user >= 0 and self._users is not None:
+            self._users.give_back(sandbox.user)
 
-    def _cell(self, tenant: str, folder: Path, kinds: tuple[str, ...]) -> Cell:
+    def _cell(self, tenant: str, folder: Path, kinds: tuple[str, ...]) -> Sandbox:
         own = self._kept / tenant_folder(tenant)
         if self._users is None:
             own.mkdir(mode=0o700, exist_ok=True)
             own.chmod(0o700)
-            return Cell(folder=str(folder), kinds=kinds)
+            return Sandbox(folder=str(folder), kinds=kinds)
         group = self._group_of(own, self._users)
         slots = self._slots.setdefault(own.name, set())
         slot = next(number for number in range(len(slots) + 1) if number not in slots)
@@ -222,7 +224,7 @@ class Cells:
             self._users.give_back(user)
             raise
         place = str(own / "compiled" / str(slot))
-        return Cell(user=user, group=group, folder=str(folder), compiled=place, kinds=kinds)
+        return Sandbox(user=user, group=group, folder=str(folder), compiled=place, kinds=kinds)
 
     def _group_of(self, folder: Path, users: UserBlock) -> int:
         """The tenant's, kept as the group of its folder; one of this block."""

@@ -29,8 +29,8 @@ from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
 from remote_gpu.host.gateway.tls import HostTls
 from remote_gpu.host.servers.variables import spawner_variables
-from remote_gpu.host.workers.cells import Cells, HostCell
-from remote_gpu.host.workers.stderr_log import Said
+from remote_gpu.host.workers.cells import HostSandbox, Sandboxes
+from remote_gpu.host.workers.stderr_log import StderrLog
 from remote_gpu.host.workers.tenant_storage import sweep
 from remote_gpu.worker import control
 from remote_gpu.worker.isolation.cgroup import Group
@@ -76,7 +76,7 @@ class Worker:
         take_s: float,
         nursery: Nursery | None = None,
     ) -> None:
-        """`nursery`: where its cell is closed; one that gets none needs none."""
+        """`nursery`: where its sandbox is closed; one that gets none needs none."""
         self.pid = pid
         self._take_s = take_s  # in which it takes a lane
         self._pidfd = pidfd
@@ -91,7 +91,7 @@ class Worker:
         #: Lanes that it has not yet taken, by their numbers.
         self._offered: deque[tuple[int, asyncio.Future[bool]]] = deque()
         self._exited = self._hung_up = False
-        self._cell: HostCell | None = None
+        self._cell: HostSandbox | None = None
         self.group: Group | None = None  #: it is in this one from its beginning
         self._nursery = nursery
         stream.setblocking(False)
@@ -103,14 +103,14 @@ class Worker:
         """Open now."""
         return len(self._lanes)
 
-    def start(self, start: control.Start, cell: HostCell | None = None) -> None:
-        """Bind it to a lease and its cell, which it closes. Raises OSError when it has died."""
+    def start(self, start: control.Start, sandbox: HostSandbox | None = None) -> None:
+        """Bind it to a lease and its sandbox, which it closes. Raises OSError when it has died."""
         if self._exited:
             raise ProcessLookupError("the worker has died")
-        if cell is not None:
-            start = replace(start, cell=asdict(cell.cell))
+        if sandbox is not None:
+            start = replace(start, sandbox=asdict(sandbox.sandbox))
         control.send(self._stream, {"start": asdict(start)})
-        self._cell = cell
+        self._cell = sandbox
         self.bound = True
 
     def end_in(self, cap_s: float) -> None:
@@ -220,13 +220,13 @@ class Worker:
                 self.group.remove()
             self._finish()
         else:
-            assert self._nursery is not None, "a worker with a cell has it"
+            assert self._nursery is not None, "a worker with a sandbox has it"
             self._nursery.start(self._close(self._cell), "cell")
 
-    async def _close(self, cell: HostCell) -> None:
-        await cell.close()
+    async def _close(self, sandbox: HostSandbox) -> None:
+        await sandbox.close()
         self._cell = None
-        if cell.holds_all and not self._hung_up:
+        if sandbox.holds_all and not self._hung_up:
             # whoever holds the other end is none of it: a client of this machine was sent it
             asyncio.get_running_loop().remove_reader(self._stream)
             self._hung_up = True
@@ -278,7 +278,7 @@ class WorkerPool:
         tls: HostTls | None = None,
         programs: Mapping[str, Program] | None = None,
         batch_wait_s: float = BATCH_WAIT_S,
-        cells: Cells | None = None,
+        cells: Sandboxes | None = None,
         policy: Policy | None = None,
     ) -> None:
         """`cells`, `policy`: what isolates leases; None: nothing."""
@@ -300,7 +300,7 @@ class WorkerPool:
         self._workers: set[Worker] = set()  # all that live, idle or bound
         self._process: subprocess.Popen[bytes] | None = None
         self._stream: socket.socket | None = None
-        self._said: Said | None = None
+        self._said: StderrLog | None = None
         self._lock = asyncio.Lock()  # one request to the spawner at a time
         self._closing = False
         self._kept = kept
@@ -343,12 +343,12 @@ class WorkerPool:
         """A worker bound to a lease. Raises AppError(UNAVAILABLE) when none can be had."""
         for _ in range(IDLE_WORKERS + 1):
             worker = self._idle.popleft() if self._idle else await self._fork()
-            cell = await self._cell(start, worker)
+            sandbox = await self._cell(start, worker)
             try:
-                worker.start(start, cell)
+                worker.start(start, sandbox)
             except OSError:  # it died while it was idle: take the next
-                if cell is not None:
-                    await cell.close()
+                if sandbox is not None:
+                    await sandbox.close()
                 continue
             self._nursery.start(self._refill(), "refill")
             worker.gone.add_done_callback(lambda _: self._sweep())
@@ -356,7 +356,7 @@ class WorkerPool:
             return worker
         raise AppError(ErrorCode.UNAVAILABLE, "workers of this host die before they start")
 
-    async def _cell(self, start: control.Start, worker: Worker) -> HostCell | None:
+    async def _cell(self, start: control.Start, worker: Worker) -> HostSandbox | None:
         if self._cells is None:
             return None
         try:
@@ -401,7 +401,7 @@ class WorkerPool:
     def _spawn(self, descriptor: int) -> subprocess.Popen[bytes]:
         arguments = [str(descriptor), str(os.getpid()), json.dumps(self._settings)]
         self._hear_no_more()
-        self._said, stderr = Said.open("workers")
+        self._said, stderr = StderrLog.open("workers")
         try:
             return subprocess.Popen(
                 # -P: the folder that gpud was started in is no place of libraries

@@ -17,7 +17,7 @@ _READ_BYTES = 1 << 14  #: at once, and in one line of the log
 _BYTES_PER_S = 1 << 16
 
 
-class Said:
+class StderrLog:
     """The reading end of a pipe, until the last writer has closed the other."""
 
     def __init__(self, reading: int, who: str) -> None:
@@ -28,7 +28,7 @@ class Said:
         asyncio.get_running_loop().add_reader(reading, self._hear)
 
     @classmethod
-    def open(cls, who: str) -> tuple[Said, int]:
+    def open(cls, who: str) -> tuple[StderrLog, int]:
         """With the writing end, to be inherited and then closed by the caller."""
         reading, writing = os.pipe()
         os.fchmod(writing, 0o200)  # whoever has it could open it to read: the words of the others

@@ -20,10 +20,10 @@ from urllib.parse import quote_plus
 
 import pytest
 
-from orchgpu.deploy.package import TRAVELLERS
+from orchgpu.deploy.package import RUNTIME_PACKAGES
 
 ROOT = Path(__file__).parents[3]
-PARTS = ("lambda_functions/__init__.py", "remote_gpu/__init__.py", *TRAVELLERS)
+PARTS = ("lambda_functions/__init__.py", "remote_gpu/__init__.py", *RUNTIME_PACKAGES)
 
 
 class RuntimeApi(ThreadingHTTPServer):

@@ -23,7 +23,7 @@ import pytest
 
 from corekit.decode import encode
 from corekit.ids import DeviceId, HostId, LeaseId
-from gpu_scheduler.model import DeviceKind, Door, EndReason, Hold, LeaseState, Share
+from gpu_scheduler.model import DeviceKind, Door, EndReason, LeaseLifetime, LeaseState, Share
 from gpu_scheduler.protocol.host import End, Install
 from remote_gpu.client import Session
 from remote_gpu.host.lease_log import read_overlaps
@@ -222,7 +222,7 @@ class Gpud:
             "state": LeaseState.RESERVED,
             "shares": (share,),
             "tenant": "t",
-            "hold": Hold.SESSION,
+            "hold": LeaseLifetime.SESSION,
             "door": Door.GATEWAY,
             "cap_s": None,
             "connect_by_s": None,

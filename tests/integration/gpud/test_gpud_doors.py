@@ -20,7 +20,7 @@ import pytest
 
 from corekit.errors import EXIT_STATUS, ErrorCode
 from corekit.ids import HostId
-from gpu_scheduler.model import Door, GrantedLease, Hold, Lease, LeaseState
+from gpu_scheduler.model import Door, GrantedLease, Lease, LeaseLifetime, LeaseState
 from remote_gpu.client import Refusal, Refused, Session
 from remote_gpu.client.handshake import open_connection
 from remote_gpu.forwarder import Forwarder, client_variables
@@ -310,7 +310,7 @@ def test_both_ways_at_once_to_the_last_byte(gpud) -> None:
 def test_a_port_of_a_lease_leads_to_its_middleware(gpud) -> None:
     """As classic rCUDA has it: no proof, the server's bytes from the first one on."""
     install = gpud.install(
-        hold=Hold.DEADLINE,
+        hold=LeaseLifetime.DEADLINE,
         door=Door.PORT,
         cap_s=600.0,
         sources=("127.0.0.0/8",),

@@ -19,12 +19,12 @@ import pytest
 
 from corekit.budget import Budget
 from gpu_scheduler.client.client import SchedulerClient
-from gpu_scheduler.model import GrantedLease, Hold, LeaseState, Request
+from gpu_scheduler.model import GrantedLease, LeaseLifetime, LeaseState, Request
 from remote_gpu.client import Graph, Refused, Session, connect
 from remote_gpu.client.reply import connection_of
 from remote_gpu.host.lease_log import read_overlaps
 from remote_gpu.middleware import render
-from remote_gpu.worker.backends.drivers import answering
+from remote_gpu.worker.backends.drivers import working_kinds
 
 SCALE = 0.05
 MEMORY_MIB = 1024
@@ -121,7 +121,9 @@ async def reserve(scheduler: SchedulerClient, attempt: str, **fields: Any) -> Gr
     request = Request(**fields)
     async with asyncio.timeout(60):
         while True:
-            answer = await scheduler.reserve(attempt, request, wait=True, hold=Hold.SESSION)
+            answer = await scheduler.reserve(
+                attempt, request, wait=True, hold=LeaseLifetime.SESSION
+            )
             if answer.granted is not None:
                 return answer.granted
             await asyncio.sleep(0.02)
@@ -236,7 +238,7 @@ async def goes_where_its_contents_are(scheduler: SchedulerClient) -> None:
             await asyncio.sleep(pause_s)
     assert all([await chosen(host) for _ in range(3) for host in sorted(keys)])
     told = (await scheduler.inventory()).hosts[0].devices[0].device
-    assert ("graph" in told.operations) == ("cpu" in answering())
+    assert ("graph" in told.operations) == ("cpu" in working_kinds())
 
 
 @pytest.mark.asyncio

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from gpu_scheduler.model import Door, Hold
+from gpu_scheduler.model import Door, LeaseLifetime
 
 from .conftest import Gpud, until
 
@@ -57,7 +57,7 @@ def gpud(tmp_path: Path, mark: str) -> Iterator[Gpud]:
 def said(gpud: Gpud) -> tuple[Any, int]:
     """A lease, and what its server said: its user, its group, whether it read gpud."""
     install = gpud.install(
-        hold=Hold.DEADLINE,
+        hold=LeaseLifetime.DEADLINE,
         door=Door.PORT,
         cap_s=600.0,
         sources=("127.0.0.0/8",),

@@ -13,7 +13,7 @@ import pytest
 
 from corekit.budget import Budget
 from corekit.values import replace
-from gpu_scheduler.model import Hold
+from gpu_scheduler.model import LeaseLifetime
 from remote_gpu.client import Lane, OpFailed, Refusal, Refused, Session, connect
 from remote_gpu.wire.connection import parse_access
 from tests.integration.gpud.conftest import SCALE
@@ -239,12 +239,12 @@ def test_no_session_by_connect_by(shared_gpud) -> None:
 
 
 def test_a_deadline_lease_ends_at_its_deadline(shared_gpud) -> None:
-    install = shared_gpud.install(hold=Hold.DEADLINE, cap_s=0.3)
+    install = shared_gpud.install(hold=LeaseLifetime.DEADLINE, cap_s=0.3)
     until(lambda: ("closed", "EXPIRED") in shared_gpud.scheduler.states(install.lease))
 
 
 def test_a_deadline_lease_outlives_its_sessions(shared_gpud, nothing_left) -> None:
-    install = shared_gpud.install(hold=Hold.DEADLINE, cap_s=60.0)
+    install = shared_gpud.install(hold=LeaseLifetime.DEADLINE, cap_s=60.0)
     environment = {"ORCHGPU_CONNECTION": json.dumps(shared_gpud.connection(install))}
     for _ in range(3):
         with connect(environment) as device:
@@ -258,7 +258,7 @@ def test_a_deadline_lease_outlives_its_sessions(shared_gpud, nothing_left) -> No
 def test_lanes_end_with_their_session_where_the_lease_goes_on(
     shared_gpud, nothing_left, by_its_cap: bool
 ) -> None:
-    install = shared_gpud.install(hold=Hold.DEADLINE, cap_s=600.0)
+    install = shared_gpud.install(hold=LeaseLifetime.DEADLINE, cap_s=600.0)
     with shared_gpud.open(install, cap_s=1.0 if by_its_cap else 60.0) as session:
         device = connect(session.environment())
         device.buffer(200 << 20)  # MiB of 256
@@ -276,7 +276,7 @@ def test_lanes_end_with_their_session_where_the_lease_goes_on(
 
 
 def test_a_deadline_lease_that_goes_on_keeps_its_worker(shared_gpud, nothing_left) -> None:
-    install = shared_gpud.install(hold=Hold.DEADLINE, cap_s=4.0)
+    install = shared_gpud.install(hold=LeaseLifetime.DEADLINE, cap_s=4.0)
     with connect({"ORCHGPU_CONNECTION": json.dumps(shared_gpud.connection(install))}) as device:
         device.op("noop")
         ends_s = time.monotonic() + 5.0  # with the second by which a worker outlives its lease

@@ -25,7 +25,7 @@ from gpu_scheduler.daemon.cli import main as ssgmd_command
 from gpu_scheduler.daemon.config import SETTINGS
 from gpu_scheduler.model import EndReason, HostState, LeaseState
 from gpu_scheduler.parameters import NAMES
-from gpu_scheduler.request_options import WORDS
+from gpu_scheduler.request_options import REQUEST_OPTIONS
 from tests.integration.conftest import until
 from tests.integration.ssgm.conftest import Unhurried, run_ssgm
 from tests.integration.ssgm.played_host import PlayedHost
@@ -183,7 +183,7 @@ def _words_in(heading: str) -> set[str]:
 
 
 def test_the_page_knows_every_word() -> None:
-    assert {f"{word.short}`, `{word.flag}".lstrip("`, ") for word in WORDS} <= _words_in(
+    assert {f"{word.short}`, `{word.flag}".lstrip("`, ") for word in REQUEST_OPTIONS} <= _words_in(
         "The words of a request"
     )
     states = {*HostState, *LeaseState, *EndReason}

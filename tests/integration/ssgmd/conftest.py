@@ -31,7 +31,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Doors:
+class Endpoints:
     """A running daemon."""
 
     daemon: RunningDaemon
@@ -96,11 +96,11 @@ class Peer:
 
 
 @contextlib.asynccontextmanager
-async def serving(state: Path, **settings: Any) -> AsyncIterator[Doors]:
+async def serving(state: Path, **settings: Any) -> AsyncIterator[Endpoints]:
     """A daemon on `state` for the length of the block."""
     told = DaemonSettings(state=state, budget=settings.pop("budget", BUDGET), **settings)
     tls = None
     if told.certificate is not None:
         tls = ssl.create_default_context(cafile=str(state.parent / "ca.pem"))
     async with running_daemon(told) as daemon, aiohttp.ClientSession() as http:
-        yield Doors(daemon, http, state, tls)
+        yield Endpoints(daemon, http, state, tls)

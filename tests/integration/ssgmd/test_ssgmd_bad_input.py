@@ -16,7 +16,7 @@ import pytest
 import pytest_asyncio
 
 from corekit.budget import Budget
-from tests.integration.ssgmd.conftest import Doors, Peer, serving
+from tests.integration.ssgmd.conftest import Endpoints, Peer, serving
 
 DEVICE = {"id": "h/0", "index": 0, "kind": "cuda", "model": "M", "memory_mib": 1000}
 HOST = {
@@ -36,7 +36,7 @@ DEEP = json.loads("[" * 900 + "]" * 900)
 class System:
     """A daemon with one host, one lease of another session, one job."""
 
-    doors: Doors
+    doors: Endpoints
     host: Peer
     lease: str
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpu_scheduler.daemon.access.keys import NAME, KeyEntry, Role, add_key
-from tests.integration.ssgmd.conftest import BUDGET, Doors, serving
+from tests.integration.ssgmd.conftest import BUDGET, Endpoints, serving
 
 DEVICE = {"id": "h/0", "index": 0, "kind": "cuda", "model": "M", "memory_mib": 1000}
 HOST = {
@@ -64,7 +64,7 @@ async def closed(found: Silent, count: int) -> None:
                 await reader.read()
 
 
-async def figure(doors: Doors, name: str, key: str) -> float:
+async def figure(doors: Endpoints, name: str, key: str) -> float:
     text: str = (await doors.ask("GET", "/metrics", key=key)).value
     line = next(line for line in text.splitlines() if line.startswith(f"{name} "))
     return float(line.rpartition(" ")[2])

@@ -11,7 +11,7 @@ import pytest
 
 from gpu_scheduler.daemon.access.keys import NAME, KeyEntry, Role, add_key
 from gpu_scheduler.parameters import Parameters
-from tests.integration.ssgmd.conftest import Doors, Peer, serving
+from tests.integration.ssgmd.conftest import Endpoints, Peer, serving
 
 DEVICE = {"id": "gpu-a/0", "index": 0, "kind": "cuda", "model": "M", "memory_mib": 1000}
 EXCLUSIVE = {"sharing": "exclusive"}
@@ -61,7 +61,7 @@ async def hosted(peer: Peer, key: str) -> None:
     assert "ok" in told, told
 
 
-async def metrics(doors: Doors, key: str) -> dict[str, float]:
+async def metrics(doors: Endpoints, key: str) -> dict[str, float]:
     return figures((await doors.ask("GET", "/metrics", key=key)).value)
 
 

@@ -21,10 +21,10 @@ from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.daemon.access.secret import Secrets
 from gpu_scheduler.daemon.endpoints.socket_endpoint import UNDER_WAY_MAX
 from gpu_scheduler.daemon.journal.journal import Journal
-from gpu_scheduler.model import Device, DeviceKind, Hold, Request
+from gpu_scheduler.model import Device, DeviceKind, LeaseLifetime, Request
 from gpu_scheduler.monitor.link import HostLink
 from gpu_scheduler.protocol import host as host_words
-from tests.integration.ssgmd.conftest import BUDGET, Doors, serving
+from tests.integration.ssgmd.conftest import BUDGET, Endpoints, serving
 from tests.integration.test_ssgmd_process import Host
 
 DEVICES = 16
@@ -65,7 +65,7 @@ def history(leases: int) -> tuple[list[Entry], list[LeaseId]]:
                 attempt=f"a{number}",
                 request=Request(memory_mib=1),
                 wait=False,
-                hold=Hold.SESSION,
+                hold=LeaseLifetime.SESSION,
                 lease_s=None,
                 session=SessionId("s"),
                 reply_to="1.1",
@@ -128,7 +128,7 @@ class Returning(Host):
     def end(self, lease: LeaseId, fence: int, reason: Any) -> None:
         self.has.pop(lease, None)
 
-    def returning(self, doors: Doors) -> HostLink:
+    def returning(self, doors: Endpoints) -> HostLink:
         return HostLink(
             doors.daemon.socket,
             host="h",

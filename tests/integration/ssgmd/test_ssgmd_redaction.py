@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from corekit.budget import Budget
 from gpu_scheduler.daemon.access.keys import NAME, KeyEntry, Role, add_key
-from tests.integration.ssgmd.conftest import Doors, serving
+from tests.integration.ssgmd.conftest import Endpoints, serving
 
 DEVICE = {"id": "h/0", "index": 0, "kind": "cuda", "model": "M", "memory_mib": 1000}
 HOST = {
@@ -44,7 +44,7 @@ FULL = {"alice", "lab", "labreader", "op"}
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def system(
     tmp_path_factory: pytest.TempPathFactory,
-) -> AsyncIterator[tuple[Doors, dict[str, str]]]:
+) -> AsyncIterator[tuple[Endpoints, dict[str, str]]]:
     """Alice's: a reservation with a port of its own, a job that waits, a reservation that does."""
     state = tmp_path_factory.mktemp("redaction")
     keys = {
@@ -103,7 +103,7 @@ def sees(name: str, op: str) -> set[str]:
 @pytest.mark.parametrize("name", [name for name in KEYS if name != "gpu"])
 @pytest.mark.parametrize("door", ["http", "socket"])
 async def test_a_caller_is_shown_its_tenants_things_only(
-    system: tuple[Doors, dict[str, str]], door: str, name: str, op: str
+    system: tuple[Endpoints, dict[str, str]], door: str, name: str, op: str
 ) -> None:
     doors, keys = system
     fields: dict[str, Any] = {"holder": "job"} if op == "record" else {}
@@ -140,7 +140,7 @@ async def test_a_caller_is_shown_its_tenants_things_only(
     ],
 )
 async def test_no_other_way_leads_to_them(
-    system: tuple[Doors, dict[str, str]], name: str, method: str, path: str
+    system: tuple[Endpoints, dict[str, str]], name: str, method: str, path: str
 ) -> None:
     doors, keys = system
     answer = await doors.ask(method, path, key=keys[name])
@@ -151,7 +151,7 @@ async def test_no_other_way_leads_to_them(
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_conflict_shows_no_more_than_a_look_would(
-    system: tuple[Doors, dict[str, str]],
+    system: tuple[Endpoints, dict[str, str]],
 ) -> None:
     doors, keys = system
     async with doors.peer() as peer:
@@ -166,7 +166,7 @@ async def test_a_conflict_shows_no_more_than_a_look_would(
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_the_stream_has_the_words_of_a_holder_for_operators_only(
-    system: tuple[Doors, dict[str, str]],
+    system: tuple[Endpoints, dict[str, str]],
 ) -> None:
     doors, keys = system
     told: dict[str, list[dict[str, Any]]] = {}

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from gpu_scheduler.daemon import scrape
-from tests.integration.ssgmd.conftest import Doors, Peer, serving
+from tests.integration.ssgmd.conftest import Endpoints, Peer, serving
 
 HOSTS, LEASES = ("h1", "h2", "h3"), 7
 
 
-async def filled(doors: Doors, peer: Peer, host: str) -> None:
+async def filled(doors: Endpoints, peer: Peer, host: str) -> None:
     device = {"id": f"{host}/0", "index": 0, "kind": "cuda", "model": "M", "memory_mib": 1000}
     hello = {"role": "host", "host": host, "incarnation": "i", "gateway": "h:1", "version": 1}
     told: dict[str, Any] = {"devices": [device], "epoch_seen": 0, "installed": []}

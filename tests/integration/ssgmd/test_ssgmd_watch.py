@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from corekit.budget import Budget
-from tests.integration.ssgmd.conftest import Doors, serving
+from tests.integration.ssgmd.conftest import Endpoints, serving
 
 DEVICE = {"id": "h/0", "index": 0, "kind": "cuda", "model": "M", "memory_mib": 1000}
 HELLO = {
@@ -27,7 +27,7 @@ HELLO = {
 }
 
 
-async def stream(doors: Doors, accept: str = "*/*") -> AsyncIterator[dict[str, Any]]:
+async def stream(doors: Endpoints, accept: str = "*/*") -> AsyncIterator[dict[str, Any]]:
     url = f"http://{doors.daemon.http}/v1/watch"
     async with doors.http.get(url, headers={"Accept": accept}) as answer:
         assert answer.status == 200

@@ -15,12 +15,12 @@ from fdl.parse import parse
 from fdl.plan.desired import Code, desired
 from fdl.plan.groups import deployed
 from fdl.plan.plan import Observed, plan
-from fdl.plan.resources import Place, Record
+from fdl.plan.resources import DeployTarget, Record
 from orchgpu.core.function import Function
 from orchgpu.deploy.deployment import validate
 
 EXAMPLES = sorted(Path(str(files(fdl))).glob("examples/*/fdl.yaml"))
-PLACE = Place(account="000000000000", region="us-east-1", local=True)
+PLACE = DeployTarget(account="000000000000", region="us-east-1", local=True)
 
 
 def test_there_are_examples() -> None:

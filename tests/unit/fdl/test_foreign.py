@@ -14,13 +14,13 @@ from fdl.lint.lint import lint
 from fdl.lint.notes import Severity
 from fdl.parse import parse
 from fdl.plan.desired import Code, desired
-from fdl.plan.resources import FunctionResource, Notification, Place, QueueResource, Record
+from fdl.plan.resources import DeployTarget, FunctionResource, Notification, QueueResource, Record
 from fdl.plan.roles import role_of
-from gpu_scheduler.model import Hold
+from gpu_scheduler.model import LeaseLifetime
 from orchgpu.core.function import Function
 
-AWS = Place(account="123456789012", region="eu-west-1")
-LOCAL = Place(account="000000000000", region="us-east-1", local=True)
+AWS = DeployTarget(account="123456789012", region="eu-west-1")
+LOCAL = DeployTarget(account="000000000000", region="us-east-1", local=True)
 IMAGE = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/blast:1"
 SUPERVISOR = f"""\
 functions:
@@ -42,7 +42,7 @@ storage_providers: {{s3: {{mine: {{access_key: AKIAIOSFODNN7EXAMPLE, secret_key:
 """
 
 
-def made(text: str, place: Place = AWS) -> list[Any]:
+def made(text: str, place: DeployTarget = AWS) -> list[Any]:
     (function,) = parse(text).functions.aws
     return list(desired(function, place, Code(sha256="0" * 64, size=1), Budget()).resources)
 
@@ -52,7 +52,7 @@ def only(kind: type, resources: list[Any]) -> Any:
     return found
 
 
-def errors(text: str, place: Place = AWS) -> list[str]:
+def errors(text: str, place: DeployTarget = AWS) -> list[str]:
     notes = lint(parse(text, "f"), place=place)
     return [f"{n.path}: {n.message}" for n in notes if n.severity is Severity.ERROR]
 
@@ -86,7 +86,7 @@ def test_the_orchestrator_is_told_of_the_object_and_holds_by_time() -> None:
     urls: Mapping[str, str] = {name: name for name in ("blast-jobs", "blast-dlq", "blast-done")}
     served = decode(Function, record.resolved(urls).body)
     assert (served.object_bucket, served.object_key) == ("answers", "tsv/{stem}.tsv")
-    assert served.hold is Hold.DEADLINE
+    assert served.hold is LeaseLifetime.DEADLINE
     assert served.request.lease_s
 
 

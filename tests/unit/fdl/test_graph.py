@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 import pytest
 
 from fdl.graph.drawing import columns, dot, svg, terminal
-from fdl.graph.graph import Edge, Graph, Place, graph_of
+from fdl.graph.graph import DeployTarget, Edge, Graph, graph_of
 from fdl.parse import parse
 
 SHAPES = Path(__file__).parent / "shapes"
@@ -22,15 +22,15 @@ def test_an_output_that_an_input_takes_is_an_edge() -> None:
         Edge(
             source="shape-av-split",
             target="shape-av-objects",
-            place=Place(path="shape-av/video", suffixes=("avi",)),
+            place=DeployTarget(path="shape-av/video", suffixes=("avi",)),
         ),
         Edge(
             source="shape-av-split",
             target="shape-av-subtitles",
-            place=Place(path="shape-av/audio", suffixes=("wav",)),
+            place=DeployTarget(path="shape-av/audio", suffixes=("wav",)),
         ),
     )
-    assert found.entries == ((Place(path="shape-av/start"), "shape-av-split"),)
+    assert found.entries == ((DeployTarget(path="shape-av/start"), "shape-av-split"),)
     assert [name for name, _ in found.exits] == ["shape-av-subtitles", "shape-av-objects"]
     assert [step.device for step in found.steps] == ["", "", "1 × any device"]
     assert columns(found) == {"shape-av-split": 0, "shape-av-subtitles": 1, "shape-av-objects": 1}

@@ -14,10 +14,10 @@ from fdl.model import Document
 from fdl.parse import parse
 from fdl.plan.desired import Code, desired
 from fdl.plan.groups import deployed, steps_json
-from fdl.plan.resources import FunctionResource, Notification, Place, Record
+from fdl.plan.resources import DeployTarget, FunctionResource, Notification, Record
 from gpu_scheduler.model import Request
 
-PLACE = Place(account="000000000000", region="us-east-1", local=True)
+PLACE = DeployTarget(account="000000000000", region="us-east-1", local=True)
 TEXT = """\
 functions:
   aws:

@@ -7,14 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corekit.errors import AppError
-from fdl.keys.reference import belongs, known_keys
+from fdl.keys.reference import known_keys, placement_hint
 from fdl.lint.lint import lint
 from fdl.migrate.oscar import OSCAR_SERVICE
 from fdl.parse import parse
-from fdl.plan.resources import Place
+from fdl.plan.resources import DeployTarget
 
-LOCAL = Place(account="000000000000", region="us-east-1", local=True)
-AWS = Place(account="123456789012", region="us-east-1", local=False)
+LOCAL = DeployTarget(account="000000000000", region="us-east-1", local=True)
+AWS = DeployTarget(account="123456789012", region="us-east-1", local=False)
 BLOCKS = (
     "",
     "functions.aws[0]",
@@ -30,12 +30,12 @@ NAMES = sorted({known.path.rpartition(".")[2] for known in known_keys()})
 
 @pytest.mark.parametrize("name", NAMES)
 def test_where_a_hint_leads_the_key_has_an_effect(name: str) -> None:
-    """`it belongs …` names a block in which the reader takes the key and something follows."""
-    hint = belongs("functions.aws[0].lambda", name)
+    """`it placement_hint …` names a block in which the reader takes the key and something follows."""
+    hint = placement_hint("functions.aws[0].lambda", name)
     if not hint.startswith("; it belongs"):
         assert name not in {path.rpartition(".")[2] for path in WORKING}
         return
-    for place in hint.removeprefix("; it belongs ").split(" or "):
+    for place in hint.removeprefix("; it placement_hint ").split(" or "):
         block = re.sub(r"^in '(.*)'$", r"\1", place)
         ends = {"at the top of the file": name, "beside 'lambda'": f"functions.aws[].{name}"}
         end = ends.get(block, f"{block}.{name}")
@@ -45,7 +45,7 @@ def test_where_a_hint_leads_the_key_has_an_effect(name: str) -> None:
 @pytest.mark.parametrize("name", OSCAR_SERVICE.keys)
 @pytest.mark.parametrize("block", BLOCKS)
 def test_a_key_of_oscar_is_never_unknown_without_a_word(name: str, block: str) -> None:
-    assert belongs(block, name) != ""
+    assert placement_hint(block, name) != ""
 
 
 # ---------------------------------------------------------------------- what was never written
@@ -96,7 +96,7 @@ KEYS = {
     st.sampled_from([None, LOCAL, AWS]),
 )
 def test_no_finding_is_about_a_key_that_was_not_written(
-    functions: list[dict[str, str]], place: Place | None
+    functions: list[dict[str, str]], place: DeployTarget | None
 ) -> None:
     """The path of a finding consists of keys of the file, whatever was left to its default."""
     text = "functions:\n  aws:\n"

@@ -9,10 +9,10 @@ from fdl.lint.lint import lint
 from fdl.lint.notes import FileFacts, Severity
 from fdl.model import MIDDLEWARES
 from fdl.parse import parse
-from fdl.plan.resources import Place
+from fdl.plan.resources import DeployTarget
 
-LOCAL = Place(account="000000000000", region="us-east-1", local=True)
-AWS = Place(account="123456789012", region="eu-west-1")
+LOCAL = DeployTarget(account="000000000000", region="us-east-1", local=True)
+AWS = DeployTarget(account="123456789012", region="eu-west-1")
 SCRIPT: Mapping[str, FileFacts] = {"run.sh": FileFacts(first_line=b"#!/bin/sh\n")}
 
 GPU = """\
@@ -27,7 +27,9 @@ functions:
 """
 
 
-def findings(text: str, files: Mapping[str, FileFacts] = SCRIPT, place: Place = LOCAL) -> list[str]:
+def findings(
+    text: str, files: Mapping[str, FileFacts] = SCRIPT, place: DeployTarget = LOCAL
+) -> list[str]:
     return [note.text("f") for note in lint(parse(text, "f"), files=files, place=place)]
 
 

@@ -80,14 +80,14 @@ def test_values_of_variables_stay_as_written() -> None:
 
 def test_bare_blocks_lend_with_defaults() -> None:
     (function,) = parse("functions: {aws: [{lambda: {name: a, input: []}, gpu: }]}").functions.aws
-    assert function.lends
+    assert function.queued
     assert function.gpu is not None
     assert function.gpu.request().count == 1
 
 
 def test_without_our_blocks_it_is_a_plain_function() -> None:
     (function,) = parse("functions: {aws: [{lambda: {name: a}}]}").functions.aws
-    assert not function.lends
+    assert not function.queued
 
 
 def test_a_scar_input_is_the_users_input_unless_job_has_one() -> None:

@@ -17,11 +17,11 @@ from fdl.plan.desired import Code, DesiredFunction, desired
 from fdl.plan.plan import Action, Observed, Plan, Step, plan, removal
 from fdl.plan.resources import (
     Bucket,
+    DeployTarget,
     FunctionResource,
     InvokeConfig,
     Ledger,
     Notification,
-    Place,
     QueueResource,
     Record,
     Resource,
@@ -29,7 +29,7 @@ from fdl.plan.resources import (
 )
 from orchgpu.core.function import Function
 
-PLACE = Place(account="000000000000", region="us-east-1", local=True)
+PLACE = DeployTarget(account="000000000000", region="us-east-1", local=True)
 CODE = Code(sha256="ab" * 32, size=1000)
 
 BLAST = """\
@@ -139,8 +139,8 @@ def test_rules_of_a_bucket_go_out_together() -> None:
     for step in rules:
         bucket = step.resource.name.partition("/")[0]
         others = [s.resource for s in rules if s is not step]
-        assert step.along == tuple(r for r in others if r.name.startswith(f"{bucket}/"))
-    assert any(step.along for step in rules)
+        assert step.deleted_with == tuple(r for r in others if r.name.startswith(f"{bucket}/"))
+    assert any(step.deleted_with for step in rules)
 
 
 def test_golden_plan_of_a_function_that_borrows_a_device() -> None:

@@ -4,14 +4,14 @@ import pytest
 
 from corekit.errors import AppError
 from fdl.keys.lending import GPU
-from fdl.keys.reference import Known, Standing, explain, known_keys
+from fdl.keys.reference import KeyStatus, Known, explain, known_keys
 from fdl.lint.lint import lint
 from fdl.parse import parse
-from fdl.plan.resources import Place
-from gpu_scheduler.request_options import WORDS
+from fdl.plan.resources import DeployTarget
+from gpu_scheduler.request_options import REQUEST_OPTIONS
 from tools.fdl_table import PAGE, renewed
 
-LOCAL = Place(account="000000000000", region="us-east-1", local=True)
+LOCAL = DeployTarget(account="000000000000", region="us-east-1", local=True)
 #: What a block of SCAR's needs to be read, with the key under test at the end.
 WHOLE = "functions:\n  aws:\n  - lambda:\n      name: f\n"
 #: A value for each key of ours and SCAR's that is refused or has no effect, where "x" is none.
@@ -39,7 +39,7 @@ def test_every_key_has_a_meaning() -> None:
 
 
 def test_every_word_of_a_request_is_a_key() -> None:
-    assert [word.key for word in WORDS if word.key not in GPU.keys] == []
+    assert [word.key for word in REQUEST_OPTIONS if word.key not in GPU.keys] == []
 
 
 def _file_with(known: Known) -> str:
@@ -58,8 +58,8 @@ def _file_with(known: Known) -> str:
     return WHOLE + f"    {words[0]}: {{{text}}}\n"
 
 
-REFUSED = [known for known in known_keys() if known.standing is Standing.REFUSED]
-IDLE = [known for known in known_keys() if known.standing is Standing.IDLE]
+REFUSED = [known for known in known_keys() if known.standing is KeyStatus.REFUSED]
+NO_EFFECT = [known for known in known_keys() if known.standing is KeyStatus.NO_EFFECT]
 
 
 @pytest.mark.parametrize("known", REFUSED, ids=lambda known: known.short)
@@ -69,7 +69,7 @@ def test_a_refused_key_says_what_to_write_instead(known: Known) -> None:
     assert known.key.refused in caught.value.message
 
 
-@pytest.mark.parametrize("known", IDLE, ids=lambda known: known.short)
+@pytest.mark.parametrize("known", NO_EFFECT, ids=lambda known: known.short)
 def test_a_key_without_effect_is_told(known: Known) -> None:
     notes = lint(parse(_file_with(known), "f.yaml"), place=LOCAL)
     told = [n.path.replace("[0]", "[]") for n in notes if n.message.startswith("no effect")]

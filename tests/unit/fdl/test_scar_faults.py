@@ -14,12 +14,12 @@ from fdl.lint.lint import lint
 from fdl.parse import parse
 from fdl.plan.desired import Code, desired
 from fdl.plan.plan import removal
-from fdl.plan.resources import Place
+from fdl.plan.resources import DeployTarget
 from fdl.schema.schema import ListOf
 from tests.unit.fdl.test_plan import BLAST, PLACE, World
 
 ROOT = Path(__file__).resolve().parents[3]
-LOCAL = Place(account="000000000000", region="us-east-1", local=True)
+LOCAL = DeployTarget(account="000000000000", region="us-east-1", local=True)
 
 
 def test_the_page_names_tests_that_exist() -> None:

@@ -15,12 +15,12 @@ from fdl.migrate.migrate import migrate
 from fdl.model import Document
 from fdl.parse import parse
 from fdl.plan.plan import plan
-from fdl.plan.resources import Place
+from fdl.plan.resources import DeployTarget
 from fdl.schema.schema import Reading
 from fdl.text.compose import compose
 from tests.unit.fdl.test_plan import World, wanted
 
-LOCAL = Place(account="000000000000", region="us-east-1", local=True)
+LOCAL = DeployTarget(account="000000000000", region="us-east-1", local=True)
 SHAPES = sorted((Path(__file__).parent / "shapes").glob("*.yaml"))
 SCRIPT = {"script.sh": FileFacts(first_line=b"#!/bin/sh\n")}
 
@@ -66,8 +66,8 @@ def test_what_was_rewritten_needs_no_rewriting(path: Path) -> None:
 
 def test_scars_way_to_a_gpu_becomes_one_lent_device() -> None:
     split, subtitles, objects = shape("audio-video-workflow").functions.aws
-    assert not split.lends
-    assert not subtitles.lends
+    assert not split.queued
+    assert not subtitles.queued
     assert objects.gpu is not None
     assert objects.gpu.count == 1
     assert (objects.function.memory_mib, objects.function.timeout_s) == (10240, 900)

@@ -7,16 +7,16 @@ import pytest
 from corekit.budget import Budget
 from fdl.parse import parse
 from fdl.plan.desired import DIRECT_BYTES_MAX, HANDLER, Code, desired
-from fdl.plan.resources import FunctionResource, Package, Place
+from fdl.plan.resources import DeployTarget, FunctionResource, Package
 
-AWS = Place(account="123456789012", region="eu-west-1")
+AWS = DeployTarget(account="123456789012", region="eu-west-1")
 SHA = "0" * 64
 STATE = "orchgpu-state-123456789012-eu-west-1"
 IMAGE = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/blast:1"
 TEXT = "functions: {aws: [{lambda: {name: f, input: [{path: inn}], %s}}]}"
 
 
-def made(keys: str, size: int = 1, place: Place = AWS) -> tuple[FunctionResource, list[Any]]:
+def made(keys: str, size: int = 1, place: DeployTarget = AWS) -> tuple[FunctionResource, list[Any]]:
     (function,) = parse(TEXT % keys).functions.aws
     resources = desired(function, place, Code(sha256=SHA, size=size), Budget()).resources
     (found,) = [r for r in resources if isinstance(r, FunctionResource)]

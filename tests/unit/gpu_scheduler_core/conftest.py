@@ -18,8 +18,8 @@ from gpu_scheduler.model import (
     Device,
     DeviceKind,
     EndReason,
-    Hold,
     Lease,
+    LeaseLifetime,
     Record,
     Request,
     Sharing,
@@ -130,7 +130,7 @@ class World:
         said = {
             "session": "s1",
             "wait": True,
-            "hold": Hold.SESSION,
+            "hold": LeaseLifetime.SESSION,
             "lease_s": None,
             **fields,
         }

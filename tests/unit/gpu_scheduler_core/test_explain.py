@@ -5,7 +5,7 @@ import pytest
 from corekit.values import replace
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
-from gpu_scheduler.model import DeviceKind, Hold, Placement, Request, Sharing
+from gpu_scheduler.model import DeviceKind, LeaseLifetime, Placement, Request, Sharing
 
 
 @pytest.fixture
@@ -170,7 +170,7 @@ def test_many_devices_are_told_in_part(world, device):
 
 def test_capacity_is_expected_when_stated_lengths_are_over(one, whole):
     one.alive["s1"] = None
-    one.reserve("a", whole, hold=Hold.DEADLINE, lease_s=100.0)
+    one.reserve("a", whole, hold=LeaseLifetime.DEADLINE, lease_s=100.0)
     one.reserve("b", whole)
     one.advance(40)
     told = explain(one, attempt="b").explanation
@@ -186,7 +186,7 @@ def test_capacity_is_expected_when_stated_lengths_are_over(one, whole):
 def test_the_slowest_of_the_devices_it_needs_decides(world, device, whole):
     world.host("h", *(device(f"d{i}", index=i) for i in range(3)))
     for number, length_s in enumerate((300.0, 100.0, 200.0)):
-        world.reserve(f"f{number}", whole, hold=Hold.DEADLINE, lease_s=length_s)
+        world.reserve(f"f{number}", whole, hold=LeaseLifetime.DEADLINE, lease_s=length_s)
     pair = Request(count=2, sharing=Sharing.EXCLUSIVE, placement=Placement.SAME_HOST)
     answer = explain(world, request=pair)
     assert (answer.outcome, answer.explanation.expected_s) == (do.Outcome.WAITING, 200.0)
@@ -234,9 +234,9 @@ def test_a_dry_run_is_for_the_lease_that_would_be_made(world, device, whole, len
     world.ask(on.SetAsked, name="policy", value="backfill")
     world.ask(on.SetAsked, name="bypass_max", value=0)
     world.host("h", *(device(f"d{i}", index=i) for i in range(2)))
-    world.reserve("a", whole, hold=Hold.DEADLINE, lease_s=100.0)
+    world.reserve("a", whole, hold=LeaseLifetime.DEADLINE, lease_s=100.0)
     world.reserve("head", Request(count=2, sharing=Sharing.EXCLUSIVE))
-    asked = {"hold": Hold.DEADLINE, "lease_s": length_s}
+    asked = {"hold": LeaseLifetime.DEADLINE, "lease_s": length_s}
     told = explain(world, request=whole, **asked)
     assert (told.outcome is do.Outcome.GRANTED) is lent
     made = world.reserve("b", whole, wait=False, **asked)
@@ -247,9 +247,9 @@ def test_a_dry_run_is_for_the_lease_that_would_be_made(world, device, whole, len
 
 def test_a_dry_run_of_a_length_that_no_lease_has_is_refused(one, code):
     week = one.configured.lease_s_max
-    fine = explain(one, request=Request(), hold=Hold.DEADLINE, lease_s=week - 1)
+    fine = explain(one, request=Request(), hold=LeaseLifetime.DEADLINE, lease_s=week - 1)
     assert fine.outcome is do.Outcome.GRANTED
-    wrong = explain(one, request=Request(), hold=Hold.DEADLINE, lease_s=week + 1)
+    wrong = explain(one, request=Request(), hold=LeaseLifetime.DEADLINE, lease_s=week + 1)
     assert (wrong.code, "at most 604800" in wrong.message) == (code.INVALID, True)
 
 

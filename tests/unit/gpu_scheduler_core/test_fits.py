@@ -2,11 +2,17 @@
 
 import pytest
 
-from gpu_scheduler.core.placement.fits import fits, fits_ever, fresh, make_of, share_of
+from gpu_scheduler.core.placement.fits import (
+    device_class_of,
+    fits,
+    idle_state,
+    is_feasible,
+    share_of,
+)
 from gpu_scheduler.model import Device, DeviceKind, Health, HostState, NoFit, Request, Sharing
 
 DEVICE = Device(id="d", index=0, kind=DeviceKind.CUDA, model="A100", memory_mib=1000)
-EMPTY = fresh(make_of(DEVICE, gateway=True))
+EMPTY = idle_state(device_class_of(DEVICE, gateway=True))
 WHOLE = Request(sharing=Sharing.EXCLUSIVE)
 
 
@@ -44,22 +50,22 @@ WHOLE = Request(sharing=Sharing.EXCLUSIVE)
         (Request(middleware="rcuda"), EMPTY._replace(middlewares=("builtin",)), NoFit.MIDDLEWARE),
         (Request(middleware="rcuda"), EMPTY._replace(middlewares=("builtin", "rcuda")), None),
         (Request(middleware="rcuda"), EMPTY._replace(middlewares=None), None),  # declared only
-        (Request(), EMPTY._replace(kept_for="other"), NoFit.RESERVED_FOR_HEAD),
-        (Request(), EMPTY._replace(kept_for="me"), None),
-        # what can never be cured is said first
+        (Request(), EMPTY._replace(reserved_for="other"), NoFit.RESERVED_FOR_HEAD),
+        (Request(), EMPTY._replace(reserved_for="me"), None),
+        # what can permanent_mismatch be cured is said first
         (Request(memory_mib=1001), EMPTY._replace(host_state=HostState.LOST), NoFit.MEMORY),
     ],
 )
-def test_reasons(request_, shape, reason):
-    assert fits(request_, shape, "me") is reason
+def test_reasons(request_, device_state, reason):
+    assert fits(request_, device_state, "me") is reason
 
 
 def test_ever_ignores_what_passes():
     bad_day = EMPTY._replace(
         host_state=HostState.LOST, health=Health.BAD, free_mib=0, free_pct=0, exclusive=True
     )
-    assert fits_ever(Request(memory_mib=1000), bad_day)
-    assert not fits_ever(Request(memory_mib=1001), bad_day)
+    assert is_feasible(Request(memory_mib=1000), bad_day)
+    assert not is_feasible(Request(memory_mib=1001), bad_day)
 
 
 def test_an_exclusive_share_is_the_whole_device():

@@ -86,7 +86,9 @@ def test_a_request_is_told_what_holds_it_back(
 ) -> None:
     world.spare = device("d2")
     world.host("h", device("d"))
-    world.host("s", device("small", memory_mib=10))  # can never serve it: no reason to wait
+    world.host(
+        "s", device("small", memory_mib=10)
+    )  # can permanent_mismatch serve it: no reason to wait
     state(world)
     answer = world.reserve("b", WHOLE)
     assert answer.outcome.value == "waiting", answer

@@ -7,8 +7,8 @@ from gpu_scheduler.core import events as on
 from gpu_scheduler.model import (
     EndReason,
     Health,
-    Hold,
     HostState,
+    LeaseLifetime,
     LeaseState,
     Request,
     Sharing,
@@ -111,7 +111,7 @@ def test_a_watched_host_that_is_watched_anew_has_lost_no_deadline_lease(world, d
     """Its holder uses the device on: nobody else may have it."""
     world.host("h", device("d"), gateway=None)
     asked = Request(sharing=Sharing.EXCLUSIVE, advisory=True)
-    world.reserve("a", asked, hold=Hold.DEADLINE, lease_s=60.0)
+    world.reserve("a", asked, hold=LeaseLifetime.DEADLINE, lease_s=60.0)
     world.handle(on.HostLeft, host="h")
     welcome = world.host("h", device("d"), gateway=None, incarnation="two")
     assert [install.lease for install in welcome.installs] == [world.leases[0].id]

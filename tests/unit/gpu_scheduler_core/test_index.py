@@ -13,8 +13,8 @@ from corekit.values import replace
 from gpu_scheduler.core.inventory.capacity import devices_ever, impossible, largest, shortage
 from gpu_scheduler.core.inventory.index import Index, preference
 from gpu_scheduler.core.inventory.inventory import Inventory
-from gpu_scheduler.core.placement.fits import fits, fits_ever, fresh, share_of
-from gpu_scheduler.core.placement.placement import keepable, place, score
+from gpu_scheduler.core.placement.fits import fits, idle_state, is_feasible, share_of
+from gpu_scheduler.core.placement.placement import place, reservable_for_head, score
 from gpu_scheduler.core.views.explain import explain, in_full
 from gpu_scheduler.model import (
     Device,
@@ -101,15 +101,15 @@ class Known:
         number, request = detail
         if self.entries and number < 30:
             entry = self.entries[number % len(self.entries)]
-            if fits(request, self.inventory.shape_of(entry.device.id)) is None:
+            if fits(request, self.inventory.state_of(entry.device.id)) is None:
                 lease = LeaseId(f"l{len(self.lent)}-{number}")
                 share = share_of(request, entry.device, entry.host)
-                self.inventory.promise(lease, share)
+                self.inventory.allocate(lease, share)
                 self.lent.append((lease, share))
 
     def _end(self, number: int) -> None:
         if self.lent:
-            self.inventory.take_back(*self.lent.pop(number % len(self.lent)))
+            self.inventory.deallocate(*self.lent.pop(number % len(self.lent)))
 
     def _host(self, detail: tuple[str, HostState]) -> None:
         host = self.inventory.hosts.get(HostId(detail[0]))
@@ -138,13 +138,13 @@ class Known:
 
     def fitting(self, request: Request, attempt: str) -> list[DeviceId]:
         ids = [entry.device.id for entry in self.entries]
-        return [d for d in ids if fits(request, self.inventory.shape_of(d), attempt) is None]
+        return [d for d in ids if fits(request, self.inventory.state_of(d), attempt) is None]
 
     def score(self, request: Request, device: DeviceId) -> Any:
         entry = self.inventory.devices[device]
         warm = request.warm_key is None or request.warm_key in entry.resident
         leases = len(self.inventory.devices[device].shares)
-        return score(request, self.inventory.shape_of(device), warm=warm, leases=leases)
+        return score(request, self.inventory.state_of(device), warm=warm, leases=leases)
 
 
 known = st.builds(Known, mixed, days)
@@ -185,8 +185,8 @@ def test_a_gang_gets_all_or_nothing_and_whenever_it_fits(
     elif request.placement is Placement.SPREAD and request.count > 1:
         assert max(used.values()) <= max(1, min(used[h] for h in used) + 1) or len(used) < 2
     if not on_one and request.count > 1:  # no worse preference than is needed to hold it all
-        ranks = sorted(preference(request, known.inventory.shape_of(d)) for d in fitting)
-        worst = max(preference(request, known.inventory.shape_of(d)) for d in got)
+        ranks = sorted(preference(request, known.inventory.state_of(d)) for d in fitting)
+        worst = max(preference(request, known.inventory.state_of(d)) for d in got)
         assert worst <= ranks[request.count - 1]
 
 
@@ -194,7 +194,7 @@ def test_a_gang_gets_all_or_nothing_and_whenever_it_fits(
 @given(known, requests)
 def test_explanations_count_what_every_device_says(known: Known, request: Request) -> None:
     ids = [entry.device.id for entry in known.entries]
-    said = Counter(fits(request, known.inventory.shape_of(d), "me") for d in ids)
+    said = Counter(fits(request, known.inventory.state_of(d), "me") for d in ids)
     told = explain(request, known.inventory, attempt="me")
     assert told.devices_fitting == said.pop(None, 0)
     counts = dict(told.counts)
@@ -207,8 +207,8 @@ def test_explanations_count_what_every_device_says(known: Known, request: Reques
     told = in_full(told, request, known.inventory, "me")
     assert (len(told.devices), told.devices_left_out) == (len(ids), 0)
     for verdict in told.devices:
-        shape = known.inventory.shape_of(verdict.device)
-        assert verdict.reason == fits(request, shape, "me")
+        device_state = known.inventory.state_of(verdict.device)
+        assert verdict.reason == fits(request, device_state, "me")
 
 
 def emptied(inventory: Inventory, more: list[Device], on: HostId) -> Inventory:
@@ -276,13 +276,13 @@ def test_declared_devices_turn_up_on_no_host_without_a_gateway() -> None:
 @settings(max_examples=40)
 @given(known, requests)
 def test_what_is_kept_for_a_head_can_hold_it_one_day(known: Known, request: Request) -> None:
-    kept = keepable(request, known.inventory)
-    shapes = [known.inventory.shape_of(device) for device in kept]
+    kept = reservable_for_head(request, known.inventory)
+    device_states = [known.inventory.state_of(device) for device in kept]
     assert len(dict.fromkeys(kept)) in (0, request.count)
-    for shape in shapes:
-        usable = (shape.host_state, shape.health) == (HostState.UP, Health.OK)
+    for device_state in device_states:
+        usable = (device_state.host_state, device_state.health) == (HostState.UP, Health.OK)
         assert usable
-        assert fits_ever(request, shape)
+        assert is_feasible(request, device_state)
     if request.placement is Placement.SAME_HOST and request.count > 1:
         assert len({known.inventory.devices[device].host for device in kept}) <= 1
 
@@ -292,18 +292,18 @@ def test_what_is_kept_for_a_head_can_hold_it_one_day(known: Known, request: Requ
 def test_indexes_are_those_of_an_inventory_indexed_anew(known: Known) -> None:
     index, warm = Index(), Index()
     for entry in known.entries:
-        shape = known.inventory.shape_of(entry.device.id)
-        index.add(entry.device.id, shape)
+        device_state = known.inventory.state_of(entry.device.id)
+        index.add(entry.device.id, device_state)
         if "k" in entry.resident:
-            warm.add(entry.device.id, shape)
-        assert fits_ever(Request(advisory=True), fresh(shape.make))
+            warm.add(entry.device.id, device_state)
+        assert is_feasible(Request(advisory=True), idle_state(device_state.device_class))
     assert index.groups == known.inventory.index.groups
     found = known.inventory.warm("k")
     assert (found.groups if found else {}) == warm.groups
 
 
 def crowd(*promised: tuple[int, int]) -> Inventory:
-    """Devices of one make, two on each host, with so much memory and compute promised."""
+    """Devices of one device_class, two on each host, with so much memory and compute promised."""
     inventory = Inventory()
     for number in range(0, len(promised), 2):
         host = HostId(f"h{number // 2}")
@@ -323,7 +323,7 @@ def crowd(*promised: tuple[int, int]) -> Inventory:
         zip(inventory.devices.values(), promised, strict=False)
     ):
         share = share_of(Request(memory_mib=mib, compute_guarantee_pct=pct), entry.device, "h")
-        inventory.promise(LeaseId(f"l{number}"), share)
+        inventory.allocate(LeaseId(f"l{number}"), share)
     return inventory
 
 
@@ -344,10 +344,14 @@ def test_in_a_crowd_the_best_fit_is_found(
 ) -> None:
     inventory = crowd(*promised)
     request = Request(memory_mib=mib, compute_guarantee_pct=pct, placement=placement)
-    shapes = [inventory.shape_of(device) for device in inventory.devices]
-    scores = [score(request, shape) for shape in shapes if fits(request, shape) is None]
+    device_states = [inventory.state_of(device) for device in inventory.devices]
+    scores = [
+        score(request, device_state)
+        for device_state in device_states
+        if fits(request, device_state) is None
+    ]
     got = place(request, inventory)
-    assert [score(request, inventory.shape_of(d)) for d in got or ()] == sorted(scores)[:1]
+    assert [score(request, inventory.state_of(d)) for d in got or ()] == sorted(scores)[:1]
 
 
 @settings(max_examples=40)
@@ -362,12 +366,12 @@ def test_a_gang_refused_before_is_found_once_one_host_has_room(
     for number, mib in turns:
         entry = list(inventory.devices.values())[number]
         for lease, share in shares[entry.device.id]:
-            inventory.take_back(lease, share)
+            inventory.deallocate(lease, share)
         again = share_of(Request(memory_mib=mib), entry.device, entry.host)
-        inventory.promise(LeaseId("again"), again)
+        inventory.allocate(LeaseId("again"), again)
         shares[entry.device.id] = [(LeaseId("again"), again)]
         free = [
-            all(fits(gang, inventory.shape_of(device)) is None for device in host.devices)
+            all(fits(gang, inventory.state_of(device)) is None for device in host.devices)
             for host in inventory.hosts.values()
         ]
         assert (place(gang, inventory) is not None) is any(free)

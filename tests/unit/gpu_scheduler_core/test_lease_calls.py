@@ -6,7 +6,7 @@ from corekit.ids import LeaseId
 from corekit.values import replace
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
-from gpu_scheduler.model import EndReason, Hold, LeaseState, Request, Sharing
+from gpu_scheduler.model import EndReason, LeaseLifetime, LeaseState, Request, Sharing
 
 
 def resize(world, lease, pct, session="s1"):
@@ -136,7 +136,7 @@ def test_what_was_given_back_has_no_length_any_more(one):
 
 
 def test_a_deadline_lease_takes_its_length_from_the_request_too(one):
-    one.reserve("a", Request(lease_s=30.0), hold=Hold.DEADLINE)
+    one.reserve("a", Request(lease_s=30.0), hold=LeaseLifetime.DEADLINE)
     one.advance(29.0)
     assert len(one.leases) == 1
     one.advance(2.0)
@@ -168,9 +168,9 @@ def test_a_waiting_attempt_answers_no_other_request_either(one, code):
 
 def test_a_resized_and_renewed_lease_still_answers_its_request(one, code):
     asked = Request(memory_mib=100, lease_s=30.0)
-    lease = one.reserve("a", asked, hold=Hold.DEADLINE, lease_s=30.0).granted.lease
+    lease = one.reserve("a", asked, hold=LeaseLifetime.DEADLINE, lease_s=30.0).granted.lease
     one.ask(on.ResizeAsked, lease=lease.id, compute_limit_pct=40)
     one.ask(on.RenewAsked, lease=lease.id, lease_s=50.0)
-    again = one.reserve("a", asked, hold=Hold.DEADLINE, lease_s=30.0)
+    again = one.reserve("a", asked, hold=LeaseLifetime.DEADLINE, lease_s=30.0)
     assert again.granted.lease.id == lease.id
     assert one.reserve("a", asked).code is code.CONFLICT  # held by its session, that is another

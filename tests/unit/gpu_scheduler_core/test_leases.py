@@ -6,7 +6,7 @@ from corekit.ids import LeaseId
 from corekit.values import replace
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
-from gpu_scheduler.model import Door, EndReason, Hold, LeaseState, Request, Sharing, Step
+from gpu_scheduler.model import Door, EndReason, LeaseLifetime, LeaseState, Request, Sharing, Step
 
 
 def take(world, name="a", **fields):
@@ -158,7 +158,9 @@ def test_staged_by_the_wrong_job_is_refused(one, code):
 
 
 def test_a_lease_with_a_port_learns_its_address_from_its_host(one, code):
-    lease = take(one, hold=Hold.DEADLINE, lease_s=90.0, door=Door.PORT, sources=("10.0.0.0/8",))
+    lease = take(
+        one, hold=LeaseLifetime.DEADLINE, lease_s=90.0, door=Door.PORT, sources=("10.0.0.0/8",)
+    )
     install = one.did(do.InstallOnHost)[0].install
     assert (install.door, install.sources) == (Door.PORT, ("10.0.0.0/8",))
     told = {"lease": lease.id, "address": "h1:9001", "reply_to": "h"}
@@ -185,7 +187,7 @@ def test_who_asks_again_may_have_less_patience_left(one):
 
 
 def test_a_deadline_lease_ends_at_its_length(one):
-    lease = take(one, hold=Hold.DEADLINE, lease_s=90.0)
+    lease = take(one, hold=LeaseLifetime.DEADLINE, lease_s=90.0)
     assert (lease.state, lease.door) == (LeaseState.ACTIVE, Door.GATEWAY)
     assert one.did(do.InstallOnHost)[0].install.cap_s == 90.0
     one.told("h1", lease, "closed")  # sessions do not decide about it
@@ -197,7 +199,7 @@ def test_a_deadline_lease_ends_at_its_length(one):
 
 
 def test_a_host_may_refuse_a_deadline_lease(one):
-    lease = take(one, hold=Hold.DEADLINE, lease_s=90.0)
+    lease = take(one, hold=LeaseLifetime.DEADLINE, lease_s=90.0)
     one.told("h1", lease, "closed", reason=EndReason.SESSION_LOST)
     assert len(one.leases) == 1
     one.told("h1", lease, "closed", reason=EndReason.DEVICE_BAD, detail="no room")
@@ -207,7 +209,7 @@ def test_a_host_may_refuse_a_deadline_lease(one):
 def test_a_deadline_lease_of_a_waiter_begins_when_it_is_taken(one, whole):
     one.alive["s1"] = None
     first = take(one, "a", request=whole)
-    one.reserve("b", whole, hold=Hold.DEADLINE, lease_s=90.0)
+    one.reserve("b", whole, hold=LeaseLifetime.DEADLINE, lease_s=90.0)
     one.release(first)
     lease = one.pushes(do.GrantedPush)[0].granted.lease
     assert lease.state is LeaseState.RESERVED
@@ -221,7 +223,8 @@ def test_a_deadline_lease_of_a_waiter_begins_when_it_is_taken(one, whole):
 
 
 @pytest.mark.parametrize(
-    ("hold", "lease_s"), [(Hold.DEADLINE, None), (Hold.DEADLINE, 0.0), (Hold.DEADLINE, 1e9)]
+    ("hold", "lease_s"),
+    [(LeaseLifetime.DEADLINE, None), (LeaseLifetime.DEADLINE, 0.0), (LeaseLifetime.DEADLINE, 1e9)],
 )
 def test_a_deadline_lease_has_a_length_within_the_limit(one, code, hold, lease_s):
     assert one.reserve(hold=hold, lease_s=lease_s).code is code.INVALID
@@ -255,10 +258,10 @@ def test_watchers_see_the_leases_of_others(one):
 
 
 def test_a_job_of_foreign_code_holds_its_lease_for_a_time(one):
-    refused = one.attempt(hold=Hold.DEADLINE)
+    refused = one.attempt(hold=LeaseLifetime.DEADLINE)
     assert "lease_s" in refused.message
-    lease = one.attempt(request=Request(lease_s=90.0), hold=Hold.DEADLINE).granted.lease
-    assert (lease.hold, lease.state) == (Hold.DEADLINE, LeaseState.ACTIVE)
+    lease = one.attempt(request=Request(lease_s=90.0), hold=LeaseLifetime.DEADLINE).granted.lease
+    assert (lease.hold, lease.state) == (LeaseLifetime.DEADLINE, LeaseState.ACTIVE)
     assert one.record().step is Step.RESERVED
     one.ask(on.StagedTold, holder="job", lease=lease.id, connect_by_s=5.0)
     assert one.record().step is Step.STAGED

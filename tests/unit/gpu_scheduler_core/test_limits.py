@@ -264,7 +264,7 @@ def test_counts_survive_a_restart(new_world, device):
     world.attempt("j0", request=WHOLE, session="a/s")
     world.reserve("r", WHOLE, session="a/s")
     world.start()
-    assert world.machine.state.tallies.of_key("a").waiting == 2
+    assert world.machine.state.usage_counts.of_key("a").waiting == 2
     assert is_refused(world.attempt("j1", request=WHOLE, session="a/s"), Limit.KEY_WAITING_MAX)
 
 

@@ -2,7 +2,7 @@
 
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
-from gpu_scheduler.model import Hold, Placement, Request
+from gpu_scheduler.model import LeaseLifetime, Placement, Request
 
 
 def pages(world, event, cursor, limit):
@@ -40,7 +40,7 @@ def test_leases_go_on_above_the_last_fence(world, device):
     world.host("h", *(device(f"d{n}", index=n) for n in range(4)))
     gang = Request(count=2, memory_mib=10, placement=Placement.SPREAD)
     for n in range(5):
-        world.reserve(f"a{n}", gang, hold=Hold.DEADLINE, lease_s=60.0 + n)
+        world.reserve(f"a{n}", gang, hold=LeaseLifetime.DEADLINE, lease_s=60.0 + n)
     world.advance(10.0)
     found = pages(world, on.LeasesAsked, lambda page: page.leases[-1].fence, 5)
     assert [len(page.leases) for page in found] == [2, 2, 1]

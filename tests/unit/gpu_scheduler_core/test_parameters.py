@@ -12,19 +12,19 @@ from gpu_scheduler.parameters import (
     DEFAULT,
     NAMES,
     Parameters,
-    PolicyName,
     Quota,
     changed,
     in_force,
     known_name,
     overridden,
+    str,
 )
 
 
 @pytest.mark.parametrize(
     ("name", "value", "field", "expected"),
     [
-        ("policy", "fair", "policy", PolicyName.FAIR),
+        ("policy", "fair", "policy", str.FAIR),
         ("aging_s", "90", "aging_s", 90.0),
         ("aging_s", "off", "aging_s", None),
         ("aging_s", None, "aging_s", None),

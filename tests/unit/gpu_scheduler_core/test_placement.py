@@ -219,7 +219,7 @@ def test_small_requests_fill_odd_corners_and_leave_halves_alone(world, device):
         models=("M",),
         placement=Placement.SPREAD,
     )
-    odd = world.machine.state.inventory.shape_of("b")
+    odd = world.machine.state.inventory.state_of("b")
     assert (odd.free_mib, odd.free_pct) == (630, 63)  # b: five eighths
     assert place(world, "3", memory_mib=125, compute_guarantee_pct=12) == ["b"]
     assert place(world, "4", memory_mib=500, compute_guarantee_pct=50) == ["a"]

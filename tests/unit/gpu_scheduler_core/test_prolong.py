@@ -4,7 +4,7 @@ import pytest
 
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
-from gpu_scheduler.model import Hold, Request, Sharing
+from gpu_scheduler.model import LeaseLifetime, Request, Sharing
 
 WHOLE = Request(sharing=Sharing.EXCLUSIVE)
 
@@ -12,7 +12,7 @@ WHOLE = Request(sharing=Sharing.EXCLUSIVE)
 @pytest.fixture
 def lent(one):
     """One device, lent for a minute."""
-    answer = one.reserve("a", WHOLE, hold=Hold.DEADLINE, lease_s=60.0)
+    answer = one.reserve("a", WHOLE, hold=LeaseLifetime.DEADLINE, lease_s=60.0)
     return one, answer.granted.lease
 
 

@@ -1,4 +1,4 @@
-"""Waiting: order, waking, acceptance, parking, patience, bounded bypass."""
+"""Waiting: order, waking, acceptance, parking, patience, bounded head_reservation."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from gpu_scheduler.core import events as on
 from gpu_scheduler.model import (
     EndReason,
     Health,
-    Hold,
+    LeaseLifetime,
     LeaseState,
     Placement,
     Request,
@@ -139,7 +139,7 @@ def test_patience_begins_anew_after_a_grant_nobody_took(one, whole):
     one.alive["s9"] = None
     lease = one.reserve("filler", whole, session="s9").granted.lease
     one.attempt(request=Request(sharing=Sharing.EXCLUSIVE, max_wait_s=7.0), session="s2")
-    one.reserve("next", whole, session="s9", hold=Hold.DEADLINE, lease_s=900.0)
+    one.reserve("next", whole, session="s9", hold=LeaseLifetime.DEADLINE, lease_s=900.0)
     one.release(lease, "s9")
     one.advance(one.budget.accept_s)  # silent: its grant passes by
     one.renew(one.machine.state.leases[one.leases[0].id].lease, "s9")
@@ -152,7 +152,7 @@ def test_patience_begins_anew_after_a_grant_nobody_took(one, whole):
 
 def test_nobody_loses_patience_while_parked(one, whole):
     one.alive["s1"] = None
-    one.reserve("filler", whole, hold=Hold.DEADLINE, lease_s=900.0)
+    one.reserve("filler", whole, hold=LeaseLifetime.DEADLINE, lease_s=900.0)
     request = Request(sharing=Sharing.EXCLUSIVE, max_wait_s=15.0)
     one.attempt(request=request, session="doomed")
     one.advance(one.budget.client_gone_s)
@@ -217,7 +217,7 @@ def test_known_capacity_that_is_away_makes_waiting_not_impossible(one, device, s
     assert [x.attempt for x in one.leases] == ["b"]
 
 
-# ---------------------------------------------------------------------- bounded bypass
+# ---------------------------------------------------------------------- bounded head_reservation
 
 
 @pytest.mark.parametrize("bypass_max", [0, 1, 5])
@@ -266,7 +266,7 @@ def test_another_device_is_kept_when_the_kept_one_goes_bad(new_world, device, wh
     world.report("h", device("d0"), device("d1", index=1))
     world.alive["s1"] = None
     world.advance(world.budget.device_clean_s)
-    kept = {d: e.kept_for for d, e in world.machine.state.inventory.devices.items()}
+    kept = {d: e.reserved_for for d, e in world.machine.state.inventory.devices.items()}
     # d0 came back empty and went to the head at once: nothing is kept any more
     assert [x.attempt for x in world.leases if x.shares[0].device == "d0"] == ["head"]
     assert kept == {"d0": None, "d1": None}
@@ -280,11 +280,11 @@ def test_the_choice_moves_away_from_a_drained_host(new_world, device, whole):
         world.reserve(f"f{i}", Request(memory_mib=600))
     world.reserve("head", whole)
     devices = world.machine.state.inventory.devices
-    assert {d: e.kept_for for d, e in devices.items()} == {"a": "head", "b": None}
+    assert {d: e.reserved_for for d, e in devices.items()} == {"a": "head", "b": None}
     world.ask(on.DrainAsked, host="h1", drained=True)
-    assert {d: e.kept_for for d, e in devices.items()} == {"a": None, "b": "head"}
+    assert {d: e.reserved_for for d, e in devices.items()} == {"a": None, "b": "head"}
     world.ask(on.DrainAsked, host="h2", drained=True)
-    assert {d: e.kept_for for d, e in devices.items()} == {"a": None, "b": None}
+    assert {d: e.reserved_for for d, e in devices.items()} == {"a": None, "b": None}
 
 
 def test_a_same_host_head_keeps_devices_of_one_host(new_world, device):
@@ -296,7 +296,7 @@ def test_a_same_host_head_keeps_devices_of_one_host(new_world, device):
     gang = Request(count=2, placement=Placement.SAME_HOST, sharing=Sharing.EXCLUSIVE)
     world.reserve("head", gang)
     devices = world.machine.state.inventory.devices
-    assert {d: e.kept_for for d, e in devices.items()} == {"a": None, "b": "head", "c": "head"}
+    assert {d: e.reserved_for for d, e in devices.items()} == {"a": None, "b": "head", "c": "head"}
 
 
 def test_devices_the_head_cannot_use_do_not_count(new_world, device):
@@ -308,7 +308,7 @@ def test_devices_the_head_cannot_use_do_not_count(new_world, device):
         answer = world.reserve(f"s{i}", Request(memory_mib=100))
         assert answer.granted.lease.shares[0].device == "small"
         world.release(answer.granted.lease)
-    assert world.machine.state.bypass.count == 0
+    assert world.machine.state.head_reservation.count == 0
 
 
 def test_what_was_kept_is_free_when_the_head_leaves(new_world, device, whole):

@@ -5,8 +5,8 @@ import pytest
 from corekit.ids import JobId
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
-from gpu_scheduler.model import DeviceKind, Hold, NoFit, Request, Sharing, Step
-from gpu_scheduler.parameters import PolicyName, Quota
+from gpu_scheduler.model import DeviceKind, LeaseLifetime, NoFit, Request, Sharing, Step
+from gpu_scheduler.parameters import Quota, str
 
 
 def part(tenant="t", memory_mib=100, **fields):
@@ -33,7 +33,7 @@ def test_a_tenant_waits_for_itself_while_others_pass(new_world, device, quota):
     assert answer.outcome is do.Outcome.WAITING
     assert "tenant a has used up its quota of" in answer.explanation.sentence
     world.granted("b1", part("b", **need))
-    assert world.machine.state.bypass.count == 0  # whom a rule holds back, nobody passes
+    assert world.machine.state.head_reservation.count == 0  # whom a rule holds back, nobody passes
     world.release(first)
     assert world.grants() == ["a3"]
 
@@ -252,7 +252,7 @@ def test_a_passed_deadline_refuses_for_ever(one):
     one.advance(1.5)
     refused = one.pushes(do.ImpossiblePush, "s1")
     assert [push.attempt for push in refused] == ["a"]
-    assert "its deadline passed 0." in refused[0].explanation.sentence  # never "-0.0"
+    assert "its deadline passed 0." in refused[0].explanation.sentence  # permanent_mismatch "-0.0"
     assert refused[0].explanation.late
     assert one.machine.state.queue.entries == {}
 
@@ -294,7 +294,7 @@ def test_the_shorter_of_patience_and_deadline_counts(one):
 
 
 def fair(new_world, device, **parameters):
-    world = new_world(policy=PolicyName.FAIR, **parameters)
+    world = new_world(policy=str.FAIR, **parameters)
     world.host("h", *(device(f"d{i}", index=i) for i in range(4)))
     return world
 
@@ -326,7 +326,7 @@ def test_a_weight_divides_what_is_held(new_world, device, weight, next_):
 
 
 def test_the_dominant_resource_counts(new_world, device):
-    world = new_world(policy=PolicyName.FAIR)
+    world = new_world(policy=str.FAIR)
     world.host("h", device("d"))
     world.granted("a", part("a", memory_mib=500))
     world.granted("b", part("b", memory_mib=1, compute_guarantee_pct=60))
@@ -384,16 +384,16 @@ def test_fairness_does_not_starve_whom_it_passes(new_world, device):
 
 def backfill(new_world, device, *, bypass_max=0):
     """Two devices: d0 is lent for 100 s, d1 is free; the head wants both."""
-    world = new_world(bypass_max, policy=PolicyName.BACKFILL)
+    world = new_world(bypass_max, policy=str.BACKFILL)
     world.host("h", device("d0"), device("d1", index=1))
-    world.granted("long", whole(lease_s=100.0), hold=Hold.DEADLINE)
+    world.granted("long", whole(lease_s=100.0), hold=LeaseLifetime.DEADLINE)
     world.reserve("head", whole(count=2))
     return world
 
 
 def lent(world, attempt, length_s, **fields):
     request = whole(lease_s=length_s)
-    return world.reserve(attempt, request, hold=Hold.DEADLINE, **fields).outcome
+    return world.reserve(attempt, request, hold=LeaseLifetime.DEADLINE, **fields).outcome
 
 
 def test_who_is_done_before_the_head_can_start_may_run_ahead(new_world, device):
@@ -419,7 +419,7 @@ def test_under_fifo_nobody_has_what_is_kept(new_world, device):
 
 
 def test_nothing_is_lent_while_the_start_cannot_be_foreseen(new_world, device):
-    world = new_world(0, policy=PolicyName.BACKFILL)
+    world = new_world(0, policy=str.BACKFILL)
     world.host("h", device("d0"), device("d1", index=1))
     world.granted("endless", whole())
     world.reserve("head", whole(count=2))
@@ -427,9 +427,9 @@ def test_nothing_is_lent_while_the_start_cannot_be_foreseen(new_world, device):
 
 
 def test_a_waiting_short_one_is_served_when_the_head_keeps_more(new_world, device):
-    world = new_world(0, policy=PolicyName.BACKFILL)
+    world = new_world(0, policy=str.BACKFILL)
     world.host("h", device("d0"), device("d1", index=1))
-    world.granted("long", whole(lease_s=100.0), hold=Hold.DEADLINE)
+    world.granted("long", whole(lease_s=100.0), hold=LeaseLifetime.DEADLINE)
     other = world.granted("other", whole())
     world.reserve("head", whole(count=2))
     assert lent(world, "short", 30.0) is do.Outcome.WAITING
@@ -447,24 +447,24 @@ def test_a_session_lease_runs_ahead_by_all_it_may_last(new_world, device):
 
 def test_only_enough_leases_have_to_end(new_world, device):
     """Of three parts on the kept device the head needs two; the third may go on for ever."""
-    world = new_world(0, policy=PolicyName.BACKFILL)
+    world = new_world(0, policy=str.BACKFILL)
     world.host("h", device("d"))
     world.granted("endless", part(memory_mib=200))
     for attempt, length_s in (("p1", 50.0), ("p2", 80.0)):
-        world.granted(attempt, part(memory_mib=400, lease_s=length_s), hold=Hold.DEADLINE)
+        world.granted(attempt, part(memory_mib=400, lease_s=length_s), hold=LeaseLifetime.DEADLINE)
     world.reserve("head", part(memory_mib=800))
     world.alive["s1"] = None
     world.advance(51.0)
     short = part(memory_mib=100, lease_s=20.0)
-    assert world.reserve("a", short, hold=Hold.DEADLINE).outcome is do.Outcome.GRANTED
+    assert world.reserve("a", short, hold=LeaseLifetime.DEADLINE).outcome is do.Outcome.GRANTED
     late = part(memory_mib=100, lease_s=25.0)
-    assert world.reserve("b", late, hold=Hold.DEADLINE).outcome is do.Outcome.WAITING
+    assert world.reserve("b", late, hold=LeaseLifetime.DEADLINE).outcome is do.Outcome.WAITING
 
 
 # ---------------------------------------------------------------------- no ghosts
 
 
-@pytest.mark.parametrize("policy", PolicyName)
+@pytest.mark.parametrize("policy", str)
 def test_who_hangs_up_leaves_no_ghost(new_world, device, policy):
     world = new_world(0, policy=policy, quotas={"t": Quota(devices=1)})
     world.host("h", device("d"))
@@ -474,8 +474,8 @@ def test_who_hangs_up_leaves_no_ghost(new_world, device, policy):
     world.alive["s1"] = None
     world.advance(world.budget.client_gone_s + 1)
     queue = world.machine.state.queue
-    assert not any((queue.entries, queue.lines, queue.of_tenant, queue.benched_tenants()))
+    assert not any((queue.entries, queue.lines, queue.of_tenant, queue.suspended_tenants()))
     world.release(lease)
     assert world.leases == []
     assert world.grants() == []
-    assert world.machine.state.inventory.devices["d"].kept_for is None
+    assert world.machine.state.inventory.devices["d"].reserved_for is None

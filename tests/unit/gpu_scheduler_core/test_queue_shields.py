@@ -82,7 +82,7 @@ def test_a_gang_for_one_host_that_has_too_few_up_shields_nobody_until_it_has(new
     world.reserve("b", whole())
     assert passed(world, part(100))
     world.ask(on.DrainAsked, host=HostId("h"), device=DeviceId("e"), drained=False, revoke=False)
-    assert world.machine.state.bypass.attempt == "gang"  # at its old place
+    assert world.machine.state.head_reservation.attempt == "gang"  # at its old place
     for lease in world.leases:
         world.release(lease)
     assert "gang" in {lease.attempt for lease in world.leases}
@@ -94,7 +94,7 @@ def test_a_gang_within_its_quota_is_kept_the_host_whose_devices_are_small_enough
     world.host("i", device("d"), device("e", index=1))
     share = world.granted("share", part(100))
     world.reserve("gang", whole(tenant="t", count=2, placement=Placement.SAME_HOST))
-    assert set(world.machine.state.bypass.kept) == {"d", "e"}
+    assert set(world.machine.state.head_reservation.kept) == {"d", "e"}
     assert world.reserve("pass", part(100, memory_max_mib=1000)).outcome is do.Outcome.WAITING
     world.release(share)
     assert world.grants() == ["gang"]

@@ -6,7 +6,7 @@ from corekit.errors import AppError
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.durable.changes import decode_entry
-from gpu_scheduler.model import EndReason, Hold, LeaseState, Step
+from gpu_scheduler.model import EndReason, LeaseLifetime, LeaseState, Step
 
 
 def restart(world, down_s=0.0):
@@ -64,7 +64,7 @@ def test_a_grant_under_way_is_pushed_again(one, whole):
 
 
 def test_a_deadline_lease_keeps_its_end(one):
-    one.reserve(hold=Hold.DEADLINE, lease_s=100.0)
+    one.reserve(hold=LeaseLifetime.DEADLINE, lease_s=100.0)
     devices = restart(one, 60.0)
     one.host("h1", *devices["h1"], installed=[x.id for x in one.leases])
     assert one.answer().installs[0].cap_s == 40.0

@@ -1,4 +1,4 @@
-"""The queue's indexes against plain lists: whatever comes, goes, is benched or reordered."""
+"""The queue's indexes against plain lists: whatever comes, goes, is suspended or reordered."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -6,8 +6,13 @@ from hypothesis import strategies as st
 from corekit.ids import SessionId
 from gpu_scheduler.core.durable.changes import Waiting
 from gpu_scheduler.core.queue.queue import WaitingQueue
-from gpu_scheduler.core.queue.request_class import MEMORY_MIB_MAX, Heads, kin_key, longest_s
-from gpu_scheduler.model import Hold, Request
+from gpu_scheduler.core.queue.request_class import (
+    MEMORY_MIB_MAX,
+    FirstByMemory,
+    class_key,
+    rounded_length_s,
+)
+from gpu_scheduler.model import LeaseLifetime, Request
 
 MEMORIES = (0, 1, 5, 16, 1000, 1024, 2**20, MEMORY_MIB_MAX, *range(2000, 2012))
 
@@ -18,25 +23,25 @@ MEMORIES = (0, 1, 5, 16, 1000, 1024, 2**20, MEMORY_MIB_MAX, *range(2000, 2012))
     st.sampled_from([(), range(4000, 4017)]),
 )
 def test_heads_know_the_first_that_wants_no_more(steps, many):
-    heads, plain = Heads(), {}
+    group_heads, plain = FirstByMemory(), {}
     for memory_mib, rank, put in [*((mib, 50, True) for mib in many), *steps]:
         new = (float(rank), 0.0, f"{memory_mib}") if put else None
-        heads.swap(memory_mib, plain.pop(memory_mib, None), new)
+        group_heads.swap(memory_mib, plain.pop(memory_mib, None), new)
         if new is not None:
             plain[memory_mib] = new
         for most_mib in (-1, 0, 4, 15, 17, 1023, 1024, 2**30, MEMORY_MIB_MAX):
             below = [place for memory, place in plain.items() if memory <= most_mib]
-            assert heads.first(most_mib) == min(below, default=None)
-        assert bool(heads) is bool(plain)
+            assert group_heads.first(most_mib) == min(below, default=None)
+        assert bool(group_heads) is bool(plain)
 
 
 def test_heads_of_several_tenants_may_want_the_same():
-    heads = Heads()
-    heads.swap(7, None, (2.0, 0.0, "b"))
-    heads.swap(7, None, (1.0, 0.0, "a"))
-    assert heads.first(7) == (1.0, 0.0, "a")
-    heads.swap(7, (1.0, 0.0, "a"), None)
-    assert heads.least == (2.0, 0.0, "b")
+    group_heads = FirstByMemory()
+    group_heads.swap(7, None, (2.0, 0.0, "b"))
+    group_heads.swap(7, None, (1.0, 0.0, "a"))
+    assert group_heads.first(7) == (1.0, 0.0, "a")
+    group_heads.swap(7, (1.0, 0.0, "a"), None)
+    assert group_heads.least == (2.0, 0.0, "b")
 
 
 def waiting(attempt, memory_mib=0, *, priority=0, tenant="t", since_s=0.0, session="s", **fields):
@@ -86,65 +91,65 @@ def test_the_queue_agrees_with_a_sorted_list(steps, aging_s):
                 )
             case "drop":
                 queue.drop(attempt)
-            case "aside" if known is not None and not queue.is_parked(attempt):
-                queue.set_aside_one(attempt)
+            case "aside" if known is not None and not queue.is_ineligible(attempt):
+                queue.mark_unresponsive(attempt)
             case "back":
-                queue.back_in_line(SessionId(f"s{number % 2}"))
+                queue.mark_responsive(SessionId(f"s{number % 2}"))
             case "bench" if known is not None:
-                queue.bench(attempt)
+                queue.suspend(attempt)
             case "unbench":
-                for line in queue.benched(tenant):
-                    queue.unbench(line)
+                for line in queue.suspended(tenant):
+                    queue.resume(line)
         _agrees(queue)
     queue.reorder(None if aging_s else 5.0)
     _agrees(queue)
 
 
 def _agrees(queue):
-    served = [w for w in queue.entries.values() if not queue.is_parked(w.attempt)]
-    served.sort(key=queue.place_of)
+    served = [w for w in queue.entries.values() if not queue.is_ineligible(w.attempt)]
+    served.sort(key=queue.queue_key)
     assert queue.in_order()[: len(served)] == served
     for number, entry in enumerate(served, 1):
         assert queue.position(entry) == number
-    benched = {
+    suspended = {
         (line.tenant, line.request.memory_mib)
-        for tenant in queue.benched_tenants()
-        for line in queue.benched(tenant)
+        for tenant in queue.suspended_tenants()
+        for line in queue.suspended(tenant)
     }
-    active = [w for w in served if (w.request.tenant, w.request.memory_mib) not in benched]
+    active = [w for w in served if (w.request.tenant, w.request.memory_mib) not in suspended]
     for most_mib in (0, 100, 150, 200):
         near = [w for w in active if w.request.memory_mib <= most_mib]
         assert queue.head(most_mib, lambda _: most_mib) == (near[0] if near else None)  # noqa: B023
-        fitting = [queue.place_of(w) for w in near]
-        firsts = [heads.first(most_mib) for heads in queue.lines.values()]
+        fitting = [queue.queue_key(w) for w in near]
+        firsts = [group_heads.first(most_mib) for group_heads in queue.lines.values()]
         assert min((f for f in firsts if f is not None), default=None) == min(fitting, default=None)
     for tenant in "ab":
-        theirs = [queue.place_of(w) for w in active if w.request.tenant == tenant]
-        heads = queue.of_tenant.get(tenant, {}).values()
-        assert min((h.least for h in heads), default=None) == min(theirs, default=None)
+        theirs = [queue.queue_key(w) for w in active if w.request.tenant == tenant]
+        group_heads = queue.of_tenant.get(tenant, {}).values()
+        assert min((h.least for h in group_heads), default=None) == min(theirs, default=None)
 
 
 def test_nothing_is_left_of_an_empty_queue():
     queue = WaitingQueue(60.0)
     for number in range(4):
         queue.put(waiting(f"a{number}", number * 100, tenant=f"t{number}"))
-        queue.wake(f"a{number}")
-    queue.bench("a1", 1)
+        queue.mark_dirty(f"a{number}")
+    queue.suspend("a1", 1)
     queue.passed["a3"] = 1
-    queue.set_aside_one("a2")
+    queue.mark_unresponsive("a2")
     for number in range(4):
         queue.drop(f"a{number}")
     left = [
         queue.entries,
         queue.of_session,
-        queue.set_aside,
+        queue.unresponsive,
         queue.lines,
         queue.of_tenant,
-        queue.woken,
-        queue.benched_tenants(),
+        queue.dirty,
+        queue.suspended_tenants(),
         queue.in_order(),
         queue.passed,
-        queue.benched_before(2),
+        queue.suspended_before(2),
     ]
     assert not any(left)
 
@@ -162,9 +167,12 @@ def test_waiting_outweighs_priority_by_aging_s():
 
 def test_lengths_are_rounded_up_a_little():
     for length_s in (0.5, 1.0, 59.0, 60.0, 3600.0, 86401.0):
-        rounded_s = longest_s(waiting("a", lease_s=length_s))
+        rounded_s = rounded_length_s(waiting("a", lease_s=length_s))
         assert rounded_s is not None
         assert length_s <= rounded_s <= 1.2 * length_s
-    assert longest_s(waiting("a")) is None
-    keys = {kin_key(waiting("a", lease_s=s, hold=Hold.SESSION)) for s in (3600.0, 3500.0, 4000.0)}
+    assert rounded_length_s(waiting("a")) is None
+    keys = {
+        class_key(waiting("a", lease_s=s, hold=LeaseLifetime.SESSION))
+        for s in (3600.0, 3500.0, 4000.0)
+    }
     assert len(keys) == 1

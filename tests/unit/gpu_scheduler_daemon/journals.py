@@ -10,7 +10,7 @@ from corekit.ids import DeviceId, HostId, IdSource, JobId, SessionId
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.durable.changes import Entry
 from gpu_scheduler.core.machine import SchedulerMachine
-from gpu_scheduler.model import Device, DeviceKind, Hold, Request
+from gpu_scheduler.model import Device, DeviceKind, LeaseLifetime, Request
 
 NOW: dict[str, Any] = {"at_s": 0.0, "wall_s": 1_700_000_000.0}
 ASKED: dict[str, Any] = {**NOW, "session": SessionId("s"), "reply_to": "1.1"}
@@ -44,7 +44,7 @@ def history() -> list[Entry]:
             attempt="a",
             request=Request(memory_mib=900),
             wait=False,
-            hold=Hold.SESSION,
+            hold=LeaseLifetime.SESSION,
             lease_s=None,
             **ASKED,
         ),

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from corekit.errors import AppError
-from gpu_scheduler.daemon.config import Told, resolve
-from gpu_scheduler.parameters import PolicyName
+from gpu_scheduler.daemon.config import ResolvedSetting, resolve
+from gpu_scheduler.parameters import str
 
 
 def written(folder: Path, text: str) -> str:
@@ -21,10 +21,12 @@ def test_a_flag_goes_before_a_variable_and_that_before_the_file(tmp_path: Path) 
     file = written(tmp_path, 'state = "/f"\nlisten = "10.0.0.1:1"\nhttp = "10.0.0.1:2"\n')
     environment = {"SSGMD_CONFIG": file, "SSGMD_HTTP": "10.0.0.2:2", "SSGMD_STATE": "/v"}
     found = resolve({"config": None, "state": "/flag"}, environment)
-    assert found.settings["state"] == Told(value="/flag", source="flag --state")
-    assert found.settings["http"] == Told(value="10.0.0.2:2", source="variable SSGMD_HTTP")
-    assert found.settings["listen"] == Told(value="10.0.0.1:1", source=file)
-    assert found.settings["keys"] == Told(value=None, source="default")
+    assert found.settings["state"] == ResolvedSetting(value="/flag", source="flag --state")
+    assert found.settings["http"] == ResolvedSetting(
+        value="10.0.0.2:2", source="variable SSGMD_HTTP"
+    )
+    assert found.settings["listen"] == ResolvedSetting(value="10.0.0.1:1", source=file)
+    assert found.settings["keys"] == ResolvedSetting(value=None, source="default")
     assert found.settings["time_scale"].value == "1"
 
 
@@ -33,7 +35,7 @@ def test_parameters_come_from_their_table(tmp_path: Path) -> None:
         tmp_path, '[parameters]\npolicy = "fair"\naging_s = "none"\n"quota.lab.devices" = 4\n'
     )
     found = resolve({"config": file}, {})
-    assert found.parameters.policy is PolicyName.FAIR
+    assert found.parameters.policy is str.FAIR
     assert found.parameters.aging_s is None
     assert found.parameters.quota("lab").devices == 4
     assert set(found.parameter_sources) == {"policy", "aging_s", "quota.lab.devices"}

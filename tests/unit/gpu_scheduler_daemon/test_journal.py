@@ -18,8 +18,8 @@ from gpu_scheduler.daemon.journal import sync_marker
 from gpu_scheduler.daemon.journal.format import Mark, body_of, encode_group, encode_header, scan
 from gpu_scheduler.daemon.journal.journal import NAME, Journal, RealDisk
 from gpu_scheduler.daemon.journal.reader import rewritten
-from gpu_scheduler.daemon.journal.sync_marker import NAME as NOTE_NAME
-from gpu_scheduler.daemon.journal.sync_marker import Note, read_note, write_note
+from gpu_scheduler.daemon.journal.sync_marker import NAME as MARKER_NAME
+from gpu_scheduler.daemon.journal.sync_marker import Note, read_marker, write_marker
 from tests.unit.gpu_scheduler_daemon.journals import OLD_HEADER, old_line
 
 
@@ -43,7 +43,7 @@ def written(folder: Path, *groups: list[str], disk: RealDisk | None = None) -> N
 def forget_note(folder: Path) -> None:
     """As after a power failure that left the note behind: nothing is known to have been synced."""
     header = (folder / NAME).read_bytes()[:8]
-    write_note(folder, Mark(0, header))
+    write_marker(folder, Mark(0, header))
 
 
 def read(folder: Path) -> list[str]:
@@ -173,15 +173,15 @@ def test_an_upgrade_without_room_leaves_the_old_journal(tmp_path: Path) -> None:
 
 
 def test_a_note_that_is_behind_is_synced_after_a_while(tmp_path: Path) -> None:
-    write_note(tmp_path, Mark(0, b"00000000"))
+    write_marker(tmp_path, Mark(0, b"00000000"))
     note = Note.open(tmp_path)
     assert not note.is_due, "nothing was written"
     for number in range(1, 4):
         note.write(Mark(number, b"%08x" % number))
-        assert read_note(tmp_path).mark == Mark(number, b"%08x" % number)
+        assert read_marker(tmp_path).mark == Mark(number, b"%08x" % number)
     note.close()
-    (tmp_path / NOTE_NAME).write_bytes(b"short")
-    assert read_note(tmp_path).mark is None
+    (tmp_path / MARKER_NAME).write_bytes(b"short")
+    assert read_marker(tmp_path).mark is None
 
 
 def test_a_folder_has_one_writer(tmp_path: Path) -> None:
@@ -339,7 +339,7 @@ def test_a_compaction_keeps_what_only_a_newer_version_knows(tmp_path: Path) -> N
     text = b'[["HostDrained",{"host":"a","drained":true,"since":7}]]'
     data, mark = rewritten([body_of([text])])
     (tmp_path / NAME).write_bytes(data)
-    write_note(tmp_path, mark)
+    write_marker(tmp_path, mark)
     for _ in range(2):
         disk = HeldDisk()
         journal, _ = Journal.open(tmp_path, disk)
@@ -354,7 +354,7 @@ def test_a_note_is_synced_while_nothing_is_written(
 ) -> None:
     monkeypatch.setattr(sync_marker, "SYNC_LAG_S", 0.0)
     journal, _ = Journal.open(tmp_path)
-    note = journal._note
+    note = journal._marker
     assert note is not None
     note.write(Mark(1, b"00000001"))
     assert note.is_due

@@ -21,8 +21,8 @@ from gpu_scheduler.daemon.journal.format import Mark, scan
 from gpu_scheduler.daemon.journal.journal import NAME, Journal
 from gpu_scheduler.daemon.journal.reader import Entries, read_journal
 from gpu_scheduler.daemon.journal.repair import check, repair
-from gpu_scheduler.daemon.journal.sync_marker import NAME as NOTE_NAME
-from gpu_scheduler.daemon.journal.sync_marker import read_note, write_note
+from gpu_scheduler.daemon.journal.sync_marker import NAME as MARKER_NAME
+from gpu_scheduler.daemon.journal.sync_marker import read_marker, write_marker
 from tests.unit.gpu_scheduler_daemon.journals import history
 
 Variant = tuple[str, bytes]
@@ -77,7 +77,7 @@ def survives(folder: Path, data: bytes | None, whole: list[bytes]) -> bool:
     """Whether the damage is noticed, or does no harm."""
     path = folder / NAME
     try:  # as `read_journal` does, without a file for each of some thousand variants
-        scanned = scan(data or b"", str(path), read_note(folder).mark)
+        scanned = scan(data or b"", str(path), read_marker(folder).mark)
         return parts_of(Entries(path, scanned.wrote).all_of(scanned.groups)) == whole
     except AppError as error:
         newer = "version" in error.message
@@ -155,9 +155,9 @@ def test_no_mixture_of_damages_is_overlooked(folder: Path, draw: st.DataObject) 
 def test_a_note_of_another_journal_or_a_lost_one_is_noticed(folder: Path, tmp_path: Path) -> None:
     """Folders that were mixed, and a copy that left the note behind."""
     written(tmp_path / "other", history())
-    note = folder / NOTE_NAME
+    note = folder / MARKER_NAME
     own = note.read_bytes()
-    note.write_bytes((tmp_path / "other" / NOTE_NAME).read_bytes())
+    note.write_bytes((tmp_path / "other" / MARKER_NAME).read_bytes())
     with pytest.raises(AppError, match="another journal"):
         read(folder)
     note.write_bytes(bytes(len(own)))
@@ -173,7 +173,7 @@ def test_a_note_of_another_journal_or_a_lost_one_is_noticed(folder: Path, tmp_pa
 @pytest.mark.parametrize("slot", [0, 1])
 def test_a_torn_write_of_the_note_leaves_the_other_slot(folder: Path, slot: int) -> None:
     """At most the newest line is then not known as synced; it is there all the same."""
-    whole, note = read(folder), folder / NOTE_NAME
+    whole, note = read(folder), folder / MARKER_NAME
     own = bytearray(note.read_bytes())
     own[slot * 512 + 5] ^= 1
     note.write_bytes(bytes(own))
@@ -183,16 +183,16 @@ def test_a_torn_write_of_the_note_leaves_the_other_slot(folder: Path, slot: int)
 def test_only_a_group_that_was_never_synced_is_cut_off(folder: Path) -> None:
     """A crash while a group is written: whatever of it reached the disk, all others are there."""
     whole, path = read(folder), folder / NAME
-    sound, note = path.read_bytes(), (folder / NOTE_NAME).read_bytes()
+    sound, note = path.read_bytes(), (folder / MARKER_NAME).read_bytes()
     written(folder, history()[:1])
     group = path.read_bytes()[len(sound) :]
     for cut in range(len(group)):
-        (folder / NOTE_NAME).write_bytes(note)
+        (folder / MARKER_NAME).write_bytes(note)
         path.write_bytes(sound + group[:cut] + bytes(100))
         assert opened(folder) == whole
         assert path.read_bytes() == sound
     path.write_bytes(sound + group)
-    (folder / NOTE_NAME).write_bytes(note)
+    (folder / MARKER_NAME).write_bytes(note)
     assert len(opened(folder)) == len(whole) + 1, "synced, and the crash came before the note"
 
 
@@ -204,7 +204,7 @@ def test_a_copy_of_a_state_folder_goes_on(folder: Path, tmp_path: Path) -> None:
 def test_the_chain_alone_shows_what_is_missing_before_the_end(folder: Path) -> None:
     """Also where a power failure left the note behind: only whole lines at the end look torn."""
     whole, data = read(folder), (folder / NAME).read_bytes()
-    write_note(folder, Mark(0, data[:8]))
+    write_marker(folder, Mark(0, data[:8]))
     lost = []
     for name, variant in line_variants(data):
         is_end = data.startswith(variant) and variant
@@ -217,7 +217,7 @@ def test_the_chain_alone_shows_what_is_missing_before_the_end(folder: Path) -> N
 def test_a_repair_that_was_killed_is_done_again(folder: Path, number: int) -> None:
     """Its note was there before its journal: the old one stands beside a note that is not its."""
     whole, path = read(folder), folder / NAME
-    write_note(folder, Mark(number, b"0badc0de"))
+    write_marker(folder, Mark(number, b"0badc0de"))
     checked = check(folder)
     assert checked.damage is not None or number < 3, "a snapshot stands for line 1, not for line 0"
     if checked.damage is None:
@@ -233,7 +233,7 @@ def test_a_repair_that_was_killed_is_done_again(folder: Path, number: int) -> No
 @pytest.mark.parametrize("left", [b"", b"12345678 {", bytes(4096)])
 def test_a_first_start_that_was_killed_begins_anew(tmp_path: Path, left: bytes) -> None:
     """The note is there first, and says that nothing was ever synced."""
-    write_note(tmp_path, Mark(0, b"01234567"))
+    write_marker(tmp_path, Mark(0, b"01234567"))
     (tmp_path / NAME).write_bytes(left)
     assert opened(tmp_path) == []
     written(tmp_path, history())

@@ -10,7 +10,7 @@ import pytest
 
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import JobId, LeaseId
-from gpu_scheduler.daemon.access.authorizer import Gate, JobOwner
+from gpu_scheduler.daemon.access.authorizer import Authorizer, JobOwner
 from gpu_scheduler.daemon.access.keys import KeyEntry, Role, add_key, read_keys, revoke_key
 from gpu_scheduler.model import Request
 from gpu_scheduler.protocol import ops, requester
@@ -116,7 +116,7 @@ def test_a_broken_file_opens_nothing(path: Path, text: str, said: str) -> None:
     path.write_text(text)
     path.chmod(0o600)
     with pytest.raises(AppError, match=said):
-        Gate(path, nobody, job_of)
+        Authorizer(path, nobody, job_of)
 
 
 def test_a_file_that_others_may_read_is_refused(path: Path) -> None:
@@ -136,12 +136,12 @@ def test_two_keys_of_one_name_are_refused(path: Path) -> None:
 
 
 def test_without_keys_everybody_may_do_everything(path: Path) -> None:
-    gate = Gate(path, nobody, job_of)
-    caller = gate.caller(None)
-    gate.may(caller, "forget", requester.Forget(host="h"))  # type: ignore[arg-type]
-    gate.host_may(caller, "h")
+    authorizer = Authorizer(path, nobody, job_of)
+    caller = authorizer.caller(None)
+    authorizer.may(caller, "forget", requester.Forget(host="h"))  # type: ignore[arg-type]
+    authorizer.host_may(caller, "h")
     assert caller.session("s") == "s"
-    assert not gate.has_keys
+    assert not authorizer.has_keys
 
 
 LOOK, ASK, RULE = "inventory", "reserve", "drain"
@@ -158,25 +158,25 @@ LOOK, ASK, RULE = "inventory", "reserve", "drain"
 )
 def test_a_role_may_what_its_rank_may(path: Path, role: Role, allowed: tuple[str, ...]) -> None:
     gate_key = added(path, "k", role)
-    gate = Gate(path, nobody, job_of)
-    caller = gate.caller(gate_key)
+    authorizer = Authorizer(path, nobody, job_of)
+    caller = authorizer.caller(gate_key)
     for op in (LOOK, ASK, RULE):
         if op in allowed:
-            gate.may(caller, op, None)
+            authorizer.may(caller, op, None)
         else:
             with denied(f"key 'k' has role {role.value}"):
-                gate.may(caller, op, None)
+                authorizer.may(caller, op, None)
 
 
 def test_every_op_that_changes_something_is_closed_to_readers(path: Path) -> None:
-    gate = Gate(path, nobody, job_of)
+    authorizer = Authorizer(path, nobody, job_of)
     key = added(path, "r", Role.READER)
-    gate.reread_if_changed()
-    caller = gate.caller(key)
+    authorizer.reread_if_changed()
+    caller = authorizer.caller(key)
     looks = set()
     for op in ops.OPS:
         try:
-            gate.may(caller, op, None)
+            authorizer.may(caller, op, None)
         except AppError:
             continue
         looks.add(op)
@@ -197,35 +197,35 @@ def test_every_op_that_changes_something_is_closed_to_readers(path: Path) -> Non
 def test_a_host_key_speaks_for_its_host(path: Path) -> None:
     bound, free = added(path, "a", Role.HOST, host="gpu-a"), added(path, "b", Role.HOST)
     operator = added(path, "o", Role.OPERATOR)
-    gate = Gate(path, nobody, job_of)
-    gate.host_may(gate.caller(bound), "gpu-a")
-    gate.host_may(gate.caller(free), "gpu-z")
+    authorizer = Authorizer(path, nobody, job_of)
+    authorizer.host_may(authorizer.caller(bound), "gpu-a")
+    authorizer.host_may(authorizer.caller(free), "gpu-z")
     with denied("for host 'gpu-a', not for 'gpu-b'"):
-        gate.host_may(gate.caller(bound), "gpu-b")
+        authorizer.host_may(authorizer.caller(bound), "gpu-b")
     with denied("speak for a host needs host"):
-        gate.host_may(gate.caller(operator), "gpu-a")
+        authorizer.host_may(authorizer.caller(operator), "gpu-a")
 
 
 def test_a_requester_asks_for_its_own_tenant(path: Path) -> None:
     key = added(path, "a", Role.REQUESTER, tenant="lab")
-    gate = Gate(path, nobody, job_of)
-    caller = gate.caller(key)
-    gate.may(caller, "reserve", requester.Reserve(attempt="x", request=Request(tenant="lab")))
+    authorizer = Authorizer(path, nobody, job_of)
+    caller = authorizer.caller(key)
+    authorizer.may(caller, "reserve", requester.Reserve(attempt="x", request=Request(tenant="lab")))
     with denied("tenant 'lab' only"):
-        gate.may(caller, "reserve", requester.Reserve(attempt="x", request=Request()))
+        authorizer.may(caller, "reserve", requester.Reserve(attempt="x", request=Request()))
     with denied("tenant 'lab' only"):
         op = requester.Attempt(holder=JobId("j"), n=1, revision=0, request=Request(tenant="b"))
-        gate.may(caller, "attempt", op)
+        authorizer.may(caller, "attempt", op)
 
 
 def test_a_lease_is_its_own_keys_affair_or_an_operators(path: Path) -> None:
     a, operator = added(path, "a", Role.REQUESTER), added(path, "o", Role.OPERATOR)
-    gate = Gate(path, nobody, job_of)
+    authorizer = Authorizer(path, nobody, job_of)
     for lease in ("l-a", "l-old", "l-unknown"):
-        gate.may(gate.caller(a), "release", requester.Release(lease=LeaseId(lease)))
+        authorizer.may(authorizer.caller(a), "release", requester.Release(lease=LeaseId(lease)))
     with denied("lease l-b belongs to key 'b'"):
-        gate.may(gate.caller(a), "release", requester.Release(lease=LeaseId("l-b")))
-    gate.may(gate.caller(operator), "release", requester.Release(lease=LeaseId("l-b")))
+        authorizer.may(authorizer.caller(a), "release", requester.Release(lease=LeaseId("l-b")))
+    authorizer.may(authorizer.caller(operator), "release", requester.Release(lease=LeaseId("l-b")))
 
 
 def acts(job: str) -> dict[str, ops.Op]:
@@ -247,15 +247,15 @@ def takes(job: str, tenant: str) -> dict[str, ops.Op]:
     }
 
 
-def may_all(gate: Gate, key: str, ops: dict[str, ops.Op]) -> None:
+def may_all(authorizer: Authorizer, key: str, ops: dict[str, ops.Op]) -> None:
     for name, op in ops.items():
-        gate.may(gate.caller(key), name, op)
+        authorizer.may(authorizer.caller(key), name, op)
 
 
-def may_none(gate: Gate, key: str, ops: dict[str, ops.Op], text: str) -> None:
+def may_none(authorizer: Authorizer, key: str, ops: dict[str, ops.Op], text: str) -> None:
     for name, op in ops.items():
         with denied(text):
-            gate.may(gate.caller(key), name, op)
+            authorizer.may(authorizer.caller(key), name, op)
 
 
 def test_a_job_is_its_owners_its_tenants_or_an_operators_affair(path: Path) -> None:
@@ -265,30 +265,30 @@ def test_a_job_is_its_owners_its_tenants_or_an_operators_affair(path: Path) -> N
         for name, tenant in (("lab1", "lab"), ("lab2", "lab"), ("x", "other"))
     )
     operator = added(path, "o", Role.OPERATOR)
-    gate = Gate(path, nobody, job_of)
+    authorizer = Authorizer(path, nobody, job_of)
     for key in (a, operator):
-        may_all(gate, key, acts("j-a"))
+        may_all(authorizer, key, acts("j-a"))
     for key in (b, lab1, other):
-        may_none(gate, key, acts("j-a"), "job j-a belongs to key 'a'")
+        may_none(authorizer, key, acts("j-a"), "job j-a belongs to key 'a'")
     for key in (lab1, lab2, operator):
-        may_all(gate, key, acts("j-lab") | takes("j-lab", "lab"))
+        may_all(authorizer, key, acts("j-lab") | takes("j-lab", "lab"))
     for key in (a, other):
-        may_none(gate, key, acts("j-lab"), "job j-lab belongs to key 'lab1'")
-    may_all(gate, b, takes("j-a", "lab"))  # the core answers CONFLICT, with the record
+        may_none(authorizer, key, acts("j-lab"), "job j-lab belongs to key 'lab1'")
+    may_all(authorizer, b, takes("j-a", "lab"))  # the core answers CONFLICT, with the record
 
 
 def test_a_job_of_no_owner_is_everybodys_but_another_tenants(path: Path) -> None:
     a, operator = added(path, "a", Role.REQUESTER), added(path, "o", Role.OPERATOR)
     lab = added(path, "lab1", Role.REQUESTER, tenant="lab")
     other = added(path, "x", Role.REQUESTER, tenant="other")
-    gate = Gate(path, nobody, job_of)
+    authorizer = Authorizer(path, nobody, job_of)
     for job in ("j-orphan", "j-gone", "j-left-gone"):
         for key in (a, lab, operator):
-            may_all(gate, key, acts(job) | takes(job, "lab"))
+            may_all(authorizer, key, acts(job) | takes(job, "lab"))
         ops = acts(job) | takes(job, "other")
-        may_none(gate, other, ops, f"tenant 'other' only; job {job} is of 'lab'")
+        may_none(authorizer, other, ops, f"tenant 'other' only; job {job} is of 'lab'")
     for job in ("j-ended", "j-old", "j-unknown"):
-        may_all(gate, other, acts(job) | takes(job, "other"))
+        may_all(authorizer, other, acts(job) | takes(job, "other"))
 
 
 def test_a_job_without_an_owner_stays_its_first_keys(path: Path) -> None:
@@ -299,17 +299,19 @@ def test_a_job_without_an_owner_stays_its_first_keys(path: Path) -> None:
     )
     lab2 = added(path, "lab2", Role.REQUESTER, tenant="lab")
     added(path, "lab1", Role.REQUESTER, tenant="lab")
-    gate = Gate(path, nobody, job_of)
+    authorizer = Authorizer(path, nobody, job_of)
     for key in (a, operator):
-        may_all(gate, key, acts("j-left") | takes("j-left", "lab"))
+        may_all(authorizer, key, acts("j-left") | takes("j-left", "lab"))
     for key in (b, lab2):
-        may_none(gate, key, acts("j-left") | takes("j-left", "lab"), "j-left belongs to key 'a'")
+        may_none(
+            authorizer, key, acts("j-left") | takes("j-left", "lab"), "j-left belongs to key 'a'"
+        )
     for key in (lab2, operator):
-        may_all(gate, key, acts("j-left-lab") | takes("j-left-lab", "lab"))
-    may_none(gate, b, takes("j-left-lab", "lab"), "belongs to key 'lab1'")
-    assert gate.foreign_to(gate.caller(a)) == ("b", "o", "lab2", "lab1")
-    assert gate.foreign_to(gate.caller(lab2)) == ("a", "b", "o")
-    assert gate.foreign_to(gate.caller(operator)) == ()
+        may_all(authorizer, key, acts("j-left-lab") | takes("j-left-lab", "lab"))
+    may_none(authorizer, b, takes("j-left-lab", "lab"), "belongs to key 'lab1'")
+    assert authorizer.foreign_to(authorizer.caller(a)) == ("b", "o", "lab2", "lab1")
+    assert authorizer.foreign_to(authorizer.caller(lab2)) == ("a", "b", "o")
+    assert authorizer.foreign_to(authorizer.caller(operator)) == ()
 
 
 def touched(path: Path) -> None:
@@ -320,43 +322,43 @@ def touched(path: Path) -> None:
 
 def test_a_revoked_key_loses_its_connections_and_no_other_does(path: Path) -> None:
     a, b = added(path, "a", Role.READER), added(path, "b", Role.READER)
-    gate = Gate(path, nobody, job_of)
+    authorizer = Authorizer(path, nobody, job_of)
     first, second = Connection(), Connection()
-    gate.entered(first, gate.caller(a))
-    gate.entered(second, gate.caller(b))
+    authorizer.entered(first, authorizer.caller(a))
+    authorizer.entered(second, authorizer.caller(b))
     revoke_key(path, "a")
     touched(path)
-    gate.reread_if_changed()
+    authorizer.reread_if_changed()
     assert (first.closed, second.closed) == (True, False)
     with denied("not known here"):
-        gate.caller(a)
-    gate.left(second)
+        authorizer.caller(a)
+    authorizer.left(second)
     revoke_key(path, "b")
     touched(path)
-    gate.reread_if_changed()
+    authorizer.reread_if_changed()
     assert not second.closed
 
 
 def test_the_first_key_closes_the_door_to_those_without(path: Path) -> None:
-    gate = Gate(path, nobody, job_of)
+    authorizer = Authorizer(path, nobody, job_of)
     open_one = Connection()
-    gate.entered(open_one, gate.caller(None))
+    authorizer.entered(open_one, authorizer.caller(None))
     added(path, "a", Role.READER)
-    gate.reread_if_changed()
+    authorizer.reread_if_changed()
     assert open_one.closed
     with denied("a key is needed"):
-        gate.caller(None)
+        authorizer.caller(None)
     with denied("not known here"):
-        gate.caller(17)
+        authorizer.caller(17)
 
 
 @pytest.mark.parametrize("spoil", [Path.unlink, lambda path: path.write_text("{")])
 def test_a_spoiled_file_leaves_the_last_keys_in_force(path: Path, spoil: object) -> None:
     key = added(path, "a", Role.READER)
-    gate = Gate(path, nobody, job_of)
+    authorizer = Authorizer(path, nobody, job_of)
     assert callable(spoil)
     spoil(path)
-    gate.reread_if_changed()
-    assert gate.caller(key).name == "a"
+    authorizer.reread_if_changed()
+    assert authorizer.caller(key).name == "a"
     with denied("a key is needed"):
-        gate.caller(None)
+        authorizer.caller(None)

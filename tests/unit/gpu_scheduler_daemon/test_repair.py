@@ -26,8 +26,8 @@ from gpu_scheduler.daemon.journal.format import body_of
 from gpu_scheduler.daemon.journal.journal import NAME, Journal
 from gpu_scheduler.daemon.journal.reader import rewritten
 from gpu_scheduler.daemon.journal.repair import apply_all, check, repair
-from gpu_scheduler.daemon.journal.sync_marker import NAME as NOTE_NAME
-from gpu_scheduler.daemon.journal.sync_marker import write_note
+from gpu_scheduler.daemon.journal.sync_marker import NAME as MARKER_NAME
+from gpu_scheduler.daemon.journal.sync_marker import write_marker
 from gpu_scheduler.model import LeaseState
 from gpu_scheduler.parameters import Parameters
 from tests.unit.gpu_scheduler_daemon.journals import OLD_HEADER, history, old_line
@@ -61,7 +61,7 @@ def test_a_whole_journal_is_left_alone(tmp_path: Path) -> None:
     assert (checked.leases, checked.records, checked.damage) == (2, 1, None)
     assert repair(tmp_path) == checked
     assert path.read_bytes() == before
-    assert sorted(file.name for file in tmp_path.iterdir()) == [NAME, NOTE_NAME, "lock"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == [NAME, MARKER_NAME, "lock"]
 
 
 def test_a_torn_tail_is_no_damage(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_a_journal_without_its_note_loses_no_entry_by_repair(tmp_path: Path) -> 
     """Nobody knows whether its end is there: epoch and fences go far above it."""
     written(tmp_path, history())
     before = recovered(tmp_path).state
-    (tmp_path / NOTE_NAME).unlink()
+    (tmp_path / MARKER_NAME).unlink()
     checked = check(tmp_path)
     assert (checked.entries, checked.lost_lines, checked.damaged_bytes) == (4, None, 0)
     assert "is not known" in checked.sentence
@@ -268,5 +268,5 @@ def written_as(folder: Path, texts: Sequence[Any]) -> Path:
     groups = [body_of([json.dumps(text).encode()]) for text in texts]
     data, mark = rewritten(groups)
     (folder / NAME).write_bytes(data)
-    write_note(folder, mark)
+    write_marker(folder, mark)
     return folder / NAME

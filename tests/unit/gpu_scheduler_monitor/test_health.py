@@ -6,29 +6,37 @@ import pytest
 
 from corekit.ids import DeviceId
 from gpu_scheduler.model import Device, DeviceKind, Health, Symptom, Usage
-from gpu_scheduler.monitor.health import Ailments, Fault, HeldMemory, judge_device, with_faults
+from gpu_scheduler.monitor.health import (
+    DriverFaults,
+    Fault,
+    HeldMemory,
+    evaluate_device,
+    with_faults,
+)
 
 
 @pytest.mark.parametrize(
     ("ailments", "health", "symptoms"),
     [
-        (Ailments(), Health.OK, ()),
-        (Ailments(xids=(13, 31, 43)), Health.OK, ()),
-        (Ailments(xids=(63,)), Health.SUSPECT, (Symptom.XID,)),
-        (Ailments(xids=(13, 79)), Health.BAD, (Symptom.XID,)),
-        (Ailments(remap_failed=True, remaps_rows=True), Health.BAD, (Symptom.ECC,)),
-        (Ailments(remap_pending=True, remaps_rows=True), Health.SUSPECT, (Symptom.ECC,)),
-        (Ailments(uncorrected=2), Health.BAD, (Symptom.ECC,)),
-        (Ailments(uncorrected=2, remaps_rows=True), Health.OK, ()),
+        (DriverFaults(), Health.OK, ()),
+        (DriverFaults(xids=(13, 31, 43)), Health.OK, ()),
+        (DriverFaults(xids=(63,)), Health.SUSPECT, (Symptom.XID,)),
+        (DriverFaults(xids=(13, 79)), Health.BAD, (Symptom.XID,)),
+        (DriverFaults(remap_failed=True, remaps_rows=True), Health.BAD, (Symptom.ECC,)),
+        (DriverFaults(remap_pending=True, remaps_rows=True), Health.SUSPECT, (Symptom.ECC,)),
+        (DriverFaults(uncorrected=2), Health.BAD, (Symptom.ECC,)),
+        (DriverFaults(uncorrected=2, remaps_rows=True), Health.OK, ()),
         (
-            Ailments(xids=(63, 79), remap_pending=True, remaps_rows=True),
+            DriverFaults(xids=(63, 79), remap_pending=True, remaps_rows=True),
             Health.BAD,
             (Symptom.XID, Symptom.ECC),
         ),
     ],
 )
-def test_judgement(ailments: Ailments, health: Health, symptoms: tuple[Symptom, ...]) -> None:
-    found, why, words = judge_device(ailments)
+def test_judgement(
+    driver_faults: DriverFaults, health: Health, symptoms: tuple[Symptom, ...]
+) -> None:
+    found, why, words = evaluate_device(driver_faults)
     assert (found, why) == (health, symptoms)
     assert bool(words) is bool(symptoms)
 

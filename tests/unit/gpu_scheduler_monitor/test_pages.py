@@ -13,7 +13,7 @@ from corekit.values import replace
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.daemon.endpoints.hello_pages import HelloPages
 from gpu_scheduler.daemon.endpoints.pages import fitting as fitting_answer
-from gpu_scheduler.model import Device, DeviceKind, Door, Hold, LeaseState, Record, Step
+from gpu_scheduler.model import Device, DeviceKind, Door, LeaseLifetime, LeaseState, Record, Step
 from gpu_scheduler.monitor.device_report import fitting
 from gpu_scheduler.monitor.full_state import WAITING_MAX, FullState, pages_of
 from gpu_scheduler.protocol.codec import EMPTY
@@ -34,7 +34,7 @@ def install(fence: int) -> Install:
         state=LeaseState.ACTIVE,
         shares=(),
         tenant="t",
-        hold=Hold.SESSION,
+        hold=LeaseLifetime.SESSION,
         door=Door.GATEWAY,
         cap_s=None,
         connect_by_s=None,

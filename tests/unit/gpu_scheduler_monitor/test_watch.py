@@ -119,7 +119,7 @@ def test_only_what_changed_is_news() -> None:
         await watch.look()
         news = watch.news()
         assert (news.devices, news.usage) == (None, (usage(B, 2),))
-        watch.told_nothing()
+        watch.forget_reported()
         assert watch.news().devices == watch.devices
 
     run_virtual(watch())

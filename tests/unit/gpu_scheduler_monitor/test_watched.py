@@ -6,7 +6,7 @@ import asyncio
 
 from corekit.aio.vloop import run_virtual
 from corekit.ids import DeviceId, HostId, LeaseId
-from gpu_scheduler.model import DeviceKind, Door, EndReason, Hold, LeaseState, Share
+from gpu_scheduler.model import DeviceKind, Door, EndReason, LeaseLifetime, LeaseState, Share
 from gpu_scheduler.monitor.watched import WatchedHost
 from gpu_scheduler.protocol.host import Install
 
@@ -30,7 +30,7 @@ def install(number: int, cap_s: float | None = None) -> Install:
         state=LeaseState.RESERVED,
         shares=(share,),
         tenant="t",
-        hold=Hold.DEADLINE if cap_s else Hold.SESSION,
+        hold=LeaseLifetime.DEADLINE if cap_s else LeaseLifetime.SESSION,
         door=Door.PORT,
         cap_s=cap_s,
         connect_by_s=None,

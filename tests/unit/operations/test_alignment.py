@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from remote_gpu.worker.alignment import locate as placing
 from remote_gpu.worker.alignment import scoring
-from remote_gpu.worker.alignment.database import Database, Shelf
+from remote_gpu.worker.alignment.database import Database, DatabaseCache
 from remote_gpu.worker.alignment.fasta import FastaError, Protein, parse_fasta
 from remote_gpu.worker.alignment.locate import Placement, locate
 from tests.unit.operations.plain_alignment import Found, align
@@ -110,7 +110,7 @@ def test_scores_beyond_16_bits_are_exact() -> None:
 
 
 def test_every_score_on_the_example_data_equals_parasail() -> None:
-    database = Shelf().open(DATABASE)
+    database = DatabaseCache().open(DATABASE)
     assert len(database.proteins) == 150
     for file in sorted((EXAMPLE / "input").iterdir()):
         for query in parse_fasta(file.read_bytes(), file=file.name):
@@ -119,7 +119,7 @@ def test_every_score_on_the_example_data_equals_parasail() -> None:
 
 
 def test_positions_on_the_example_data_equal_the_plain_programme() -> None:
-    database = Shelf().open(DATABASE)
+    database = DatabaseCache().open(DATABASE)
     subjects = {p.name: p.residues.decode() for p in database.proteins}
     file = EXAMPLE / "input/altered.fasta"
     for query in parse_fasta(file.read_bytes(), file=file.name):
@@ -178,7 +178,7 @@ def test_a_database_is_indexed_once_per_content(tmp_path: Path) -> None:
     first, second = tmp_path / "a.fasta", tmp_path / "b.fasta"
     for path in (first, second):
         path.write_bytes(b">a\nMKV\n")
-    shelf = Shelf()
+    shelf = DatabaseCache()
     database = shelf.open(first)
     assert shelf.open(first) is database
     assert shelf.open(second) is database

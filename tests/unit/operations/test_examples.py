@@ -26,7 +26,7 @@ EXAMPLES = sorted(path.parent for path in (ROOT / "fdl/examples").glob("*/fdl.ya
 def test_an_example_is_complete(folder: Path) -> None:
     document = parse((folder / "fdl.yaml").read_bytes(), f"{folder.name}/fdl.yaml")
     functions = document.functions.aws
-    assert any(function.lends for function in functions)
+    assert any(function.queued for function in functions)
     for function in functions:
         if (handler := function.function.handler) is not None:
             module, name = handler.rsplit(".", 1)

@@ -10,7 +10,7 @@ from moto import mock_aws
 from corekit.budget import Budget
 from fdl.parse import parse
 from fdl.plan.desired import Code, desired, owned_keys
-from fdl.plan.resources import LogRetention, Place
+from fdl.plan.resources import DeployTarget, LogRetention
 from orchgpu.deploy.aws.logs import LogRetentions
 
 TEXT = """\
@@ -49,7 +49,7 @@ def test_it_is_set_and_set_again(logs: Any) -> None:
 @pytest.mark.parametrize("local", [True, False])
 def test_it_is_wanted_on_aws_only_and_owned_by_nobody(local: bool) -> None:
     (function,) = parse(TEXT).functions.aws
-    place = Place(account="123456789012", region="eu-west-1", local=local)
+    place = DeployTarget(account="123456789012", region="eu-west-1", local=local)
     wanted = desired(function, place, Code(sha256="0" * 64, size=1), Budget())
     found = [r for r in wanted.resources if isinstance(r, LogRetention)]
     assert found == ([] if local else [LogRetention(name="f", days=30)])

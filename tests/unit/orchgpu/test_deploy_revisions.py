@@ -13,12 +13,12 @@ from corekit.errors import AppError, ErrorCode
 from fdl.parse import parse
 from fdl.plan.desired import Code, desired
 from fdl.plan.plan import Plan
-from fdl.plan.resources import Place
+from fdl.plan.resources import DeployTarget
 from orchgpu.deploy.aws import revisions
 from orchgpu.deploy.aws.revisions import Locks, Revisions
 from orchgpu.deploy.revisions import REVISIONS_KEPT, Revision, chosen, revision_of
 
-PLACE = Place(account="000000000000", region="us-east-1", local=True)
+PLACE = DeployTarget(account="000000000000", region="us-east-1", local=True)
 TEXT = "functions: {aws: [{lambda: {name: f, init_script: a.sh, output: [{path: out}]}, gpu: {}, job: {input: {path: inn}}}]}"  # noqa: E501
 
 

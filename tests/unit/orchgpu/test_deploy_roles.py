@@ -15,14 +15,14 @@ from fdl.lint.notes import Severity
 from fdl.parse import parse
 from fdl.plan.desired import Code, desired
 from fdl.plan.plan import Action, Step
-from fdl.plan.resources import FunctionResource, Place, Role
+from fdl.plan.resources import DeployTarget, FunctionResource, Role
 from fdl.plan.roles import role_name, role_of
 from orchgpu.deploy.aws.cloud import AwsCloud
 from orchgpu.deploy.aws.roles import Roles
 from orchgpu.deploy.deployment import execute, prepare, prepare_removal
 from orchgpu.endpoints import resolve
 
-AWS = Place(account="123456789012", region="eu-west-1")
+AWS = DeployTarget(account="123456789012", region="eu-west-1")
 BLAST = """\
 functions:
   aws:
@@ -119,7 +119,7 @@ def test_a_role_is_changed_and_deleted_again(aws: None) -> None:
     )
     roles.put(smaller)
     assert roles.observe(role.name) == smaller
-    client.delete_role_policy(RoleName=role.name, PolicyName="orchgpu")
+    client.delete_role_policy(RoleName=role.name, str="orchgpu")
     assert roles.observe(role.name) == Role(name=role.name, policy={})
     for _ in range(2):
         roles.delete(role.name)

@@ -385,7 +385,7 @@ def test_a_job_of_another_replica_gets_the_newer_handle_and_is_left_alone(bench:
     theirs = record(Step.RUNNING, owner="session-other")
     bench.tell(on.RecordConflict(**NOW, job=JOB, record=theirs))
     assert bench.kinds() == ["StoreHandle", "ForgetJob"]
-    assert bench.one(do.StoreHandle).handle == "h1"
+    assert bench.one(do.StoreReceiptHandle).handle == "h1"
     assert not bench.machine.jobs
 
 

@@ -83,7 +83,7 @@ def test_after_an_hour_of_waiting_the_message_goes_back_and_the_place_is_kept(
 def test_the_beat_extends_every_handle_we_hold(bench: Bench) -> None:
     bench.received()
     bench.tell(message(message_id="m1", handle="h1-again"))
-    bench.tell(on.HandleRenewed(**NOW, job=JOB, handle="h-elsewhere"))
+    bench.tell(on.ReceiptHandleRenewed(**NOW, job=JOB, handle="h-elsewhere"))
     bench.tell(on.TimerFired(**NOW, job=JOB, timer="beat"))
     assert bench.one(do.ExtendVisibility).handles == ("h1-again", "h-elsewhere")
     assert bench.one(do.ArmTimer).timer == "beat"

@@ -10,7 +10,7 @@ from contract.result import Result
 from corekit.aio.clock import SystemClock
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
-from gpu_scheduler.model import EndReason, Hold, Request, Step
+from gpu_scheduler.model import EndReason, LeaseLifetime, Request, Step
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
 from orchgpu.core.completion import ObjectWasWritten, read_completion
@@ -51,11 +51,11 @@ def test_the_key_is_made_of_the_inputs(template: str, key: str, made: str) -> No
 
 def test_the_lease_lasts_for_a_time_and_the_object_is_noted_before_staging() -> None:
     found = bench().read()
-    assert found.one(do.OpenAttempt).hold is Hold.DEADLINE
+    assert found.one(do.OpenAttempt).hold is LeaseLifetime.DEADLINE
     found.tell(on.AttemptGranted(**NOW, job=JOB, attempt=1, granted=granted(), record=record()))
     assert found.one(do.StageEnvelope).target == TARGET
     ours = Bench().read()
-    assert ours.one(do.OpenAttempt).hold is Hold.SESSION
+    assert ours.one(do.OpenAttempt).hold is LeaseLifetime.SESSION
 
 
 def test_the_event_of_its_object_makes_its_owner_look() -> None:

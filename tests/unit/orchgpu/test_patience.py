@@ -10,7 +10,7 @@ import pytest
 from corekit.aio.vloop import run_virtual
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
-from orchgpu.startup_retry import Patience, Stopped
+from orchgpu.startup_retry import StartupRetry, Stopped
 
 
 class Away:
@@ -35,7 +35,7 @@ def test_what_is_away_is_asked_again_with_growing_pauses(caplog: pytest.LogCaptu
     cloud = Away(*(away() for _ in range(8)))
 
     async def start() -> str:
-        return await Patience(asyncio.Event(), Budget()).until_done("the cloud", cloud.ask)
+        return await StartupRetry(asyncio.Event(), Budget()).until_done("the cloud", cloud.ask)
 
     with caplog.at_level(logging.WARNING):
         assert run_virtual(start()) == "here"
@@ -50,7 +50,7 @@ def test_what_time_cannot_heal_ends_the_start() -> None:
     cloud = Away(away(ErrorCode.DENIED))
 
     async def start() -> str:
-        return await Patience(asyncio.Event(), Budget()).until_done("the cloud", cloud.ask)
+        return await StartupRetry(asyncio.Event(), Budget()).until_done("the cloud", cloud.ask)
 
     with pytest.raises(AppError, match="refused"):
         run_virtual(start())
@@ -68,6 +68,6 @@ def test_a_signal_ends_the_waiting(*, hangs: bool) -> None:
         stop = asyncio.Event()
         asyncio.get_running_loop().call_later(60.0, stop.set)
         with pytest.raises(Stopped):
-            await Patience(stop, Budget()).until_done("the cloud", never)
+            await StartupRetry(stop, Budget()).until_done("the cloud", never)
 
     run_virtual(start())

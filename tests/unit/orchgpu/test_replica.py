@@ -25,7 +25,7 @@ from orchgpu.core.routing import InputEvent
 from orchgpu.performer import Performer
 from orchgpu.ports import Message
 from orchgpu.shell import Replica
-from simulator.books import TenantBooks
+from simulator.books import TenantUsage
 from simulator.checkers import Checker
 from simulator.requester import SimRequester
 from simulator.scheduler import SimScheduler
@@ -73,7 +73,7 @@ class Bench:
             self.cloud.queues.create(0.0, f"search-{suffix}", {})
         self.registry = ChangingRegistry(FUNCTION)
         self.scheduler = scheduler = SimScheduler(
-            budget, self.clock, Checker(TenantBooks()), "replica", parameters or Parameters()
+            budget, self.clock, Checker(TenantUsage()), "replica", parameters or Parameters()
         )
         scheduler.start()
         requester = SimRequester(

@@ -225,6 +225,6 @@ def test_a_clients_patience_is_the_budgets() -> None:
         budget.gateway_dial_s,
         budget.gateway_answer_s,
         budget.gateway_door_s,
-    ) == (timing.DIAL_S, timing.ANSWER_S, timing.DOOR_S)
+    ) == (timing.DIAL_S, timing.ANSWER_S, timing.RELAY_S)
     host_s = budget.install_wait_s + budget.worker_cut_s + budget.handshake_s
     assert host_s <= timing.ANSWER_S < budget.session_silence_s

@@ -13,7 +13,7 @@ import pytest
 from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.ids import DeviceId, HostId, LeaseId
-from gpu_scheduler.model import DeviceKind, Door, Hold, LeaseState, Share
+from gpu_scheduler.model import DeviceKind, Door, LeaseLifetime, LeaseState, Share
 from gpu_scheduler.protocol.host import Install
 from remote_gpu.host.daemon import HostDaemon
 from remote_gpu.host.gateway import gateway as gateway_module
@@ -46,7 +46,7 @@ def install(lease: str) -> Install:
         state=LeaseState.RESERVED,
         shares=(share,),
         tenant="t",
-        hold=Hold.SESSION,
+        hold=LeaseLifetime.SESSION,
         door=Door.GATEWAY,
         cap_s=None,
         connect_by_s=None,

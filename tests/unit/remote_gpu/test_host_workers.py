@@ -23,7 +23,7 @@ import pytest
 
 from corekit.aio.supervise import Nursery
 from remote_gpu.host.gateway.frames import Peer
-from remote_gpu.host.workers.cells import Cells
+from remote_gpu.host.workers.cells import Sandboxes
 from remote_gpu.host.workers.pool import Worker
 from remote_gpu.worker import control
 from remote_gpu.worker.isolation.policy import Policy
@@ -221,7 +221,7 @@ async def test_no_close_waits_for_a_client_that_does_not_read() -> None:
 async def test_a_client_that_was_sent_the_workers_end_keeps_nothing_alive(tmp_path: Path) -> None:
     """On the host's own machine a lane passes descriptors: the lease's shares would stay taken."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    cells = Cells(Policy(seccomp=True), tmp_path / "kept")
+    cells = Sandboxes(Policy(seccomp=True), tmp_path / "kept")
     cell = await cells.make("t", 1, ("cpu",), None)
     start = control.Start(lease="l", tenant="t", memory_bytes=1, cap_s=60.0)
     async with Nursery("test") as nursery:

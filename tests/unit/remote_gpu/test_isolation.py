@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from corekit.errors import AppError
 from gpu_scheduler.warm import tenant_folder
-from remote_gpu.host.workers.cells import Cells
+from remote_gpu.host.workers.cells import Sandboxes
 from remote_gpu.host.workers.removal import remove_tree
 from remote_gpu.worker.isolation import landlock, places, seccomp, veil
 from remote_gpu.worker.isolation.apply import Cell, permit
@@ -343,7 +343,7 @@ def test_where_only_a_cgroup_ends_what_is_started_there_must_be_one(
     with contextlib.ExitStack() as stack:
         if not policy.spaces and not policy.users:
             stack.enter_context(pytest.raises(AppError, match="no cgroups"))
-        Cells(replace(policy, cgroup=str(tmp_path)), tmp_path / "kept").close()
+        Sandboxes(replace(policy, cgroup=str(tmp_path)), tmp_path / "kept").close()
 
 
 def test_no_user_is_lent_twice_and_the_longest_free_one_is_next() -> None:
@@ -375,7 +375,7 @@ def _use(folder: Path, kept: Path) -> None:
 @pytest.mark.asyncio
 async def test_a_cells_folder_goes_with_it(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
-    cells = Cells(Policy(), kept)
+    cells = Sandboxes(Policy(), kept)
     one = await cells.make("t", 1 << 20, ("cpu",), None)
     _use(Path(one.cell.folder), kept)
     await one.close()
@@ -395,7 +395,7 @@ def _left(state: Path) -> tuple[set[str], list[int]]:
 async def test_what_is_kept_has_the_tenants_group_and_follows_no_link(tmp_path: Path) -> None:
     kept, elsewhere = tmp_path / "kept", tmp_path / "elsewhere"
     _before(kept, elsewhere)
-    cells = Cells(Policy(users=True), kept)
+    cells = Sandboxes(Policy(users=True), kept)
     try:
         made = [await cells.make(tenant, 1, ("cpu",), None) for tenant in ("one", "one", "two")]
         found = [one.cell for one in made]
@@ -426,7 +426,7 @@ async def test_a_living_leases_group_is_no_other_tenants_and_nothing_else_is_han
         step.mkdir(parents=True)
         step = step / "d"
     os.link(secret, compiled / "linked")
-    cells = Cells(Policy(users=True), kept)
+    cells = Sandboxes(Policy(users=True), kept)
     try:
         one = await cells.make("one", 1, ("cpu",), None)
         assert (secret.stat().st_uid, compiled.stat().st_uid) == (0, one.cell.user)

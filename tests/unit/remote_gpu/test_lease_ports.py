@@ -9,7 +9,7 @@ import pytest
 
 from corekit.aio.supervise import Nursery
 from corekit.ids import LeaseId
-from gpu_scheduler.model import Door, Hold, LeaseState
+from gpu_scheduler.model import Door, LeaseLifetime, LeaseState
 from gpu_scheduler.protocol.host import Install
 from remote_gpu.client.reply import connection_of
 from remote_gpu.host.gateway.lease_ports import LeasePorts, PortSettings, admits
@@ -25,7 +25,7 @@ def install(*sources: str) -> Install:
         state=LeaseState.ACTIVE,
         shares=(),
         tenant="t",
-        hold=Hold.DEADLINE,
+        hold=LeaseLifetime.DEADLINE,
         door=Door.PORT,
         cap_s=60.0,
         connect_by_s=None,

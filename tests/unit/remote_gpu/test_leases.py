@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from corekit.ids import DeviceId, HostId, LeaseId
-from gpu_scheduler.model import DeviceKind, Door, EndReason, Hold, LeaseState, Share
+from gpu_scheduler.model import DeviceKind, Door, EndReason, LeaseLifetime, LeaseState, Share
 from gpu_scheduler.protocol.host import Install
 from remote_gpu.host.lease_log import read_overlaps
 from remote_gpu.host.leases import LeaseTable, Phase, Step, StepKind
@@ -44,7 +44,7 @@ def install(number: int, *shares: Share, **fields) -> Install:
         "state": LeaseState.RESERVED,
         "shares": shares or (share(),),
         "tenant": "t",
-        "hold": Hold.SESSION,
+        "hold": LeaseLifetime.SESSION,
         "door": Door.GATEWAY,
         "cap_s": None,
         "connect_by_s": None,
@@ -155,7 +155,11 @@ def test_own_deadlines(happened, at_s, reason) -> None:
     leases = table()
     deadline = happened == "deadline"
     leases.install(
-        install(1, hold=Hold.DEADLINE if deadline else Hold.SESSION, cap_s=5 if deadline else None),
+        install(
+            1,
+            hold=LeaseLifetime.DEADLINE if deadline else LeaseLifetime.SESSION,
+            cap_s=5 if deadline else None,
+        ),
         0,
     )
     leases.staged(LeaseId("l1"), 10, 0)
@@ -172,7 +176,7 @@ def test_own_deadlines(happened, at_s, reason) -> None:
 
 def test_sessions_come_and_go_under_a_deadline() -> None:
     leases = table()
-    leases.install(install(1, hold=Hold.DEADLINE, cap_s=100), 0)
+    leases.install(install(1, hold=LeaseLifetime.DEADLINE, cap_s=100), 0)
     leases.open("l1", "first", 10, 0)
     assert leases.give_back(LeaseId("l1")) == []
     [unbound] = leases.expire(10)
@@ -187,10 +191,10 @@ def test_sessions_come_and_go_under_a_deadline() -> None:
 
 def test_another_length_counts_from_when_it_is_told() -> None:
     leases = table()
-    leases.install(install(1, hold=Hold.DEADLINE, cap_s=100), 0)
-    assert leases.install(install(1, hold=Hold.DEADLINE, cap_s=100), 50) == []
+    leases.install(install(1, hold=LeaseLifetime.DEADLINE, cap_s=100), 0)
+    assert leases.install(install(1, hold=LeaseLifetime.DEADLINE, cap_s=100), 50) == []
     assert leases.next_deadline_s() == 150
-    leases.install(install(1, hold=Hold.DEADLINE, cap_s=5), 60)
+    leases.install(install(1, hold=LeaseLifetime.DEADLINE, cap_s=5), 60)
     assert leases.expire(64) == []
     assert kinds(leases.expire(65)) == ["closed", "kill"]
 
@@ -266,7 +270,7 @@ class Table(RuleBasedStateMachine):
     def grant(self, memory_mib, guarantee, exclusive, device, both, deadline) -> None:
         fields = {"memory_mib": memory_mib, "guarantee": guarantee, "exclusive": exclusive}
         shares = [share(d, **fields) for d in (("d0", "d1") if both else (device,))]
-        held = {"hold": Hold.DEADLINE, "cap_s": 100.0} if deadline else {}
+        held = {"hold": LeaseLifetime.DEADLINE, "cap_s": 100.0} if deadline else {}
         self.take(self.leases.install(install(self.next, *shares, **held), self.now_s))
         self.next += 1
 

@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from corekit.ids import DeviceId, HostId, LeaseId
-from gpu_scheduler.model import DeviceKind, Door, EndReason, Hold, LeaseState, Share
+from gpu_scheduler.model import DeviceKind, Door, EndReason, LeaseLifetime, LeaseState, Share
 from gpu_scheduler.protocol.host import Install
 from remote_gpu.host.gateway.verifier import Verifier
 from remote_gpu.host.leases import LeaseTable
@@ -39,7 +39,7 @@ def install(number: int, secret: bytes) -> Install:
         state=LeaseState.RESERVED,
         shares=(share,),
         tenant="t",
-        hold=Hold.SESSION,
+        hold=LeaseLifetime.SESSION,
         door=Door.GATEWAY,
         cap_s=None,
         connect_by_s=None,

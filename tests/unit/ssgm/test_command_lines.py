@@ -10,10 +10,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpu_scheduler.client import cli
-from gpu_scheduler.request_options import WORDS
+from gpu_scheduler.request_options import REQUEST_OPTIONS
 
-_FLAGS = [flag for word in WORDS for flag in (word.short, word.flag, word.flag[1:]) if flag]
-_VALUES = [word.example for word in WORDS] + ["", "-1", "nan", "1e999", "9" * 30, "é", "a b", "--"]
+_FLAGS = [
+    flag for word in REQUEST_OPTIONS for flag in (word.short, word.flag, word.flag[1:]) if flag
+]
+_VALUES = [word.example for word in REQUEST_OPTIONS] + [
+    "",
+    "-1",
+    "nan",
+    "1e999",
+    "9" * 30,
+    "é",
+    "a b",
+    "--",
+]
 _COMMANDS = sorted(cli.commands.commands)
 _ARGUMENT = st.one_of(
     st.sampled_from([*_FLAGS, "--json", "--wait", "--timeout", "-j", "--help"]),

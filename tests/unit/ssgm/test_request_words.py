@@ -6,26 +6,30 @@ import pytest
 
 from corekit.errors import AppError
 from gpu_scheduler.model import DeviceKind, Placement, Request, Sharing
-from gpu_scheduler.request_options import WORDS, Word, parse_word, request_of
+from gpu_scheduler.request_options import REQUEST_OPTIONS, RequestOption, parse_option, request_of
 
 
 def test_every_field_of_a_request_has_exactly_one_word() -> None:
-    assert sorted(word.field for word in WORDS) == sorted(
+    assert sorted(word.field for word in REQUEST_OPTIONS) == sorted(
         name for name in Request.__struct_fields__
     )
-    flags = [word.flag for word in WORDS] + [word.short for word in WORDS if word.short]
+    flags = [word.flag for word in REQUEST_OPTIONS] + [
+        word.short for word in REQUEST_OPTIONS if word.short
+    ]
     assert len(set(flags)) == len(flags)
 
 
-@pytest.mark.parametrize("word", WORDS, ids=lambda word: word.key)
-def test_a_key_is_the_field_without_its_unit(word: Word) -> None:
+@pytest.mark.parametrize("word", REQUEST_OPTIONS, ids=lambda word: word.key)
+def test_a_key_is_the_field_without_its_unit(word: RequestOption) -> None:
     units = ("", "_mib", "_pct", "_s")
     assert word.field in [word.key + unit for unit in units] or word.key == "lease_length"
 
 
-@pytest.mark.parametrize("word", [w for w in WORDS if not w.switch], ids=lambda word: word.key)
-def test_an_example_is_read(word: Word) -> None:
-    request_of({word.key: parse_word(word, word.example)})
+@pytest.mark.parametrize(
+    "word", [w for w in REQUEST_OPTIONS if not w.switch], ids=lambda word: word.key
+)
+def test_an_example_is_read(word: RequestOption) -> None:
+    request_of({word.key: parse_option(word, word.example)})
 
 
 def test_words_make_a_request() -> None:
@@ -38,7 +42,11 @@ def test_words_make_a_request() -> None:
         "placement": "spread",
         "lease_length": "1.5m",
     }
-    values = {word.key: parse_word(word, texts[word.key]) for word in WORDS if word.key in texts}
+    values = {
+        word.key: parse_option(word, texts[word.key])
+        for word in REQUEST_OPTIONS
+        if word.key in texts
+    }
     assert request_of(values) == Request(
         count=2,
         kinds=(DeviceKind.CUDA, DeviceKind.CPU),
@@ -62,6 +70,6 @@ def test_words_make_a_request() -> None:
     ],
 )
 def test_what_is_no_value_is_refused_by_its_flag(key: str, text: str, why: str) -> None:
-    word = next(word for word in WORDS if word.key == key)
+    word = next(word for word in REQUEST_OPTIONS if word.key == key)
     with pytest.raises(AppError, match="^" + why):
-        parse_word(word, text)
+        parse_option(word, text)

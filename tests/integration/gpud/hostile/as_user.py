@@ -45,7 +45,7 @@ def lose_isolation(what):
 if __name__ == "__main__":
     end = sys.argv.index("--")
     user, folders, command = int(sys.argv[1]), sys.argv[2:end], sys.argv[end + 1 :]
-    namespaces.leave_mounts()
+    namespaces.unshare_mounts()
     veil.draw([*places.libraries(), *map(Path, folders)])
     users.become(user, user)
     if os.environ.get("BARE"):
