@@ -17,7 +17,19 @@ DeviceId = NewType("DeviceId", str)
 LeaseId = NewType("LeaseId", str)
 SessionId = NewType("SessionId", str)
 JobId = NewType("JobId", str)
+#: Of one request for a lease: `<job>:<n>` of a job's attempt, any other name of a reservation.
 AttemptId = NewType("AttemptId", str)
+
+
+def attempt_id(job: JobId, number: int) -> AttemptId:
+    """The attempt of a job by its number."""
+    return AttemptId(f"{job}:{number}")
+
+
+def number_of(attempt: AttemptId) -> int:
+    """The number of a job's attempt; the inverse of `attempt_id`."""
+    return int(attempt.rpartition(":")[2])
+
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford base 32: no i, l, o, u
 #: Two characters for every 10 bits: an id is made of a few look-ups and one draw.
@@ -27,7 +39,7 @@ _USUAL = 12  #: characters of an id: 60 bits
 
 
 class IdSource:
-    """Seeded ids: the same seed gives the same ids for ever, on every machine."""
+    """Seeded ids: the same seed gives the same ids always, on every machine."""
 
     def __init__(self, seed: int | str) -> None:
         self._seed = seed

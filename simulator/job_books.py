@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import pairwise
 
-from gpu_scheduler.core.durable import changes as to
 from gpu_scheduler.model import RETRY_AT, Record, Step
+from gpu_scheduler.protocol import changes as to
 
 #: In this order a job goes through them, within one attempt. RUNNING may be known before STAGED:
 #: a warm function's session can be faster than the word of its orchestrator.

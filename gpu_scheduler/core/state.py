@@ -10,17 +10,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from corekit.ids import JobId, LeaseId, SessionId
+from corekit.ids import AttemptId, JobId, LeaseId, SessionId
 from gpu_scheduler.core.admission.rates import Rates
 from gpu_scheduler.core.admission.tenants import Amount, Tenants
 from gpu_scheduler.core.admission.usage_counts import UsageCounts
-from gpu_scheduler.core.durable.changes import Unknown, Waiting
 from gpu_scheduler.core.inventory.inventory import Inventory
 from gpu_scheduler.core.placement.freed_capacity import FreedCapacity
 from gpu_scheduler.core.queue.queue import WaitingQueue
 from gpu_scheduler.core.timers import Timers
 from gpu_scheduler.model import Lease, Record, Request, Step
 from gpu_scheduler.parameters import DEFAULT, Given, Parameters, in_force
+from gpu_scheduler.protocol.changes import Unknown, Waiting
 
 #: People ask why within minutes; a storm of refusals must not fill the memory.
 REFUSED_MAX = 1000
@@ -51,7 +51,7 @@ class LeaseEntry:
 class HeadReservation:
     """How often the present head of the queue was passed, and what is kept for it."""
 
-    attempt: str | None = None
+    attempt: AttemptId | None = None
     count: int = 0
     kept: tuple[str, ...] = ()
 

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-from gpu_scheduler.core import actions as do
 from gpu_scheduler.core.admission.usage_counts import UsageCounts
 from gpu_scheduler.daemon.endpoints.connection_admission import ConnectionAdmission
 from gpu_scheduler.daemon.journal.journal import Journal
 from gpu_scheduler.model import DeviceKind, Health, HostState, Lease, Share
+from gpu_scheduler.protocol import answers
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class Metrics:
 class Standing:
     """What stands now, as the core answered."""
 
-    hosts: tuple[do.HostView, ...]
+    hosts: tuple[answers.HostView, ...]
     leases: tuple[Lease, ...]
     waiting: int  #: requests in the queue
     usage_counts: UsageCounts = field(default_factory=UsageCounts)  #: what each key has
@@ -174,7 +174,7 @@ Samples = Iterable[tuple[Labels, float]]
 LEASES_MAX = 10_000
 
 
-def _devices(hosts: Iterable[do.HostView]) -> Iterator[str]:
+def _devices(hosts: Iterable[answers.HostView]) -> Iterator[str]:
     """What is promised of each device, and how far it may be trusted."""
     views = [(_of(host, view), view) for host in hosts for view in host.devices]
     yield from _samples(
@@ -203,7 +203,7 @@ def _devices(hosts: Iterable[do.HostView]) -> Iterator[str]:
     )
 
 
-def _of(host: do.HostView, view: do.DeviceView) -> Labels:
+def _of(host: answers.HostView, view: answers.DeviceView) -> Labels:
     device = view.device
     return {
         "host": host.host,
@@ -213,7 +213,7 @@ def _of(host: do.HostView, view: do.DeviceView) -> Labels:
     }
 
 
-def _dcgm(hosts: Iterable[do.HostView]) -> Iterator[str]:
+def _dcgm(hosts: Iterable[answers.HostView]) -> Iterator[str]:
     """CUDA devices as dcgm-exporter would show them; those of silent hosts are not seen."""
     seen = [
         (_as_dcgm(host, view), view.device.memory_mib, view.usage)
@@ -250,7 +250,7 @@ def _dcgm(hosts: Iterable[do.HostView]) -> Iterator[str]:
     )
 
 
-def _as_dcgm(host: do.HostView, view: do.DeviceView) -> Labels:
+def _as_dcgm(host: answers.HostView, view: answers.DeviceView) -> Labels:
     device = view.device
     return {
         "gpu": str(device.index),

@@ -11,30 +11,32 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from corekit.errors import ErrorCode
+from corekit.values import Value
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.admission.usage_counts import UsageCount, key_of
-from gpu_scheduler.core.durable import changes as to
 from gpu_scheduler.core.timers import TimerKind
 from gpu_scheduler.core.transaction import Transaction
 from gpu_scheduler.model import Limit, Record
+from gpu_scheduler.protocol import changes as to
+from gpu_scheduler.protocol import ops
 
 #: What looks, or asks for something new: these cost a token of each rate.
-_CHARGED: frozenset[type[on.Event]] = frozenset(
+_CHARGED: frozenset[type[ops.Op[Value]]] = frozenset(
     {
-        on.AttemptAsked,
-        on.ReserveAsked,
-        on.ReopenAsked,
-        on.ExplainAsked,
-        on.OrphansAsked,
-        on.RecordAsked,
-        on.RecordsAsked,
-        on.InventoryAsked,
-        on.LeasesAsked,
-        on.QueueAsked,
-        on.ParametersAsked,
-        on.WatchAsked,
-        on.ResizeAsked,
-        on.TransferAsked,
+        ops.Attempt,
+        ops.Reserve,
+        ops.Reopen,
+        ops.Explain,
+        ops.Orphans,
+        ops.RecordOf,
+        ops.Records,
+        ops.Inventory,
+        ops.Leases,
+        ops.Queue,
+        ops.ParametersOf,
+        ops.Watch,
+        ops.Resize,
+        ops.Transfer,
     }
 )
 
@@ -54,15 +56,14 @@ class Refusal(NamedTuple):
         tx.refuse(reply_to, ErrorCode.EXHAUSTED, self.message, details)
 
 
-def rate_limited(tx: Transaction, event: on.Event) -> bool:
-    """Refuse a request that comes faster than its sender may ask; other events pass."""
-    if type(event) not in _CHARGED:
+def rate_limited(tx: Transaction, event: on.Asked[ops.Op[Value]]) -> bool:
+    """Refuse a request that comes faster than its sender may ask."""
+    if type(event.op) not in _CHARGED:
         return False
-    assert isinstance(event, on.Asked), "a session asks for all that is charged"
     held, key = tx.state.parameters, key_of(event.session)
     if not key and held.rate_per_s is None:
         return False
-    asked = getattr(event, "request", None)
+    asked = getattr(event.op, "request", None)
     scopes: dict[str, tuple[Limit, str, float | None]] = {
         "all": (Limit.RATE_PER_S, "all keys together send", held.rate_per_s)
     }
@@ -103,14 +104,11 @@ def records_refusal(tx: Transaction, key: str, tenant: str | None) -> Refusal | 
     return None
 
 
-def evict_history(tx: Transaction, record: Record) -> bool:
-    """Forget as many ended records as a new one needs; False when too many have not ended."""
-    if records_refusal(tx, record.key, record.tenant) is not None:
-        return False
+def evict_history(tx: Transaction, record: Record) -> None:
+    """Forget as many ended records as a new one needs; after `records_refusal` found room for it."""
     for scope in _scopes(tx, record.key, record.tenant):
         if scope.records_max is not None:
             _evict_ended(tx, scope.usage, scope.records_max - 1)
-    return True
 
 
 def limits_lowered(tx: Transaction) -> None:

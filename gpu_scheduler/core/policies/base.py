@@ -11,9 +11,9 @@ from typing import Protocol
 
 from corekit.budget import Budget
 from corekit.ids import DeviceId
-from gpu_scheduler.core.durable.changes import Waiting
 from gpu_scheduler.core.queue.queue import FirstByClass
 from gpu_scheduler.core.state import StateView
+from gpu_scheduler.protocol.changes import Waiting
 
 
 class View(Protocol):

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from corekit.ids import SessionId
-from gpu_scheduler.core.durable.changes import Waiting
 from gpu_scheduler.core.queue.request_class import (
     FirstByMemory,
     QueueKey,
@@ -25,6 +24,7 @@ from gpu_scheduler.core.queue.request_class import (
     request_class_of,
 )
 from gpu_scheduler.model import Request, Sharing
+from gpu_scheduler.protocol.changes import Waiting
 
 
 @dataclass(eq=False, slots=True)

@@ -14,9 +14,9 @@ from operator import attrgetter, itemgetter
 from typing import Any
 
 from corekit.values import replace
-from gpu_scheduler.core.durable.changes import Waiting
 from gpu_scheduler.core.placement.fits import DeviceState, fits
 from gpu_scheduler.model import LeaseLifetime, Request, Sharing
+from gpu_scheduler.protocol.changes import Waiting
 
 #: Where a request stands: rank, waiting since, attempt. The lower one goes first.
 QueueKey = tuple[float, float, str]

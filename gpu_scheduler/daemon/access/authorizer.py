@@ -16,14 +16,14 @@ from typing import Any, Protocol
 
 from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.daemon.access.keys import KeyEntry, Role, read_keys
-from gpu_scheduler.protocol import requester
+from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol.keys import session_of
 
 logger = logging.getLogger(__name__)
 
 _RANK = {Role.HOST: 0, Role.READER: 1, Role.REQUESTER: 2, Role.OPERATOR: 3}
 
-#: The least role for an op; what is not named here needs a requester.
+#: The least role for an op; what is not named here needs a ops.
 _LOOKS = frozenset(
     {
         "beat",
@@ -42,14 +42,14 @@ _RULES = frozenset({"drain", "undrain", "forget", "set"})
 
 #: Ops that act for a job, whoever owns its record; who may not is told so here.
 _ACTS = (
-    requester.Finish,
-    requester.FailAttempt,
-    requester.HandBack,
-    requester.Handle,
-    requester.Reopen,
+    ops.Finish,
+    ops.FailAttempt,
+    ops.HandBack,
+    ops.Handle,
+    ops.Reopen,
 )
 #: Ops that take a job: the core keeps them from what has an owner (CONFLICT).
-_TAKES = (requester.Attempt, requester.Adopt)
+_TAKES = (ops.Attempt, ops.Adopt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ class Authorizer:
             self._own_job(caller.key, value)
 
     def _own_tenant(self, key: KeyEntry, value: Any) -> None:
-        asks = isinstance(value, (requester.Attempt, requester.Reserve))
+        asks = isinstance(value, (ops.Attempt, ops.Reserve))
         if asks and key.tenant not in (None, value.request.tenant):
             text = f"key {key.name!r} asks for tenant {key.tenant!r} only, not for "
             text += repr(value.request.tenant)

@@ -1,17 +1,18 @@
 """A host's hello that is too long for one message: its pages, until the last of them is there.
 
-One per connection. Between the pages nothing is decided: the core hears one whole hello.
+One per connection. Between the pages nothing is decided: the core gets one whole hello.
 """
 
 from __future__ import annotations
 
 from corekit.errors import invalid
 from corekit.ids import LeaseId
+from corekit.values import replace
 from gpu_scheduler.protocol.host import INSTALLED_MAX, HostHello
 
 
 class HelloPages:
-    """What a connection has said of its hello."""
+    """The pages of a connection's hello."""
 
     def __init__(self) -> None:
         self._hello: HostHello | None = None  # begun, and not handed in yet
@@ -37,10 +38,11 @@ class HelloPages:
         self._installed += leases
         self._more = more
 
-    def whole(self) -> tuple[HostHello, tuple[LeaseId, ...], str] | None:
-        """The hello, its leases and whom to answer, once, when all of it is there."""
+    def whole(self) -> tuple[HostHello, str] | None:
+        """The hello with all its leases, and its `reply_to`, once, when all of it is there."""
         if self._hello is None or self._more:
             return None
-        found = self._hello, tuple(self._installed), self._reply_to
+        whole = replace(self._hello, installed=tuple(self._installed), more=False)
+        found = whole, self._reply_to
         self._hello, self._installed = None, []
         return found

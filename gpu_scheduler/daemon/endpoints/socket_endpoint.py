@@ -1,4 +1,4 @@
-"""The socket door: JSON lines, many requests in flight per connection, pushes in between.
+"""The socket endpoint: JSON lines, many requests in flight per connection, pushes in between.
 
 A wrong request is answered by a typed error and the connection lives on; what is no frame is
 answered once (id null) and the connection closed. A peer that does not read is cut off: it comes
@@ -10,17 +10,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import Any, cast
+from collections.abc import Mapping
+from typing import cast
 
+from corekit.decode import encode_json
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.ids import HostId, SessionId
-from gpu_scheduler.core import actions as do
+from corekit.values import Value
 from gpu_scheduler.daemon.access.authorizer import TRUSTED, Authorizer, Caller
 from gpu_scheduler.daemon.endpoints.connection_admission import ConnectionAdmission
-from gpu_scheduler.daemon.endpoints.connections import ConnectionRegistry
+from gpu_scheduler.daemon.endpoints.connections import AnyPush, ConnectionRegistry
 from gpu_scheduler.daemon.endpoints.hello_pages import HelloPages
+from gpu_scheduler.daemon.endpoints.pages import fitting
 from gpu_scheduler.daemon.endpoints.request_decoder import RequestDecoder
 from gpu_scheduler.daemon.metrics import Metrics
+from gpu_scheduler.protocol.answers import PUSH_NAMES, SessionWelcome
 from gpu_scheduler.protocol.codec import (
     PAGE_BYTES_MAX,
     Body,
@@ -31,20 +35,21 @@ from gpu_scheduler.protocol.codec import (
     push_line,
     read_request,
 )
+from gpu_scheduler.protocol.host import HOST_PUSH_NAMES, HostWelcome
 
 logger = logging.getLogger(__name__)
+
+_PUSH_NAMES: Mapping[type[Value], str] = {**PUSH_NAMES, **HOST_PUSH_NAMES}
 
 #: Bytes a peer may leave unread; a watcher of 1,000 leases changing at once needs about 1 MiB.
 UNREAD_BYTES_MAX = 16 * 2**20
 #: Requests of one connection that are under way; at more it is not read until some are answered. So
-#: who sends without end takes turns with the others, and never fills the core's queue.
+#: a peer that sends without end takes turns with the others, and never fills the core's queue.
 UNDER_WAY_MAX = 1_000
 
 
 class Connection(asyncio.Protocol):
-    """One peer: nobody yet, then a requester session or a host."""
-
-    bytes_max = PAGE_BYTES_MAX
+    """One peer: unauthenticated, then a requester session or a host."""
 
     def __init__(
         self,
@@ -88,7 +93,7 @@ class Connection(asyncio.Protocol):
         self._transport = None
         self._registry.unregister(self._number)
         for host in self._registry.unbind(self):
-            with contextlib.suppress(asyncio.QueueFull):  # its silence will tell
+            with contextlib.suppress(asyncio.QueueFull):  # its silence follows
                 self._decoder.host_left(HostId(host))
         self._authorizer.left(self)
         self._admission.disconnected(self)
@@ -104,7 +109,7 @@ class Connection(asyncio.Protocol):
                 if self._transport is not None and not self._transport.is_closing():
                     self._frame(line)
         except BrokenFrame as error:
-            self._fatal(invalid(f"{error}; this door speaks JSON lines"))
+            self._fatal(invalid(f"{error}; this endpoint takes JSON lines"))
             return
         if self._lines.held != self._held:
             self._held = self._lines.held
@@ -117,7 +122,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def _name(self) -> str:
-        return self._host or self._session or "nobody yet"
+        return self._host or self._session or "unauthenticated"
 
     def _frame(self, line: bytes) -> None:
         id_: int | None = None
@@ -135,11 +140,13 @@ class Connection(asyncio.Protocol):
 
     def _request(self, op: str, body: Body, reply_to: str) -> None:
         if op == "hello":
-            self._hello(body.plain(), reply_to)
+            self._hello(body, reply_to)
         elif self._session is not None:
-            self._decoder.ask(self._caller, self._session, op, body, reply_to)
+            self._decoder.submit(
+                self._caller, self._session, self._decoder.read(op, body), reply_to
+            )
         elif self._host is not None:
-            self._decoder.told(self._host, op, body, reply_to, self._pages)
+            self._decoder.submit_of_host(self._host, op, body, reply_to, self._pages)
         else:
             raise invalid(f"op {op!r}: say hello first, with role, session or host, and version")
         self._under_way += op != "installed"  # a page of a hello: that alone is answered
@@ -151,11 +158,11 @@ class Connection(asyncio.Protocol):
             if self._transport is not None and not self._transport.is_closing():
                 self._transport.resume_reading()
 
-    def _hello(self, fields: dict[str, Any], reply_to: str) -> None:
-        caller = self._authorizer.caller(fields.pop("key", None))
-        role = fields.pop("role", None)
-        if role == "host" and self._host is None:  # else it takes the room that is kept for hosts
-            self._authorizer.host_may(caller, str(fields.get("host")))
+    def _hello(self, body: Body, reply_to: str) -> None:
+        taken, fields = body.without("key", "role")
+        caller, role = self._authorizer.caller(taken.get("key")), taken.get("role")
+        if role == "host" and self._host is None:  # else it takes the room reserved for hosts
+            self._authorizer.host_may(caller, str(fields.plain().get("host")))
         self._admission.authenticated(self, host=role == "host")
         self._hello_to = reply_to
         if role == "requester" and self._host is None:
@@ -174,7 +181,7 @@ class Connection(asyncio.Protocol):
         self._authorizer.entered(self, caller)
 
     def reject(self, error: AppError) -> None:
-        """`Rejectable`: its place is needed, or it did not say who it is in time."""
+        """`Rejectable`: its place is needed, or its hello did not come in time."""
         self._fatal(error)
 
     def _refuse(self, id_: int | None, error: AppError) -> None:
@@ -187,20 +194,20 @@ class Connection(asyncio.Protocol):
 
     # --- Sink and Line
 
-    def answer(self, id_: int, answer: do.Answer, text: bytes) -> None:
+    def answer(self, id_: int, answer: Value) -> None:
         self._answered()
-        if type(answer) is do.SessionWelcome and self._session is not None:
+        if isinstance(answer, SessionWelcome) and self._session is not None:
             self._registry.bind_session(self._session, self)
-        elif type(answer) is do.HostWelcome and self._host is not None:
+        elif isinstance(answer, HostWelcome) and self._host is not None:
             self._registry.bind_host(self._host, self)
         try:
-            self._write(ok_line(id_, text))
+            self._write(ok_line(id_, fitting(answer, PAGE_BYTES_MAX)))
         except AppError as error:  # longer than a line may be
             self._refuse(id_, error)
 
     def refuse(self, id_: int, error: AppError) -> None:
         self._answered()
-        if f"{self._number}.{id_}" == self._hello_to:  # whoever is refused may say nothing else
+        if f"{self._number}.{id_}" == self._hello_to:  # a refused peer may send nothing else
             self._session = self._host = None
             self._registry.unbind(self)
         self._write(error_line(id_, error))
@@ -208,8 +215,8 @@ class Connection(asyncio.Protocol):
     def caller_of(self, _: int) -> Caller:
         return self._caller
 
-    def push(self, name: str, text: bytes) -> None:
-        self._write(push_line(name, text))
+    def push(self, push: AnyPush) -> None:
+        self._write(push_line(_PUSH_NAMES[type(push)], encode_json(push)))
 
     def close(self) -> None:
         self._flush()

@@ -24,17 +24,24 @@ from typing import Any, NamedTuple, Protocol
 
 from corekit.aio.driver import DURABLE
 from corekit.errors import AppError, ErrorCode
-from gpu_scheduler.core.durable.changes import Entry, Part, encode_entry, encode_parts
 from gpu_scheduler.daemon.build import BUILD
 from gpu_scheduler.daemon.journal.format import (
+    VERSION,
     Mark,
     Scanned,
     body_of,
     encode_group,
     encode_header,
 )
-from gpu_scheduler.daemon.journal.reader import Entries, read_journal, rewritten, warn_of_passed
+from gpu_scheduler.daemon.journal.reader import (
+    Entries,
+    as_snapshot,
+    read_journal,
+    rewritten,
+    warn_of_passed,
+)
 from gpu_scheduler.daemon.journal.sync_marker import Note, sync_folder, write_marker
+from gpu_scheduler.protocol.changes import Entry, Part, encode_entry, encode_parts
 
 logger = logging.getLogger(__name__)
 
@@ -226,7 +233,8 @@ class Journal:
 
     def _begin(self, scanned: Scanned) -> None:
         """Open for writing behind the last whole line; new and old journals get their first."""
-        if scanned.version == 1:
+        is_old = 0 < scanned.version < VERSION
+        if is_old:
             self._upgrade(scanned)
         elif scanned.version == 0:
             header, self._last = encode_header(BUILD)
@@ -235,8 +243,9 @@ class Journal:
             self._last = scanned.last
         self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._marker = Note.open(self.path.parent)
-        if scanned.version == 1:
+        if is_old:
             self._end = self._allocated = os.fstat(self._fd).st_size
+            self._marker.write(self._last)
             return
         os.ftruncate(self._fd, scanned.end)
         self._end = self._allocated = scanned.end
@@ -246,18 +255,27 @@ class Journal:
             self._marker.write(self._last)  # a line may be whole that was not noted any more
 
     def _upgrade(self, scanned: Scanned) -> None:
-        """The same entries in this version's lines. An old journal does not look at the note."""
-        lines, self._last = rewritten(scanned.groups)
+        """The same entries in this version's lines.
+
+        A journal of format 2 becomes a snapshot of its lines: the note is good for it before and
+        after, wherever this ends. One of format 1 does not look at the note.
+        """
+        if scanned.last is None:
+            lines, self._last = rewritten(scanned.groups)
+        else:
+            lines, self._last = as_snapshot(scanned.groups, scanned.last), scanned.last
         fd = os.open(self._new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             self._disk.write(fd, lines, 0)
             self._disk.sync(fd)
         finally:
             os.close(fd)
-        write_marker(self.path.parent, self._last)
+        if scanned.last is None:
+            write_marker(self.path.parent, self._last)
         self._disk.replace(self._new, self.path)
         self._disk.sync_folder(self.path.parent)
-        logger.info("the journal is rewritten in format 2", extra={"event": "journal_upgraded"})
+        text = "the journal is rewritten in format %d"
+        logger.info(text, VERSION, extra={"event": "journal_upgraded"})
 
     # --- the journal's thread
 

@@ -15,22 +15,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from corekit.errors import AppError, ErrorCode
-from gpu_scheduler.core.durable.changes import Entry, EpochStarted, decode_entry
 from gpu_scheduler.daemon.build import BUILD
 from gpu_scheduler.daemon.journal.format import (
     JournalDamage,
     Mark,
     Scanned,
+    body_of,
     encode_group,
     encode_header,
     scan,
     split_group,
 )
 from gpu_scheduler.daemon.journal.sync_marker import read_marker
+from gpu_scheduler.protocol.changes import Entry, EpochStarted, decode_entry
 
 logger = logging.getLogger(__name__)
 
-_BUILD = re.compile(rb'\["EpochStarted",\{[^{}]*"build":"([^"\\]{1,40})"')
+_BUILD = re.compile(rb'\["epoch_started",\{[^{}]*"build":"([^"\\]{1,40})"')
 _INDEX = re.compile(r"\[\d+\]")
 #: Named in a warning; a newer version adds few.
 SHOWN_MAX = 20
@@ -44,7 +45,7 @@ def read_journal(path: Path) -> Scanned:
     note = read_marker(path.parent)
     data = path.read_bytes() if path.exists() else b""
     scanned = scan(data, str(path), note.mark)
-    if note.mark is None and (scanned.version == 2 or (note.there and scanned.version == 0)):
+    if note.mark is None and (scanned.version > 1 or (note.there and scanned.version == 0)):
         why = "cannot be read" if note.there else "is missing"
         text = f"the note beside it of what was synced ({path.name}.synced) {why}, so nobody knows "
         text += "whether its end is there; a copy needs the whole state folder"
@@ -105,3 +106,10 @@ def rewritten(groups: Iterable[bytes], wrote: str = BUILD) -> tuple[bytes, Mark]
         line, mark = encode_group(body, mark)
         lines.append(line)
     return b"".join(lines), mark
+
+
+def as_snapshot(groups: Iterable[bytes], last: Mark) -> bytes:
+    """A whole journal with the entries of these groups, the last of which was the line `last`."""
+    header, mark = encode_header(BUILD, last)
+    entries = [bytes(entry) for group in groups for entry in split_group(group)]
+    return header + encode_group(body_of(entries), mark)[0]

@@ -125,7 +125,7 @@ def test_the_runner_is_told_what_each_step_takes_and_gives() -> None:
         (
             "guarantee: 30",
             "guarantee: 95",
-            "functions.aws[0].group: its steps together ask for what nothing has: the guarantee of compute must lie in 0…100",
+            "functions.aws[0].group: its steps together ask for what nothing has: the guarantee of compute 105 must lie in 0…100",
         ),
         (
             "path: inner/sound, suffix: [.wav]}]\n      output: [{path: answers/words",

@@ -4,9 +4,6 @@ import pytest
 
 from corekit.decode import decode, encode
 from corekit.errors import AppError
-from gpu_scheduler.core import actions as do
-from gpu_scheduler.core import events as on
-from gpu_scheduler.core.durable import changes as to
 from gpu_scheduler.model import Request
 from gpu_scheduler.parameters import (
     DEFAULT,
@@ -19,6 +16,8 @@ from gpu_scheduler.parameters import (
     overridden,
     str,
 )
+from gpu_scheduler.protocol import answers, ops
+from gpu_scheduler.protocol import changes as to
 
 
 @pytest.mark.parametrize(
@@ -97,7 +96,7 @@ def test_everybody_has_what_the_star_has():
 
 
 def set_(world, name, value):
-    world.ask(on.SetAsked, name=name, value=value)
+    world.ask(ops.SetParameter, name=name, value=value)
     return world.answer()
 
 
@@ -107,11 +106,11 @@ def test_setting_is_journalled_idempotent_and_taken_back(world):
     assert set_(world, "bypass_max", "3").overridden == ("bypass_max",)
     assert len(world.journal) == entries
     world.start()
-    world.ask(on.ParametersAsked)
-    assert world.answer() == do.ParametersAnswer(
+    world.ask(ops.ParametersOf)
+    assert world.answer() == answers.ParametersAnswer(
         parameters=Parameters(bypass_max=3), overridden=("bypass_max",)
     )
-    assert set_(world, "bypass_max", DEFAULT) == do.ParametersAnswer(
+    assert set_(world, "bypass_max", DEFAULT) == answers.ParametersAnswer(
         parameters=Parameters(), overridden=()
     )
     assert set_(world, "bypass_max", DEFAULT).overridden == ()
@@ -128,7 +127,7 @@ def test_what_a_newer_version_set_is_kept_out_of_force_and_can_be_taken_back(wor
     newer = to.Entry(parts=tuple(to.ParameterSet(name=n, value=v) for n, v in given.items()))
     world.machine.apply(newer)
     world.journal.append(newer)
-    world.ask(on.ParametersAsked)
+    world.ask(ops.ParametersOf)
     assert world.answer().overridden == ("bypass_max",)
     assert state.overrides == given
     assert set_(world, "colour", "red").code is code.INVALID, "nobody sets what is not known"
@@ -148,6 +147,6 @@ def test_a_wrong_parameter_changes_nothing(world, code):
 def test_another_policy_serves_at_once_whom_it_may(one):
     set_(one, "leases_max", 1)
     one.reserve("a", Request(memory_mib=100))
-    assert one.reserve("b", Request(memory_mib=100)).outcome is do.Outcome.WAITING
+    assert one.reserve("b", Request(memory_mib=100)).outcome is answers.Outcome.WAITING
     set_(one, "leases_max", 2)
-    assert [push.attempt for push in one.pushes(do.GrantedPush)] == ["b"]
+    assert [push.attempt for push in one.pushes(answers.GrantedPush)] == ["b"]

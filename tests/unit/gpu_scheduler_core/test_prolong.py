@@ -2,9 +2,9 @@
 
 import pytest
 
-from gpu_scheduler.core import actions as do
-from gpu_scheduler.core import events as on
 from gpu_scheduler.model import LeaseLifetime, Request, Sharing
+from gpu_scheduler.protocol import answers, ops
+from gpu_scheduler.protocol import host as host_ops
 
 WHOLE = Request(sharing=Sharing.EXCLUSIVE)
 
@@ -17,15 +17,15 @@ def lent(one):
 
 
 def prolong(world, lease, lease_s):
-    world.ask(on.RenewAsked, lease=lease.id, lease_s=lease_s)
+    world.ask(ops.Renew, lease=lease.id, lease_s=lease_s)
     return world.answer()
 
 
 def test_it_ends_so_long_from_now_and_its_host_is_told(lent):
     world, lease = lent
     world.advance(50.0)
-    assert prolong(world, lease, 100.0) == do.Done()
-    (told,) = [a.install for a in world.actions if isinstance(a, do.InstallOnHost)]
+    assert prolong(world, lease, 100.0) == answers.Done()
+    (told,) = [push.install for push in world.pushed(host_ops.InstallPush)]
     assert (told.lease, told.cap_s) == (lease.id, 100.0)
     world.advance(99.0)
     assert [live.id for live in world.leases] == [lease.id]
@@ -35,7 +35,7 @@ def test_it_ends_so_long_from_now_and_its_host_is_told(lent):
 
 def test_it_may_end_sooner(lent):
     world, lease = lent
-    assert prolong(world, lease, 5.0) == do.Done()
+    assert prolong(world, lease, 5.0) == answers.Done()
     world.advance(6.0)
     assert not world.leases
 
@@ -51,18 +51,18 @@ def test_its_length_survives_a_restart(lent):
 
 def test_all_of_it_is_bounded(lent, code):
     world, lease = lent
-    world.ask(on.SetAsked, name="lease_s_max", value=100.0)
+    world.ask(ops.SetParameter, name="lease_s_max", value=100.0)
     world.advance(30.0)
     assert prolong(world, lease, 71.0).code is code.INVALID
-    assert prolong(world, lease, 70.0) == do.Done()
+    assert prolong(world, lease, 70.0) == answers.Done()
 
 
 def test_nobody_goes_on_with_what_is_kept_for_the_head(lent, code):
     world, lease = lent
-    world.ask(on.SetAsked, name="bypass_max", value=0)
-    assert world.reserve("head", WHOLE, session="s2").outcome is do.Outcome.WAITING
+    world.ask(ops.SetParameter, name="bypass_max", value=0)
+    assert world.reserve("head", WHOLE, session="s2").outcome is answers.Outcome.WAITING
     assert prolong(world, lease, 100.0).code is code.CONFLICT
-    assert prolong(world, lease, 5.0) == do.Done(), "but it may end sooner"
+    assert prolong(world, lease, 5.0) == answers.Done(), "but it may end sooner"
     world.advance(6.0)
     assert [live.attempt for live in world.leases] == ["head"]
 

@@ -3,10 +3,9 @@
 import pytest
 
 from corekit.ids import JobId
-from gpu_scheduler.core import actions as do
-from gpu_scheduler.core import events as on
 from gpu_scheduler.model import DeviceKind, LeaseLifetime, NoFit, Request, Sharing, Step
 from gpu_scheduler.parameters import Quota, str
+from gpu_scheduler.protocol import answers, ops
 
 
 def part(tenant="t", memory_mib=100, **fields):
@@ -30,7 +29,7 @@ def test_a_tenant_waits_for_itself_while_others_pass(new_world, device, quota):
     first = world.granted("a1", part("a", **need))
     world.granted("a2", part("a", **need))
     answer = world.reserve("a3", part("a", **need))
-    assert answer.outcome is do.Outcome.WAITING
+    assert answer.outcome is answers.Outcome.WAITING
     assert "tenant a has used up its quota of" in answer.explanation.sentence
     world.granted("b1", part("b", **need))
     assert world.machine.state.head_reservation.count == 0  # whom a rule holds back, nobody passes
@@ -42,7 +41,7 @@ def test_what_a_quota_never_allows_is_impossible_at_once(new_world, device):
     world = new_world(quotas={"*": Quota(memory_mib=500)})
     world.host("h", device("d"))
     answer = world.reserve("a", part(memory_mib=600))
-    assert answer.outcome is do.Outcome.IMPOSSIBLE
+    assert answer.outcome is answers.Outcome.IMPOSSIBLE
     assert "more than tenant t may hold at all: 500 MiB" in answer.explanation.sentence
 
 
@@ -50,9 +49,9 @@ def test_a_smaller_quota_refuses_those_it_never_allows_again(one):
     one.granted("filler", part(memory_mib=900))
     one.reserve("a", part(memory_mib=600))
     one.reserve("b", part(memory_mib=300))
-    one.ask(on.SetAsked, name="quota.t.memory_mib", value=500)
-    assert [push.attempt for push in one.pushes(do.ImpossiblePush)] == ["a"]
-    one.ask(on.SetAsked, name="quota.t.memory_mib", value="default")
+    one.ask(ops.SetParameter, name="quota.t.memory_mib", value=500)
+    assert [push.attempt for push in one.pushes(answers.ImpossiblePush)] == ["a"]
+    one.ask(ops.SetParameter, name="quota.t.memory_mib", value="default")
     assert list(one.machine.state.queue.entries) == ["b"]
 
 
@@ -61,7 +60,7 @@ def test_a_larger_quota_serves_at_once(new_world, device):
     world.host("h", device("d"))
     world.granted("a", part())
     world.reserve("b", part())
-    world.ask(on.SetAsked, name="quota.t.devices", value=2)
+    world.ask(ops.SetParameter, name="quota.t.devices", value=2)
     assert world.grants() == ["b"]
 
 
@@ -69,7 +68,7 @@ def test_an_exclusive_device_counts_as_all_of_it(new_world, device):
     world = new_world(quotas={"t": Quota(memory_mib=1500)})
     world.host("h", device("d0"), device("d1", index=1))
     lease = world.granted("a", whole(tenant="t", memory_mib=10))
-    assert world.reserve("b", whole(tenant="t", memory_mib=10)).outcome is do.Outcome.WAITING
+    assert world.reserve("b", whole(tenant="t", memory_mib=10)).outcome is answers.Outcome.WAITING
     world.release(lease)
     assert world.grants() == ["b"]
 
@@ -89,7 +88,7 @@ def test_a_smaller_device_serves_whom_the_free_one_is_too_large_for(new_world, d
     world.host("i", device("d"))
     lease = world.granted("other", whole(tenant="o", memory_mib=1000))
     answer = world.reserve("a", whole(tenant="t"))
-    assert answer.outcome is do.Outcome.WAITING
+    assert answer.outcome is answers.Outcome.WAITING
     assert "1 larger than allowed" in answer.explanation.sentence
     world.release(lease)
     assert world.grants() == ["a"]
@@ -116,7 +115,7 @@ def test_a_device_that_is_small_enough_is_kept_while_a_too_large_one_is_free(new
     world.reserve("a", whole(tenant="t"))
     world.release(large)  # looked at for "a", and too large
     leases.append(world.granted("second", small))
-    assert world.reserve("third", small).outcome is do.Outcome.WAITING
+    assert world.reserve("third", small).outcome is answers.Outcome.WAITING
     for lease in leases:
         world.release(lease)
     assert world.grants() == ["a"]
@@ -130,7 +129,7 @@ def test_the_next_is_the_head_while_every_device_is_too_large_for_the_first(new_
     answer = world.reserve("a", whole(tenant="t"))
     assert "used up its quota" in answer.explanation.sentence
     world.reserve("b", whole(tenant="o", models=("S",)))
-    assert world.reserve("c", part("o", models=("S",))).outcome is do.Outcome.WAITING
+    assert world.reserve("c", part("o", models=("S",))).outcome is answers.Outcome.WAITING
     world.release(share)
     assert world.grants() == ["b"]
     world.release(held)
@@ -151,7 +150,7 @@ def test_a_smaller_device_that_registers_serves_whom_all_others_are_too_large_fo
 def test_of_what_no_capacity_holds_every_device_says_what_the_counts_say(new_world, device):
     world = new_world(quotas={"t": Quota(memory_mib=1200)})
     world.host("h", device("d0"), device("d1", memory_mib=2000, index=1))
-    world.ask(on.ExplainAsked, request=whole(tenant="t", count=3))
+    world.ask(ops.Explain, request=whole(tenant="t", count=3))
     told = world.answer().explanation
     assert told.devices_fitting == sum(one.reason is None for one in told.devices) == 2
 
@@ -167,7 +166,7 @@ def test_what_is_too_large_for_a_quota_for_ever_is_impossible(new_world, device,
     world = new_world(quotas={"t": Quota(memory_mib=1200)})
     world.host("h", device("large", memory_mib=2000), device("larger", memory_mib=3000, index=1))
     answer = world.reserve("a", whole(tenant="t", count=count))
-    assert answer.outcome is do.Outcome.IMPOSSIBLE
+    assert answer.outcome is answers.Outcome.IMPOSSIBLE
     assert said in answer.explanation.sentence
     assert answer.explanation.counts == {NoFit.TOO_LARGE: 2}
 
@@ -186,7 +185,7 @@ def test_what_a_quota_has_left_is_told(new_world, device, large_mib, fields, out
     world = new_world(quotas={"t": Quota(memory_mib=1200)})
     world.host("h", device("l", large_mib, model="L"), device("d", 500, index=1))
     world.granted("held", part("t", memory_mib=400, models=("L",)))
-    world.ask(on.ExplainAsked, request=whole(tenant="t", **fields))
+    world.ask(ops.Explain, request=whole(tenant="t", **fields))
     told = world.answer()
     assert told.outcome == outcome
     assert said in told.explanation.sentence
@@ -216,8 +215,8 @@ def test_a_dry_run_knows_the_quota(new_world, device):
     world = new_world(quotas={"t": Quota(devices=1)})
     world.host("h", device("d"))
     world.granted("a", part())
-    world.ask(on.ExplainAsked, request=part())
-    assert world.answer().outcome is do.Outcome.WAITING
+    world.ask(ops.Explain, request=part())
+    assert world.answer().outcome is answers.Outcome.WAITING
     assert "quota" in world.answer().explanation.sentence
     assert world.machine.state.queue.entries == {}
 
@@ -230,7 +229,7 @@ def test_no_more_leases_live_than_may(new_world, device):
     world.host("h", device("d0"), device("d1", index=1))
     lease = world.granted("a", part())
     answer = world.reserve("b", part())
-    assert answer.outcome is do.Outcome.WAITING
+    assert answer.outcome is answers.Outcome.WAITING
     assert "all 1 leases that may live" in answer.explanation.sentence
     world.reserve("c", part())
     world.release(lease)
@@ -250,7 +249,7 @@ def test_a_passed_deadline_refuses_for_ever(one):
     one.advance(19.0)
     assert list(one.machine.state.queue.entries) == ["a"]
     one.advance(1.5)
-    refused = one.pushes(do.ImpossiblePush, "s1")
+    refused = one.pushes(answers.ImpossiblePush, "s1")
     assert [push.attempt for push in refused] == ["a"]
     assert "its deadline passed 0." in refused[0].explanation.sentence  # permanent_mismatch "-0.0"
     assert refused[0].explanation.late
@@ -260,13 +259,13 @@ def test_a_passed_deadline_refuses_for_ever(one):
 def test_a_job_keeps_its_deadline_through_hand_backs(one):
     one.granted("filler", whole(), session="s2")
     record = one.attempt("job", request=whole(deadline_s=20.0)).record
-    one.ask(on.HandBackAsked, holder=JobId("job"), revision=record.revision)
+    one.ask(ops.HandBack, holder=JobId("job"), revision=record.revision)
     one.alive["s2"] = None
     one.advance(21.0)
     answer = one.attempt(
         "job", revision=one.record().revision, request=whole(deadline_s=20.0), session="s2"
     )
-    assert answer.outcome is do.Outcome.IMPOSSIBLE
+    assert answer.outcome is answers.Outcome.IMPOSSIBLE
     assert "its deadline passed" in answer.explanation.sentence
 
 
@@ -287,7 +286,7 @@ def test_the_shorter_of_patience_and_deadline_counts(one):
     one.reserve("a", whole(deadline_s=20.0, max_wait_s=5.0))
     one.alive["s1"] = None
     one.advance(6.0)
-    assert [push.attempt for push in one.pushes(do.BusyPush)] == ["a"]
+    assert [push.attempt for push in one.pushes(answers.BusyPush)] == ["a"]
 
 
 # ---------------------------------------------------------------------- fair share
@@ -398,8 +397,8 @@ def lent(world, attempt, length_s, **fields):
 
 def test_who_is_done_before_the_head_can_start_may_run_ahead(new_world, device):
     world = backfill(new_world, device)
-    assert lent(world, "too long", 96.0) is do.Outcome.WAITING  # and 5 s to take the grant
-    assert lent(world, "short", 94.0) is do.Outcome.GRANTED
+    assert lent(world, "too long", 96.0) is answers.Outcome.WAITING  # and 5 s to take the grant
+    assert lent(world, "short", 94.0) is answers.Outcome.GRANTED
     world.alive["s1"] = None
     world.advance(101.0)
     assert "head" in [lease.attempt for lease in world.leases]
@@ -407,14 +406,14 @@ def test_who_is_done_before_the_head_can_start_may_run_ahead(new_world, device):
 
 def test_an_unknown_length_never_runs_ahead(new_world, device):
     world = backfill(new_world, device)
-    assert world.reserve("unknown", whole()).outcome is do.Outcome.WAITING
+    assert world.reserve("unknown", whole()).outcome is answers.Outcome.WAITING
 
 
 def test_under_fifo_nobody_has_what_is_kept(new_world, device):
     world = backfill(new_world, device)
-    world.ask(on.SetAsked, name="policy", value="fifo")
-    assert lent(world, "short", 10.0) is do.Outcome.WAITING
-    world.ask(on.SetAsked, name="policy", value="backfill")
+    world.ask(ops.SetParameter, name="policy", value="fifo")
+    assert lent(world, "short", 10.0) is answers.Outcome.WAITING
+    world.ask(ops.SetParameter, name="policy", value="backfill")
     assert world.grants() == ["short"]
 
 
@@ -423,7 +422,7 @@ def test_nothing_is_lent_while_the_start_cannot_be_foreseen(new_world, device):
     world.host("h", device("d0"), device("d1", index=1))
     world.granted("endless", whole())
     world.reserve("head", whole(count=2))
-    assert lent(world, "short", 1.0) is do.Outcome.WAITING
+    assert lent(world, "short", 1.0) is answers.Outcome.WAITING
 
 
 def test_a_waiting_short_one_is_served_when_the_head_keeps_more(new_world, device):
@@ -432,7 +431,7 @@ def test_a_waiting_short_one_is_served_when_the_head_keeps_more(new_world, devic
     world.granted("long", whole(lease_s=100.0), hold=LeaseLifetime.DEADLINE)
     other = world.granted("other", whole())
     world.reserve("head", whole(count=2))
-    assert lent(world, "short", 30.0) is do.Outcome.WAITING
+    assert lent(world, "short", 30.0) is answers.Outcome.WAITING
     world.release(other)
     assert world.grants() == ["short"]
 
@@ -442,7 +441,7 @@ def test_a_session_lease_runs_ahead_by_all_it_may_last(new_world, device):
     budget = world.budget
     before_s = budget.accept_s + budget.reserved_ttl_s + budget.connect_by_s
     assert before_s > 100.0
-    assert world.reserve("session", whole(lease_s=1.0)).outcome is do.Outcome.WAITING
+    assert world.reserve("session", whole(lease_s=1.0)).outcome is answers.Outcome.WAITING
 
 
 def test_only_enough_leases_have_to_end(new_world, device):
@@ -456,9 +455,9 @@ def test_only_enough_leases_have_to_end(new_world, device):
     world.alive["s1"] = None
     world.advance(51.0)
     short = part(memory_mib=100, lease_s=20.0)
-    assert world.reserve("a", short, hold=LeaseLifetime.DEADLINE).outcome is do.Outcome.GRANTED
+    assert world.reserve("a", short, hold=LeaseLifetime.DEADLINE).outcome is answers.Outcome.GRANTED
     late = part(memory_mib=100, lease_s=25.0)
-    assert world.reserve("b", late, hold=LeaseLifetime.DEADLINE).outcome is do.Outcome.WAITING
+    assert world.reserve("b", late, hold=LeaseLifetime.DEADLINE).outcome is answers.Outcome.WAITING
 
 
 # ---------------------------------------------------------------------- no ghosts
