@@ -10,7 +10,7 @@ from typing import Any
 
 from corekit.values import Value
 from gpu_scheduler.protocol import answers
-from gpu_scheduler.protocol.openapi import ERROR, Schema, schema_of
+from gpu_scheduler.protocol.openapi import ERROR, Schema, components_of
 
 #: Of every object that `--json` prints.
 JSON_VERSION = 1
@@ -56,7 +56,7 @@ class Standing(Value):
 
 #: Command → what it prints when it is done (`events` prints those of `GET /v1/watch`).
 FORMS: Mapping[str, type[Any]] = {
-    "alloc": answers.AttemptOutcome,
+    "alloc": answers.AttemptAnswer,
     "dealloc": Released,
     "renew": Renewed,
     "resize": answers.LeaseAnswer,
@@ -77,11 +77,8 @@ FORMS: Mapping[str, type[Any]] = {
 
 def json_schema() -> Schema:
     """JSON Schema of every answer: `#/commands/<name>`, and `#/error` of a refusal."""
-    schemas: dict[str, Schema] = {}
-    commands = {}
-    for name, form in FORMS.items():
-        schema_of(form, schemas)
-        commands[name] = _versioned(schemas[form.__name__])
+    schemas = components_of(dict.fromkeys(FORMS.values()))
+    commands = {name: _versioned(schemas[form.__name__]) for name, form in FORMS.items()}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "ssgm --json",

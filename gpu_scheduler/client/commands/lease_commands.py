@@ -13,7 +13,7 @@ from gpu_scheduler.client.commands.forms import Released, Renewed
 from gpu_scheduler.client.commands.options import Line, connected, requesting, run
 from gpu_scheduler.client.commands.terminal import Progress
 from gpu_scheduler.model import Door, Explanation, Lease, Request
-from gpu_scheduler.protocol.answers import AttemptOutcome, LeaseAnswer, Outcome
+from gpu_scheduler.protocol.answers import AttemptAnswer, LeaseAnswer, Outcome
 from gpu_scheduler.request_options import REQUEST_OPTIONS, one_of
 
 _STATUS = {
@@ -70,7 +70,7 @@ def _door(text: str) -> Door:
         raise invalid(f"--door: {error.message}") from None
 
 
-async def _allocate(line: Line, ask: Ask) -> AttemptOutcome:
+async def _allocate(line: Line, ask: Ask) -> AttemptAnswer:
     progress = Progress()
 
     def on_wait(why: Explanation, waited_s: float) -> None:

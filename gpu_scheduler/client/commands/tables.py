@@ -7,11 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 
 from corekit.units import format_duration
 from gpu_scheduler.client.commands.terminal import coloured, table
-from gpu_scheduler.core.views.explain import request_text
 from gpu_scheduler.model import Device, DeviceVerdict, HostState, Share
 from gpu_scheduler.parameters import Given
 from gpu_scheduler.protocol.answers import (
-    AttemptOutcome,
+    AttemptAnswer,
     DeviceView,
     ExplainAnswer,
     HostView,
@@ -19,6 +18,7 @@ from gpu_scheduler.protocol.answers import (
     LeasesAnswer,
     QueueAnswer,
 )
+from gpu_scheduler.request_text import request_text
 
 
 def share(part: Share) -> str:
@@ -28,7 +28,7 @@ def share(part: Share) -> str:
     return f"{part.host}/{part.index} {part.kind.value} {part.model} {size}"
 
 
-def outcome(answer: AttemptOutcome) -> str:
+def outcome(answer: AttemptAnswer) -> str:
     """The answer of `alloc`."""
     if answer.granted is not None:
         lease = answer.granted.lease

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from contract.result import Report, Result
 from corekit.errors import AppError, ErrorCode
-from gpu_scheduler.core.leases.leases import LEASE_ENDED
-from gpu_scheduler.model import RETRY_AT, Explanation, Lease, Record, Step
+from gpu_scheduler.model import LEASE_ENDED, RETRY_AT, Explanation, Lease, Record, Step
 from orchgpu.cli.cloud import JobCloud
 from orchgpu.cli.jobs.waiting import InTheWay, in_the_way, waits
 from orchgpu.core.function import Function

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from contract.states import Reason
 from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.model import RETRY_AT, Explanation, HeldBack, NoFit, Record, Step
-from gpu_scheduler.protocol.requester import PAGE_MAX
+from gpu_scheduler.protocol.ops import PAGE_MAX
 
 if TYPE_CHECKING:
     from gpu_scheduler.client import SchedulerClient
