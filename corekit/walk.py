@@ -1,7 +1,7 @@
-"""The slow reader: walks plain data by the type hints and says exactly what is wrong, and where.
+"""The slow reader: walks plain data by the type hints and reports what is wrong, and where.
 
-`corekit.decode` asks it only about what its fast reader refused; both accept the same input and
-give equal values (tests/unit/corekit/test_decode.py holds them to it).
+`corekit.decode` uses it where its fast reader refuses or does not apply; both accept the same input
+and give equal values (tests/unit/corekit/test_decode.py holds them to it).
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ Walker = Callable[[Any, str], Any]
 #: Deeper opaque data is refused before it is walked; our own messages nest less than ten levels.
 DEPTH_MAX = 32
 
+#: Both spellings of a union.
+UNIONS = (typing.Union, types.UnionType)
+
 
 def parse_json(data: bytes) -> Any:
     """Plain data from JSON text. Raises ValueError for anything but one finite UTF-8 value."""
@@ -43,7 +46,7 @@ def parse_json(data: bytes) -> Any:
 
 
 def _not_finite(word: str) -> Any:
-    raise ValueError(f"{word} is no number")
+    raise ValueError(f"{word} is not a number")
 
 
 _FROM_JSON = json.JSONDecoder(parse_constant=_not_finite)
@@ -139,11 +142,10 @@ def bare(hint: Any) -> Any:
 
 def of_optional(hint: Any) -> Any:
     """X of `X | None`; None for any other hint."""
-    if typing.get_origin(hint) not in (typing.Union, types.UnionType):
+    if typing.get_origin(hint) not in UNIONS:
         return None
     inner = [one for one in typing.get_args(hint) if one is not types.NoneType]
-    assert len(inner) == 1, f"only X | None unions can be decoded, not {hint}"
-    return inner[0]
+    return inner[0] if len(inner) == 1 else None
 
 
 def _walker(hint: Any) -> Walker:
@@ -154,6 +156,8 @@ def _walker(hint: Any) -> Walker:
     if (inner := of_optional(hint)) is not None:
         one = _walker(inner)
         return lambda value, path: None if value is None else one(value, path)
+    if origin in UNIONS:
+        return _scalars(frozenset(typing.get_args(hint)))
     if origin is tuple:
         return _tuple_of(_walker(typing.get_args(hint)[0]))
     if origin is not None and issubclass(origin, Mapping):
@@ -194,6 +198,17 @@ def _enum(cls: type[enum.Enum]) -> Walker:
             raise invalid(
                 f"{path}: {_shown(value)} is not one of {', '.join(names)}{hint}"
             ) from None
+
+    return run
+
+
+def _scalars(kinds: frozenset[Any]) -> Walker:
+    """Of a union of several scalar types."""
+
+    def run(value: Any, path: str) -> Any:
+        if type(value) not in kinds or (isinstance(value, float) and not math.isfinite(value)):
+            raise invalid(f"{path}: expected a word, a number or null, got {_shown(value)}")
+        return value
 
     return run
 

@@ -55,8 +55,8 @@ class CrashingPerformer(Performer):
         return body
 
 
-def crashing_events(push: Any, **now: float) -> on.Event:
-    event = _event_of_push(push, **now)
+def crashing_events(push: Any, now: Any) -> on.Event | None:
+    event = _event_of_push(push, now)
     crash_at(f"on:{type(event).__name__}:{getattr(event, 'state', '')}")
     return event
 

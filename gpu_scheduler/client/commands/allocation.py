@@ -19,7 +19,7 @@ from gpu_scheduler.client.client import SchedulerClient
 from gpu_scheduler.client.pushes import OnPush, PushWord
 from gpu_scheduler.model import Door, Explanation, GrantedLease, LeaseLifetime, LeaseState, Request
 from gpu_scheduler.protocol.answers import (
-    AttemptOutcome,
+    AttemptAnswer,
     BusyPush,
     GrantedPush,
     ImpossiblePush,
@@ -65,7 +65,7 @@ def session_of(attempt: str) -> str:
 
 async def allocate(
     connect: Connect, budget: Budget, ask: Ask, on_wait: OnWait | None = None
-) -> AttemptOutcome:
+) -> AttemptAnswer:
     """A deadline lease, or the refusal. Raises AppError without an answer."""
     words: asyncio.Queue[PushWord] = asyncio.Queue()
     attempt = ask.attempt or f"ssgm-{secrets.token_hex(8)}"
@@ -104,7 +104,7 @@ class _Reservation:
         self._loop = asyncio.get_running_loop()
         self._began_s = self._loop.time()
 
-    async def settled(self, on_wait: OnWait | None) -> AttemptOutcome:
+    async def settled(self, on_wait: OnWait | None) -> AttemptAnswer:
         """The outcome; after every beat it is asked for again: the position in the queue changes,
         and a push may be lost with its connection."""
         answer = await self._reserve()
@@ -116,7 +116,7 @@ class _Reservation:
             return await self._with_doors(answer)
         return answer
 
-    async def _with_doors(self, answer: AttemptOutcome) -> AttemptOutcome:
+    async def _with_doors(self, answer: AttemptAnswer) -> AttemptAnswer:
         """Wait until every host of the lease with a gateway has opened its port."""
         granted, until_s = answer.granted, self._loop.time() + self._doors_within_s
         while granted is not None and (missing := _closed_doors(granted)):
@@ -131,7 +131,7 @@ class _Reservation:
     def _waited_s(self) -> float:
         return self._loop.time() - self._began_s
 
-    async def _reserve(self) -> AttemptOutcome:
+    async def _reserve(self) -> AttemptAnswer:
         request, wait = self._ask.request, self._ask.wait
         if request.max_wait_s is not None:
             left_s = request.max_wait_s - self._waited_s()
@@ -148,7 +148,7 @@ class _Reservation:
             sources=self._ask.sources,
         )
 
-    async def _pushed(self) -> AttemptOutcome | None:
+    async def _pushed(self) -> AttemptAnswer | None:
         """The outcome that the scheduler pushes within a beat."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._beat_s):
@@ -159,17 +159,17 @@ class _Reservation:
             return await self._taken(word)
         return None
 
-    async def _taken(self, word: PushWord) -> AttemptOutcome | None:
+    async def _taken(self, word: PushWord) -> AttemptAnswer | None:
         if isinstance(word, GrantedPush):
             await self._client.renew(word.granted.lease.id)  # accepts the grant
-            return AttemptOutcome(outcome=Outcome.GRANTED, granted=word.granted)
+            return AttemptAnswer(outcome=Outcome.GRANTED, granted=word.granted)
         if isinstance(word, LeasePush) and word.state is LeaseState.ENDED:
             text = f"lease {word.lease} ended before its port was open: {word.detail}"
             raise AppError(ErrorCode.UNAVAILABLE, text)
         if isinstance(word, BusyPush):
-            return AttemptOutcome(outcome=Outcome.BUSY, explanation=word.explanation)
+            return AttemptAnswer(outcome=Outcome.BUSY, explanation=word.explanation)
         if isinstance(word, ImpossiblePush):
-            return AttemptOutcome(outcome=Outcome.IMPOSSIBLE, explanation=word.explanation)
+            return AttemptAnswer(outcome=Outcome.IMPOSSIBLE, explanation=word.explanation)
         return None
 
 

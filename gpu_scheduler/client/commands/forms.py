@@ -8,7 +8,7 @@ from corekit.cli.screen import JSON_VERSION
 from corekit.values import Value
 from gpu_scheduler.parameters import Given
 from gpu_scheduler.protocol import answers
-from gpu_scheduler.protocol.openapi import ERROR, Schema, schema_of
+from gpu_scheduler.protocol.openapi import ERROR, Schema, components_of
 
 
 class Released(Value):
@@ -50,8 +50,8 @@ class ParametersInForce(Value):
 
 
 #: Command → the form of its output (`events` prints the objects of `GET /v1/watch`).
-FORMS: Mapping[str, type[object]] = {
-    "alloc": answers.AttemptOutcome,
+FORMS: Mapping[str, type[Value]] = {
+    "alloc": answers.AttemptAnswer,
     "dealloc": Released,
     "renew": Renewed,
     "resize": answers.LeaseAnswer,
@@ -72,11 +72,8 @@ FORMS: Mapping[str, type[object]] = {
 
 def json_schema() -> Schema:
     """JSON Schema of every answer: `#/commands/<name>`, and `#/error` of a refusal."""
-    schemas: dict[str, Schema] = {}
-    commands = {}
-    for name, form in FORMS.items():
-        schema_of(form, schemas)
-        commands[name] = _versioned(schemas[form.__name__])
+    schemas = components_of(dict.fromkeys(FORMS.values()))
+    commands = {name: _versioned(schemas[form.__name__]) for name, form in FORMS.items()}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "ssgm --json",

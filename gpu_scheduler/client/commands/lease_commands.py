@@ -14,7 +14,7 @@ from gpu_scheduler.client.commands.allocation import Ask, allocate, check_lease,
 from gpu_scheduler.client.commands.forms import Released, Renewed
 from gpu_scheduler.client.commands.options import CommandContext, connected, requesting, run
 from gpu_scheduler.model import Door, Explanation, Lease, Request
-from gpu_scheduler.protocol.answers import AttemptOutcome, LeaseAnswer, Outcome
+from gpu_scheduler.protocol.answers import AttemptAnswer, LeaseAnswer, Outcome
 from gpu_scheduler.request_options import REQUEST_OPTIONS, one_of
 
 _STATUS = {
@@ -76,7 +76,7 @@ def _door(text: str) -> Door:
         raise invalid(f"--door: {error.message}") from None
 
 
-async def _allocate(context: CommandContext, ask: Ask) -> AttemptOutcome:
+async def _allocate(context: CommandContext, ask: Ask) -> AttemptAnswer:
     line = WaitingLine("ssgm")
 
     def on_wait(why: Explanation, waited_s: float) -> None:

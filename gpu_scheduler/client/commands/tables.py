@@ -8,11 +8,10 @@ from collections.abc import Collection, Mapping, Sequence
 from corekit.cli.screen import Coloured, echo, echo_table
 from corekit.cli.table import Column
 from corekit.units import format_duration
-from gpu_scheduler.core.views.explain import request_text
 from gpu_scheduler.model import Device, DeviceVerdict, HostState, Share
 from gpu_scheduler.parameters import Given
 from gpu_scheduler.protocol.answers import (
-    AttemptOutcome,
+    AttemptAnswer,
     DeviceView,
     ExplainAnswer,
     HostView,
@@ -20,6 +19,7 @@ from gpu_scheduler.protocol.answers import (
     LeasesAnswer,
     QueueAnswer,
 )
+from gpu_scheduler.request_text import request_text
 
 
 def _columns(names: str, *dropped: str) -> tuple[Column, ...]:
@@ -52,7 +52,7 @@ def share_text(share: Share) -> str:
     return f"{share.host}/{share.index} {share.kind.value} {share.model} {size}"
 
 
-def echo_outcome(answer: AttemptOutcome) -> None:
+def echo_outcome(answer: AttemptAnswer) -> None:
     """The answer of `alloc`."""
     if answer.granted is not None:
         lease = answer.granted.lease

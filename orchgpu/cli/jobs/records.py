@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from contract.states import Reason
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import Record, Step
-from gpu_scheduler.protocol.requester import PAGE_MAX
+from gpu_scheduler.protocol.ops import PAGE_MAX
 
 #: The newest records among which a search finds some: a search costs a call for each `PAGE_MAX`.
 SCANNED_MAX = 10_000

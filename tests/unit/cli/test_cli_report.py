@@ -10,8 +10,8 @@ import pytest
 
 from contract.result import Result
 from corekit.ids import DeviceId, HostId, JobId
-from gpu_scheduler.core.actions import DeviceView, HostView
 from gpu_scheduler.model import Device, DeviceKind, Health, HostState, Record, Step
+from gpu_scheduler.protocol.answers import DeviceView, HostView
 from orchgpu.cli.cloud import JobCloud, Submitted
 from orchgpu.cli.commands.operation.gpus import device_row as row_of
 from orchgpu.cli.jobs.follow import Followed

@@ -1,12 +1,13 @@
-"""What the journal stores: one `Entry` per event that changed something durable.
+"""Changes that the journal stores: one `Entry` per event that changed something durable.
 
-An entry is one line of the journal (`encode_entry`, `decode_entry`), so a torn tail never splits a
+An entry is written as a whole (`encode_entry`, `decode_entry`), so a torn tail never splits a
 lease's end from its record's change. Replaying entries rebuilds the state without asking a policy.
-Not durable, and rebuilt from life: beats, usage, warm keys, host silence, parked and bypass counts.
+Not durable, and rebuilt from live sessions: beats, usage, warm keys, host silence, bypass counts.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -14,7 +15,7 @@ import msgspec
 
 from corekit.decode import Buffer, decode_json, decode_json_known, encode_json
 from corekit.errors import invalid
-from corekit.ids import DeviceId, HostId, JobId, LeaseId, SessionId
+from corekit.ids import AttemptId, DeviceId, HostId, JobId, LeaseId, SessionId
 from corekit.values import Value
 from gpu_scheduler.model import (
     Device,
@@ -34,7 +35,7 @@ class EpochStarted(Value):
     epoch: int
     position: int
     run: str = ""  #: a copy of the journal goes on with the same epoch, and another one of these
-    build: str = ""  #: version of the ssgmd of this run: who wrote what follows
+    build: str = ""  #: version of the ssgmd of this run, which wrote the following changes
 
 
 class InventoryDeclared(Value):
@@ -42,7 +43,7 @@ class InventoryDeclared(Value):
 
 
 class HostRegistered(Value):
-    """A host said hello with something new, or its devices changed."""
+    """A hello of a host brought something new, or its devices changed."""
 
     host: HostId
     incarnation: str
@@ -62,7 +63,7 @@ class DeviceDrained(Value):
 
 
 class DeviceChanged(Value):
-    """One device counts differently from now on: a recovering one is OK again."""
+    """The health of one device changed: a recovering one is OK again."""
 
     device: Device  #: `resident` left out
 
@@ -79,7 +80,7 @@ class ParameterSet(Value):
 
 
 class TenantUsed(Value):
-    """Of a snapshot: what a tenant gave back until then; live, the ends of its leases tell it."""
+    """Of a snapshot: a tenant's past usage; live, it follows from the ends of its leases."""
 
     tenant: str
     amount_s: tuple[float, ...]  #: devices, MiB, compute %, each × seconds, decayed to `as_of_s`
@@ -89,10 +90,10 @@ class TenantUsed(Value):
 class Waiting(Value):
     """A request in the queue."""
 
-    attempt: str
+    attempt: AttemptId
     holder: JobId | None
     request: Request
-    session: SessionId | None  #: whom it belongs to; None = parked
+    session: SessionId | None  #: its owner; None = ownerless
     waiting_since_s: float  #: wall clock: its place
     hold: LeaseLifetime = LeaseLifetime.SESSION
     lease_s: float | None = None  #: length of its lease; None = not known
@@ -107,23 +108,23 @@ class RequestQueued(Value):
 
 
 class RequestDropped(Value):
-    attempt: str
+    attempt: AttemptId
 
 
 class LeaseGranted(Value):
     """A lease exists; a waiting request of its attempt is answered by it."""
 
     lease: Lease
-    request: Request  #: kept to ask again when nobody takes the grant
+    request: Request  #: queued again when the grant is not accepted
     session: SessionId | None  #: of a `reserve`; a job's lease follows its record's owner
     waiting_since_s: float
     lease_s: float | None
     granted_s: float  #: wall clock
-    accepted: bool  #: False: granted to a waiter that has yet to take it
+    accepted: bool  #: False: granted to a waiter that has yet to accept it
 
 
 class LeaseChanged(Value):
-    """Taken, staged, opened, freed or ended. An ENDED lease leaves the state."""
+    """A lease was accepted, staged, opened, freed or ended. An ENDED one leaves the state."""
 
     lease: LeaseId
     state: LeaseState
@@ -157,7 +158,7 @@ class LeaseTransferred(Value):
 
 
 class LeaseDoorOpened(Value):
-    """A host of it listens for its holder."""
+    """One of its hosts listens for its holder."""
 
     lease: LeaseId
     host: HostId
@@ -212,30 +213,54 @@ class Entry(Value):
     parts: tuple[Part, ...]
 
 
-_PARTS: Mapping[str, type[Part]] = {
-    cls.__name__: cls
-    for cls in (
-        EpochStarted,
-        InventoryDeclared,
-        HostRegistered,
-        HostDrained,
-        DeviceDrained,
-        DeviceChanged,
-        HostForgotten,
-        RequestQueued,
-        RequestDropped,
-        LeaseGranted,
-        LeaseChanged,
-        RecordWritten,
-        RecordForgotten,
-        ParameterSet,
-        TenantUsed,
-        LeaseProlonged,
-        LeaseResized,
-        LeaseTransferred,
-        LeaseDoorOpened,
-    )
+#: Name in the journal → class of every change.
+CHANGES: Mapping[str, type[Part]] = {
+    "epoch_started": EpochStarted,
+    "inventory_declared": InventoryDeclared,
+    "host_registered": HostRegistered,
+    "host_drained": HostDrained,
+    "device_drained": DeviceDrained,
+    "device_changed": DeviceChanged,
+    "host_forgotten": HostForgotten,
+    "request_queued": RequestQueued,
+    "request_dropped": RequestDropped,
+    "lease_granted": LeaseGranted,
+    "lease_changed": LeaseChanged,
+    "record_written": RecordWritten,
+    "record_forgotten": RecordForgotten,
+    "parameter_set": ParameterSet,
+    "tenant_used": TenantUsed,
+    "lease_extended": LeaseProlonged,
+    "lease_resized": LeaseResized,
+    "lease_transferred": LeaseTransferred,
+    "lease_port_opened": LeaseDoorOpened,
 }
+#: The inverse, for writing.
+CHANGE_NAMES: Mapping[type[Part], str] = {cls: name for name, cls in CHANGES.items()}
+
+_GROUP = msgspec.json.Decoder(list[list[tuple[str, msgspec.Raw]]])
+#: Changes whose format-2 names differ from the present ones in more than letters.
+_RENAMED = {"lease_prolonged": "lease_extended", "lease_door_opened": "lease_port_opened"}
+_CAPITAL = re.compile(r"(?<!^)(?=[A-Z])")
+
+
+def from_format_2(group: bytes) -> bytes:
+    """A line of the journal's format 2, in which changes had the names of classes, as of today.
+
+    Everything else in it stays as it is, also what is refused when it is decoded.
+    """
+    try:
+        entries = _GROUP.decode(group)
+    except msgspec.MsgspecError:
+        return group
+    return encode_json([[(_name_today(name), raw) for name, raw in entry] for entry in entries])
+
+
+def _name_today(name: str) -> str:
+    """What only a newer version knows keeps its name."""
+    today = _CAPITAL.sub("_", name).lower()
+    today = _RENAMED.get(today, today)
+    return today if today in CHANGES else name
 
 
 _PAIRS = msgspec.json.Decoder(list[tuple[str, msgspec.Raw]])
@@ -252,7 +277,7 @@ def encode_parts(parts: Iterable[Part]) -> bytes:
 
 
 def _named(part: Part) -> tuple[str, object]:
-    return (part.name, part.fields) if type(part) is Unknown else (type(part).__name__, part)
+    return (part.name, part.fields) if type(part) is Unknown else (CHANGE_NAMES[type(part)], part)
 
 
 def decode_entry(data: Buffer, passed: list[str] | None = None) -> Entry:
@@ -269,7 +294,7 @@ def decode_entry(data: Buffer, passed: list[str] | None = None) -> Entry:
 
 
 def _decode_part(name: str, fields: msgspec.Raw, passed: list[str] | None) -> Part:
-    cls = _PARTS.get(name)
+    cls = CHANGES.get(name)
     if cls is not None and passed is None:
         return decode_json(cls, fields, name)
     if cls is not None and passed is not None:
