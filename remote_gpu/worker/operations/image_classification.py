@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.worker.arguments import Arguments, Integer, Port, Signature, Structure, Text
 from remote_gpu.worker.inference.classes import SIDE_MAX, TEXT_DIRECTION, find_classifier
+from remote_gpu.worker.inference.joined import run_joined
 from remote_gpu.worker.inference.model import IMPLEMENTATION
 from remote_gpu.worker.operation import Context, CpuOperation, Limits, Outcome
-from remote_gpu.worker.operations.onnx import run_joined
 from remote_gpu.worker.recognition.image import ImageError, decode
 
 _IMAGE_BYTES_MAX = 32 * 2**20

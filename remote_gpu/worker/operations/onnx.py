@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.wire.frames import Meta
 from remote_gpu.worker.arguments import Arguments, Flag, Port, Signature, Structure, Text
+from remote_gpu.worker.inference.joined import run_joined
 from remote_gpu.worker.inference.model import (
     IMPLEMENTATION,
-    Model,
     find_model,
     load_host_models,
 )
-from remote_gpu.worker.memory.arrays import Array
 from remote_gpu.worker.operation import Context, CpuOperation, Limits, Outcome
 
 
@@ -72,23 +70,6 @@ class Onnx(CpuOperation):
         ]
         with context.quota.held(sum(result.nbytes for result in results)):
             return values | {"outputs": described}, list(results)
-
-
-def run_joined(
-    context: Context, model: Model, feeds: Mapping[str, Array], outputs: Sequence[str]
-) -> tuple[list[Array], int]:
-    """The results, and the number of calls in the run. Raises OpFailed(EINVAL) unless every tensor
-    of the call has the same number of items."""
-    if not model.joinable:
-        message = "'batch' needs a model whose tensors all have a free first dimension"
-        raise OpFailed(OpCode.EINVAL, message)
-    counts = {array.shape[0] if array.ndim else 0 for array in feeds.values()}
-    if len(counts) != 1 or 0 in counts or len(feeds) != len(model.inputs):
-        raise OpFailed(OpCode.EINVAL, "'batch' needs every input, with the same number of items")
-    if context.within_turn:
-        return model.run(feeds, outputs), 1
-    held, wait_s = context.quota.held, context.batch_wait_s
-    return model.batcher.run(feeds, outputs, context.turn, held, wait_s)
 
 
 OPERATIONS = (Onnx(),)
