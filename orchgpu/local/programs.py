@@ -1,6 +1,6 @@
 """The programs of a local system, with their commands, and the order of their start.
 
-Pure: from settings and the ready files of running programs to `Program`s. A stage uses the
+From settings and the ready files of running programs to `Program`s. A stage uses the
 addresses of the stages before; programs stop in reverse order.
 """
 

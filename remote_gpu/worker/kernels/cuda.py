@@ -1,4 +1,4 @@
-"""The conversion of a kernel source to CUDA C++, line by line. Pure.
+"""The conversion of a kernel source to CUDA C++, line by line.
 
 The source is a translation (`translate.py`), or one of this project. A `__local T *p` argument
 becomes an offset into CUDA's one dynamic block of shared memory; the body begins with making the
