@@ -1,4 +1,4 @@
-"""Environment variables of the programs that gpud starts..
+"""Environment variables of the programs that gpud starts.
 
 They inherit a few of gpud's own, but no key of the scheduler, which a tenant's kernel could read in
 its worker. A lease adds its devices and its part of them.
