@@ -25,6 +25,13 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
+import boto3
+import botocore.session
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, NoRegionError
+from botocore.loaders import create_loader
+from localstack_client.config import get_service_endpoint
+
 from corekit.errors import AppError, ErrorCode, invalid
 from orchgpu.adapters.aws.api import Client, Shape
 from orchgpu.local.home import Home, default_home
@@ -62,8 +69,6 @@ class ClientSettings:
 
     def client_arguments(self, **config: object) -> Shape:
         """Keyword arguments of `session.client(service, …)`; `config` goes into botocore's."""
-        from botocore.config import Config  # heavy: imported where a client is made
-
         settings = Config(s3={"addressing_style": self.s3_addressing}, **config)
         return {
             "endpoint_url": self.endpoint_url,
@@ -112,17 +117,11 @@ def _known_profile(environ: Mapping[str, str]) -> str | None:
     named = environ.get("AWS_DEFAULT_PROFILE") or environ.get("AWS_PROFILE")
     if not named:
         return None
-    import botocore.session
-
     return named if named in botocore.session.Session(WITHOUT_PROFILE).available_profiles else None
 
 
 def boto3_session(settings: ClientSettings) -> Client:
     """A boto3 session; its clients share what is slow to load. INVALID for an unknown profile."""
-    import boto3
-    import botocore.session
-    from botocore.exceptions import BotoCoreError
-
     try:
         inner = botocore.session.Session(settings.session_variables, profile=settings.profile)
         inner.register_component("data_loader", _service_descriptions())
@@ -134,8 +133,6 @@ def boto3_session(settings: ClientSettings) -> Client:
 @functools.cache
 def _service_descriptions() -> object:
     """botocore's data files, parsed once per process: most of the time a client takes."""
-    from botocore.loaders import create_loader
-
     return create_loader()
 
 
@@ -146,8 +143,6 @@ def boto3_client(
 
     Raises UNAVAILABLE where no cloud is known at all, INVALID for settings that cannot be used.
     """
-    from botocore.exceptions import BotoCoreError, NoRegionError
-
     session = session or boto3_session(settings)
     require_cloud(settings, session)
     try:
@@ -163,8 +158,6 @@ def require_cloud(settings: ClientSettings, session: Client = None) -> None:
 
     Without keys every call would fail, each with another message about keys.
     """
-    from botocore.exceptions import BotoCoreError
-
     if settings.local or settings.endpoint_url is not None or settings.access_key_id is not None:
         return
     session = session or boto3_session(settings)
@@ -222,8 +215,6 @@ def _home(environ: Mapping[str, str]) -> Home:
 
 
 def _localstack(service: str, host: str) -> str:
-    from localstack_client.config import get_service_endpoint
-
     try:
         url = get_service_endpoint(service, localstack_host=host)
     except RuntimeError as error:
