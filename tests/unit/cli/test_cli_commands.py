@@ -339,10 +339,13 @@ def test_a_foreign_block_is_shown_as_unknown(block: dict[str, Any]) -> None:
 def test_ctrl_c_before_a_coroutines_first_step_says_no_more_than_that(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
     @click.command
     def begin() -> None:
         work = asyncio.sleep(0)  # of which the interrupt's traceback has the last reference
-        raise KeyboardInterrupt
+        interrupted()
         asyncio.run(work)
 
     monkeypatch.setitem(cli.commands, "begin", begin)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from corekit.decode import encode_json
 from corekit.errors import AppError
-from corekit.ids import DeviceId, LeaseId
+from corekit.ids import DeviceId, HostId, JobId, LeaseId
 from corekit.values import replace
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.daemon.endpoints.hello_pages import HelloPages
@@ -17,6 +17,7 @@ from gpu_scheduler.model import (
     Device,
     DeviceKind,
     Door,
+    HostState,
     LeaseLifetime,
     LeaseState,
     Record,
@@ -59,15 +60,20 @@ def test_pages_of_names_hold_all_of_them_in_order(names: list[str], bytes_max: i
         assert len(page) <= 1 or sum(len(name.encode()) + 3 for name in page) <= bytes_max
 
 
+def whole(state: FullState) -> bool:
+    """Read anew: it changes between two lines."""
+    return state.is_whole
+
+
 def test_a_full_state_requests_further_pages_and_keeps_pushes() -> None:
     state = FullState(HostWelcome(epoch=1, installs=(install(3),), more=True, until=9))
-    assert not state.is_whole
+    assert not whole(state)
     assert (state.next_page().after, state.next_page().until) == (3, 9)
     assert state.hold("end", EMPTY)
     state.add(InstallsPage(installs=(install(5), install(7)), more=True))
     assert state.next_page().after == 7
     state.add(InstallsPage(installs=(install(9),)))
-    assert state.is_whole
+    assert whole(state)
     assert [one.fence for one in state.installs] == [3, 5, 7, 9]
     assert [name for name, _ in state.waiting] == ["end"]
     assert not all(state.hold("end", EMPTY) for _ in range(WAITING_MAX))
@@ -106,7 +112,7 @@ def test_a_hello_with_too_many_leases_is_dropped() -> None:
 
 def hello_of(*installed: str, more: bool = True) -> HostHello:
     return HostHello(
-        host="h",
+        host=HostId("h"),
         incarnation="i",
         gateway=None,
         devices=(),
@@ -148,9 +154,20 @@ def cut_to(answer: do.Answer, bytes_max: int) -> bytes:
     return fitting_answer(answer, encode_json(answer), bytes_max)
 
 
+def seen(host: str) -> do.HostView:
+    return do.HostView(
+        host=HostId(host),
+        state=HostState.UP,
+        gateway=None,
+        incarnation="i",
+        silent_s=0.0,
+        devices=(),
+    )
+
+
 def test_answers_are_truncated_and_marked_as_such() -> None:
     record = Record(
-        holder="j",
+        holder=JobId("j"),
         revision=1,
         owner=None,
         attempt=0,
@@ -164,8 +181,7 @@ def test_answers_are_truncated_and_marked_as_such() -> None:
     assert cut_to(whole, size) == encode_json(whole)
     assert cut_to(whole, size - 1) == encode_json(do.RecordsAnswer(records=(record,) * 4))
     assert cut_to(whole, 1) == encode_json(do.RecordsAnswer(records=(record,)))
-    known = {"state": "UP", "gateway": None, "incarnation": "i", "silent_s": 0.0, "devices": ()}
-    hosts = do.InventoryAnswer(hosts=tuple(do.HostView(host=f"h{n}", **known) for n in range(4)))
+    hosts = do.InventoryAnswer(hosts=tuple(seen(f"h{n}") for n in range(4)))
     shorter = cut_to(hosts, len(encode_json(hosts)) - 1)
     assert shorter == encode_json(replace(hosts, hosts=hosts.hosts[:2], more=True))
     leases = do.LeasesAnswer(leases=(), more=False)
