@@ -42,10 +42,10 @@ _HEAD = """\
 
 Written by `{command}` at commit `{commit}` on {date}:
 {cpu}, {cores} cores; {system}; Python {python};
-{load:.1f} programs wanted to run when it began (load average of a minute).
+the load average of one minute was {load:.1f} at the start.
 
-Each figure is held against a floor or a baseline measured in the same run on the same machine.
-Times depend on what else the machine does, ratios much less.
+Each figure is compared with a floor or a baseline measured in the same run on the same machine.
+Times depend on the machine's other load, ratios much less.
 """
 
 

@@ -25,6 +25,7 @@ import msgspec
 from corekit.errors import AppError, invalid
 from corekit.walk import (
     DEPTH_MAX,
+    UNIONS,
     bare,
     field_names,
     has_fields,
@@ -145,6 +146,8 @@ def _depth_check(given: Any) -> Check | None:
     if (inner := of_optional(hint)) is not None:
         return _some(_depth_check(inner), lambda one: lambda v: v is None or one(v))
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in UNIONS:  # of scalars
+        return None
     if origin is tuple:
         return _some(_depth_check(arguments[0]), lambda one: lambda v: all(map(one, v)))
     if origin is not None and issubclass(origin, Mapping):

@@ -17,7 +17,8 @@ DeviceId = NewType("DeviceId", str)
 LeaseId = NewType("LeaseId", str)
 SessionId = NewType("SessionId", str)
 JobId = NewType("JobId", str)
-AttemptId = NewType("AttemptId", str)  #: "<job id>:<number of the attempt, from 1>"
+#: Of one request for a lease: `<job>:<n>` of a job's attempt, any other name of a reservation.
+AttemptId = NewType("AttemptId", str)
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford base 32: no i, l, o, u
 #: Two characters for every 10 bits: an id is one draw and a few look-ups.

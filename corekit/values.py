@@ -67,17 +67,30 @@ _Check = Callable[[Any], str | None]
 
 def checked(value: Value) -> None:
     """Hold the fields of a value to the limits that they are declared with. Raises INVALID."""
-    for name, check in _checks(type(value)):
-        found = getattr(value, name)
-        if found is not None and (problem := check(found)) is not None:
-            raise invalid(f"{name} {problem}")
+    _checker(type(value))(value)
 
 
 @functools.cache
-def _checks(cls: type[Value]) -> tuple[tuple[str, _Check], ...]:
+def _checker(cls: type[Value]) -> Callable[[Value], None]:
+    """A function for one class, made of source as `dataclasses` makes `__init__`: it runs for
+    every value, most of whose fields have their defaults.
+    """
     hints = typing.get_type_hints(cls, include_extras=True)
-    found = ((name, _check_of(hints[name])) for name in cls.__struct_fields__)
-    return tuple((name, check) for name, check in found if check is not None)
+    names: dict[str, object] = {"invalid": invalid}
+    lines = ["def check(value):", " pass"]
+    for field_ in msgspec.structs.fields(cls):
+        name, problem = field_.name, _check_of(hints[field_.name])
+        if problem is None:
+            continue
+        names |= {f"default_{name}": field_.default, f"problem_{name}": problem}
+        lines += [
+            f" found = value.{name}",
+            f" if found is not default_{name} and found is not None:",
+            f"  if (problem := problem_{name}(found)) is not None:",
+            f"   raise invalid(f'{name} {{problem}}')",
+        ]
+    exec("\n".join(lines), names)  # noqa: S102  # names of fields and nothing else
+    return typing.cast("Callable[[Value], None]", names["check"])
 
 
 def _check_of(hint: Any) -> _Check | None:
@@ -124,7 +137,7 @@ def _limits(meta: Meta) -> _Check | None:
 
 def _length(most: int) -> _Check:
     def check(found: Any) -> str | None:
-        if len(found) <= most:
+        if isinstance(found, (int, float)) or len(found) <= most:  # numbers: of a union
             return None
         what = "characters" if isinstance(found, str) else "items"
         return f"has {len(found)} {what}; at most {most}"

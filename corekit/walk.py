@@ -1,27 +1,27 @@
-"""The slow reader: walks plain data by the type hints and says exactly what is wrong, and where.
+"""The slow reader: walks plain data by the type hints and reports what is wrong, and where.
 
-`corekit.decode` asks it only about what its fast reader refused; both accept the same input and
-give equal values (tests/unit/corekit/test_decode.py holds them to it).
+`corekit.decode` uses it where its fast reader refuses or does not apply; both accept the same input
+and give equal values (tests/unit/corekit/test_decode.py holds them to it).
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import difflib
 import enum
 import functools
 import json
 import math
 import types
 import typing
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any
 
 import msgspec
 
 from corekit.errors import AppError, invalid
+from corekit.suggest import did_you_mean
 from corekit.values import Value, checked
 
 #: A value and its path in; the decoded value out. Raises AppError(INVALID) naming the path.
@@ -29,6 +29,9 @@ Walker = Callable[[Any, str], Any]
 
 #: Deeper opaque data is refused before it is walked; our own messages nest less than ten levels.
 DEPTH_MAX = 32
+
+#: Both spellings of a union.
+UNIONS = (typing.Union, types.UnionType)
 
 
 def parse_json(data: bytes) -> Any:
@@ -43,7 +46,7 @@ def parse_json(data: bytes) -> Any:
 
 
 def _not_finite(word: str) -> Any:
-    raise ValueError(f"{word} is no number")
+    raise ValueError(f"{word} is not a number")
 
 
 _FROM_JSON = json.JSONDecoder(parse_constant=_not_finite)
@@ -92,7 +95,7 @@ def walker(cls: Any) -> Walker:
             if key not in walkers:
                 passed = _passed_over.get()
                 if passed is None:
-                    guess = _did_you_mean(key, walkers)
+                    guess = did_you_mean(str(key), walkers)
                     raise invalid(f"{path}: unknown key {_shown(key)}{guess}")
                 passed.append(f"{path}.{key}")
                 continue
@@ -139,11 +142,10 @@ def bare(hint: Any) -> Any:
 
 def of_optional(hint: Any) -> Any:
     """X of `X | None`; None for any other hint."""
-    if typing.get_origin(hint) not in (typing.Union, types.UnionType):
+    if typing.get_origin(hint) not in UNIONS:
         return None
     inner = [one for one in typing.get_args(hint) if one is not types.NoneType]
-    assert len(inner) == 1, f"only X | None unions can be decoded, not {hint}"
-    return inner[0]
+    return inner[0] if len(inner) == 1 else None
 
 
 def _walker(hint: Any) -> Walker:
@@ -154,6 +156,8 @@ def _walker(hint: Any) -> Walker:
     if (inner := of_optional(hint)) is not None:
         one = _walker(inner)
         return lambda value, path: None if value is None else one(value, path)
+    if origin in UNIONS:
+        return _scalars(frozenset(typing.get_args(hint)))
     if origin is tuple:
         return _tuple_of(_walker(typing.get_args(hint)[0]))
     if origin is not None and issubclass(origin, Mapping):
@@ -190,10 +194,21 @@ def _enum(cls: type[enum.Enum]) -> Walker:
         try:
             return cls(value)
         except ValueError:
-            hint = _did_you_mean(value, names)
+            hint = did_you_mean(str(value), names)
             raise invalid(
                 f"{path}: {_shown(value)} is not one of {', '.join(names)}{hint}"
             ) from None
+
+    return run
+
+
+def _scalars(kinds: frozenset[Any]) -> Walker:
+    """Of a union of several scalar types."""
+
+    def run(value: Any, path: str) -> Any:
+        if type(value) not in kinds or (isinstance(value, float) and not math.isfinite(value)):
+            raise invalid(f"{path}: expected a word, a number or null, got {_shown(value)}")
+        return value
 
     return run
 
@@ -243,8 +258,3 @@ def _shown(value: Any) -> str:
     except ValueError:  # a whole number of more than 4,300 digits
         text = f"a {type(value).__name__} too long to show"
     return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _did_you_mean(word: Any, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(str(word), list(known), n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""

@@ -6,15 +6,14 @@ Sizes: memory in MiB, compute in percent of one device, times in seconds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
-from itertools import chain
-from typing import Any
+from typing import Annotated, Any
 
 from corekit.errors import invalid
-from corekit.ids import DeviceId, HostId, JobId, LeaseId
-from corekit.values import Value, field
-from gpu_scheduler.names import name_problem, named
+from corekit.ids import AttemptId, DeviceId, HostId, JobId, LeaseId
+from corekit.values import Checked, Meta, Value, checked, field
+from gpu_scheduler.names import NAME, name_problem
 from gpu_scheduler.versions import is_version
 
 #: Of the orchestrator's block in a record: records of 100,000 jobs stay small.
@@ -85,135 +84,100 @@ class Door(StrEnum):
     PORT = "port"  #: a port of the lease, limited to source addresses (classic)
 
 
-class Request(Value):
+def _word_problem(text: str) -> str | None:
+    return name_problem(text, at_least=0)
+
+
+def _version_problem(text: str) -> str | None:
+    return None if is_version(text) else "must be numbers with dots between, as 550.54"
+
+
+Name = Annotated[str, NAME]
+#: A name, or nothing.
+Word = Annotated[str, Meta(extra={"problem": _word_problem})]
+Version = Annotated[str, Meta(extra={"problem": _version_problem})]
+MemoryMib = Annotated[int, Meta(ge=0, le=MEMORY_MIB_MAX)]
+Figure = Annotated[int, Meta(ge=0, le=FIGURE_MAX)]
+Percent = Annotated[int, Meta(ge=0, le=100)]
+#: How long a request may wait, in seconds.
+WaitS = Annotated[float, Meta(ge=0, le=LENGTH_S_MAX)]
+
+
+class Request(Checked):
     """A request for devices. Validated on construction (raises INVALID)."""
 
-    count: int = 1  #: devices
+    count: Annotated[int, Meta(ge=1, le=COUNT_MAX)] = 1  #: devices
     kinds: tuple[DeviceKind, ...] = ()  #: in order of preference; empty = any
-    models: tuple[str, ...] = ()  #: in order of preference; empty = any
+    #: In order of preference; empty = any.
+    models: Annotated[tuple[Name, ...], Meta(max_length=PREFERENCES_MAX)] = ()
     #: Per device; 0 = the whole memory of an exclusive device, no guarantee on a shared one.
-    memory_mib: int = 0
-    memory_max_mib: int | None = None  #: largest memory of a whole device; None = any
-    compute_guarantee_pct: int = 0  #: of one device; guarantees add up to 100 at most
-    compute_limit_pct: int = 100  #: elastic upper bound above the guarantee
+    memory_mib: MemoryMib = 0
+    memory_max_mib: MemoryMib | None = None  #: largest memory of a whole device; None = any
+    compute_guarantee_pct: Percent = 0  #: of one device; guarantees add up to 100 at most
+    #: Elastic upper bound above the guarantee.
+    compute_limit_pct: Annotated[int, Meta(ge=1, le=100)] = 100
     sharing: Sharing = Sharing.SHARED
     placement: Placement = Placement.PACK
-    priority: int = 0  #: −100…100; a higher one is served first
-    tenant: str = "default"
-    warm_key: str | None = None  #: model or module hash that should already be resident
+    priority: Annotated[int, Meta(ge=-100, le=100)] = 0  #: a higher one is served first
+    tenant: Name = "default"
+    warm_key: Name | None = None  #: model or module hash that should already be resident
     advisory: bool = False  #: True: accept devices watched by ssgm-monitor alone (no gateway)
-    middleware: str | None = None  #: that its hosts must offer, as "rcuda"; None = any
-    min_driver: str | None = None  #: lowest accepted driver version: "550.54"
-    min_runtime: str | None = None  #: lowest accepted CUDA or OpenCL version: "12.4"
-    max_wait_s: float | None = None  #: longest wait; then the answer is busy
+    middleware: Name | None = None  #: that its hosts must offer, as "rcuda"; None = any
+    min_driver: Version | None = None  #: lowest accepted driver version: "550.54"
+    min_runtime: Version | None = None  #: lowest accepted CUDA or OpenCL version: "12.4"
+    max_wait_s: WaitS | None = None  #: longest wait; then the answer is busy
     #: Give up this long after the job began to wait: unlike `max_wait_s` it counts through
     #: hand-backs and further attempts. Relative, because no clock is shared.
-    deadline_s: float | None = None
+    deadline_s: WaitS | None = None
     #: Longest time that the lease is needed (a deadline lease ends then); None = not known.
     #: Forecasts and backfill rest on it.
-    lease_s: float | None = None
+    lease_s: Annotated[float, Meta(gt=0, le=LENGTH_S_MAX)] | None = None
 
     def __post_init__(self) -> None:
-        for problem in chain(_number_problems(self), _name_problems(self)):
-            raise invalid(problem)
+        checked(self)
+        if self.compute_guarantee_pct > self.compute_limit_pct:
+            raise invalid("compute_guarantee_pct must not exceed compute_limit_pct")
+        if self.memory_max_mib is not None and self.memory_mib > self.memory_max_mib:
+            raise invalid("memory_mib must not exceed memory_max_mib")
+        if len(self.kinds) + len(self.models) > PREFERENCES_MAX:
+            raise invalid(f"kinds and models together name at most {PREFERENCES_MAX}")
 
 
-def _number_problems(request: Request) -> Iterator[str]:
-    if not 1 <= request.count <= COUNT_MAX:
-        yield f"count {request.count} must lie in 1…{COUNT_MAX}"
-    yield from _memory_problems(request)
-    if not 0 <= request.compute_guarantee_pct <= 100:
-        yield "compute_guarantee_pct must lie in 0…100"
-    if not 1 <= request.compute_limit_pct <= 100:
-        yield "compute_limit_pct must lie in 1…100"
-    if request.compute_guarantee_pct > request.compute_limit_pct:
-        yield "compute_guarantee_pct must not exceed compute_limit_pct"
-    if not -100 <= request.priority <= 100:
-        yield "priority must lie in -100…100"
-    for length_s in (request.max_wait_s, request.deadline_s, request.lease_s):
-        if length_s is not None and not 0 <= length_s <= LENGTH_S_MAX:
-            yield f"max_wait_s, deadline_s and lease_s must lie in 0…{LENGTH_S_MAX:.0f}"
-    if request.lease_s == 0:
-        yield "lease_s must be more than 0"
-
-
-def _memory_problems(request: Request) -> Iterator[str]:
-    if not 0 <= request.memory_mib <= MEMORY_MIB_MAX:
-        yield f"memory_mib {request.memory_mib} must lie in 0…{MEMORY_MIB_MAX}"
-    max_mib = request.memory_max_mib
-    if max_mib is not None and not 0 <= max_mib <= MEMORY_MIB_MAX:
-        yield f"memory_max_mib {max_mib} must lie in 0…{MEMORY_MIB_MAX}"
-    if max_mib is not None and request.memory_mib > max_mib:
-        yield "memory_mib must not exceed memory_max_mib"
-
-
-def _name_problems(request: Request) -> Iterator[str]:
-    if len(request.kinds) + len(request.models) > PREFERENCES_MAX:
-        yield f"kinds and models together name at most {PREFERENCES_MAX}"
-    for what, names in (
-        ("tenant", (request.tenant,)),
-        ("models:", request.models),
-        ("warm_key", () if request.warm_key is None else (request.warm_key,)),
-        ("middleware", () if request.middleware is None else (request.middleware,)),
-    ):
-        for name in names:
-            if (problem := name_problem(what, name)) is not None:
-                yield problem
-    for version in (request.min_driver, request.min_runtime):
-        if version is not None and not is_version(version):
-            yield "min_driver and min_runtime are versions: numbers with dots between, as 550.54"
-
-
-class Device(Value):
+class Device(Checked):
     """One accelerator as its monitor describes it. Validated on construction (raises INVALID)."""
 
-    id: DeviceId  #: uuid, unique in the whole system (cpu: "<host>/cpu0")
-    index: int  #: on its host, as CUDA_VISIBLE_DEVICES or RCUDA_DEVICE_n would count
+    id: Annotated[DeviceId, NAME]  #: uuid, unique in the whole system (cpu: "<host>/cpu0")
+    #: On its host, as CUDA_VISIBLE_DEVICES or RCUDA_DEVICE_n would count.
+    index: Annotated[int, Meta(ge=0, le=2**16 - 1)]
     kind: DeviceKind
-    model: str
-    memory_mib: int  #: allocatable: the total less the reserve of the host
-    driver: str = ""  #: version of its driver ("550.54.15"); "" = unknown, below every minimum
-    runtime: str = ""  #: highest CUDA version the driver runs, or the OpenCL version
+    model: Word
+    memory_mib: MemoryMib  #: allocatable: the total less the reserve of the host
+    driver: Word = ""  #: version of its driver ("550.54.15"); "" = unknown, below every minimum
+    runtime: Word = ""  #: highest CUDA version the driver runs, or the OpenCL version
     health: Health = Health.OK
     symptoms: tuple[Symptom, ...] = ()  #: why it is not OK
-    detail: str = ""  #: text, as "one CPU shared with host b", or why it is not OK
-    operations: tuple[str, ...] = ()  #: names of trusted operations implemented for its kind
-    resident: tuple[str, ...] = ()  #: warm keys
+    #: Text, as "one CPU shared with host b", or why it is not OK.
+    detail: Annotated[str, Meta(max_length=DETAIL_CHARS_MAX)] = ""
+    #: Names of trusted operations implemented for its kind.
+    operations: Annotated[tuple[Word, ...], Meta(max_length=RESIDENT_MAX)] = ()
+    resident: Annotated[tuple[Word, ...], Meta(max_length=RESIDENT_MAX)] = ()  #: warm keys
 
     def __post_init__(self) -> None:
-        named("device id", self.id)
-        names = (self.model, self.driver, self.runtime, *self.operations, *self.resident)
-        what = f"device {self.id}: a model, version, operation or warm key"
-        for name in names:
-            if (problem := name_problem(what, name, at_least=0)) is not None:
-                raise invalid(problem)
-        if not (0 <= self.index < 2**16 and 0 <= self.memory_mib <= MEMORY_MIB_MAX):
-            raise invalid(f"device {self.id}: index and memory_mib must be 0 or more")
-        if len(self.detail) > DETAIL_CHARS_MAX or len(names) > RESIDENT_MAX:
-            raise invalid(
-                f"device {self.id}: at most {DETAIL_CHARS_MAX} characters of detail and "
-                f"{RESIDENT_MAX} operations and warm keys"
-            )
+        checked(self)
         if self.health is Health.OK and self.symptoms:
             raise invalid(f"device {self.id}: symptoms belong to SUSPECT or BAD devices")
 
 
-class Usage(Value):
+class Usage(Checked):
     """Live figures of a device in one report; for display and balance, not for admission."""
 
     device: DeviceId
-    memory_used_mib: int
-    utilisation_pct: int
-    processes: int = 0
-    temperature_c: int | None = None  #: None: the device does not report it
-    power_w: int | None = None
-
-    def __post_init__(self) -> None:
-        figures = (self.memory_used_mib, self.utilisation_pct, self.processes, self.power_w or 0)
-        if min(figures) < 0:
-            raise invalid(f"usage of device {self.device}: a figure is below 0")
-        if max(*figures, abs(self.temperature_c or 0)) > FIGURE_MAX:
-            raise invalid(f"usage of device {self.device}: a figure is above {FIGURE_MAX}")
+    memory_used_mib: Figure
+    utilisation_pct: Figure
+    processes: Figure = 0
+    #: None: the device does not report it.
+    temperature_c: Annotated[int, Meta(ge=-FIGURE_MAX, le=FIGURE_MAX)] | None = None
+    power_w: Figure | None = None
 
 
 class HostState(StrEnum):
@@ -264,7 +228,7 @@ class Lease(Value):
     """Shares of devices, allocated to one attempt."""
 
     id: LeaseId
-    attempt: str  #: the idempotency key of the request it answers (attempt_id of a job, or ssgm's)
+    attempt: AttemptId  #: idempotency key of the request it answers
     holder: JobId | None  #: the job record it belongs to, if any
     fence: int  #: fencing token: journal position of the grant, higher with every grant
     state: LeaseState
@@ -301,6 +265,8 @@ class Step(StrEnum):
 
 #: Key of `Record.times` beside the steps: wall clock before which no next attempt should open.
 RETRY_AT = "RETRY_AT"
+#: In `Record.times`, beside the steps: the wall clock of the end of the newest attempt's lease.
+LEASE_ENDED = "LEASE_ENDED"
 
 
 class Record(Value):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from corekit.errors import invalid
+from corekit.values import Meta
 
 #: Generated ids have fewer than 100 characters.
 NAME_CHARS_MAX = 256
@@ -19,17 +20,26 @@ NAME_PATTERN = f"^[^{_INVISIBLE}]*$"
 _VISIBLE = re.compile(rf"[^{_INVISIBLE}\ud800-\udfff]*")
 
 
-def name_problem(what: str, name: str, *, at_least: int = 1) -> str | None:
-    """The problem of a name as a message about `what`; None for a valid name."""
+def name_problem(name: str, at_least: int = 1) -> str | None:
+    """The problem of a name, as the predicate of a sentence about it; None for a valid name."""
     if not at_least <= len(name) <= NAME_CHARS_MAX:
-        return f"{what} must have {at_least} to {NAME_CHARS_MAX} characters, not {len(name)}"
+        return f"must have {at_least} to {NAME_CHARS_MAX} characters, not {len(name)}"
     if not (name.isascii() and name.isprintable()) and not _VISIBLE.fullmatch(name):
-        return f"{what} {ascii(name)[:80]} has invisible characters"
+        return f"{ascii(name)[:80]} has invisible characters"
     return None
 
 
 def named(what: str, name: str | None) -> None:
     """Raise INVALID for a name that is not valid; None, an absent name, is valid."""
-    problem = None if name is None else name_problem(what, name)
+    problem = None if name is None else name_problem(name)
     if problem is not None:
-        raise invalid(problem)
+        raise invalid(f"{what} {problem}")
+
+
+#: The limits of a field that holds a name: `Annotated[str, NAME]`.
+NAME = Meta(
+    min_length=1,
+    max_length=NAME_CHARS_MAX,
+    extra_json_schema={"pattern": NAME_PATTERN},
+    extra={"problem": name_problem},
+)

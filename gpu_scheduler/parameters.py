@@ -8,12 +8,12 @@ all tenants without a parameter of their own. The value None (`none`, `off`) rem
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
 from corekit.errors import AppError, invalid
+from corekit.suggest import one_of_known
 from corekit.values import Value, field, replace
 from gpu_scheduler.names import named
 
@@ -226,9 +226,7 @@ def known_name(name: str) -> None:
     tenant, _, limit = rest.rpartition(".")
     tenants_own = (kind == "weight" and rest) or (kind == "quota" and tenant and limit in _QUOTAS)
     if name not in _PLAIN and not tenants_own:
-        close = difflib.get_close_matches(name, NAMES, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(NAMES)}"
-        raise invalid(f"parameter {name!r} is unknown; {hint}")
+        raise invalid(f"parameter {name!r} is unknown{one_of_known(name, NAMES)}")
 
 
 def _with_weight(parameters: Parameters, tenant: str, value: Given) -> Parameters:

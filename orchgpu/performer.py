@@ -12,7 +12,10 @@ from contract.result import Report
 from corekit.aio.clock import Clock
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
-from gpu_scheduler.model import GrantedLease, Record, Step
+from corekit.ids import JobId, LeaseId
+from gpu_scheduler.model import EndReason, GrantedLease, Record, Step
+from gpu_scheduler.protocol import ops
+from gpu_scheduler.protocol.answers import Outcome, RecordAnswer
 from orchgpu import foreign
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
@@ -244,8 +247,11 @@ class Performer:
     # ------------------------------------------------------------------ records and leases
 
     async def _read_record(self, action: do.ReadRecord) -> on.Event:
-        record = await self._scheduler.record(action.job)
+        record = await self._record(action.job)
         return on.RecordConflict(**self._about(action), record=record)
+
+    async def _record(self, job: str) -> Record | None:
+        return (await self._scheduler.ask(ops.RecordOf(holder=JobId(job)))).record
 
     def _conflict(self, action: do.Action, error: AppError) -> on.Event:
         if error.code is ErrorCode.NOT_FOUND:
@@ -256,15 +262,17 @@ class Performer:
 
     async def _open_attempt(self, action: do.OpenAttempt) -> on.Event:
         try:
-            answer = await self._scheduler.attempt(
-                action.job,
-                action.attempt,
-                action.revision,
-                action.receipt_handle,
-                action.payload,
-                action.request,
-                self._since(action.received_at_s),
-                hold=action.hold,
+            answer = await self._scheduler.ask(
+                ops.Attempt(
+                    holder=JobId(action.job),
+                    n=action.attempt,
+                    revision=action.revision,
+                    handle=action.receipt_handle,
+                    block=action.payload,
+                    request=action.request,
+                    received_ago_s=self._since(action.received_at_s),
+                    hold=action.hold,
+                )
             )
         except AppError as error:
             return self._conflict(action, error)
@@ -274,35 +282,45 @@ class Performer:
                 **about, attempt=action.attempt, granted=answer.granted, record=answer.record
             )
         assert answer.explanation is not None, "an attempt is granted or explained"
-        if answer.outcome == "waiting" and answer.record is not None:
+        if answer.outcome is Outcome.WAITING and answer.record is not None:
             return on.AttemptWaiting(**about, record=answer.record, explanation=answer.explanation)
-        busy = answer.outcome == "busy"
+        busy = answer.outcome is Outcome.BUSY
         return on.AttemptImpossible(**about, explanation=answer.explanation, busy=busy)
 
     async def _adopt(self, action: do.AdoptRecord) -> on.Event:
         try:
-            record, granted = await self._scheduler.adopt(
-                action.job, action.revision, action.receipt_handle
+            adopted = await self._scheduler.ask(
+                ops.Adopt(
+                    holder=JobId(action.job),
+                    revision=action.revision,
+                    handle=action.receipt_handle,
+                )
             )
         except AppError as error:
             return self._conflict(action, error)
-        return on.Adopted(**self._about(action), record=record, granted=granted)
+        return on.Adopted(**self._about(action), record=adopted.record, granted=adopted.granted)
 
     async def _reopen(self, action: do.ReopenRecord) -> on.Event:
         try:
-            record = await self._scheduler.reopen(
-                action.job, action.revision, action.receipt_handle
+            answer = await self._scheduler.ask(
+                ops.Reopen(
+                    holder=JobId(action.job),
+                    revision=action.revision,
+                    handle=action.receipt_handle,
+                )
             )
         except AppError as error:
             return self._conflict(action, error)
-        return on.Reopened(**self._about(action), record=record)
+        return on.Reopened(**self._about(action), record=_present(answer))
 
     async def _store_handle(self, action: do.StoreReceiptHandle) -> None:
-        await self._scheduler.store_handle(action.job, action.receipt_handle)
+        await self._scheduler.ask(
+            ops.Handle(holder=JobId(action.job), handle=action.receipt_handle)
+        )
 
     async def _renew(self, action: do.RenewLease) -> on.Event:
         try:
-            await self._scheduler.renew(action.lease)
+            await self._scheduler.ask(ops.Renew(lease=LeaseId(action.lease)))
         except AppError as error:
             return self._lease_gone(action, action.attempt, error)
         return on.LeaseRenewed(**self._about(action), attempt=action.attempt)
@@ -314,41 +332,52 @@ class Performer:
 
     async def _record_staged(self, action: do.RecordStaged) -> on.Event:
         try:
-            await self._scheduler.staged(action.job, action.lease, action.connect_by_s)
+            await self._scheduler.ask(
+                ops.StagedOp(
+                    holder=JobId(action.job),
+                    lease=LeaseId(action.lease),
+                    connect_by_s=action.connect_by_s,
+                )
+            )
         except AppError as error:
             return self._lease_gone(action, action.attempt, error)
         return on.StagedRecorded(**self._about(action), attempt=action.attempt)
 
     async def _release(self, action: do.ReleaseLease) -> None:
-        await self._scheduler.release(action.lease, "RELEASED", "released by the orchestrator")
+        detail = "released by the orchestrator"
+        await self._scheduler.ask(ops.Release(lease=LeaseId(action.lease), detail=detail))
 
     async def _record_attempt_failure(self, action: do.RecordAttemptFailure) -> on.Event:
         try:
-            record = await self._scheduler.record(action.job)
+            record = await self._record(action.job)
             if record is None or record.attempt != action.attempt or record.outcome is not None:
                 return on.RecordConflict(**self._about(action), record=record)
-            record = await self._scheduler.fail_attempt(
-                action.job,
-                record.revision,
-                action.reason.value,
-                action.detail,
-                self._clock.wall_s() + action.pause_s,
+            answer = await self._scheduler.ask(
+                ops.FailAttempt(
+                    holder=JobId(action.job),
+                    revision=record.revision,
+                    reason=action.reason.value,
+                    detail=action.detail,
+                    retry_at_s=self._clock.wall_s() + action.pause_s,
+                )
             )
         except AppError as error:
             return self._conflict(action, error)
         return on.AttemptFailureRecorded(
-            **self._about(action), record=record, pause_s=action.pause_s
+            **self._about(action), record=_present(answer), pause_s=action.pause_s
         )
 
     async def _finish(self, action: do.FinishJob) -> on.Event:
-        await self._scheduler.finish(
-            action.job,
-            action.outcome,
-            action.reason,
-            action.detail,
-            block=action.payload,
-            received_ago_s=self._since(action.received_at_s),
-            committed_ago_s=self._since(action.committed_at_s),
+        await self._scheduler.ask(
+            ops.Finish(
+                holder=JobId(action.job),
+                outcome=action.outcome,
+                reason=action.reason,
+                detail=action.detail,
+                block=action.payload,
+                received_ago_s=self._since(action.received_at_s),
+                committed_ago_s=self._since(action.committed_at_s),
+            )
         )
         return on.Finished(**self._about(action))
 
@@ -406,13 +435,17 @@ class Performer:
         key = report_key(action.job, action.attempt)
         # the runner's own report stays
         await put_once(self._store, action.function.intermediate_bucket, key, report.to_json())
-        if _is_unopened(await self._scheduler.record(action.job), action):
+        if _is_unopened(await self._record(action.job), action):
             # Lambda may deliver an event twice: another delivery may just have opened the session,
             # and its host's report is on its way. This delivery must not end that lease.
             await asyncio.sleep(self._budget.failure_grace_s)
-            record = await self._scheduler.record(action.job)
+            record = await self._record(action.job)
             if record is not None and record.lease is not None and _is_unopened(record, action):
-                await self._scheduler.release(record.lease, "NOT_STARTED", action.detail)
+                await self._scheduler.ask(
+                    ops.Release(
+                        lease=record.lease, reason=EndReason.NOT_STARTED, detail=action.detail
+                    )
+                )
         return on.FunctionFailureRecorded(**self._about(action), attempt=action.attempt)
 
     async def _write_result(self, action: do.WriteResult) -> on.Event:
@@ -440,12 +473,14 @@ class Performer:
 
     async def _hand_back(self, action: do.HandBack) -> on.Event | None:
         if action.revision > 0:
-            record = await self._scheduler.record(action.job)
+            record = await self._record(action.job)
             if record is None or record.owner != self._scheduler.session:
                 return on.HandedBack(**self._about(action))
             if record.step not in (Step.WAITING, Step.RECEIVED):
                 return None  # a grant was faster
-            await self._scheduler.hand_back(action.job, record.revision)
+            await self._scheduler.ask(
+                ops.HandBack(holder=JobId(action.job), revision=record.revision)
+            )
         await self._queue.set_visibility(
             action.queue_url, [h for h in action.receipt_handles if h], 0
         )
@@ -458,6 +493,12 @@ class Performer:
     async def _quarantine(self, action: do.QuarantineMessage) -> None:
         await self._queue.send(action.dead_letter_url, [action.body])
         await self._queue.delete(action.queue_url, [action.receipt_handle])
+
+
+def _present(answer: RecordAnswer) -> Record:
+    if answer.record is None:
+        raise AppError(ErrorCode.NOT_FOUND, "the job record is gone")
+    return answer.record
 
 
 def _is_unopened(record: Record | None, action: do.RecordFunctionFailure) -> bool:

@@ -8,17 +8,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
 
-from gpu_scheduler.model import (
-    EndReason,
-    Explanation,
-    GrantedLease,
-    LeaseLifetime,
-    LeaseState,
-    Record,
-    Request,
-)
+from corekit.values import Value
+from gpu_scheduler.client.pushes import PushWord
+from gpu_scheduler.model import Request
+from gpu_scheduler.protocol.ops import Op
 from orchgpu.core.function import Function
 
 
@@ -120,71 +115,13 @@ class CloudPorts:
     state_bucket: str  #: holds the registry of deployed functions
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptOutcome:
-    """The answer of the scheduler to an attempt: exactly one of `granted` and `explanation`."""
-
-    outcome: str  #: granted, waiting, busy or impossible
-    granted: GrantedLease | None
-    explanation: Explanation | None
-    record: Record | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Push:
-    """A message of the scheduler about one job of this session."""
-
-    holder: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GrantPush(Push):
-    """A waiting attempt has a lease: renew it within `accept_s`, or the next request gets it."""
-
-    attempt: int
-    granted: GrantedLease
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RefusalPush(Push):
-    """A waiting attempt became impossible, or waited for its `max_wait_s` (busy)."""
-
-    attempt: int
-    explanation: Explanation
-    busy: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeasePush(Push):
-    """The lease of an attempt changed its state."""
-
-    attempt: int
-    state: LeaseState
-    reason: EndReason | None
-    detail: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HandlePush(Push):
-    """Another replica received the job's message again."""
-
-    handle: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DisownedPush(Push):
-    """Another session acts for the job now."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Returned(Push):
-    """The connection is back (holder is empty): pushes may have been lost."""
+AnswerT = TypeVar("AnswerT", bound=Value)
 
 
 class Scheduler(Protocol):
-    """The job half of the scheduler protocol (docs/protocol.md); every call is idempotent.
+    """One session of the scheduler protocol (docs/protocol.md); every call is idempotent.
 
-    CONFLICT carries the record that stands in `details["record"]` (a Record, or None).
+    CONFLICT carries the current record in `details["record"]` (a Record, or None).
     """
 
     @property
@@ -192,63 +129,16 @@ class Scheduler(Protocol):
         """The name of this session as owner of records."""
         ...
 
-    async def attempt(
-        self,
-        holder: str,
-        n: int,
-        revision: int,
-        handle: str,
-        block: Mapping[str, Any],
-        request: Request,
-        received_ago_s: float,
-        *,
-        hold: LeaseLifetime = LeaseLifetime.SESSION,
-    ) -> AttemptOutcome: ...
-
-    async def adopt(
-        self, holder: str, revision: int, handle: str | None
-    ) -> tuple[Record, GrantedLease | None]: ...
-
-    async def orphans(self, limit: int) -> Sequence[Record]: ...
-
-    async def record(self, holder: str) -> Record | None: ...
-
-    async def store_handle(self, holder: str, handle: str) -> None: ...
-
-    async def hand_back(self, holder: str, revision: int) -> None: ...
-
-    async def renew(self, lease: str) -> None: ...
-
-    async def staged(self, holder: str, lease: str, connect_by_s: float) -> None: ...
-
-    async def release(self, lease: str, reason: str, detail: str) -> None: ...
-
-    async def fail_attempt(
-        self, holder: str, revision: int, reason: str, detail: str, retry_at_s: float
-    ) -> Record: ...
-
-    async def finish(
-        self,
-        holder: str,
-        outcome: str,
-        reason: str,
-        detail: str,
-        *,
-        block: Mapping[str, Any] | None,
-        received_ago_s: float,
-        committed_ago_s: float,
-    ) -> None:
-        """With a `block`, a job that never had a record gets a terminal one."""
+    async def ask(self, op: Op[AnswerT]) -> AnswerT:
+        """Any op of the protocol, and its answer."""
         ...
-
-    async def reopen(self, holder: str, revision: int, handle: str) -> Record: ...
 
     async def device_count(self, request: Request) -> int:
         """The number of devices of a kind that can serve the request; it limits receiving."""
         ...
 
-    def pushes(self) -> AsyncIterator[Push]:
-        """Every push in order, without end."""
+    def pushes(self) -> AsyncIterator[PushWord]:
+        """Every push in order, without end; `Connected`: pushes may have been lost before it."""
         ...
 
 

@@ -1,40 +1,57 @@
-"""From what the scheduler pushes to events of the job machine."""
+"""From pushes of the scheduler to events of the job machine."""
 
 from __future__ import annotations
 
-from orchgpu import ports
+from typing import TypedDict
+
+from corekit.ids import split_attempt
+from gpu_scheduler.client import Connected, Disconnected, PushWord
+from gpu_scheduler.protocol import answers
 from orchgpu.core import events as on
 
 
-def event_of_push(push: ports.Push, *, at_s: float, wall_s: float) -> on.Event:
-    """Total over the push classes of `orchgpu.ports`."""
-    if isinstance(push, ports.Returned):
-        return on.SchedulerReturned(at_s=at_s, wall_s=wall_s)
-    return _job_event(push, {"at_s": at_s, "wall_s": wall_s})
+class Clocks(TypedDict):
+    """The clocks of an event."""
+
+    at_s: float
+    wall_s: float
 
 
-def _job_event(push: ports.Push, now: dict[str, float]) -> on.Event:
+def event_of_push(push: PushWord, now: Clocks) -> on.Event | None:
+    """The event of a push; None when it is about no job, but a lease without a record."""
+    if isinstance(push, Connected):
+        return on.SchedulerReturned(**now)
+    if isinstance(push, Disconnected) or push.holder is None:
+        return None
     job = push.holder
     match push:
-        case ports.GrantPush():
+        case answers.HandlePush():
+            return on.ReceiptHandleRenewed(**now, job=job, receipt_handle=push.handle)
+        case answers.DisownedPush():
+            return on.Disowned(**now, job=job)
+        case answers.GrantedPush():
             return on.AttemptGranted(
-                **now, job=job, attempt=push.attempt, granted=push.granted, record=None, pushed=True
+                **now,
+                job=job,
+                attempt=split_attempt(push.attempt)[1],
+                granted=push.granted,
+                record=None,
+                pushed=True,
             )
-        case ports.RefusalPush():
+        case answers.ImpossiblePush() | answers.BusyPush():
             return on.AttemptImpossible(
-                **now, job=job, explanation=push.explanation, busy=push.busy, attempt=push.attempt
+                **now,
+                job=job,
+                explanation=push.explanation,
+                busy=isinstance(push, answers.BusyPush),
+                attempt=split_attempt(push.attempt)[1],
             )
-        case ports.LeasePush():
+        case answers.LeasePush():
             return on.LeaseChanged(
                 **now,
                 job=job,
-                attempt=push.attempt,
+                attempt=split_attempt(push.attempt)[1],
                 state=push.state,
                 reason=push.reason,
                 detail=push.detail,
             )
-        case ports.HandlePush():
-            return on.ReceiptHandleRenewed(**now, job=job, receipt_handle=push.handle)
-        case ports.DisownedPush():
-            return on.Disowned(**now, job=job)
-    raise AssertionError(f"unknown push {push}")

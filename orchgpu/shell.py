@@ -19,6 +19,7 @@ from corekit.aio.driver import Driver, NoJournal
 from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.errors import AppError
+from gpu_scheduler.protocol import ops
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
 from orchgpu.core.completion import InvocationFailed, ObjectWasWritten, read_completion
@@ -29,7 +30,7 @@ from orchgpu.core.window import Window
 from orchgpu.job_timing import JobTimings
 from orchgpu.performer import FAULTS, Performer, Render
 from orchgpu.ports import JobQueue, Message, ObjectStore, Registry, Scheduler
-from orchgpu.pushes import event_of_push
+from orchgpu.pushes import Clocks, event_of_push
 from orchgpu.timers import Timers
 
 logger = logging.getLogger(__name__)
@@ -137,7 +138,7 @@ class Replica:
         except TimeoutError:
             return
 
-    def _now(self) -> dict[str, float]:
+    def _now(self) -> Clocks:
         return {"at_s": self._clock.monotonic_s(), "wall_s": self._clock.wall_s()}
 
     async def _every(self, pause_s: float, work: Callable[[], Awaitable[None]]) -> None:
@@ -294,12 +295,14 @@ class Replica:
 
     async def _pushes(self) -> None:
         async for push in self._scheduler.pushes():
-            event = event_of_push(push, **self._now())
-            self._timings.noticed(event)
-            self._driver.submit(event)
+            event = event_of_push(push, self._now())
+            if event is not None:
+                self._timings.noticed(event)
+                self._driver.submit(event)
 
     async def _adopt(self) -> None:
-        for record in await self._scheduler.orphans(ORPHANS_PER_SCAN):
+        orphans = await self._scheduler.ask(ops.Orphans(limit=ORPHANS_PER_SCAN))
+        for record in orphans.records:
             name = record.block.get("function")
             if isinstance(name, str) and name in self._functions:
                 self._driver.submit(

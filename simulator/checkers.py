@@ -6,9 +6,9 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from gpu_scheduler.core.durable import changes as to
 from gpu_scheduler.core.invariants import check
 from gpu_scheduler.core.machine import SchedulerMachine
+from gpu_scheduler.protocol import changes as to
 from simulator.record_checker import RecordChecker
 from simulator.tenant_usage import TenantUsage
 

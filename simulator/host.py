@@ -10,9 +10,10 @@ from corekit.budget import Budget
 from corekit.errors import AppError
 from corekit.ids import DeviceId, HostId, LeaseId
 from corekit.values import replace
-from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
 from gpu_scheduler.model import Device, DeviceKind, EndReason, Health, LeaseState, Symptom
+from gpu_scheduler.protocol import host as host_ops
+from gpu_scheduler.protocol.codec import VERSION
 from simulator.checkers import Checker, Violation
 from simulator.scheduler import SimScheduler
 
@@ -31,7 +32,7 @@ class Refused(Exception):
 class InstalledLease:
     """A lease on this host."""
 
-    install: do.Install
+    install: host_ops.Install
     usable: asyncio.Event = field(default_factory=asyncio.Event)
     nonce: str = ""
     lost: asyncio.Event = field(default_factory=asyncio.Event)
@@ -84,9 +85,7 @@ class SimHost:
             await self.running.wait()
             try:
                 await self._connect()
-                await self._scheduler.ask(
-                    on.HostReported, host=self.id, devices=self._devices, usage=()
-                )
+                await self._scheduler.ask_as_host(self.id, host_ops.Report(devices=self._devices))
             except AppError:
                 self._connected = False
             await asyncio.sleep(self._budget.host_report_s)
@@ -98,26 +97,27 @@ class SimHost:
             await self.running.wait()
             if item is None:
                 self._connected = False
-            elif isinstance(item, do.InstallOnHost):
+            elif isinstance(item, host_ops.InstallPush):
                 self._install(item.install)
-            elif isinstance(item, do.EndOnHost):
+            elif isinstance(item, host_ops.End):
                 self._end(item.lease, item.reason)
-            elif isinstance(item, do.StagedOnHost):
+            elif isinstance(item, host_ops.Staged):
                 self._staged(item.lease, item.connect_by_s)
 
     async def _connect(self) -> None:
         if self._connected:
             return
         self._scheduler.hosts[self.id] = self._inbox.put_nowait
-        welcome = await self._scheduler.ask(
-            on.HostHello,
+        hello = host_ops.HostHello(
             host=self.id,
             incarnation=str(self._incarnation),
             gateway=f"{self.id}:1",
             devices=self._devices,
             epoch_seen=self._epoch,
             installed=tuple(self.installed_leases),
+            version=VERSION,
         )
+        welcome = await self._scheduler.ask_as_host(self.id, hello)
         self._connected, self._epoch = True, welcome.epoch
         wanted = {install.lease for install in welcome.installs}
         for lease in [lease for lease in self.installed_leases if lease not in wanted]:
@@ -156,7 +156,7 @@ class SimHost:
 
     # ------------------------------------------------------------------ leases
 
-    def _install(self, install: do.Install) -> None:
+    def _install(self, install: host_ops.Install) -> None:
         known = self.installed_leases.get(install.lease)
         if known is not None or install.lease in self._revoking:
             return
@@ -255,12 +255,12 @@ class SimHost:
         if installed.lost.is_set():
             raise Refused("ENDED")
         self._checker.note("host", self.id, "open", lease)
-        self._report_session(installed, on.SessionChange.OPENED)
+        self._report_session(installed, host_ops.SessionState.OPENED)
         return installed
 
     def release(self, installed: InstalledLease) -> None:
         installed.install = _with_state(installed.install, LeaseState.ENDING)
-        self._report_session(installed, on.SessionChange.FREED)
+        self._report_session(installed, host_ops.SessionState.FREED)
         self._admit()
 
     def close(self, installed: InstalledLease, reason: EndReason, detail: str = "") -> None:
@@ -271,34 +271,31 @@ class SimHost:
     def _end_session(self, lease: LeaseId, reason: EndReason, detail: str) -> None:
         installed = self.installed_leases[lease]
         self._end(lease, reason)
-        self._report_session(installed, on.SessionChange.CLOSED, reason, detail)
+        self._report_session(installed, host_ops.SessionState.CLOSED, reason, detail)
 
     def _report_session(
         self,
         installed: InstalledLease,
-        change: on.SessionChange,
+        state: host_ops.SessionState,
         reason: EndReason | None = None,
         detail: str = "",
     ) -> None:
         """Report a change; lost while the scheduler is away: the next hello has the installs."""
         if self._connected:
-            self._scheduler.tell(
-                on.LeaseSessionTold(
-                    **self._scheduler.now(),
-                    host=self.id,
-                    reply_to="",
-                    lease=installed.install.lease,
-                    change=change,
-                    nonce=installed.nonce,
-                    reason=reason,
-                    detail=detail,
-                )
+            op = host_ops.SessionChange(
+                lease=installed.install.lease,
+                state=state,
+                nonce=installed.nonce,
+                reason=reason,
+                detail=detail,
             )
+            event = on.HostAsked(host=self.id, reply_to="", op=op, **self._scheduler.now())
+            self._scheduler.tell(event)
 
 
 def _freed(installed: InstalledLease) -> bool:
     return installed.install.state is LeaseState.ENDING
 
 
-def _with_state(install: do.Install, state: LeaseState) -> do.Install:
+def _with_state(install: host_ops.Install, state: LeaseState) -> host_ops.Install:
     return replace(install, state=state)

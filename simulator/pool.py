@@ -12,13 +12,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from corekit.budget import Budget
-from corekit.ids import DeviceId, HostId, IdSource, LeaseId, SessionId
+from corekit.ids import AttemptId, DeviceId, HostId, IdSource, LeaseId, SessionId
+from corekit.values import Value
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.machine import SchedulerMachine
-from gpu_scheduler.model import Device, DeviceKind, EndReason, Lease, LeaseLifetime, Request
+from gpu_scheduler.model import Device, DeviceKind, GrantedLease, Lease, LeaseLifetime, Request
 from gpu_scheduler.parameters import Parameters
 from gpu_scheduler.policy_registry import installed_policies
+from gpu_scheduler.protocol import host as host_ops
+from gpu_scheduler.protocol import ops
+from gpu_scheduler.protocol.answers import AttemptAnswer, GrantedPush
+from gpu_scheduler.protocol.codec import VERSION
 from simulator.checkers import Violation
 from simulator.tenant_usage import TenantUsage
 
@@ -72,16 +77,16 @@ class Pool:
             )
             for number in numbers
         )
-        self.tell(
-            on.HostHello,
+        hello = host_ops.HostHello(
             host=HostId(name),
-            reply_to="h",
             incarnation="1",
             gateway=f"{name}:1",
             devices=devices,
             epoch_seen=0,
             installed=(),
+            version=VERSION,
         )
+        self.tell_as_host(hello.host, hello)
 
     def ask(self, request: Request, runs_s: float, attempt: str | None = None) -> Use:
         """Send one request; one with a length is for a deadline lease, which the scheduler ends."""
@@ -90,16 +95,7 @@ class Pool:
             attempt=attempt, request=request, runs_s=runs_s, asked_s=self.now_s
         )
         hold = LeaseLifetime.SESSION if request.lease_s is None else LeaseLifetime.DEADLINE
-        self.tell(
-            on.ReserveAsked,
-            session=SessionId("s"),
-            reply_to="r",
-            request=request,
-            wait=True,
-            attempt=attempt,
-            hold=hold,
-            lease_s=None,
-        )
+        self.ask_op(ops.Reserve(request=request, wait=True, attempt=AttemptId(attempt), hold=hold))
         queue = self.machine.state.queue
         if attempt in queue.entries:
             use.ahead = (queue.position(queue.entries[attempt]) or 1) - 1
@@ -125,6 +121,14 @@ class Pool:
         while self.machine.state.queue.entries:
             self.advance(self.now_s + 10.0)
 
+    def ask_op(self, op: ops.Op[Value], session: str = "s") -> None:
+        """One op of a session."""
+        self.tell(on.Asked, session=SessionId(session), reply_to="r", op=op)
+
+    def tell_as_host(self, host: HostId, op: host_ops.HostOp) -> None:
+        """One op of a host."""
+        self.tell(on.HostAsked, host=host, reply_to="h", op=op)
+
     def tell(self, event: type[Any], **fields: Any) -> None:
         """Handle one event and accept its grants. Raises Violation for an exceeded quota."""
         decision = self.machine.handle(event(at_s=self.now_s, wall_s=1e6 + self.now_s, **fields))
@@ -135,36 +139,24 @@ class Pool:
             match action:
                 case do.WakeAt():
                     self._wake_s = action.at_s
-                case do.PushToSession(push=do.GrantedPush(granted=granted)):
-                    ask = {"session": SessionId("s"), "reply_to": "r", "lease": granted.lease.id}
-                    self.tell(on.RenewAsked, **ask)
+                case do.PushToSession(push=GrantedPush(granted=granted)):
+                    self.ask_op(ops.Renew(lease=granted.lease.id))
                     self._begins(granted.lease)
-                case do.Reply(answer=do.AttemptAnswer(granted=do.Granted(lease=lease))):
+                case do.Reply(answer=AttemptAnswer(granted=GrantedLease(lease=lease))):
                     self._begins(lease)
 
     def _begins(self, lease: Lease) -> None:
         use = self.uses[lease.attempt]
         use.granted_s = self.now_s
         if lease.hold is LeaseLifetime.SESSION:
-            self.tell(
-                on.LeaseSessionTold,
-                host=lease.shares[0].host,
-                reply_to="h",
-                lease=lease.id,
-                change=on.SessionChange.OPENED,
-                nonce="n",
-            )
+            opened = host_ops.SessionState.OPENED
+            op = host_ops.SessionChange(lease=lease.id, state=opened, nonce="n")
+            self.tell_as_host(lease.shares[0].host, op)
         if use.request.lease_s is None or use.runs_s < use.request.lease_s:
             heapq.heappush(self._ends, (self.now_s + use.runs_s, lease.id))
 
     def _release(self, lease: LeaseId) -> None:
-        self.tell(
-            on.ReleaseAsked,
-            session=SessionId("s"),
-            reply_to="r",
-            lease=lease,
-            reason=EndReason.RELEASED,
-        )
+        self.ask_op(ops.Release(lease=lease))
 
     # ------------------------------------------------------------------ judging
 

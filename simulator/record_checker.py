@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 from corekit.ids import attempt_id
-from gpu_scheduler.core.durable import changes as to
 from gpu_scheduler.model import RETRY_AT, Record, Step
+from gpu_scheduler.protocol import changes as to
 
 #: The order of a job's steps within one attempt. RUNNING may be known before STAGED: the session of
 #: a warm function can be faster than its orchestrator's report.

@@ -4,21 +4,37 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypedDict, TypeVar
 
 from corekit.aio.clock import Clock
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import HostId, IdSource, SessionId
+from corekit.values import Value
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
-from gpu_scheduler.core.durable.changes import Entry, decode_entry, encode_entry
 from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.parameters import Parameters
 from gpu_scheduler.policy_registry import installed_policies
+from gpu_scheduler.protocol.changes import Entry, decode_entry, encode_entry
+from gpu_scheduler.protocol.host import HostOp
+from gpu_scheduler.protocol.ops import Op, answer_of
 from simulator.checkers import Checker
 
+#: Takes a push; None: the connection is gone.
 Mail = Callable[[Any], None]
+AnswerT = TypeVar("AnswerT", bound=Value)
+
+
+class Clocks(TypedDict):
+    """The clocks of an event."""
+
+    at_s: float
+    wall_s: float
+
+
+def _asked(session: SessionId, op: Op[Value], token: str, now: Clocks) -> on.Event:
+    return on.Asked(session=session, reply_to=token, op=op, **now)
 
 
 class SimScheduler:
@@ -32,8 +48,8 @@ class SimScheduler:
         self._clock = clock
         self._checker = checker
         self._seed = seed
-        self._journal: list[Any] = []
-        self._replies: dict[str, asyncio.Future[Any]] = {}
+        self._journal: list[bytes] = []
+        self._replies: dict[str, asyncio.Future[Value]] = {}
         self._asked = 0
         self._runs = 0
         self._wake: asyncio.TimerHandle | None = None
@@ -74,18 +90,29 @@ class SimScheduler:
         self.sessions.clear()
         self.hosts.clear()
 
-    def now(self) -> dict[str, float]:
+    def now(self) -> Clocks:
         return {"at_s": self._clock.monotonic_s(), "wall_s": self._clock.wall_s()}
 
-    async def ask(self, kind: type[Any], **fields: Any) -> Any:
-        """One request and its answer. Raises the AppError that the scheduler answers with."""
+    async def ask(self, session: SessionId, op: Op[AnswerT]) -> AnswerT:
+        """One op and its answer. Raises the AppError that the scheduler answers with."""
+        answer = await self._answered(lambda token, now: _asked(session, op, token, now))
+        assert isinstance(answer, answer_of(type(op))), answer
+        return answer
+
+    async def ask_as_host(self, host: HostId, op: HostOp) -> Any:
+        """One op of a host and its answer, of the class that `protocol.host` names."""
+        return await self._answered(
+            lambda token, now: on.HostAsked(host=host, reply_to=token, op=op, **now)
+        )
+
+    async def _answered(self, event: Callable[[str, Clocks], on.Event]) -> Value:
         if self._machine is None:
             raise AppError(ErrorCode.UNAVAILABLE, "the scheduler is down")
         self._asked += 1
         token = f"r{self._asked}"
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Value] = asyncio.get_running_loop().create_future()
         self._replies[token] = future
-        self.tell(kind(**self.now(), reply_to=token, **fields))
+        self.tell(event(token, self.now()))
         return await future
 
     def tell(self, event: on.Event) -> None:
@@ -102,29 +129,28 @@ class SimScheduler:
     def _act(self, action: do.Action) -> None:
         match action:
             case do.Reply():
-                self._resolve(action.reply_to, action.answer, None)
+                self._resolve(action.reply_to, action.answer)
             case do.ReplyError():
                 details = dict(action.details)
-                error = AppError(action.code, action.message, **details)
-                self._resolve(action.reply_to, None, error)
+                self._resolve(action.reply_to, AppError(action.code, action.message, **details))
             case do.PushToSession():
                 self._post(self.sessions.get(action.session), action.push)
-            case do.InstallOnHost() | do.EndOnHost() | do.StagedOnHost() | do.ResizeOnHost():
-                self._post(self.hosts.get(action.host), action)
+            case do.PushToHost():
+                self._post(self.hosts.get(action.host), action.push)
             case do.WakeAt():
                 self._wake_at(action.at_s)
 
-    def _resolve(self, token: str, answer: Any, error: AppError | None) -> None:
+    def _resolve(self, token: str, outcome: Value | AppError) -> None:
         future = self._replies.pop(token, None)
         if future is None or future.done():
             return
-        if error is not None:
-            future.set_exception(error)
+        if isinstance(outcome, AppError):
+            future.set_exception(outcome)
         else:
-            future.set_result(answer)
+            future.set_result(outcome)
 
     @staticmethod
-    def _post(mail: Mail | None, item: Any) -> None:
+    def _post(mail: Mail | None, item: Value) -> None:
         if mail is not None:
             mail(item)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gpu_scheduler.core.durable import changes as to
 from gpu_scheduler.model import LeaseState, Share
 from gpu_scheduler.parameters import DEFAULT, Given, Parameters, overridden
+from gpu_scheduler.protocol import changes as to
 
 
 class TenantUsage:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from fdl.keys.oscar import OSCAR_SERVICE
 from fdl.keys.reference import table
-from fdl.migrate.oscar import OSCAR_SERVICE
 from fdl.parse import read
 from fdl.text.compose import compose
 from fdl.text.nodes import Mapping, Node, Sequence

@@ -29,13 +29,17 @@ from typing import Any
 
 from benchmarks import report
 from corekit.budget import Budget
-from corekit.ids import DeviceId, HostId, IdSource, LeaseId, SessionId
+from corekit.ids import AttemptId, DeviceId, HostId, IdSource, LeaseId, SessionId
+from corekit.values import Value
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.machine import SchedulerMachine
-from gpu_scheduler.model import Device, DeviceKind, EndReason, LeaseLifetime, Request
+from gpu_scheduler.model import Device, DeviceKind, Request
 from gpu_scheduler.parameters import DEFAULT_POLICY, Parameters
 from gpu_scheduler.policy_registry import installed_policies
+from gpu_scheduler.protocol import answers, ops
+from gpu_scheduler.protocol import host as host_ops
+from gpu_scheduler.protocol.codec import VERSION
 
 DEVICES = (16, 1_000, 10_000)
 WAITING = (0, 1_000, 100_000)
@@ -75,7 +79,7 @@ class Core:
         self.leases: list[LeaseId] = []  #: accepted, so that they may be released
         self.pushed: list[LeaseId] = []  #: granted to waiters
 
-    def handle(self, cls: type[Any], **fields: Any) -> do.Answer | None:
+    def handle(self, cls: type[Any], **fields: Any) -> Value | None:
         self.now_s += 1e-4
         event = cls(at_s=self.now_s, wall_s=1e9 + self.now_s, **fields)
         began_s = time.thread_time()
@@ -86,23 +90,17 @@ class Core:
             match action:
                 case do.Reply():
                     answer = action.answer
-                case do.PushToSession(push=do.GrantedPush(granted=granted)):
+                case do.PushToSession(push=answers.GrantedPush(granted=granted)):
                     self.pushed.append(granted.lease.id)
         return answer
 
-    def ask(self, cls: type[Any], **fields: Any) -> do.Answer | None:
-        return self.handle(cls, session=SessionId("s"), reply_to="r", **fields)
+    def ask(self, op: ops.Op[Value]) -> Value | None:
+        return self.handle(on.Asked, session=SessionId("s"), reply_to="r", op=op)
 
     def reserve(self, number: int, request: Request) -> None:
-        answer = self.ask(
-            on.ReserveAsked,
-            attempt=f"a{number}",
-            request=request,
-            wait=True,
-            hold=LeaseLifetime.SESSION,
-            lease_s=None,
-        )
-        assert isinstance(answer, do.AttemptAnswer), answer
+        attempt = AttemptId(f"a{number}")
+        answer = self.ask(ops.Reserve(attempt=attempt, request=request, wait=True))
+        assert isinstance(answer, answers.AttemptAnswer), answer
         if answer.granted is not None:
             self.leases.append(answer.granted.lease.id)
 
@@ -110,9 +108,9 @@ class Core:
         """One release, the waiter's answer to its grant, one new request."""
         chosen = stream.randrange(len(self.leases))
         self.leases[chosen], self.leases[-1] = self.leases[-1], self.leases[chosen]
-        self.ask(on.ReleaseAsked, lease=self.leases.pop(), reason=EndReason.RELEASED)
+        self.ask(ops.Release(lease=self.leases.pop()))
         for lease in self.pushed:
-            self.ask(on.RenewAsked, lease=lease)
+            self.ask(ops.Renew(lease=lease))
         self.leases += self.pushed
         self.pushed.clear()
         self.reserve(number, request)
@@ -151,19 +149,19 @@ def filled(devices: int, waiting: int, policy: str, stream: random.Random) -> Co
     """All devices lent in quarters, and that many requests in the queue."""
     core = Core(policy)
     core.handle(on.EpochBegan)
-    core.ask(on.SessionHello)
+    core.ask(ops.Hello(session="s", version=VERSION))
     for host in range((devices + PER_HOST - 1) // PER_HOST):
         those = range(min(PER_HOST, devices - host * PER_HOST))
-        core.handle(
-            on.HostHello,
+        hello = host_ops.HostHello(
             host=HostId(f"h{host}"),
-            reply_to="h",
             incarnation="1",
             gateway=f"h{host}:1",
             devices=tuple(device(host, index) for index in those),
             epoch_seen=0,
             installed=(),
+            version=VERSION,
         )
+        core.handle(on.HostAsked, host=hello.host, reply_to="h", op=hello)
     for number in range(4 * devices):
         core.reserve(-1 - number, quarter())
     assert len(core.leases) == 4 * devices, "a quarter found no place"

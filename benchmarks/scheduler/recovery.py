@@ -20,11 +20,14 @@ from pathlib import Path
 
 from benchmarks import report
 from corekit.budget import Budget
-from corekit.ids import DeviceId, HostId, IdSource, SessionId
+from corekit.ids import AttemptId, DeviceId, HostId, IdSource, SessionId
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.daemon.journal.journal import NAME, Journal
-from gpu_scheduler.model import Device, DeviceKind, LeaseLifetime, Request
+from gpu_scheduler.model import Device, DeviceKind, Request
+from gpu_scheduler.protocol import host as host_ops
+from gpu_scheduler.protocol import ops
+from gpu_scheduler.protocol.codec import VERSION
 
 DEVICE_MIB, QUARTERS, PER_HOST = 16384, 4, 10
 GROUP = 16  #: entries synced together, as when some dozen clients ask at once
@@ -36,7 +39,7 @@ def _machine() -> SchedulerMachine:
     return SchedulerMachine(Budget(), IdSource("recovery"))
 
 
-def _host(number: int) -> on.HostHello:
+def _host(number: int) -> on.Event:
     host = HostId(f"host-{number}")
     devices = tuple(
         Device(
@@ -48,29 +51,22 @@ def _host(number: int) -> on.HostHello:
         )
         for index in range(PER_HOST)
     )
-    return on.HostHello(
-        **_NOW,
-        reply_to="",
+    hello = host_ops.HostHello(
         host=host,
         incarnation="1",
         gateway="127.0.0.1:1",
         devices=devices,
         epoch_seen=0,
         installed=(),
+        version=VERSION,
     )
+    return on.HostAsked(host=host, reply_to="", op=hello, **_NOW)
 
 
-def _reserve(number: int) -> on.ReserveAsked:
-    return on.ReserveAsked(
-        **_NOW,
-        session=SessionId("bench"),
-        reply_to="",
-        attempt=f"attempt-{number}",
-        request=Request(memory_mib=DEVICE_MIB // QUARTERS),
-        wait=False,
-        hold=LeaseLifetime.SESSION,
-        lease_s=None,
-    )
+def _reserve(number: int) -> on.Event:
+    request = Request(memory_mib=DEVICE_MIB // QUARTERS)
+    op = ops.Reserve(attempt=AttemptId(f"attempt-{number}"), request=request)
+    return on.Asked(session=SessionId("bench"), reply_to="", op=op, **_NOW)
 
 
 async def write(folder: Path, leases: int) -> None:

@@ -14,9 +14,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TextIO, TypeVar, cast
+from typing import Any, ParamSpec, TextIO, TypeVar, cast
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 #: The output could not be written (EX_IOERR of sysexits.h); the command may have been done.
 UNWRITABLE_STATUS = 74
@@ -114,8 +115,34 @@ def _abandon() -> None:
         try:
             stream.flush()
         except OSError:
-            with contextlib.suppress(OSError), Path(os.devnull).open("wb") as nowhere:
-                os.dup2(nowhere.fileno(), stream.fileno())
+            _to_nowhere(stream)
+
+
+def ignoring_closed_pipe(show: Callable[P, None]) -> Callable[P, None]:
+    """`show`, whose output is dropped once the reader of the pipe has gone away."""
+
+    def shown(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            show(*args, **kwargs)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            for stream in (sys.stdout, sys.stderr):
+                if _reader_gone(stream.fileno(), 0):
+                    _to_nowhere(stream)
+
+    return shown
+
+
+def _reader_gone(descriptor: int, within_s: float) -> bool:
+    """Whether the kernel reports the end of a pipe's reader (POLLERR); nothing is written."""
+    poller = select.poll()
+    poller.register(descriptor, 0)
+    return any(event & _GONE for _, event in poller.poll(within_s * 1000))
+
+
+def _to_nowhere(stream: TextIO) -> None:
+    with contextlib.suppress(OSError), Path(os.devnull).open("wb") as nowhere:
+        os.dup2(nowhere.fileno(), stream.fileno())
 
 
 def pause(seconds: float) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fdl.keys.jobs import GPU, JOB
+from fdl.keys.oscar import OSCAR_SERVICE
 from fdl.keys.scar import (
     ANOTHER_TOOL,
     API_GATEWAY,
@@ -22,7 +23,6 @@ from fdl.keys.scar import (
     S3_EVENT,
     STORAGE_PROVIDERS,
 )
-from fdl.migrate.oscar import OSCAR_SERVICE
 from fdl.model import Document, Function, Functions
 from fdl.schema.scalars import Text
 from fdl.schema.schema import Block, Key, ListOf, MapOf, Plain, Reading, Schema

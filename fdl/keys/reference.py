@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from corekit.errors import AppError, ErrorCode
+from corekit.suggest import did_you_mean
 from corekit.units import format_duration
 from fdl.keys.document import DOCUMENT, Element
-from fdl.migrate.oscar import OSCAR_SERVICE
+from fdl.keys.oscar import OSCAR_SERVICE
 from fdl.model import LAMBDA_TIMEOUT_S_MAX
 from fdl.schema.scalars import Choice
 from fdl.schema.schema import Block, Key, ListOf, MapOf, Only, Reader
-from fdl.text.nodes import did_you_mean
 
 #: Of a key that placement_hint in several places, so many are named.
 _PLACES_NAMED_MAX = 2

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import combinations, product
 
+from fdl.diagnostics import Finding, Severity
 from fdl.graph.graph import overlap
-from fdl.lint.diagnostics import Finding, Severity
 from fdl.model import Function, Storage
 
 _E, _W = Severity.ERROR, Severity.WARNING

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from fdl.diagnostics import Finding, Severity
 from fdl.graph.graph import overlap
-from fdl.lint.diagnostics import Finding, Severity
 from fdl.model import Function, Path, Storage
 
 #: Placeholders of a key's pattern; `orchgpu.core.target` fills them in.

@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterator, Mapping
 
 from contract.timing import RESERVE_S, kept_back
-from fdl.lint.diagnostics import (
+from corekit.suggest import did_you_mean
+from fdl.diagnostics import (
     Diagnostic,
     FileFacts,
     FileKind,
@@ -25,7 +26,6 @@ from fdl.model import Document, Function, Storage
 from fdl.plan.desired import RETENTION, variables_of
 from fdl.plan.groups import check, deployed
 from fdl.plan.resources import DeployTarget
-from fdl.text.nodes import did_you_mean
 
 #: Lambda's quota for all names and values together.
 ENVIRONMENT_BYTES_MAX = 4096

@@ -15,8 +15,8 @@ from itertools import product
 from typing import TypeVar
 
 from corekit.errors import AppError
+from fdl.diagnostics import Finding, Severity
 from fdl.graph.graph import overlap
-from fdl.lint.diagnostics import Finding, Severity
 from fdl.model import (
     LAMBDA_MEMORY_MIB_MAX,
     LAMBDA_TIMEOUT_S_MAX,

@@ -8,9 +8,10 @@ from collections.abc import Mapping as MappingABC
 from dataclasses import dataclass, field
 
 from corekit.errors import AppError, invalid
+from corekit.suggest import did_you_mean
 from corekit.units import format_duration, parse_duration_s, parse_memory_mib
 from fdl.schema.schema import Reading, Schema
-from fdl.text.nodes import Node, Scalar, did_you_mean, kind_of
+from fdl.text.nodes import Node, Scalar, kind_of
 from gpu_scheduler.versions import is_version
 
 #: No service here accepts a longer name, path or description.

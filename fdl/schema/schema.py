@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from corekit.errors import AppError, invalid
+from corekit.suggest import did_you_mean
 from fdl.text.nodes import (
     Entry,
     Location,
@@ -23,7 +24,6 @@ from fdl.text.nodes import (
     Sequence,
     Source,
     as_written,
-    did_you_mean,
     kind_of,
 )
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
 import json
-from collections.abc import Iterable
 from collections.abc import Mapping as MappingABC
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -135,19 +133,6 @@ def as_written(path: str, origins: MappingABC[str, str]) -> str:
 def parent(path: str) -> str:
     """`a.b` of `a.b.c` and of `a.b[0]`; "" of `a`."""
     return path[: max(path.rfind("."), path.rfind("["), 0)]
-
-
-#: A shorter word is the beginning of too many.
-_BEGINNING_CHARS_MIN = 4
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`; did you mean 'memory'?` when one known word is close or begins so, else nothing."""
-    words = list(known)
-    close = difflib.get_close_matches(word[:100], words, n=1, cutoff=0.6)
-    if len(word) >= _BEGINNING_CHARS_MIN:
-        close += [candidate for candidate in words if candidate.startswith(word)]
-    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def kind_of(node: Node) -> str:

@@ -9,29 +9,30 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, cast
+from typing import cast
 
 from corekit.addresses import parse_address
 from corekit.aio.backoff import Backoff
 from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
+from corekit.values import Value
 from gpu_scheduler.client.access import Access, find_access
 from gpu_scheduler.protocol.codec import (
     AnswerFrame,
     Body,
     BrokenFrame,
     LineBuffer,
+    hello_line,
     read_answer,
     request_line,
 )
 
 logger = logging.getLogger(__name__)
 
-Fields = Mapping[str, Any]
 #: Requests in flight; an orchestrator has at most a few per job and 1,000 jobs.
 IN_FLIGHT_MAX = 10_000
 #: The id of `hello`, which is sent once per connection and never repeated by resending.
@@ -40,14 +41,15 @@ HELLO_ID = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelEvents:
-    """What the owner of a channel wants to know; all are called in the event loop."""
+    """Callbacks to the owner of a channel; all are called in the event loop."""
 
-    hello: Callable[[], Fields]  #: fields of the hello for the next connection
+    role: str  #: of its hellos: requester or host
+    hello: Callable[[], Value]  #: the hello of the next connection
     welcomed: Callable[[Body], None]  #: its answer; may raise AppError to refuse the connection
     pushed: Callable[[str, Body], None]  #: name and fields of a push
     lost: Callable[[str], None]  #: a welcomed connection broke, and why
     #: Requests right behind the hello, which is answered after the last of them.
-    more: Callable[[], Iterable[tuple[str, Any]]] = tuple
+    more: Callable[[], Iterable[tuple[str, Value]]] = tuple
 
 
 @dataclass(slots=True)
@@ -58,7 +60,7 @@ class _Pending:
 
 
 class Channel:
-    """`async with Channel(...) as channel: await channel.call("beat", {}, deadline_s=5)`."""
+    """`async with Channel(...) as channel: await channel.call("beat", Beat(), deadline_s=5)`."""
 
     def __init__(
         self,
@@ -106,8 +108,8 @@ class Channel:
         """For tasks that live as long as the channel, such as beats."""
         return self._nursery
 
-    async def call(self, op: str, fields: Any, *, deadline_s: float) -> Body:
-        """One request, through as many connections as it takes; `fields`: the op's value.
+    async def call(self, op: str, fields: Value, *, deadline_s: float) -> Body:
+        """One request, through as many connections as it takes; `fields` is the op.
 
         Raises the scheduler's own AppError; TIMEOUT when it may have been done without an answer
         in time; UNAVAILABLE when no connection could be had; EXHAUSTED over IN_FLIGHT_MAX.
@@ -141,7 +143,7 @@ class Channel:
             _fail(pending.answer, self.unreachable(deadline_s))
 
     def unreachable(self, deadline_s: float) -> AppError:
-        """What to say of a scheduler that was not reached in time: where, and why not."""
+        """The error of a scheduler that was not reached in time: where, and why not."""
         where = "{}:{}".format(*self._address)
         text = f"no connection to the scheduler at {where} in {deadline_s:g} s; {self._why_not}"
         return AppError(ErrorCode.UNAVAILABLE, text)
@@ -152,8 +154,8 @@ class Channel:
             self._say_hello(self._wire)
 
     def _say_hello(self, wire: _Wire) -> None:
-        key = {} if self._access.key is None else {"key": self._access.key}
-        wire.write(request_line(HELLO_ID, "hello", {**key, **self._events.hello()}))
+        events = self._events
+        wire.write(hello_line(HELLO_ID, events.role, self._access.key, events.hello()))
         for op, fields in self._events.more():
             wire.write(request_line(HELLO_ID, op, fields))
 
@@ -223,7 +225,7 @@ class Channel:
         return None
 
     def _refused(self, wire: _Wire, error: AppError) -> None:
-        """A wrong hello stays wrong: whoever waits must hear why instead of a timeout."""
+        """A wrong hello stays wrong: calls that wait fail with its reason instead of a timeout."""
         logger.warning("%s: hello refused: %s", self._name, error.message)
         self._wire = None
         if not error.retryable and error.code is not ErrorCode.CONFLICT:
@@ -277,7 +279,7 @@ class _Wire(asyncio.Protocol):
         self._transport.write(line)
 
     def break_off(self, reason: str) -> None:
-        """End the connection; `gone` says why."""
+        """End the connection; `gone` has the reason."""
         self._ended(reason)
         self.abort()
 

@@ -1,4 +1,8 @@
-"""`SchedulerClient`: every requester op as a typed coroutine over one self-repairing connection."""
+"""`SchedulerClient`: the ops of a requester over one self-repairing connection.
+
+`ask` sends any op of `protocol.ops` and returns its answer; the ops that people and tools use have
+methods of their own.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +16,15 @@ from typing import Any, TypeVar
 from corekit.aio.newer import known
 from corekit.budget import Budget
 from corekit.decode import decode_known
-from corekit.errors import AppError, invalid
-from corekit.ids import DeviceId, HostId, JobId, LeaseId, SessionId
-from corekit.values import replace
+from corekit.errors import AppError
+from corekit.ids import AttemptId, DeviceId, HostId, JobId, LeaseId, SessionId
+from corekit.values import Value, replace
 from gpu_scheduler.client.access import Access, find_access
-from gpu_scheduler.client.channel import Channel, ChannelEvents, Fields
+from gpu_scheduler.client.channel import Channel, ChannelEvents
 from gpu_scheduler.client.pushes import Connected, Disconnected, OnPush, PushWord
 from gpu_scheduler.model import Door, EndReason, Lease, LeaseLifetime, Record, Request
 from gpu_scheduler.parameters import Given
-from gpu_scheduler.protocol import answers, ops, requester
+from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol.codec import VERSION, Body
 
 logger = logging.getLogger(__name__)
@@ -28,7 +32,7 @@ logger = logging.getLogger(__name__)
 #: Devices, shares or waiting requests of one answer: some 500 bytes each, so half the longest line.
 PAGE_MAX = 1000
 
-T = TypeVar("T")
+AnswerT = TypeVar("AnswerT", bound=Value)
 
 
 def new_session() -> str:
@@ -48,15 +52,12 @@ class SchedulerClient:
         self,
         address: str,
         *,
-        role: str = "requester",
         session: str | None = None,
         budget: Budget | None = None,
         on_push: OnPush | None = None,
         deadline_s: float | None = None,
         access: Access | None = None,
     ) -> None:
-        if role != "requester":
-            raise invalid(f"role {role!r}: hosts speak through gpu_scheduler.monitor.link.HostLink")
         access = access or find_access()
         self.session = access.session(session or new_session())
         self.epoch = 0  #: of the scheduler we last spoke with; 0 before the first welcome
@@ -65,8 +66,13 @@ class SchedulerClient:
         self._deadline_s = deadline_s or self._budget.client_gone_s + self._budget.reconnect_s_max
         self._on_push = on_push
         self._welcomed = asyncio.Event()
+        hello = ops.Hello(session=self.session, version=VERSION)
         events = ChannelEvents(
-            hello=self._hello, welcomed=self._on_welcome, pushed=self._pushed, lost=self._lost
+            role="requester",
+            hello=lambda: hello,
+            welcomed=self._on_welcome,
+            pushed=self._pushed,
+            lost=self._lost,
         )
         self._channel = Channel(address, events, self._budget, name=self.session, access=access)
 
@@ -109,9 +115,9 @@ class SchedulerClient:
         wait: bool = True,
         hold: LeaseLifetime = LeaseLifetime.SESSION,
         received_ago_s: float = 0.0,
-    ) -> answers.AttemptOutcome:
+    ) -> answers.AttemptAnswer:
         """Open attempt `n`: compare-and-set on `revision` (0 = no record yet), and the request."""
-        op = requester.Attempt(
+        op = ops.Attempt(
             holder=JobId(holder),
             n=n,
             revision=revision,
@@ -122,62 +128,19 @@ class SchedulerClient:
             hold=hold,
             received_ago_s=received_ago_s,
         )
-        return await self._ask(op, answers.AttemptOutcome)
-
-    async def adopt(self, holder: str, revision: int, handle: str | None = None) -> answers.Adopted:
-        """Take an ownerless record. Raises CONFLICT when it has a live owner or moved on."""
-        op = requester.Adopt(holder=JobId(holder), revision=revision, handle=handle)
-        return await self._ask(op, answers.Adopted)
-
-    async def orphans(self, limit: int = requester.PAGE_MAX) -> tuple[Record, ...]:
-        """Records without a live owner, not ENDED; longest ownerless first."""
-        return (await self._ask(requester.Orphans(limit=limit), answers.RecordsAnswer)).records
+        return await self.ask(op)
 
     async def record(self, holder: str) -> Record | None:
         """The record of one job."""
-        op = requester.RecordOf(holder=JobId(holder))
-        return (await self._ask(op, answers.RecordAnswer)).record
+        op = ops.RecordOf(holder=JobId(holder))
+        return (await self.ask(op)).record
 
     async def records(
-        self, limit: int = requester.PAGE_MAX, after: str | None = None
+        self, limit: int = ops.PAGE_MAX, after: str | None = None
     ) -> tuple[Record, ...]:
         """A page of all records, newest first, after holder `after`."""
-        op = requester.Records(limit=limit, after=None if after is None else JobId(after))
-        return (await self._ask(op, answers.RecordsAnswer)).records
-
-    async def handle(self, holder: str, handle: str) -> None:
-        """Store the newest receipt handle; an owner elsewhere gets a push."""
-        await self._ask(requester.Handle(holder=JobId(holder), handle=handle), answers.Done)
-
-    async def hand_back(self, holder: str, revision: int) -> Record | None:
-        """Withdraw the waiting request; the record loses its owner and keeps its place."""
-        op = requester.HandBack(holder=JobId(holder), revision=revision)
-        return (await self._ask(op, answers.RecordAnswer)).record
-
-    async def staged(self, holder: str, lease: str, connect_by_s: float) -> Record | None:
-        """The envelope is out: the first session must come within `connect_by_s`."""
-        op = requester.StagedOp(
-            holder=JobId(holder), lease=LeaseId(lease), connect_by_s=connect_by_s
-        )
-        return (await self._ask(op, answers.RecordAnswer)).record
-
-    async def fail_attempt(
-        self,
-        holder: str,
-        revision: int,
-        reason: str,
-        detail: str = "",
-        retry_at_s: float | None = None,
-    ) -> Record | None:
-        """The newest attempt is over: its leases end, step RECEIVED, the owner stays."""
-        op = requester.FailAttempt(
-            holder=JobId(holder),
-            revision=revision,
-            reason=reason,
-            detail=detail,
-            retry_at_s=retry_at_s,
-        )
-        return (await self._ask(op, answers.RecordAnswer)).record
+        op = ops.Records(limit=limit, after=None if after is None else JobId(after))
+        return (await self.ask(op)).records
 
     async def finish(
         self,
@@ -191,7 +154,7 @@ class SchedulerClient:
         committed_ago_s: float | None = None,
     ) -> Record | None:
         """Terminal, and all leases of the job end; unknown holder and no block → None."""
-        op = requester.Finish(
+        op = ops.Finish(
             holder=JobId(holder),
             outcome=outcome,
             reason=reason,
@@ -200,12 +163,7 @@ class SchedulerClient:
             received_ago_s=received_ago_s,
             committed_ago_s=committed_ago_s,
         )
-        return (await self._ask(op, answers.RecordAnswer)).record
-
-    async def reopen(self, holder: str, revision: int, handle: str) -> Record | None:
-        """Redrive of a FAILED record: attempts anew, the owner is this session."""
-        op = requester.Reopen(holder=JobId(holder), revision=revision, handle=handle)
-        return (await self._ask(op, answers.RecordAnswer)).record
+        return (await self.ask(op)).record
 
     # --- leases
 
@@ -215,24 +173,24 @@ class SchedulerClient:
         With `lease_s` a deadline lease ends so long from now; raises CONFLICT while its device is
         kept for somebody, INVALID when it would last too long in all.
         """
-        await self._ask(requester.Renew(lease=LeaseId(lease), lease_s=lease_s), answers.Done)
+        await self.ask(ops.Renew(lease=LeaseId(lease), lease_s=lease_s))
 
     async def resize(self, lease: str, compute_limit_pct: int) -> Lease:
         """Another elastic limit of a shared lease. Raises NOT_FOUND, INVALID."""
-        op = requester.Resize(lease=LeaseId(lease), compute_limit_pct=compute_limit_pct)
-        return (await self._ask(op, answers.LeaseAnswer)).lease
+        op = ops.Resize(lease=LeaseId(lease), compute_limit_pct=compute_limit_pct)
+        return (await self.ask(op)).lease
 
     async def transfer(self, lease: str, to: str) -> Lease:
         """A reservation belongs to session `to`. Raises NOT_FOUND, CONFLICT while it is held."""
-        op = requester.Transfer(lease=LeaseId(lease), to=SessionId(to))
-        return (await self._ask(op, answers.LeaseAnswer)).lease
+        op = ops.Transfer(lease=LeaseId(lease), to=SessionId(to))
+        return (await self.ask(op)).lease
 
     async def release(
         self, lease: str, reason: EndReason = EndReason.RELEASED, detail: str = ""
     ) -> None:
         """End a lease; an unknown one is no error."""
-        op = requester.Release(lease=LeaseId(lease), reason=reason, detail=detail)
-        await self._ask(op, answers.Done)
+        op = ops.Release(lease=LeaseId(lease), reason=reason, detail=detail)
+        await self.ask(op)
 
     async def reserve(
         self,
@@ -244,14 +202,14 @@ class SchedulerClient:
         lease_s: float | None = None,
         door: Door = Door.GATEWAY,
         sources: tuple[str, ...] = (),
-    ) -> answers.AttemptOutcome:
+    ) -> answers.AttemptAnswer:
         """A lease without a job record; `lease_s` is the length of a DEADLINE hold.
 
         With Door.PORT its hosts open a port of its own to `sources` (none: to this machine); their
         addresses come in `lease.doors`, by a push and when the call is repeated.
         """
-        op = requester.Reserve(
-            attempt=attempt,
+        op = ops.Reserve(
+            attempt=AttemptId(attempt),
             request=request,
             wait=wait,
             hold=hold,
@@ -259,14 +217,14 @@ class SchedulerClient:
             door=door,
             sources=sources,
         )
-        return await self._ask(op, answers.AttemptOutcome)
+        return await self.ask(op)
 
     async def withdraw(self, attempt: str) -> None:
         """Wait for a reservation no longer: out of the queue, or its lease ends; unknown is fine.
 
         Raises CONFLICT when the reservation is another session's.
         """
-        await self._ask(requester.Withdraw(attempt=attempt), answers.Done)
+        await self.ask(ops.Withdraw(attempt=AttemptId(attempt)))
 
     # --- for people and tools
 
@@ -279,25 +237,22 @@ class SchedulerClient:
         hold: LeaseLifetime = LeaseLifetime.SESSION,
         lease_s: float | None = None,
     ) -> answers.ExplainAnswer:
-        """Why it waits, or what a request would be answered now; exactly one is given.
+        """Why a request waits, or its answer if it came now; exactly one is given.
 
         `hold` and `lease_s` are those of the lease that the request would get.
         """
         job = None if holder is None else JobId(holder)
-        op = requester.Explain(
-            attempt=attempt, holder=job, request=request, hold=hold, lease_s=lease_s
-        )
-        return await self._ask(op, answers.ExplainAnswer)
+        name = None if attempt is None else AttemptId(attempt)
+        op = ops.Explain(attempt=name, holder=job, request=request, hold=hold, lease_s=lease_s)
+        return await self.ask(op)
 
     async def inventory(self) -> answers.InventoryAnswer:
         """Hosts by name with devices, what is promised of them, usage, states."""
-        found = first = await self._ask(
-            requester.Inventory(limit=PAGE_MAX), answers.InventoryAnswer
-        )
+        found = first = await self.ask(ops.Inventory(limit=PAGE_MAX))
         hosts = [*first.hosts]
         while found.more:
-            op = requester.Inventory(after=hosts[-1].host, limit=PAGE_MAX)
-            found = await self._ask(op, answers.InventoryAnswer)
+            op = ops.Inventory(after=hosts[-1].host, limit=PAGE_MAX)
+            found = await self.ask(op)
             hosts += found.hosts
         return replace(first, hosts=tuple(hosts), more=False)
 
@@ -308,11 +263,11 @@ class SchedulerClient:
     async def live_leases(self) -> answers.LeasesAnswer:
         """All leases that are not ENDED, oldest first, and when they end at the latest."""
         leases: list[Lease] = []
-        ends_in_s: dict[str, float] = {}
+        ends_in_s: dict[LeaseId, float] = {}
         more = True
         while more:
-            op = requester.Leases(after=leases[-1].fence if leases else 0, limit=PAGE_MAX)
-            found = await self._ask(op, answers.LeasesAnswer)
+            op = ops.Leases(after=leases[-1].fence if leases else 0, limit=PAGE_MAX)
+            found = await self.ask(op)
             leases += found.leases
             ends_in_s |= found.ends_in_s
             more = found.more
@@ -320,57 +275,57 @@ class SchedulerClient:
 
     async def queue(self, limit: int = PAGE_MAX) -> answers.QueueAnswer:
         """The first waiting requests in the order of service, parked ones last."""
-        return await self._ask(requester.Queue(limit=limit), answers.QueueAnswer)
+        return await self.ask(ops.Queue(limit=limit))
 
     async def watch(self, *, all_leases: bool = True) -> None:
         """Get (or stop) every push about every lease; ask again after each `Connected`."""
-        await self._ask(requester.Watch(all=all_leases), answers.Done)
+        await self.ask(ops.Watch(all=all_leases))
 
     async def drain(self, host: str, device: str | None = None, *, revoke: bool = False) -> None:
         """No new leases on this host, or on one device of it; with `revoke` live ones end."""
         one = None if device is None else DeviceId(device)
-        op = requester.Drain(host=HostId(host), device=one, revoke=revoke)
-        await self._ask(op, answers.Done)
+        op = ops.Drain(host=HostId(host), device=one, revoke=revoke)
+        await self.ask(op)
 
     async def undrain(self, host: str, device: str | None = None) -> None:
         """New leases on this host, or on this device of it, again."""
         one = None if device is None else DeviceId(device)
-        await self._ask(requester.Undrain(host=HostId(host), device=one), answers.Done)
+        await self.ask(ops.Undrain(host=HostId(host), device=one))
 
     async def forget(self, host: str) -> None:
         """The host is gone for good. Raises CONFLICT while it is up."""
-        await self._ask(requester.Forget(host=HostId(host)), answers.Done)
+        await self.ask(ops.Forget(host=HostId(host)))
 
     async def parameters(self) -> answers.ParametersAnswer:
         """The rules and limits that hold now."""
-        return await self._ask(requester.ParametersOf(), answers.ParametersAnswer)
+        return await self.ask(ops.ParametersOf())
 
     async def set_parameter(self, name: str, value: Given) -> answers.ParametersAnswer:
         """Change one of `gpu_scheduler.parameters.NAMES`, durably and at once. Raises INVALID."""
-        op = requester.SetParameter(name=name, value=value)
-        return await self._ask(op, answers.ParametersAnswer)
+        op = ops.SetParameter(name=name, value=value)
+        return await self.ask(op)
 
     # --- the connection
 
-    async def _ask(self, op: ops.Op, answer: type[T]) -> T:
+    async def ask(self, op: ops.Op[AnswerT]) -> AnswerT:
+        """Any op and its answer."""
         name = ops.OP_NAMES[type(op)]
         try:
             body = await self._channel.call(name, op, deadline_s=self._deadline_s)
         except AppError as error:
             raise _with_record(error) from None
-        return known(logger, body.read_known(answer))
+        return known(logger, body.read_known(ops.answer_of(type(op))))
 
     async def _beats(self) -> None:
         while True:
             await asyncio.sleep(self._budget.client_beat_s)
             if self._channel.connected:
                 try:
-                    await self._channel.call("beat", {}, deadline_s=self._budget.client_gone_s)
+                    await self._channel.call(
+                        "beat", ops.Beat(), deadline_s=self._budget.client_gone_s
+                    )
                 except AppError as error:
                     logger.debug("beat: %s", error.message)
-
-    def _hello(self) -> Fields:
-        return {"role": "requester", "session": self.session, "version": VERSION}
 
     def _on_welcome(self, body: Body) -> None:
         self.epoch = known(logger, body.read_known(answers.SessionWelcome)).epoch

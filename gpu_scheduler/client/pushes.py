@@ -1,4 +1,4 @@
-"""What `SchedulerClient` delivers to `on_push`: the wire's pushes, and the connection's news."""
+"""The pushes that `SchedulerClient` delivers: the protocol's, and those of its connection."""
 
 from __future__ import annotations
 

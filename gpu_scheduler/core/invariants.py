@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from corekit.ids import SessionId
+from corekit.ids import SessionId, attempt_id
 from gpu_scheduler.core.admission.quotas import clamped_to_quota, within_quota
 from gpu_scheduler.core.admission.tenants import NOTHING, Amount, amount_of, capacity_of
 from gpu_scheduler.core.admission.usage_counts import UsageCount, UsageCounts
@@ -97,7 +97,7 @@ def _leases(state: State) -> Iterator[str]:
 def _records(state: State) -> Iterator[str]:
     for record in state.records.values():
         lease = state.live_lease(record)
-        attempt = f"{record.holder}:{record.attempt}"
+        attempt = attempt_id(record.holder, record.attempt)
         if record.step is Step.ENDED and (lease is not None or record.outcome is None):
             yield f"{record.holder}: ended with a live lease or without outcome"
         if record.step is Step.RECEIVED and lease is not None:

@@ -23,15 +23,15 @@ silence: every clock of silence starts anew.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, assert_never, get_args
+from typing import Any, assert_never
 
 from corekit.budget import Budget
-from corekit.ids import DeviceId, HostId, IdSource, JobId, LeaseId, SessionId
+from corekit.ids import AttemptId, DeviceId, HostId, IdSource, JobId, LeaseId, SessionId
 from corekit.machine import Decision
+from corekit.values import Value
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.admission import limits
-from gpu_scheduler.core.durable import changes as to
 from gpu_scheduler.core.durable import parameters, recovery
 from gpu_scheduler.core.durable.apply import apply_part
 from gpu_scheduler.core.durable.snapshot import parts, snapshot
@@ -45,6 +45,9 @@ from gpu_scheduler.core.timers import TimerKind
 from gpu_scheduler.core.transaction import Transaction
 from gpu_scheduler.core.views import views
 from gpu_scheduler.parameters import DEFAULT_POLICY, Parameters
+from gpu_scheduler.protocol import answers, ops
+from gpu_scheduler.protocol import changes as to
+from gpu_scheduler.protocol import host as host_ops
 
 #: The policies of a machine that only replays a journal.
 _ONLY_FIFO: Mapping[str, Policy] = {DEFAULT_POLICY: fifo.POLICY}
@@ -100,12 +103,17 @@ class SchedulerMachine:
     # ------------------------------------------------------------------ routing
 
     def _route(self, tx: Transaction, event: on.Event) -> None:
-        if (prove := _PROOFS.get(type(event))) is not None:
-            prove(tx, event)
-        if type(event) is on.Ticked:
+        if isinstance(event, on.Asked):
+            sessions.mark_alive(tx, event.session)
+            if not limits.rate_limited(tx, event):
+                OPS[type(event.op)](tx, event)
+        elif isinstance(event, on.HostAsked):
+            _host_lives(tx, event)
+            HOST_OPS[type(event.op)](tx, event)
+        elif isinstance(event, on.Ticked):
             self._ticked(tx)
-        elif not limits.rate_limited(tx, event):
-            HANDLERS[type(event)](tx, event)
+        else:
+            EVENTS[type(event)](tx, event)
 
     # ------------------------------------------------------------------ time
 
@@ -134,7 +142,7 @@ def _timer_fired(tx: Transaction, kind: TimerKind, name: str) -> None:
         case TimerKind.LEASE:
             leases.deadline_passed(tx, LeaseId(name))
         case TimerKind.WAIT:
-            dispatch.wait_timed_out(tx, name)
+            dispatch.wait_timed_out(tx, AttemptId(name))
         case TimerKind.DEVICE:
             health.clean_long_enough(tx, DeviceId(name))
         case TimerKind.RECORD:
@@ -147,60 +155,67 @@ def _begin(tx: Transaction, event: on.EpochBegan) -> None:
     recovery.begin(tx, event.run, event.build)
 
 
-def _done(tx: Transaction, event: on.SessionBeat | on.CutTold) -> None:
-    """That it came is all there is to it."""
-    tx.reply(event.reply_to, do.Done())
+def _done(tx: Transaction, event: on.Asked[ops.Beat] | on.HostAsked[host_ops.Cut]) -> None:
+    """Its arrival proved life; nothing else changes."""
+    tx.reply(event.reply_to, answers.Done())
 
 
-def _session_lives(tx: Transaction, event: on.Asked) -> None:
-    sessions.mark_alive(tx, event.session)
-
-
-def _host_lives(tx: Transaction, event: on.LeaseSessionTold | on.DoorTold | on.CutTold) -> None:
+def _host_lives(tx: Transaction, event: on.HostAsked[host_ops.HostOp]) -> None:
+    """`hello`, `report` and `installs` prove it only once they are found to be valid."""
     host = tx.state.inventory.hosts.get(event.host)
-    if host is not None:
+    if host is not None and isinstance(event.op, _PROOFS_OF_LIFE):
         hosts.mark_alive(tx, host)
 
 
-#: What each event is decided by; `Ticked` alone is the machine's own.
-HANDLERS: Mapping[type[on.Event], Callable[[Transaction, Any], None]] = {
+_PROOFS_OF_LIFE = (host_ops.SessionChange, host_ops.DoorOpened, host_ops.Cut)
+
+#: Who decides about each event without an op; `Ticked` is the machine's own.
+EVENTS: Mapping[type[on.Event], Callable[[Transaction, Any], None]] = {
     on.EpochBegan: _begin,
     on.CapacityDeclared: hosts.declared,
     on.RoomChanged: parameters.room_changed,
-    on.HostHello: hosts.hello,
-    on.InstallsAsked: hosts.installs,
     on.HostLeft: hosts.left,
-    on.HostReported: hosts.reported,
-    on.LeaseSessionTold: leases.session_told,
-    on.DoorTold: leases.door_told,
-    on.CutTold: _done,
-    on.SessionHello: sessions.hello,
-    on.SessionBeat: _done,
-    on.WatchAsked: sessions.watch,
-    on.ReserveAsked: sessions.reserve,
-    on.WithdrawAsked: sessions.withdraw,
-    on.SetAsked: parameters.set_parameter,
-    on.DrainAsked: hosts.drain,
-    on.ForgetAsked: hosts.forget,
-    on.RenewAsked: leases.renew,
-    on.StagedTold: leases.staged,
-    on.ReleaseAsked: leases.release,
-    on.ResizeAsked: leases.resize,
-    on.TransferAsked: leases.transfer,
-    on.AttemptAsked: records.attempt,
-    on.AdoptAsked: records.adopt,
-    on.HandleGiven: records.handle_given,
-    on.HandBackAsked: records.hand_back,
-    on.AttemptFailed: records.fail_attempt,
-    on.FinishAsked: records.finish,
-    on.ReopenAsked: records.reopen,
-    **dict.fromkeys(get_args(views.Question), views.answer),
 }
 
-#: Whose life an event proves before it is decided.
-_PROOFS: Mapping[type[on.Event], Callable[[Transaction, Any], None]] = {
-    **{event: _session_lives for event in HANDLERS if issubclass(event, on.Asked)},
-    on.LeaseSessionTold: _host_lives,
-    on.DoorTold: _host_lives,
-    on.CutTold: _host_lives,
+#: Who decides about each op of a host.
+HOST_OPS: Mapping[type[host_ops.HostOp], Callable[[Transaction, Any], None]] = {
+    host_ops.HostHello: hosts.hello,
+    host_ops.InstallsAsked: hosts.installs,
+    host_ops.Report: hosts.reported,
+    host_ops.SessionChange: leases.session_told,
+    host_ops.DoorOpened: leases.door_told,
+    host_ops.Cut: _done,
+}
+
+#: Who decides about each op of a requester session.
+OPS: Mapping[type[ops.Op[Value]], Callable[[Transaction, Any], None]] = {
+    ops.Hello: sessions.hello,
+    ops.Beat: _done,
+    ops.Watch: sessions.watch,
+    ops.Reserve: sessions.reserve,
+    ops.Withdraw: sessions.withdraw,
+    ops.SetParameter: parameters.set_parameter,
+    ops.Drain: hosts.drain,
+    ops.Undrain: hosts.drain,
+    ops.Forget: hosts.forget,
+    ops.Renew: leases.renew,
+    ops.StagedOp: leases.staged,
+    ops.Release: leases.release,
+    ops.Resize: leases.resize,
+    ops.Transfer: leases.transfer,
+    ops.Attempt: records.attempt,
+    ops.Adopt: records.adopt,
+    ops.Handle: records.handle_given,
+    ops.HandBack: records.hand_back,
+    ops.FailAttempt: records.fail_attempt,
+    ops.Finish: records.finish,
+    ops.Reopen: records.reopen,
+    ops.Orphans: views.orphans,
+    ops.RecordOf: views.record,
+    ops.Records: views.records,
+    ops.Explain: views.explain,
+    ops.Inventory: views.inventory,
+    ops.Leases: views.leases,
+    ops.Queue: views.queue,
+    ops.ParametersOf: parameters.parameters,
 }

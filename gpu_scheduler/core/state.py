@@ -12,17 +12,17 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from corekit.budget import Budget
-from corekit.ids import DeviceId, JobId, LeaseId, SessionId
+from corekit.ids import AttemptId, DeviceId, JobId, LeaseId, SessionId
 from gpu_scheduler.core.admission.rates import Rates
 from gpu_scheduler.core.admission.tenants import Amount, Tenants
 from gpu_scheduler.core.admission.usage_counts import UsageCounts
-from gpu_scheduler.core.durable.changes import Unknown, Waiting
 from gpu_scheduler.core.inventory.inventory import Inventory
 from gpu_scheduler.core.placement.freed_capacity import FreedCapacity
 from gpu_scheduler.core.queue.queue import FirstByClass, WaitingQueue
 from gpu_scheduler.core.timers import Timers
 from gpu_scheduler.model import Lease, Record, Request, Step
 from gpu_scheduler.parameters import DEFAULT, Given, Parameters, in_force
+from gpu_scheduler.protocol.changes import Unknown, Waiting
 
 #: Refused requests that `explain` can still look up.
 REFUSED_MAX = 1000
@@ -55,7 +55,7 @@ class LeaseEntry:
 class HeadReservation:
     """How often the head of the queue was overtaken, and the devices reserved for it."""
 
-    attempt: str | None = None
+    attempt: AttemptId | None = None
     overtaken: int = 0
     devices: tuple[DeviceId, ...] = ()
 

@@ -9,13 +9,15 @@ from typing import Any
 from corekit.budget import Budget
 from corekit.errors import ErrorCode
 from corekit.ids import HostId, IdSource, JobId, SessionId
-from corekit.values import replace
+from corekit.values import Value, replace
 from gpu_scheduler.core import actions as do
-from gpu_scheduler.core.durable import changes as to
 from gpu_scheduler.core.durable.apply import apply_part
 from gpu_scheduler.core.state import LeaseEntry, State
 from gpu_scheduler.core.timers import TimerKind
-from gpu_scheduler.model import LeaseLifetime, LeaseState, Record, Step
+from gpu_scheduler.model import GrantedLease, LeaseLifetime, LeaseState, Record, Step
+from gpu_scheduler.protocol import answers
+from gpu_scheduler.protocol import changes as to
+from gpu_scheduler.protocol import host as host_ops
 
 
 @dataclass(slots=True, kw_only=True)
@@ -40,7 +42,7 @@ class Transaction:
     def act(self, action: do.Action) -> None:
         self.actions.append(action)
 
-    def reply(self, reply_to: str, answer: do.Answer) -> None:
+    def reply(self, reply_to: str, answer: Value) -> None:
         self.act(do.Reply(reply_to=reply_to, answer=answer))
 
     def refuse(
@@ -58,9 +60,12 @@ class Transaction:
         """Refuse with CONFLICT and the current record."""
         self.refuse(reply_to, ErrorCode.CONFLICT, message, {"record": record})
 
-    def push(self, session: str | None, push: do.Push) -> None:
+    def push(self, session: str | None, push: answers.Push) -> None:
         if session is not None:
             self.act(do.PushToSession(session=SessionId(session), push=push))
+
+    def push_to_host(self, host: HostId, push: host_ops.HostPush) -> None:
+        self.act(do.PushToHost(host=host, push=push))
 
     # ------------------------------------------------------------------ records
 
@@ -80,16 +85,18 @@ class Transaction:
 
     # ------------------------------------------------------------------ leases
 
-    def granted(self, entry: LeaseEntry) -> do.Granted:
+    def granted(self, entry: LeaseEntry) -> GrantedLease:
         hosts = self.state.inventory.hosts
         gateways: dict[str, str] = {}
         for share in entry.lease.shares:
             gateway = hosts[share.host].gateway
             if gateway is not None:
                 gateways[share.host] = gateway
-        return do.Granted(lease=entry.lease, epoch=self.state.epoch, gateways=gateways)
+        return GrantedLease(
+            lease=entry.lease, epoch=self.state.epoch, gateways=gateways, secrets={}
+        )
 
-    def install(self, entry: LeaseEntry, host: HostId) -> do.Install:
+    def install(self, entry: LeaseEntry, host: HostId) -> host_ops.Install:
         """The install of a lease on one host, with the rest of its deadlines."""
         lease, left_s = entry.lease, None
         if entry.deadline_s is not None:
@@ -99,9 +106,10 @@ class Transaction:
             (left_s if runs else entry.lease_s) if lease.hold is LeaseLifetime.DEADLINE else None
         )
         waits = entry.staged and lease.state is LeaseState.RESERVED
-        return do.Install(
+        return host_ops.Install(
             lease=lease.id,
             fence=lease.fence,
+            secret="",
             state=lease.state,
             shares=tuple(share for share in lease.shares if share.host == host),
             tenant=lease.tenant,
@@ -112,6 +120,9 @@ class Transaction:
             cap_s=cap_s,
             connect_by_s=left_s if waits else None,
         )
+
+    def install_push(self, entry: LeaseEntry, host: HostId) -> host_ops.InstallPush:
+        return host_ops.InstallPush(install=self.install(entry, host))
 
     def hosts_of(self, entry: LeaseEntry) -> list[HostId]:
         """The hosts of a lease in the order of its shares; its session is on the first."""

@@ -24,7 +24,6 @@ from corekit.errors import AppError, ErrorCode
 from corekit.ids import IdSource, JobId, LeaseId
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
-from gpu_scheduler.core.durable.changes import Entry
 from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.core.state import State
 from gpu_scheduler.daemon.access.authorizer import Authorizer, JobOwner
@@ -47,6 +46,7 @@ from gpu_scheduler.daemon.metrics import Metrics
 from gpu_scheduler.model import Device
 from gpu_scheduler.parameters import Parameters
 from gpu_scheduler.policy_registry import installed_policies
+from gpu_scheduler.protocol.changes import Entry
 
 logger = logging.getLogger(__name__)
 
@@ -96,10 +96,7 @@ class Performer:
             do.Reply: registry.reply,
             do.ReplyError: registry.reply_error,
             do.PushToSession: registry.push,
-            do.InstallOnHost: registry.install,
-            do.EndOnHost: registry.end,
-            do.StagedOnHost: registry.staged,
-            do.ResizeOnHost: registry.resize,
+            do.PushToHost: registry.push_to_host,
             do.WakeAt: self._wake_at,
         }
 

@@ -1,10 +1,9 @@
-"""`ssgmd`: the scheduler as a process, and what an operator does to its files."""
+"""`ssgmd`: the scheduler as a process, and commands on its files."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
-import json
 import os
 import signal
 from dataclasses import replace
@@ -16,6 +15,8 @@ import click
 from corekit.aio.command import DaemonGroup
 from corekit.aio.environment import budget_from_environment
 from corekit.aio.process import exiting_by_code, log_as_json, run_program, write_ready
+from corekit.cli.screen import echo, echo_json, json_option
+from corekit.cli.settings import Option, Setting
 from corekit.decode import encode
 from corekit.errors import AppError, ErrorCode, invalid
 from gpu_scheduler.daemon import config
@@ -30,10 +31,11 @@ from gpu_scheduler.protocol.keys import checked_name
 
 
 def _settings(command: click.Group) -> click.Group:
-    """An option for every setting; their defaults are `config.resolve`'s affair."""
-    for setting in SETTINGS:
-        text = setting.help + (f" [default: {setting.default}]" if setting.default else "")
-        command.params.append(click.Option([setting.flag], default=None, help=text))
+    """An option for every setting; `config.resolve` applies variables, file and defaults."""
+    settings = (
+        Setting(name=s.name, type=str, about=Option(s.help), default=s.default) for s in SETTINGS
+    )
+    command.params += [setting.option(resolved_later=True) for setting in settings]
     return command
 
 
@@ -50,7 +52,7 @@ def _settings(command: click.Group) -> click.Group:
     "--ready-file",
     type=click.Path(path_type=Path),
     default=None,
-    help='Written once it serves: {"pid", "socket", "http", "epoch"}.',
+    help='JSON file, written once it serves: {"pid", "socket", "http", "epoch"}.',
 )
 @click.pass_context
 def main(
@@ -60,10 +62,10 @@ def main(
     ready_file: Path | None,
     **flags: str | None,
 ) -> None:
-    """Who gets which device: the one writer of leases and job records.
+    """The scheduler: it decides who gets which device, and writes leases and job records.
 
     Without a command it serves. SIGTERM stops it cleanly (exit 0); hosts and orchestrators wait
-    for the next start. SIGHUP reads keys and certificate again. Every setting is a flag, else a
+    for the next start. SIGHUP rereads keys and certificate. Every setting is a flag, else a
     variable (SSGMD_STATE for --state), else in the --config file (or SSGMD_CONFIG).
 
     \b
@@ -123,27 +125,27 @@ def _certificate(found: Config) -> Certificate | None:
 
 @main.group("config")
 def config_group() -> None:
-    """What the daemon would be started with."""
+    """The settings of the next start."""
 
 
 @config_group.command("show")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@json_option
 @click.pass_obj
 def config_show(found: Config, as_json: bool) -> None:
     """Every setting with its value and its source.
 
-    Parameters that `ssgm set` changed at run time are the journal's: see `ssgm get`.
+    Changes by `ssgm set` at run time are in the journal: see `ssgm get`.
 
     \b
     Example:  ssgmd --config /etc/ssgmd.toml config show
     """
     if as_json:
-        click.echo(json.dumps({"version": 1, **encode(found)}, indent=2))
+        echo_json(encode(found))
         return
     names = {**found.settings, **{f"parameters.{n}": t for n, t in found.parameter_sources.items()}}
     width = max(map(len, names))
-    for name, told in names.items():
-        click.echo(f"{name:<{width}}  {told.value or '-':<24}  {told.source}")
+    for name, setting in names.items():
+        echo(f"{name:<{width}}  {setting.value or '-':<24}  {setting.source}")
 
 
 # ---------------------------------------------------------------------- keys
@@ -155,7 +157,7 @@ def _keys_file(found: Config) -> Path:
 
 @main.group("keys")
 def keys_group() -> None:
-    """Who may come through the doors. A running daemon takes changes within seconds."""
+    """Keys of clients and hosts. A running daemon applies changes within seconds."""
 
 
 @keys_group.command("add")
@@ -164,17 +166,17 @@ def keys_group() -> None:
     "--role",
     required=True,
     type=click.Choice([role.value for role in Role]),
-    help="What it may do.",
+    help="The operations it allows.",
 )
 @click.option(
-    "--tenant", default=None, help="A requester asks for, a reader sees the jobs of this one only."
+    "--tenant", default=None, help="Restricts a requester or reader to the jobs of this tenant."
 )
-@click.option("--host", default=None, help="A host's: it speaks for this host only.")
+@click.option("--host", default=None, help="Restricts a host's key to this host.")
 @click.pass_obj
 def keys_add(found: Config, name: str, role: str, tenant: str | None, host: str | None) -> None:
-    """Make a key and print it, this once: only its hash is kept.
+    """Create a key and print it once: only its hash is stored.
 
-    The first key closes the doors to everybody who has none.
+    From the first key on, callers without a key are refused.
 
     \b
     Example:  ssgmd --state /var/lib/ssgmd keys add gpu-a --role host --host gpu-a
@@ -188,11 +190,11 @@ def keys_add(found: Config, name: str, role: str, tenant: str | None, host: str 
             host=host,
             made=datetime.now(UTC).date().isoformat(),
         )
-        click.echo(add_key(_keys_file(found), entry))
+        echo(add_key(_keys_file(found), entry))
 
 
 @keys_group.command("list")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@json_option
 @click.pass_obj
 def keys_list(found: Config, as_json: bool) -> None:
     """The keys, without their secrets."""
@@ -201,21 +203,21 @@ def keys_list(found: Config, as_json: bool) -> None:
         keys = list(read_keys(path).by_name.values()) if path.exists() else []
     if as_json:
         shown = [{k: v for k, v in encode(key).items() if k != "sha256"} for key in keys]
-        click.echo(json.dumps({"version": 1, "keys": shown}, indent=2))
+        echo_json({"keys": shown})
         return
     for key in keys:
         bound = key.tenant or key.host or "-"
-        click.echo(f"{key.name:<24}  {key.role.value:<9}  {bound:<16}  {key.made}")
+        echo(f"{key.name:<24}  {key.role.value:<9}  {bound:<16}  {key.made}")
 
 
 @keys_group.command("revoke")
 @click.argument("name")
 @click.pass_obj
 def keys_revoke(found: Config, name: str) -> None:
-    """Take a key away; its connections are closed within seconds."""
+    """Revoke a key; its connections are closed within seconds."""
     with exiting_by_code("ssgmd"):
         revoke_key(_keys_file(found), name)
-    click.echo(f"{name} is revoked")
+    echo(f"{name} is revoked")
 
 
 # ---------------------------------------------------------------------- journal
@@ -223,14 +225,14 @@ def keys_revoke(found: Config, name: str) -> None:
 
 @main.group("journal")
 def journal_group() -> None:
-    """Look at the journal, or repair it, while no daemon runs on it."""
+    """Check or repair the journal, while no daemon uses it."""
 
 
 @journal_group.command("check")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@json_option
 @click.pass_obj
 def journal_check(found: Config, as_json: bool) -> None:
-    """Read the whole journal; changes nothing. Ends with 1 when it is damaged."""
+    """Read the whole journal without changes. Ends with 1 when it is damaged."""
     with exiting_by_code("ssgmd"):
         checked = repair.check(_state(found))
         _say(checked, as_json)
@@ -238,15 +240,15 @@ def journal_check(found: Config, as_json: bool) -> None:
             raise AppError(ErrorCode.INTERNAL, f"damaged: {checked.damage}; run: {checked.remedy}")
 
 
-@journal_group.command("repair", short_help="Keep what is whole, up to the damage.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@journal_group.command("repair", short_help="Keep the entries before the damage.")
+@json_option
 @click.pass_obj
 def journal_repair(found: Config, as_json: bool) -> None:
-    """Keep what can be applied in order, up to the damage; the old file stays beside it.
+    """Keep the entries before the damage; the old file is kept beside the new one.
 
-    Leases and jobs after the damage are lost: hosts cut what the scheduler does not know any more,
-    and redelivered messages start their jobs again. Says what was dropped. A journal that is whole
-    is left alone.
+    Leases and jobs after the damage are lost: hosts revoke leases that the scheduler does not know,
+    and redelivered messages start their jobs again. Prints the dropped entries. An undamaged
+    journal is not changed.
     """
     with exiting_by_code("ssgmd"):
         _say(repair.repair(_state(found)), as_json)
@@ -254,6 +256,6 @@ def journal_repair(found: Config, as_json: bool) -> None:
 
 def _say(checked: repair.Checked, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps({"version": 1, **encode(checked)}, indent=2))
+        echo_json(encode(checked))
     else:
-        click.echo(checked.sentence)
+        echo(checked.sentence)

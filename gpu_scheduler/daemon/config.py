@@ -7,7 +7,6 @@ at run time is in the journal, not here.
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from corekit.aio.environment import SCALE_VARIABLE
 from corekit.errors import AppError, invalid
+from corekit.suggest import one_of_known
 from gpu_scheduler.parameters import Parameters, overridden
 from gpu_scheduler.policy_registry import installed_policies
 
@@ -91,10 +91,10 @@ def resolve(flags: Mapping[str, str | None], environment: Mapping[str, str]) -> 
     parameters = given.pop("parameters", {})
     if not isinstance(parameters, dict):
         raise invalid(f"{file}: parameters must be a table")
-    known = [setting.name for setting in SETTINGS]
+    known = [*(setting.name for setting in SETTINGS), "parameters"]
     for name in given:
         if name not in known:
-            raise invalid(f"{file}: {name!r} is unknown{_did_you_mean(name, known)}")
+            raise invalid(f"{file}: {name!r} is unknown{one_of_known(name, known)}")
     settings = {s.name: _resolved(s, flags, environment, given, file) for s in SETTINGS}
     scale = environment.get(SCALE_VARIABLE)  # shared by all programs of the system
     source = f"variable {SCALE_VARIABLE}" if scale else "default"
@@ -137,8 +137,3 @@ def _read(path: Path) -> dict[str, object]:
         raise invalid(f"cannot read the configuration {path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:  # TOMLDecodeError, UnicodeDecodeError
         raise invalid(f"{path} is not valid TOML: {error}") from None
-
-
-def _did_you_mean(name: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(name, [*known, "parameters"], n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(known)}"

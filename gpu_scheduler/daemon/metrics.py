@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-from gpu_scheduler.core import actions as do
 from gpu_scheduler.core.admission.usage_counts import UsageCounts
 from gpu_scheduler.daemon.endpoints.connection_admission import ConnectionAdmission
 from gpu_scheduler.daemon.journal.journal import Journal
 from gpu_scheduler.model import DeviceKind, Health, HostState, Lease, Share
+from gpu_scheduler.protocol import answers
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class Metrics:
 class Standing:
     """The current state, as the core answered."""
 
-    hosts: tuple[do.HostView, ...]
+    hosts: tuple[answers.HostView, ...]
     leases: tuple[Lease, ...]
     waiting: int  #: requests in the queue
     usage_counts: UsageCounts = field(default_factory=UsageCounts)  #: of each key
@@ -179,7 +179,7 @@ Samples = Iterable[tuple[Labels, float]]
 LEASES_MAX = 10_000
 
 
-def _devices(hosts: Iterable[do.HostView]) -> Iterator[str]:
+def _devices(hosts: Iterable[answers.HostView]) -> Iterator[str]:
     """Allocation and health of each device."""
     views = [(_of(host, view), view) for host in hosts for view in host.devices]
     yield from _samples(
@@ -208,7 +208,7 @@ def _devices(hosts: Iterable[do.HostView]) -> Iterator[str]:
     )
 
 
-def _of(host: do.HostView, view: do.DeviceView) -> Labels:
+def _of(host: answers.HostView, view: answers.DeviceView) -> Labels:
     device = view.device
     return {
         "host": host.host,
@@ -218,7 +218,7 @@ def _of(host: do.HostView, view: do.DeviceView) -> Labels:
     }
 
 
-def _dcgm(hosts: Iterable[do.HostView]) -> Iterator[str]:
+def _dcgm(hosts: Iterable[answers.HostView]) -> Iterator[str]:
     """Usage of CUDA devices under the names of dcgm-exporter, without hosts that are silent."""
     seen = [
         (_as_dcgm(host, view), view.device.memory_mib, view.usage)
@@ -255,7 +255,7 @@ def _dcgm(hosts: Iterable[do.HostView]) -> Iterator[str]:
     )
 
 
-def _as_dcgm(host: do.HostView, view: do.DeviceView) -> Labels:
+def _as_dcgm(host: answers.HostView, view: answers.DeviceView) -> Labels:
     device = view.device
     return {
         "gpu": str(device.index),

@@ -1,25 +1,25 @@
-"""The text of /metrics, made without holding anybody up.
+"""The text of /metrics, made without blocking other requests.
 
-What stands is asked for in pages, and written some lines at a time: in between others have the
-loop. Of many lines a text serves all who ask within a time that grows with it, so that scrapes take
-a small part of the daemon's time however large the system is and however often they come.
+The state is read in pages, and written some lines at a time: in between others have the loop. A
+text of many lines serves all scrapes within a time that grows with it, so that scrapes take a small
+part of the daemon's time however large the system is and however often they come.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from corekit.decode import encode_json
-from gpu_scheduler.core import actions as do
+from corekit.values import Value
 from gpu_scheduler.core.admission.usage_counts import UsageCounts
 from gpu_scheduler.daemon.access.authorizer import TRUSTED
 from gpu_scheduler.daemon.endpoints.calls import Calls
 from gpu_scheduler.daemon.journal.journal import Journal
 from gpu_scheduler.daemon.metrics import Metrics, Standing, prometheus_lines
 from gpu_scheduler.model import Lease
-from gpu_scheduler.protocol.codec import Body
+from gpu_scheduler.protocol import ops
+from gpu_scheduler.protocol.answers import HostView
 
 #: Its session in the core, as the other parts of the daemon have one.
 SESSION = "ssgmd/metrics"
@@ -32,11 +32,11 @@ SMALL_LINES = 2_000
 #: Rest after a larger text: four times what a line takes to make (5 µs).
 REST_S_PER_LINE = 20e-6
 
-AnswerT = TypeVar("AnswerT", do.InventoryAnswer, do.LeasesAnswer, do.QueueAnswer)
+AnswerT = TypeVar("AnswerT", bound=Value)
 
 
 class Scrapes:
-    """Makes the text for whoever asks; the door has let him in."""
+    """Makes the text of a scrape; the endpoint has authorized its caller."""
 
     def __init__(
         self, calls: Calls, metrics: Metrics, journal: Journal, usage_counts: UsageCounts
@@ -64,21 +64,21 @@ class Scrapes:
         """All that live, page by page; none that lives throughout is left out."""
         more, after = True, 0
         while more:
-            found = await self._ask("leases", do.LeasesAnswer, limit=PAGE, after=after)
+            found = await self._ask(ops.Leases(limit=PAGE, after=after))
             for lease in found.leases:
                 yield lease
                 after = lease.fence
             more = found.more
 
     async def _lines(self) -> list[str]:
-        hosts: list[do.HostView] = []
+        hosts: list[HostView] = []
         more = True
         while more:
-            after = {"after": hosts[-1].host} if hosts else {}
-            page = await self._ask("inventory", do.InventoryAnswer, limit=PAGE, **after)
+            after = hosts[-1].host if hosts else None
+            page = await self._ask(ops.Inventory(limit=PAGE, after=after))
             hosts += page.hosts
             more = page.more
-        queue = await self._ask("queue", do.QueueAnswer, limit=1)
+        queue = await self._ask(ops.Queue(limit=1))
         standing = Standing(
             hosts=tuple(hosts),
             leases=tuple([lease async for lease in self.leases()]),
@@ -92,7 +92,5 @@ class Scrapes:
                 await asyncio.sleep(0)
         return lines
 
-    async def _ask(self, op: str, answer: type[AnswerT], **fields: Any) -> AnswerT:
-        answered, _ = await self._calls.ask(TRUSTED, SESSION, op, Body(encode_json(fields)))
-        assert isinstance(answered, answer), answered
-        return answered
+    async def _ask(self, op: ops.Op[AnswerT]) -> AnswerT:
+        return await self._calls.ask(TRUSTED, SESSION, op)

@@ -1,26 +1,54 @@
-"""`ssgm-monitor`: the host's side without gpud. Its devices are advisory: nothing enforces leases.
+"""`ssgm-monitor`: the monitor of a host without gpud, whose devices are advisory.
 
-For hosts whose remote-GPU server is not ours (rCUDA and the like): the scheduler counts what it
-lends there and tells callers where it is; the host itself opens and closes nothing.
+For hosts with another remote-GPU server (as rCUDA): the scheduler accounts for its leases there and
+gives callers the address; no lease is enforced on the host.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import click
 
 from corekit.aio.command import DaemonCommand
 from corekit.aio.environment import budget_from_environment
 from corekit.aio.process import exiting_by_code, log_as_json, run_program, write_ready
+from corekit.cli.settings import Option, options_from
 from corekit.errors import invalid
-from gpu_scheduler.client.access import CA_VARIABLE, KEY_VARIABLE, find_access
+from gpu_scheduler.client.access import CA_VARIABLE, KEY_FILE_VARIABLE, find_access
 from gpu_scheduler.monitor.link import HostLink
 from gpu_scheduler.monitor.ports import Probe
 from gpu_scheduler.monitor.probes import PROBES, FileProbe, probe_of
 from gpu_scheduler.monitor.watched import WatchedHost
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MonitorOptions:
+    """One field for each option of `ssgm-monitor`."""
+
+    scheduler: Annotated[str, Option("Socket endpoint of ssgmd.", metavar="HOST:PORT")]
+    host_id: Annotated[str, Option("Name of this host, unique in the system.")]
+    inventory: Annotated[
+        Path | None, Option("YAML or JSON file of devices; read again for every report.")
+    ] = None
+    probe: Annotated[str | None, Option("Probe of devices instead.", choices=PROBES)] = None
+    middleware: Annotated[
+        tuple[str, ...],
+        Option("A middleware that serves the devices, as rcuda (repeatable).", metavar="NAME"),
+    ] = ()
+    key_file: Annotated[
+        Path | None, Option(f"File with the key for ssgmd. [default: ${KEY_FILE_VARIABLE}]")
+    ] = None
+    ca: Annotated[
+        Path | None, Option(f"CA of ssgmd's certificate; enables TLS. [default: ${CA_VARIABLE}]")
+    ] = None
+    ready_file: Annotated[
+        Path | None, Option('JSON file, written once registered: {"pid", "host", "epoch"}.')
+    ] = None
 
 
 @click.command(
@@ -29,70 +57,39 @@ from gpu_scheduler.monitor.watched import WatchedHost
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(package_name="orchgpu", prog_name="ssgm-monitor")
-@click.option("--scheduler", required=True, metavar="HOST:PORT", help="Socket door of ssgmd.")
-@click.option("--host-id", required=True, help="Name of this host, unique in the system.")
-@click.option(
-    "--inventory",
-    type=click.Path(path_type=Path),
-    default=None,
-    help="YAML or JSON file of devices; read again for every report.",
-)
-@click.option(
-    "--probe",
-    "probe_kind",
-    type=click.Choice(PROBES),
-    default=None,
-    help="Look for devices instead.",
-)
-@click.option("--middleware", multiple=True, metavar="NAME", help="What serves it here: rcuda.")
-@click.option("--key-file", type=click.Path(path_type=Path), help=f"Key; else {KEY_VARIABLE}.")
-@click.option("--ca", type=click.Path(path_type=Path), help=f"TLS by this CA; else {CA_VARIABLE}.")
-@click.option(
-    "--ready-file",
-    type=click.Path(path_type=Path),
-    default=None,
-    help='Written once registered: {"pid", "host", "epoch"}.',
-)
-def main(
-    scheduler: str,
-    host_id: str,
-    inventory: Path | None,
-    probe_kind: str | None,
-    middleware: tuple[str, ...],
-    key_file: Path | None,
-    ca: Path | None,
-    ready_file: Path | None,
-) -> None:
+@options_from(MonitorOptions)
+def main(options: MonitorOptions) -> None:
     """Watch this host's devices and report them to the scheduler in real time.
 
-    For hosts whose remote-GPU server is not ours, such as rCUDA's: nothing is opened or cut here,
-    so its devices go only to requests that say --advisory, and to those of classic ssgm.
+    For hosts with another remote-GPU server, such as rCUDA's: no lease is enforced here, so that
+    its devices serve only requests with --advisory, and those of classic ssgm.
 
     \b
     Example:  ssgm-monitor --scheduler 10.0.1.10:4700 --host-id k80 --probe nvml
     """
     log_as_json()
     with exiting_by_code("ssgm-monitor"):
-        if (inventory is None) is (probe_kind is None):
+        if (options.inventory is None) is (options.probe is None):
             raise invalid(f"give exactly one of --inventory FILE and --probe {'|'.join(PROBES)}")
-        access, budget = find_access(key_file=key_file, ca=ca), budget_from_environment()
+        access = find_access(key_file=options.key_file, ca=options.ca)
+        budget, host = budget_from_environment(), options.host_id
         probe: Probe = (
-            FileProbe(inventory, host_id)
-            if inventory
-            else probe_of(str(probe_kind), host_id, budget.probe_answer_s)
+            FileProbe(options.inventory, host)
+            if options.inventory
+            else probe_of(str(options.probe), host, budget.probe_answer_s)
         )
     connect = functools.partial(
         HostLink,
-        scheduler,
-        host=host_id,
+        options.scheduler,
+        host=host,
         control=WatchedHost(),
         probe=probe,
         gateway=None,
         budget=budget,
         access=access,
-        middlewares=middleware,
+        middlewares=options.middleware,
     )
-    run_program("ssgm-monitor", _watch(connect, probe, ready_file))
+    run_program("ssgm-monitor", _watch(connect, probe, options.ready_file))
 
 
 async def _watch(connect: Callable[[], HostLink], probe: Probe, ready_file: Path | None) -> None:

@@ -13,17 +13,15 @@ import random
 import secrets
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Any
 
 from corekit.aio.backoff import Backoff
 from corekit.aio.newer import known
 from corekit.aio.supervise import until_first
 from corekit.budget import Budget
-from corekit.decode import encode
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import HostId, LeaseId
 from gpu_scheduler.client.access import Access
-from gpu_scheduler.client.channel import Channel, ChannelEvents, Fields
+from gpu_scheduler.client.channel import Channel, ChannelEvents
 from gpu_scheduler.core.placement.fits import device_class_of, permanent_mismatch
 from gpu_scheduler.model import Device, EndReason, Health, NoFit, Request, Share, Sharing
 from gpu_scheduler.monitor.full_state import FullState, pages_of
@@ -95,6 +93,7 @@ class HostLink:
         self._hello_pages: list[list[str]] = []  #: leases that did not fit into the hello
         self._closing: dict[LeaseId, None] = {}  #: sessions that closed; not acknowledged yet
         events = ChannelEvents(
+            role="host",
             hello=self._hello,
             welcomed=self._welcomed,
             pushed=self._pushed,
@@ -202,14 +201,14 @@ class HostLink:
 
     # --- hello, full state and pushes
 
-    def _hello(self) -> Fields:
+    def _hello(self) -> HostHello:
         # a closed session whose close is not sent yet must not look lost: its reason follows
         installed = dict.fromkeys((*self._control.installed(), *self._closing))
         devices = self._watch.devices
         self._watch.forget_reported()
         self._watch.reported(Report(devices=devices))  # a lost hello is sent again
         first, *self._hello_pages = pages_of([*installed], INSTALLED_BYTES_MAX)
-        hello = HostHello(
+        return HostHello(
             host=self.host,
             incarnation=self.incarnation,
             gateway=self._gateway,
@@ -221,10 +220,6 @@ class HostLink:
             run_seen=self.run_seen,
             more=bool(self._hello_pages),
         )
-        fields: dict[str, Any] = encode(hello)
-        if not hello.more:
-            del fields["more"]  # unknown to an older scheduler
-        return {"role": "host", **fields}
 
     def _more_of_hello(self) -> Iterator[tuple[str, MoreInstalled]]:
         """The further pages of the hello."""

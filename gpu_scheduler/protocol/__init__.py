@@ -1,4 +1,4 @@
-"""What travels between the scheduler and everybody else: messages, codec, the classic reply text.
+"""Messages between the scheduler, its clients and its hosts, and the changes of its journal.
 
-Pure: no socket, no clock. Daemon, clients and hosts import it and nothing of each other.
+Pure: no socket, no clock. Daemon, core, clients and hosts import it; it imports none of them.
 """

@@ -1,11 +1,11 @@
 """JSON lines: bytes from a connection to frames, frames to bytes.
 
-A *frame* is one line holding one JSON object of at most `LINE_BYTES_MAX`. What is no frame breaks
-the connection (`BrokenFrame`), because nobody knows where the next one starts or whom to answer;
-a frame with a wrong request in it is answered by a typed error and the connection lives on.
+A *frame* is one line holding one JSON object of at most `LINE_BYTES_MAX`. Any other line breaks the
+connection (`BrokenFrame`), because it is not known where the next one starts; a frame with a wrong
+request in it is answered by a typed error and the connection lives on.
 
 The envelope of a frame (id, op, ok, error, push) is read first; what it carries stays text, a
-`Body`, until somebody reads it as the class that belongs to it. Nothing is parsed into plain data
+`Body`, until it is read as the class that belongs to it. Nothing is parsed into plain data
 on the way, and nothing is encoded twice.
 """
 
@@ -18,6 +18,7 @@ import msgspec
 
 from corekit.decode import Buffer, decode, decode_known, encode_json, fast_reader
 from corekit.errors import AppError, ErrorCode, invalid
+from corekit.values import Value
 from corekit.walk import parse_json
 
 #: Version of the protocol; a daemon refuses any other in `hello`.
@@ -33,7 +34,7 @@ T = TypeVar("T")
 
 
 class BrokenFrame(AppError):
-    """What came is no JSON object. A byte stream cannot be followed any further: close it."""
+    """A line is not a JSON object. The byte stream cannot be followed any further: close it."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.INVALID, message)
@@ -86,14 +87,19 @@ class Body(NamedTuple):
         """The object as plain data. Raises BrokenFrame when it is not an object."""
         return decode_line(bytes(self.text))
 
-
-def _without(line: bytes, *keys: str) -> Body:
-    """The object of a line without the keys of its envelope."""
-    fields = _FIELDS.decode(line)
-    return Body(encode_json({key: text for key, text in fields.items() if key not in keys}))
+    def without(self, *keys: str) -> tuple[dict[str, Any], Body]:
+        """The values of some keys, of those that are there, and the rest of the object."""
+        try:
+            fields = _FIELDS.decode(self.text)
+            taken = {key: _PLAIN.decode(fields.pop(key)) for key in keys if key in fields}
+        except (msgspec.MsgspecError, RecursionError, UnicodeError):
+            self.plain()
+            raise
+        return taken, Body(encode_json(fields))
 
 
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_PLAIN = msgspec.json.Decoder()
 
 #: `{}`.
 EMPTY = Body(b"{}")
@@ -103,7 +109,7 @@ EMPTY = Body(b"{}")
 
 
 class RequestFrame(NamedTuple):
-    """A request as it came: its fields are not read yet."""
+    """A request whose fields are not read yet."""
 
     id: int
     op: str
@@ -134,7 +140,7 @@ def read_request(line: bytes) -> RequestFrame:
         head = _REQUEST_HEAD.decode(line)
     except (msgspec.MsgspecError, RecursionError, UnicodeError):
         raise _wrong_head(decode_line(line)) from None
-    return RequestFrame(head.id, head.op, _without(line, "id", "op"))
+    return RequestFrame(head.id, head.op, Body(line).without("id", "op")[1])
 
 
 def _wrong_head(value: dict[str, Any]) -> AppError:
@@ -149,11 +155,18 @@ def request_line(id_: int, op: str, fields: Any) -> bytes:
     return _line(b'{"id":%d,"op":%s' % (id_, encode_json(op)), encode_json(fields))
 
 
+def hello_line(id_: int, role: str, key: str | None, hello: Value) -> bytes:
+    """The frame of a hello: its role, and the API key of its sender if it has one."""
+    head = b'{"id":%d,"op":"hello","role":%s' % (id_, encode_json(role))
+    shown = b"" if key is None else b',"key":' + encode_json(key)
+    return _line(head + shown, encode_json(hello))
+
+
 # ---------------------------------------------------------------------- answers and pushes
 
 
 class AnswerFrame(NamedTuple):
-    """What a daemon sent: a push, or the answer of a request (`error`, or else `body`)."""
+    """A frame of a daemon: a push, or the answer of a request (`error`, or else `body`)."""
 
     id: int | None  #: of the request; None: a push, or an error of no request
     push: str | None
@@ -175,7 +188,7 @@ _PLAIN_PUSH = re.compile(rb'\{"push":"([a-z_]+)"(?:,(?=")|(?=\}))')
 
 
 def read_answer(line: bytes) -> AnswerFrame:
-    """Raises BrokenFrame for what no daemon sends; a broken body is only found when it is read."""
+    """Raises BrokenFrame for a line that no daemon sends; a body is checked when it is read."""
     plain = _PLAIN_OK.match(line)
     if plain is not None and line.endswith(b"}}"):
         return AnswerFrame(int(plain[1]), None, None, Body(line[plain.end() : -1]))
@@ -188,7 +201,7 @@ def read_answer(line: bytes) -> AnswerFrame:
         error = None if head.error is None else AppError.from_json(head.error)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error_:
         raise BrokenFrame(f"not an answer or push: {error_}") from None
-    body = Body(head.ok) if head.push is None else _without(line, "push")
+    body = Body(head.ok) if head.push is None else Body(line).without("push")[1]
     return AnswerFrame(head.id, head.push, error, body)
 
 

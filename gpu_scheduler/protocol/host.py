@@ -1,30 +1,59 @@
-"""The host session: what a GPU host says to the scheduler, and what it is told.
+"""The host session: ops of a GPU host, and the pushes that it obeys.
 
-A host speaks ops (`Hello`, `Report`, `SessionChange`, `Cut`); the scheduler pushes `Install`,
-`End`, `Staged` and `Resize` over one ordered channel. Every op is idempotent: the host repeats what
-was not acknowledged after a reconnect.
+A host sends ops (`Hello`, `Report`, `SessionChange`, `Cut`); the scheduler pushes `Install`, `End`,
+`Staged` and `Resize` over one ordered channel. Every op is idempotent: the host repeats what was
+not acknowledged after a reconnect.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated
 
 from corekit.addresses import parse_address
-from corekit.errors import invalid
+from corekit.errors import AppError
 from corekit.ids import HostId, LeaseId
-from corekit.values import Value
-from gpu_scheduler.core.events import SessionChange as SessionState  # opened, freed, closed
+from corekit.values import Checked, Meta, Value
 from gpu_scheduler.model import Device, Door, EndReason, LeaseLifetime, LeaseState, Share, Usage
-from gpu_scheduler.names import named
+from gpu_scheduler.names import NAME, name_problem
 
 #: A sentence for people is not a log.
 DETAIL_CHARACTERS_MAX = 2000
 #: A host has at most this many devices in one message; the largest single hosts have 16.
 DEVICES_MAX = 256
-#: Leases of one host, as it may say it has; the default of `leases_max` for the whole scheduler.
+#: Leases of one hello; the default of `leases_max` for the whole scheduler.
 INSTALLED_MAX = 100_000
 #: There are seven.
 MIDDLEWARES_MAX = 64
+
+
+def _address_problem(text: str) -> str | None:
+    try:
+        parse_address(text)
+    except AppError as error:
+        return f"{error.message}"
+    return name_problem(text)
+
+
+def _optional_name(text: str) -> str | None:
+    return name_problem(text, at_least=0)
+
+
+LeaseName = Annotated[LeaseId, NAME]
+Address = Annotated[str, Meta(extra={"problem": _address_problem})]
+#: A name that may be left out.
+OptionalName = Annotated[str, Meta(extra={"problem": _optional_name})]
+Devices = Annotated[tuple[Device, ...], Meta(max_length=DEVICES_MAX)]
+Number = Annotated[int, Meta(ge=0)]
+
+
+class SessionState(StrEnum):
+    """A step of the session of a lease, as its gateway reports it."""
+
+    OPENED = "opened"
+    FREED = "freed"
+    CLOSED = "closed"
 
 
 class Install(Value):
@@ -32,16 +61,17 @@ class Install(Value):
 
     lease: LeaseId
     fence: int  #: rises with every grant of the whole scheduler
-    secret: str  #: hex of the 32 bytes HMAC-SHA256(master key, lease ‖ fence ‖ host)
+    #: Hex of the 32 bytes HMAC-SHA256(master key, lease ‖ fence ‖ host); "" before the daemon adds
+    #: it, and in no message.
+    secret: str
     state: LeaseState  #: ENDING: the session goes on, its shares are given back
     shares: tuple[Share, ...]  #: only those on this host
     tenant: str
     hold: LeaseLifetime
     door: Door
     sources: tuple[str, ...] = ()  #: Door.PORT: networks whose machines may connect
-    middleware: str | None = (
-        None  #: whose server stands behind that port; None = the built-in plane
-    )
+    #: The one whose server listens at that port; None = the built-in plane
+    middleware: str | None = None
     cap_s: float | None  #: DEADLINE holds: seconds from receipt to the lease's end; else None
     connect_by_s: float | None  #: seconds from receipt to the first session; None until staged
 
@@ -74,67 +104,50 @@ class Resize(Value):
     compute_limit_pct: int
 
 
-HostPush = Install | End | Staged | Resize
+HostPush = InstallPush | End | Staged | Resize
 
 #: Wire name of every push to a host.
-HOST_PUSH_NAMES: Mapping[type[HostPush], str] = {
-    Install: "install",
+HOST_PUSH_NAMES: Mapping[type[Value], str] = {
+    InstallPush: "install",
     End: "end",
     Staged: "staged",
     Resize: "resize",
 }
 
 
-class HostHello(Value):
-    """First request of a host session (`role: "host"`); answered by `HostWelcome`."""
+class HostHello(Checked, omit_defaults=True):
+    """First request of a host session (`role: "host"`) → HostWelcome | CONFLICT | INVALID.
 
-    host: HostId
-    incarnation: str  #: new at each start of the host's program: its old leases are gone with it
-    gateway: str | None  #: "address:port"; None = watched only, its devices are advisory
-    devices: tuple[Device, ...]
-    epoch_seen: int  #: highest scheduler epoch this host obeyed
+    CONFLICT: it has seen a later epoch, or another program of this name is up.
+    """
+
+    host: Annotated[HostId, NAME]
+    incarnation: Annotated[str, NAME]  #: new at each start of the host's program
+    gateway: Address | None  #: None = watched only, its devices are advisory
+    devices: Devices
+    epoch_seen: Number  #: highest scheduler epoch that this host obeyed
     installed: tuple[LeaseId, ...]
     version: int
     #: What its gateway serves besides the built-in plane, and `builtin` itself where it has one.
-    middlewares: tuple[str, ...] = ()
-    run_seen: str = ""  #: whose epoch that was, as `HostWelcome.run`
+    middlewares: Annotated[tuple[Annotated[str, NAME], ...], Meta(max_length=MIDDLEWARES_MAX)] = ()
+    run_seen: OptionalName = ""  #: of that epoch, as `HostWelcome.run`
     #: More of `installed` follows in `MoreInstalled`, right behind this; only then it is answered.
     more: bool = False
 
-    def __post_init__(self) -> None:
-        if len(self.middlewares) > MIDDLEWARES_MAX:
-            raise invalid(f"{len(self.middlewares)} middlewares; a host offers {MIDDLEWARES_MAX}")
-        for name in self.middlewares:
-            named("middlewares:", name)
-        named("host", self.host)
-        named("incarnation", self.incarnation)
-        named("gateway", self.gateway)
-        named("run_seen", self.run_seen or None)
-        if self.gateway is not None:
-            parse_address(self.gateway)
-        if self.epoch_seen < 0:
-            raise invalid(f"epoch_seen {self.epoch_seen} must be 0 or more")
-        _limited(len(self.devices))
 
-
-def _limited(devices: int) -> None:
-    if devices > DEVICES_MAX:
-        raise invalid(f"{devices} devices; a host may have {DEVICES_MAX}")
-
-
-class HostWelcome(Value):
+class HostWelcome(Value, omit_defaults=True):
     """The full state: what is not in `installs` the host cuts.
 
     With `more` this is its first page; the host asks for the others by `InstallsAsked`, and only
-    all of them together are the full state. `more` and `until` are left out of a state that is
-    whole. A host refuses a lower epoch, and the epoch it knows from another run: that is a copy's.
+    all of them together are the full state. A host refuses a lower epoch, and the epoch it knows
+    from another run: that is a copy's.
     """
 
     epoch: int
     installs: tuple[Install, ...]
     run: str = ""  #: random, of one run of the scheduler
     more: bool = False
-    until: int = 0  #: highest fence of the state; what was granted later is pushed
+    until: int = 0  #: highest fence of the state, with `more`; what was granted later is pushed
 
 
 class MoreInstalled(Value):
@@ -144,15 +157,11 @@ class MoreInstalled(Value):
     more: bool = False  #: and there are still others
 
 
-class InstallsAsked(Value):
+class InstallsAsked(Checked):
     """Op `installs`: the next page of a full state → InstallsPage | NOT_FOUND."""
 
-    after: int  #: fence of the last install that came
-    until: int  #: as the welcome said
-
-    def __post_init__(self) -> None:
-        if min(self.after, self.until) < 0:
-            raise invalid("after and until must be 0 or more")
+    after: Number  #: fence of the last install that came
+    until: Number  #: as in the welcome
 
 
 class InstallsPage(Value):
@@ -162,74 +171,53 @@ class InstallsPage(Value):
     more: bool = False
 
 
-class Report(Value):
-    """Every `host_report_s`; a silent host is stale, then lost. An empty one proves life."""
+class Report(Checked):
+    """Every `host_report_s`; a silent host is stale, then lost. An empty one proves life.
 
-    devices: tuple[Device, ...] | None = None  #: all of them; None = as said last
-    usage: tuple[Usage, ...] = ()  #: of the host's devices whose figures changed, each once
+    Answered by Done, or by NOT_FOUND: the host is not known, it must send its hello.
+    """
 
-    def __post_init__(self) -> None:
-        _limited(len(self.devices or ()))
-        _limited(len(self.usage))
+    devices: Devices | None = None  #: all of them; None = as in the last report
+    #: Of the host's devices whose figures changed, each once.
+    usage: Annotated[tuple[Usage, ...], Meta(max_length=DEVICES_MAX)] = ()
 
 
-class SessionChange(Value):
-    """Op `session`: one step of a lease's session."""
+class SessionChange(Checked):
+    """Op `session` → Done: one step of a lease's session; push `end` if the lease is over."""
 
-    lease: LeaseId
+    lease: LeaseName
     state: SessionState
-    nonce: str  #: of the session that claimed the lease
+    nonce: OptionalName  #: of the session that claimed the lease; "" = it never had one
     reason: EndReason | None = None  #: of `closed`; None means DONE
-    detail: str = ""
-
-    def __post_init__(self) -> None:
-        named("lease", self.lease)
-        named("nonce", self.nonce or None)  # one that never had a session has none
-        if len(self.detail) > DETAIL_CHARACTERS_MAX:
-            text = f"detail has {len(self.detail)} characters; at most {DETAIL_CHARACTERS_MAX}"
-            raise invalid(text)
+    detail: Annotated[str, Meta(max_length=DETAIL_CHARACTERS_MAX)] = ""
 
 
-class DoorOpened(Value):
-    """Op `door`: the lease's own port listens at this "address:port"."""
+class DoorOpened(Checked):
+    """Op `door` → Done: the lease's own port listens; push `end` if the lease is over."""
 
-    lease: LeaseId
-    address: str
-
-    def __post_init__(self) -> None:
-        named("lease", self.lease)
-        named("address", self.address)
-        parse_address(self.address)
+    lease: LeaseName
+    address: Address
 
 
-class Cut(Value):
-    """The processes of an ended lease are gone from this host and its memory is back."""
+class Cut(Checked):
+    """Op `cut` → Done: the lease's processes are gone from this host and its memory is back.
 
-    lease: LeaseId
+    A fact for people: promises never wait for it.
+    """
 
-    def __post_init__(self) -> None:
-        named("lease", self.lease)
+    lease: LeaseName
 
 
-#: Exported for gateways: `SessionState.OPENED`, `FREED`, `CLOSED`.
-__all__ = [
-    "DEVICES_MAX",
-    "HOST_PUSH_NAMES",
-    "INSTALLED_MAX",
-    "Cut",
-    "DoorOpened",
-    "End",
-    "HostHello",
-    "HostPush",
-    "HostWelcome",
-    "Install",
-    "InstallPush",
-    "InstallsAsked",
-    "InstallsPage",
-    "MoreInstalled",
-    "Report",
-    "Resize",
-    "SessionChange",
-    "SessionState",
-    "Staged",
-]
+HostOp = HostHello | Report | SessionChange | Cut | DoorOpened | InstallsAsked
+
+#: Wire name → class of every op of a host but `hello`.
+HOST_OPS: Mapping[
+    str, type[Report | SessionChange | Cut | DoorOpened | MoreInstalled | InstallsAsked]
+] = {
+    "report": Report,
+    "session": SessionChange,
+    "cut": Cut,
+    "door": DoorOpened,
+    "installed": MoreInstalled,
+    "installs": InstallsAsked,
+}

@@ -1,7 +1,7 @@
-"""The form of a key of ssgmd's doors: `<name>.<secret>`, as `ssgmd keys add` prints it.
+"""The form of an API key of ssgmd: `<name>.<secret>`, as `ssgmd keys add` prints it.
 
-The name says whose key it is and may be logged; the secret never. A session of a keyed client is
-called `<name>/<session>`, so nobody can speak for a session of another key.
+The name identifies the key and may be logged; the secret never. A session of a keyed client is
+called `<name>/<session>`, so no key can act as a session of another.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SECRET = re.compile(r"[A-Za-z0-9_-]{43}")
 def checked_name(name: str) -> str:
     """The name itself. Raises INVALID."""
     if not _NAME.fullmatch(name):
-        raise invalid(f"{name!r} is no name of a key; it has {NAME_RULE}")
+        raise invalid(f"{name!r} is not a valid name of a key; it has {NAME_RULE}")
     return name
 
 
@@ -31,12 +31,12 @@ def new_key(name: str) -> str:
 
 
 def name_of(key: str) -> str | None:
-    """Whose key this is; None when it is no key at all. The secret is not judged here."""
+    """The name in a key; None when the key is malformed. The secret is not checked here."""
     name, _, secret = key.partition(".")
     return name if _NAME.fullmatch(name) and _SECRET.fullmatch(secret) else None
 
 
 def session_of(key_name: str, session: str) -> str:
-    """How the doors know that session of that key's holder."""
+    """The name of that session of that key's holder in the scheduler."""
     prefix = f"{key_name}/"
     return session if session.startswith(prefix) else prefix + session

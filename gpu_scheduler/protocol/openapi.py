@@ -1,55 +1,19 @@
-"""The HTTP door described for tools: OpenAPI 3.1, made from the classes that decode and answer."""
+"""The HTTP API described for tools: OpenAPI 3.1, made from the classes of ops and answers."""
 
 from __future__ import annotations
 
-import enum
-import types
-import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 
 from corekit.errors import ErrorCode
+from corekit.values import Value
 from gpu_scheduler.model import Lease
 from gpu_scheduler.names import NAME_CHARS_MAX, NAME_PATTERN
-from gpu_scheduler.protocol import answers, ops, watch
-from gpu_scheduler.protocol.bounds import BOUNDS
+from gpu_scheduler.protocol import ops, watch
 
 Schema = dict[str, Any]
-
-#: What each op answers; `{}` for the rest.
-_ANSWERS: Mapping[str, type[Any]] = {
-    "attempt": answers.AttemptOutcome,
-    "reserve": answers.AttemptOutcome,
-    "adopt": answers.Adopted,
-    "orphans": answers.RecordsAnswer,
-    "records": answers.RecordsAnswer,
-    "record": answers.RecordAnswer,
-    "hand_back": answers.RecordAnswer,
-    "staged": answers.RecordAnswer,
-    "fail_attempt": answers.RecordAnswer,
-    "finish": answers.RecordAnswer,
-    "reopen": answers.RecordAnswer,
-    "explain": answers.ExplainAnswer,
-    "inventory": answers.InventoryAnswer,
-    "leases": answers.LeasesAnswer,
-    "queue": answers.QueueAnswer,
-    "parameters": answers.ParametersAnswer,
-    "set": answers.ParametersAnswer,
-    "resize": answers.LeaseAnswer,
-    "transfer": answers.LeaseAnswer,
-}
-
-_SCALARS: Mapping[Any, Schema] = {
-    str: {"type": "string"},
-    int: {"type": "integer"},
-    float: {"type": "number"},
-    bool: {"type": "boolean"},
-    Any: {},
-    type(None): {"type": "null"},
-}
-
 
 #: Ops that change nothing: `GET` does too, with their fields in the query.
 READING_OPS = (
@@ -70,9 +34,9 @@ _STATUS = {
     "401": "no key, or an unknown one (denied)",
     "403": "the key does not suffice (denied)",
     "404": "not found (not_found)",
-    "409": "somebody else changed it first (conflict)",
+    "409": "another caller changed it first (conflict)",
     "413": "the body is too large (invalid)",
-    "422": "no known device could ever do it (impossible)",
+    "422": "permanently infeasible: no known device fits (impossible)",
     "429": "a limit is reached (exhausted)",
     "503": "try again in a moment (unavailable)",
 }
@@ -83,15 +47,16 @@ asked again. With keys, `Authorization: Bearer <name>.<secret>`."""
 
 
 def openapi(version: str) -> Schema:
-    """The document of the whole HTTP door."""
-    schemas: dict[str, Schema] = {"Error": ERROR}
+    """The document of the whole HTTP API."""
+    served = {op: cls for op, cls in ops.OPS.items() if op not in NOT_OVER_HTTP}
+    answers = map(ops.answer_of, served.values())
+    schemas = components_of(dict.fromkeys([Lease, *watch.EVENTS, *served.values(), *answers]))
     paths: dict[str, Schema] = {}
-    for op in ops.OPS:
-        if op not in NOT_OVER_HTTP:
-            paths[f"/v1/{op}"] = {"post": _operation(op, schemas)}
+    for op in served:
+        paths[f"/v1/{op}"] = {"post": _operation(op, schemas)}
     for op in READING_OPS:
         paths[f"/v1/{op}"]["get"] = _reading(op, schemas)
-    paths["/v1/leases/{lease}"] = _one_lease(schemas)
+    paths["/v1/leases/{lease}"] = _one_lease()
     paths["/v1/watch"] = {"get": _watching(schemas)}
     for name, summary in _OPEN.items():
         paths[name] = {"get": _plain(summary)}
@@ -100,11 +65,19 @@ def openapi(version: str) -> Schema:
         "info": {"title": "ssgmd", "version": version, "description": _DESCRIPTION},
         "paths": paths,
         "components": {
-            "schemas": schemas,
+            "schemas": {"Error": ERROR, **schemas},
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
         "security": [{}, {"key": []}],
     }
+
+
+def components_of(classes: Iterable[type[Value]]) -> dict[str, Schema]:
+    """The JSON Schema of each class, and of the classes in them, by name."""
+    return msgspec.json.schema_components(classes, ref_template=_REFERENCE + "{name}")[1]
+
+
+_REFERENCE = "#/components/schemas/"
 
 
 _OPEN: Mapping[str, str] = {
@@ -131,45 +104,38 @@ ERROR: Schema = {
 }
 
 
-def _operation(op: str, schemas: dict[str, Schema]) -> Schema:
-    """`POST /v1/<op>`: its fields are the body; a body without need may be left out."""
-    schema = schema_of(ops.OPS[op], schemas)
-    needed = bool(schemas[ops.OPS[op].__name__]["required"])
+def _operation(op: str, schemas: Mapping[str, Schema]) -> Schema:
+    """`POST /v1/<op>`: its fields are the body; a body without required fields may be left out."""
+    name = ops.OPS[op].__name__
     return {
         "operationId": op,
-        **_described(op, schemas),
+        **_described(op),
         "parameters": [_SESSION],
-        "requestBody": {"required": needed, "content": _json(schema)},
+        "requestBody": {
+            "required": bool(schemas[name]["required"]),
+            "content": _json(_reference(name)),
+        },
     }
 
 
-def _reading(op: str, schemas: dict[str, Schema]) -> Schema:
+def _reading(op: str, schemas: Mapping[str, Schema]) -> Schema:
     """`GET /v1/<op>`: those of its fields that are plain words or numbers."""
-    cls = ops.OPS[op]
-    hints = typing.get_type_hints(cls)
+    schema = schemas[ops.OPS[op].__name__]
+    plain = {name: _without_null(field) for name, field in schema["properties"].items()}
     fields = [
-        {
-            "name": field.name,
-            "in": "query",
-            "required": field.required,
-            "schema": _bounded(_scalar(hints[field.name]), cls, field.name),
-        }
-        for field in msgspec.structs.fields(cls)
-        if _is_scalar(hints[field.name])
+        {"name": name, "in": "query", "required": name in schema["required"], "schema": field}
+        for name, field in plain.items()
+        if field.get("type") in ("string", "integer")
     ]
-    described = {"operationId": f"get_{op}", **_described(op, schemas)}
+    described = {"operationId": f"get_{op}", **_described(op)}
     return {**described, "parameters": [_SESSION, *fields]}
 
 
-def _is_scalar(hint: Any) -> bool:
-    kinds = [getattr(one, "__supertype__", one) for one in typing.get_args(hint) or (hint,)]
-    return all(kind in (str, int, type(None)) for kind in kinds)
-
-
-def _scalar(hint: Any) -> Schema:
-    """In a query there is no null: what may be left out is left out."""
-    kinds = [one for one in typing.get_args(hint) or (hint,) if one is not type(None)]
-    return schema_of(kinds[0], {})
+def _without_null(field: Schema) -> Schema:
+    """In a query there is no null: a field without a value is left out."""
+    default = {"default": field["default"]} if field.get("default") is not None else {}
+    own = next((one for one in field.get("anyOf", ()) if one != {"type": "null"}), field)
+    return {**{key: value for key, value in own.items() if key != "default"}, **default}
 
 
 _NAME: Schema = {
@@ -182,7 +148,7 @@ _SESSION: Schema = {
     "name": "X-Session",
     "in": "header",
     "required": False,
-    "description": "whom the request belongs to; `http` without it",
+    "description": "the session that owns what is asked for; `http` without it",
     "schema": {
         "type": "string",
         "pattern": "^[!-~]+$",
@@ -191,8 +157,8 @@ _SESSION: Schema = {
 }
 
 
-def _described(op: str, schemas: dict[str, Schema]) -> Schema:
-    answer = schema_of(_ANSWERS.get(op, answers.Done), schemas)
+def _described(op: str) -> Schema:
+    answer = _reference(ops.answer_of(ops.OPS[op]).__name__)
     responses = {"200": {"description": "done", "content": _json(answer)}, **_refusals()}
     if op in ("attempt", "reserve"):
         waits = "it waits; ask again within client_gone_s to keep its place"
@@ -202,13 +168,13 @@ def _described(op: str, schemas: dict[str, Schema]) -> Schema:
 
 
 def _refusals() -> Schema:
-    content = _json({"$ref": "#/components/schemas/Error"})
+    content = _json(_reference("Error"))
     return {status: {"description": why, "content": content} for status, why in _STATUS.items()}
 
 
-def _one_lease(schemas: dict[str, Schema]) -> Schema:
+def _one_lease() -> Schema:
     lease = {"name": "lease", "in": "path", "required": True, "schema": _NAME}
-    found = {"description": "it lives", "content": _json(schema_of(Lease, schemas))}
+    found = {"description": "it lives", "content": _json(_reference("Lease"))}
     return {
         "parameters": [lease, _SESSION],
         "get": {
@@ -216,12 +182,12 @@ def _one_lease(schemas: dict[str, Schema]) -> Schema:
             "summary": "One live lease; 404 when it is over.",
             "responses": {"200": found, **_refusals()},
         },
-        "delete": {"operationId": "delete_lease", **_described("release", schemas)},
+        "delete": {"operationId": "delete_lease", **_described("release")},
     }
 
 
-def _watching(schemas: dict[str, Schema]) -> Schema:
-    """One line of the stream; JSON lines, or server-sent events when those are accepted."""
+def _watching(schemas: Mapping[str, Schema]) -> Schema:
+    """JSON lines, or server-sent events when those are accepted."""
     frame = {
         "type": "object",
         "required": ["event", "seq", "at_s"],
@@ -232,13 +198,12 @@ def _watching(schemas: dict[str, Schema]) -> Schema:
         },
     }
     for event in watch.EVENTS:  # their own fields; a line has those of one of them besides
-        schema_of(event, schemas)
         schemas[event.__name__].pop("additionalProperties")
-    known = [{"$ref": f"#/components/schemas/{event.__name__}"} for event in watch.EVENTS]
+    known = [_reference(event.__name__) for event in watch.EVENTS]
     line = {"allOf": [frame, {"anyOf": known}]}
     content = {"application/x-ndjson": {"schema": line}, "text/event-stream": {"schema": line}}
     stream = {"description": "one event a line, without end", "content": content}
-    summary = "What changes, as it happens: leases, queue, hosts, devices, parameters."
+    summary = "Changes as they happen: leases, queue, hosts, devices, parameters."
     responses = {"200": stream, **_refusals()}
     return {"operationId": "watch", "summary": summary, "responses": responses}
 
@@ -251,44 +216,5 @@ def _json(schema: Schema) -> Schema:
     return {"application/json": {"schema": schema}}
 
 
-def schema_of(hint: Any, schemas: dict[str, Schema]) -> Schema:
-    """The JSON Schema of a type as it travels; its classes are added to `schemas`."""
-    hint = getattr(hint, "__supertype__", hint)
-    if hint in _SCALARS:
-        return dict(_SCALARS[hint])
-    origin, inner = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (typing.Union, types.UnionType):
-        return {"anyOf": [schema_of(one, schemas) for one in inner]}
-    if origin is tuple:
-        return {"type": "array", "items": schema_of(inner[0], schemas)}
-    if origin is not None:
-        return {"type": "object", "additionalProperties": schema_of(inner[1], schemas)}
-    if issubclass(hint, enum.Enum):
-        return {"enum": [member.value for member in hint]}
-    return _reference(hint, schemas)
-
-
-def _reference(cls: Any, schemas: dict[str, Schema]) -> Schema:
-    if cls.__name__ not in schemas:
-        schemas[cls.__name__] = {}  # named before it is filled: a class may refer to itself
-        hints = typing.get_type_hints(cls)
-        fields = msgspec.structs.fields(cls)
-        schemas[cls.__name__] = {
-            "type": "object",
-            "additionalProperties": False,
-            "properties": {
-                field.name: _bounded(schema_of(hints[field.name], schemas), cls, field.name)
-                for field in fields
-            },
-            "required": [field.name for field in fields if field.required],
-        }
-    return {"$ref": f"#/components/schemas/{cls.__name__}"}
-
-
-def _bounded(schema: Schema, cls: type[Any], field: str) -> Schema:
-    """With the limits of that field; null has none."""
-    bounds = BOUNDS.get(cls, {}).get(field, {})
-    if "anyOf" in schema and bounds:
-        one, *rest = schema["anyOf"]
-        return {"anyOf": [{**one, **bounds}, *rest]}
-    return {**schema, **bounds}
+def _reference(name: str) -> Schema:
+    return {"$ref": _REFERENCE + name}

@@ -1,8 +1,8 @@
-"""Words of the event stream, `GET /v1/watch`: what changes, as it happens, one object each.
+"""Events of the stream `GET /v1/watch`: changes as they happen, one object each.
 
 Every object has `event` (the name in `EVENTS`), `seq` (rises by one within a stream) and `at_s`
-(wall clock). A stream begins with `started` and with every host and device as it stands; `beat`
-says that nothing happened; after `lost` the stream ends: read the state again, then watch anew.
+(wall clock). A stream begins with `started` and with the present state of every host and device;
+`beat` means that nothing happened; after `lost` the stream ends: read the state, then watch again.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from corekit.ids import DeviceId, HostId
+from corekit.ids import AttemptId, DeviceId, HostId
 from corekit.values import Value
-from gpu_scheduler.core.actions import LeasePush
 from gpu_scheduler.model import Health, HostState, Symptom
+from gpu_scheduler.protocol.answers import LeasePush
 
 
 class Started(Value):
@@ -25,7 +25,7 @@ class Started(Value):
 class QueueChanged(Value):
     """A request waits from now on, or does not any more (granted, withdrawn, refused)."""
 
-    attempt: str
+    attempt: AttemptId
     queued: bool
     waiting: int  #: requests in the queue now
 

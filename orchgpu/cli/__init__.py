@@ -1,7 +1,7 @@
 """The `orchgpu` command: parse, call, render. Decisions live elsewhere.
 
-Every command imports what it needs when it runs, so that `orchgpu --help` is immediate. An expected
-failure is one line on standard error and an exit status of `corekit.errors.EXIT_STATUS`.
+A command's module is imported when the command is used (`corekit.cli.groups`). An expected failure
+is one line on standard error and an exit status of `corekit.errors.EXIT_STATUS`.
 """
 
 import sys

@@ -1,31 +1,32 @@
-"""How a command finds the scheduler and asks it."""
+"""The scheduler of a command: its address, and one question to it."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import click
 
 from corekit.addresses import parse_address
+from corekit.aio.environment import budget_from_environment
 from corekit.errors import AppError, ErrorCode, invalid
+from gpu_scheduler.client import SchedulerClient
 from orchgpu.local.home import default_home
 from orchgpu.local.system import SCHEDULER_VARIABLE
 
-if TYPE_CHECKING:
-    from gpu_scheduler.client import SchedulerClient
-
 T = TypeVar("T")
 
-#: A person waits for the answer; a scheduler that restarts is back sooner.
+#: A person waits for the answer; a restarting scheduler is back sooner.
 ANSWER_WITHIN_S = 5.0
+#: Of a scheduler that is down or not reachable: the cloud's records can still be shown.
+NO_ANSWER = (ErrorCode.UNAVAILABLE, ErrorCode.TIMEOUT)
 
 scheduler_option = click.option(
     "--scheduler",
     metavar="ADDR:PORT",
-    help=f"ssgmd's socket door. [default: ${SCHEDULER_VARIABLE}, else the local system's]",
+    help=f"Socket endpoint of ssgmd. [default: ${SCHEDULER_VARIABLE}, else the local system's]",
 )
 
 
@@ -51,7 +52,7 @@ def scheduler_address(given: str | None) -> str:
 
 
 def scheduler_or_none(given: str | None) -> str | None:
-    """`scheduler_address`, or None where only the cloud can be reached: its results still tell."""
+    """`scheduler_address`, or None where only the cloud can be reached."""
     try:
         return scheduler_address(given)
     except AppError as error:
@@ -66,16 +67,13 @@ def ask(
     *,
     within_s: float | None = None,
 ) -> T:
-    """One connection, one question. Raises what the scheduler answers, or UNAVAILABLE.
+    """One connection, one question. Raises the scheduler's error, or UNAVAILABLE.
 
     `within_s` is for the connection and again for each call. [default: `ANSWER_WITHIN_S`]
     """
     limit_s = ANSWER_WITHIN_S if within_s is None else within_s
 
     async def asked() -> T:
-        from corekit.aio.environment import budget_from_environment
-        from gpu_scheduler.client import SchedulerClient
-
         budget = budget_from_environment()
         async with SchedulerClient(address, budget=budget, deadline_s=limit_s) as client:
             await client.wait_connected(limit_s)

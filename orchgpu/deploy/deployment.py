@@ -9,7 +9,7 @@ from pathlib import Path
 
 from corekit.budget import Budget
 from corekit.errors import AppError, invalid
-from fdl.lint.diagnostics import Diagnostic, Severity
+from fdl.diagnostics import Diagnostic, Severity
 from fdl.lint.lint import lint
 from fdl.model import Document
 from fdl.plan import plan as planning

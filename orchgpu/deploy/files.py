@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from corekit.errors import AppError, ErrorCode, invalid
-from fdl.lint.diagnostics import FileFacts, FileKind, MiddlewareFacts
+from fdl.diagnostics import FileFacts, FileKind, MiddlewareFacts
 from fdl.model import Document
 from fdl.parse import parse
 from fdl.text.compose import BYTES_MAX, Composed, compose

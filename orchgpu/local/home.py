@@ -15,7 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import IO
 
-from corekit.aio.files import replace_file, replace_json
+from corekit.aio.files import replace_json
 from corekit.decode import decode_json_known, encode
 from corekit.errors import AppError, ErrorCode, invalid
 
@@ -24,7 +24,7 @@ HOME_VARIABLE = "ORCHGPU_HOME"
 
 
 class ProgramState(StrEnum):
-    """The state of a program as its supervisor knows it; a running one may still be unhealthy."""
+    """The supervisor's state of a program; a running one may still be unhealthy."""
 
     RUNNING = "running"
     RESTARTING = "restarting"
@@ -40,8 +40,8 @@ class ProcessRecord:
     birth: str  #: start time from /proc: a recycled pid is another process
     address: str | None  #: "host:port" that accepts connections while it is healthy
     log: str  #: path of its log file
-    restarts: int = 0  #: restarts after its death
-    state: str = ProgramState.RUNNING  #: a ProgramState, or a state of another version
+    restarts: int = 0  #: how often it died and was started again
+    state: str = ProgramState.RUNNING  #: a `ProgramState`, or that of another version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,8 +162,3 @@ class Home:
 def default_home() -> Home:
     """`$ORCHGPU_HOME`, else `.orchgpu` in the working directory."""
     return Home(Path(os.environ.get(HOME_VARIABLE) or ".orchgpu"))
-
-
-def _write(path: Path, value: object) -> None:
-    """Readable by its owner alone: it may hold the cloud's secret."""
-    replace_file(path, json.dumps(value, indent=2).encode() + b"\n", durable=False)

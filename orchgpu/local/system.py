@@ -20,7 +20,7 @@ from corekit.addresses import parse_address
 from corekit.aio.environment import budget_from_environment
 from corekit.errors import AppError, ErrorCode
 from orchgpu.local.child import birth_of
-from orchgpu.local.home import Home, ProcessRecord, SystemRecord
+from orchgpu.local.home import Home, ProcessRecord, ProgramState, SystemRecord
 from orchgpu.local.programs import cloud_environment
 
 _PROBE_WITHIN_S = 1.0
@@ -159,8 +159,15 @@ def healthy(process: ProcessRecord) -> bool:
         return False
 
 
-def ailing(system: SystemRecord) -> list[ProcessRecord]:
-    """The programs of a system that died or do not answer."""
+def health(process: ProcessRecord, *, good: bool) -> str:
+    """One word: healthy, unhealthy, restarting or given_up."""
+    if good:
+        return "healthy"
+    return "unhealthy" if process.state == ProgramState.RUNNING else process.state
+
+
+def unhealthy(system: SystemRecord) -> list[ProcessRecord]:
+    """Its programs that died or do not answer; the others continue."""
     return [process for process in system.processes if not healthy(process)]
 
 

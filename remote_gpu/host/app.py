@@ -22,12 +22,12 @@ from remote_gpu.host.daemon import Endpoints, HostDaemon
 from remote_gpu.host.gateway.lease_ports import PortSettings
 from remote_gpu.host.gateway.listeners import Listeners
 from remote_gpu.host.gateway.relays import Relays
-from remote_gpu.host.gateway.tls import HostTls
 from remote_gpu.host.lease_log import LeaseLog
 from remote_gpu.host.leases import LeaseTable
 from remote_gpu.host.offer import KeptContents, Offer
 from remote_gpu.host.probe import CPU_INDEX, CpuProbe, CpuSettings, HostProbe
 from remote_gpu.host.sharing.turns import Turns
+from remote_gpu.host.tls import HostTls
 from remote_gpu.host.workers.isolation import find_policy
 from remote_gpu.host.workers.pool import WorkerPool
 from remote_gpu.host.workers.sandboxes import Sandboxes

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import difflib
 import ipaddress
 import logging
 import os
@@ -25,11 +24,12 @@ from corekit.aio.process import (
     write_ready,
 )
 from corekit.aio.supervise import until_first
+from corekit.cli.settings import options_from
 from corekit.errors import EXIT_STATUS, AppError, ErrorCode, invalid
 from corekit.ids import HostId
+from corekit.suggest import one_of_known
 from corekit.units import parse_memory_mib
 from gpu_scheduler.client.access import (
-    CA_VARIABLE,
     KEY_FILE_VARIABLE,
     KEY_VARIABLE,
     Access,
@@ -37,14 +37,13 @@ from gpu_scheduler.client.access import (
 )
 from gpu_scheduler.monitor.link import HostLink
 from remote_gpu.host.app import HostSettings, RunningHost, Upstream, running_host
-from remote_gpu.host.gateway.tls import HostTls
+from remote_gpu.host.environment import MPS_DIRECTORY
+from remote_gpu.host.options import HostOptions, OpenClDevices
 from remote_gpu.host.probe import CpuSettings, default_memory_mib, parse_cpus
-from remote_gpu.host.servers.variables import MPS_DIRECTORY
 from remote_gpu.host.servers.visible import check_middlewares, visible_devices
+from remote_gpu.host.tls import HostTls
 from remote_gpu.middleware import names
 from remote_gpu.worker.isolation.hardening import make_undumpable, take
-from remote_gpu.worker.isolation.policy import Setting
-from remote_gpu.worker.operation import BATCH_WAIT_S
 from remote_gpu.worker.programs.programs import Program, parse_program
 from remote_gpu.worker.registry import installed
 
@@ -52,7 +51,11 @@ logger = logging.getLogger(__name__)
 
 
 #: Probes of `--opencl`, by its value.
-_OPENCL: Mapping[str, Sequence[str]] = {"none": (), "cards": ("opencl-cards",), "all": ("opencl",)}
+_OPENCL: Mapping[OpenClDevices, Sequence[str]] = {
+    OpenClDevices.NONE: (),
+    OpenClDevices.CARDS: ("opencl-cards",),
+    OpenClDevices.ALL: ("opencl",),
+}
 
 
 _ISOLATION = """A tenant's code is assumed to be hostile. Each lease's worker is isolated by the
@@ -69,80 +72,8 @@ refused, or, with --isolation require, gpud does not start."""
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(package_name="orchgpu", prog_name="gpud")
-@click.option("--host-id", required=True, help="Name of this host, unique in the system.")
-@click.option("--scheduler", required=True, metavar="ADDRESS:PORT", help="ssgmd's socket door.")
-@click.option("--listen", default="127.0.0.1:0", show_default=True, help="The gateway; 0 = any.")
-@click.option("--advertise", default="", metavar="ADDRESS:PORT", help="The gateway for functions.")
-@click.option("--door-ports", default="", metavar="FIRST-LAST", help="Of classic leases; 0 = any.")
-@click.option("--key-file", type=click.Path(path_type=Path), help=f"Key; else {KEY_VARIABLE}.")
-@click.option("--ca", type=click.Path(path_type=Path), help=f"TLS by this CA; else {CA_VARIABLE}.")
-@click.option("--state", required=True, type=click.Path(path_type=Path), help="Folder for logs.")
-@click.option("--cpus", default="", help="Cores to own, as 0,2-3; default: all we may use.")
-@click.option("--cpus-shared-with", multiple=True, metavar="HOST", help="Owns the same cores.")
-@click.option("--memory-mib", default="", help="To lend; default: half of the machine's.")
-@click.option("--data", multiple=True, metavar="NAME=PATH", help="Host-resident data.")
-@click.option("--operation", multiple=True, metavar="NAME", help="Offer these; default: all.")
-@click.option("--program", multiple=True, metavar="NAME=COMMAND", help="What `exec` may run.")
-@click.option(
-    "--batch-wait-ms",
-    type=click.FloatRange(0, 1000),
-    default=BATCH_WAIT_S * 1000,
-    show_default=True,
-    help="How long calls of one model wait for each other.",
-)
-@click.option("--middleware", multiple=True, metavar="NAME=PROGRAM", help="Serve this one too.")
-@click.option("--tls-cert", type=click.Path(path_type=Path), help="PEM; needs --tls-key.")
-@click.option("--tls-key", type=click.Path(path_type=Path), help="PEM, not encrypted.")
-@click.option("--require-tls", is_flag=True, help="TLS for programs of this machine too.")
-@click.option("--nvml/--no-nvml", default=True, help="List NVIDIA devices where there are any.")
-@click.option(
-    "--opencl",
-    type=click.Choice(["none", "cards", "all"]),
-    default="none",
-    show_default=True,
-    help="Lend OpenCL devices; all: CPUs too, though --cpus lends them already.",
-)
-@click.option(
-    "--mps",
-    type=click.Path(path_type=Path),
-    metavar="FOLDER",
-    expose_value=False,
-    callback=lambda _context, _option, folder: _use_mps(folder),
-    help="NVIDIA MPS holds leases to their part of a card; where its control daemon listens.",
-)
-@click.option(
-    "--isolation",
-    type=click.Choice([one.value for one in Setting]),
-    default=Setting.AUTO.value,
-    show_default=True,
-    help="Of leases from each other and this host. none: for the machine of a single tenant.",
-)
-@click.option("--ready-file", type=click.Path(path_type=Path), help="Written once registered.")
-def main(
-    host_id: str,
-    scheduler: str,
-    listen: str,
-    advertise: str,
-    door_ports: str,
-    key_file: Path | None,
-    ca: Path | None,
-    state: Path,
-    cpus: str,
-    cpus_shared_with: tuple[str, ...],
-    memory_mib: str,
-    data: tuple[str, ...],
-    operation: tuple[str, ...],
-    program: tuple[str, ...],
-    batch_wait_ms: float,
-    middleware: tuple[str, ...],
-    tls_cert: Path | None,
-    tls_key: Path | None,
-    require_tls: bool,
-    nvml: bool,
-    opencl: str,
-    isolation: str,
-    ready_file: Path | None,
-) -> None:
+@options_from(HostOptions)
+def main(options: HostOptions) -> None:
     """Lend this host's devices to leases of the scheduler, through one authenticated port.
 
     Serves until SIGTERM or SIGINT. Timings follow ORCHGPU_TIME_SCALE.
@@ -154,40 +85,52 @@ def main(
     log_as_json()
     try:
         _hide()
-        parse_address(scheduler)  # before anything is started
-        address, port = _address("--listen", listen)
-        public = _advertised(advertise or listen)
-        access = _access(key_file, ca)
-        settings = HostSettings(
-            host=HostId(host_id),
-            state=state,
-            cpu=CpuSettings(
-                host=HostId(host_id),
-                cpus=parse_cpus(cpus),
-                memory_mib=parse_memory_mib(memory_mib) if memory_mib else default_memory_mib(),
-                shared_with=cpus_shared_with,
-            ),
-            budget=budget_from_environment(),
-            listen_address=address,
-            listen_port=port,
-            advertise_address=public[0],
-            door_ports=_ports(door_ports),
-            data=_data(data),
-            operations=_operations(operation),
-            programs=_programs(program),
-            batch_wait_s=batch_wait_ms / 1000,
-            middlewares=_middlewares(middleware),
-            tls=_tls(tls_cert, tls_key, require_tls),
-            isolation=Setting(isolation),
-            secret_files=_secret_files(key_file),
+        _use_mps(options.mps)
+        parse_address(options.scheduler)  # before anything is started
+        listen = _address("--listen", options.listen)
+        public = _advertised(options.advertise or options.listen)
+        upstream = Upstream(
+            scheduler=options.scheduler,
+            access=_access(options.key_file, options.ca),
+            advertise=public,
+            drivers=(*(["nvml"] if options.nvml else []), *_OPENCL[options.opencl]),
         )
-        drivers = (*(["nvml"] if nvml else []), *_OPENCL[opencl])
-        upstream = Upstream(scheduler=scheduler, access=access, advertise=public, drivers=drivers)
+        settings = _settings(options, listen, public[0])
         raise_descriptor_limit()  # before anything is accepted: a connection is a descriptor
-        asyncio.run(_serve(settings, upstream, ready_file))
+        asyncio.run(_serve(settings, upstream, options.ready_file))
     except AppError as error:
         click.echo(f"gpud: {error.message}", err=True)
         sys.exit(EXIT_STATUS[error.code])
+
+
+def _settings(
+    options: HostOptions, listen: tuple[str, int], advertise_address: str
+) -> HostSettings:
+    """The checked settings. Raises INVALID, naming the option."""
+    host, memory = HostId(options.host_id), options.memory_mib
+    return HostSettings(
+        host=host,
+        state=options.state,
+        cpu=CpuSettings(
+            host=host,
+            cpus=parse_cpus(options.cpus),
+            memory_mib=parse_memory_mib(memory) if memory else default_memory_mib(),
+            shared_with=options.cpus_shared_with,
+        ),
+        budget=budget_from_environment(),
+        listen_address=listen[0],
+        listen_port=listen[1],
+        advertise_address=advertise_address,
+        door_ports=_ports(options.door_ports),
+        data=_data(options.data),
+        operations=_operations(options.operation),
+        programs=_programs(options.program),
+        batch_wait_s=options.batch_wait_ms / 1000,
+        middlewares=_middlewares(options.middleware),
+        tls=_tls(options.tls_cert, options.tls_key, options.require_tls),
+        isolation=options.isolation,
+        secret_files=_secret_files(options.key_file),
+    )
 
 
 async def _serve(settings: HostSettings, upstream: Upstream, ready_file: Path | None) -> None:
@@ -239,7 +182,7 @@ def _use_mps(folder: Path | None) -> None:
     if folder is not None:
         if not (folder / "control").exists():
             text = f"no MPS control daemon listens in {folder}: start nvidia-cuda-mps-control"
-            raise click.BadParameter(text, param_hint="--mps")
+            raise invalid(f"--mps: {text}")
         os.environ[MPS_DIRECTORY] = str(folder)
 
 
@@ -297,9 +240,7 @@ def _operations(named: tuple[str, ...]) -> tuple[str, ...]:
 def _check_known(option: str, name: str, known: Sequence[str]) -> None:
     """Raises INVALID for an unknown name, with the nearest known one or all of them."""
     if name not in known:
-        close = difflib.get_close_matches(name, known, n=1)
-        meant = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}"
-        raise invalid(f"{option} {name!r} is unknown; {meant}")
+        raise invalid(f"{option} {name!r} is unknown{one_of_known(name, known)}")
 
 
 def _pairs(option: str, value: str, items: Iterable[str]) -> Iterator[tuple[str, str]]:

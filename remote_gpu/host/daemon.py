@@ -19,16 +19,16 @@ from gpu_scheduler.model import Device, Door, EndReason, Health, Symptom
 from gpu_scheduler.monitor.health import Fault
 from gpu_scheduler.monitor.ports import HostControl
 from gpu_scheduler.protocol.host import Install, SessionState
+from remote_gpu.host.environment import worker_variables
 from remote_gpu.host.gateway.frames import Peer
 from remote_gpu.host.gateway.gateway import Gateway, GatewayLimits
 from remote_gpu.host.gateway.lease_ports import LeasePorts, PortSettings
 from remote_gpu.host.gateway.listeners import Listeners
 from remote_gpu.host.gateway.relays import Relays
-from remote_gpu.host.gateway.tls import HostTls
 from remote_gpu.host.lease_log import LeaseLog
 from remote_gpu.host.leases import CAP_S_MAX, Entry, LeaseTable, Step, StepKind
-from remote_gpu.host.servers.variables import worker_variables
 from remote_gpu.host.sharing.turns import Turns
+from remote_gpu.host.tls import HostTls
 from remote_gpu.host.workers.pool import WorkerPool
 from remote_gpu.host.workers.residual_memory import LOOK_S, MemoryProbe, held_memory
 from remote_gpu.host.workers.worker import Worker

@@ -56,8 +56,8 @@ class CrashingPerformer(Performer):
         return body
 
 
-def crashing_events(push: Any, **now: float) -> on.Event:
-    event = event_of_push(push, **now)
+def crashing_events(push: Any, now: Any) -> on.Event | None:
+    event = event_of_push(push, now)
     crash_at(f"on:{type(event).__name__}:{getattr(event, 'state', '')}")
     return event
 

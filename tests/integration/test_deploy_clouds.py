@@ -10,24 +10,23 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import click
 import localstack_client.session
 import pytest
-from click.testing import CliRunner, Result
 
 from corekit.budget import Budget
 from corekit.decode import decode
 from corekit.errors import AppError, ErrorCode
 from orchgpu.adapters.aws.endpoints import boto3_client, resolve
 from orchgpu.cli.cloud import JobCloud
-from orchgpu.cli.definition.revisions import COMMANDS
-from orchgpu.cli.jobs import logs
-from orchgpu.cli.jobs.jobs import with_notes
-from orchgpu.cli.local import doctor
-from orchgpu.cli.objects import direct, objects
+from orchgpu.cli.commands.jobs import logs
+from orchgpu.cli.commands.jobs.jobs import notes_of_functions
+from orchgpu.cli.commands.objects import put
+from orchgpu.cli.commands.operation import doctor
+from orchgpu.cli.objects.places import At, outputs_of
 from orchgpu.core.function import Function
 from orchgpu.deploy.aws.cloud import AwsCloud
 from orchgpu.deploy.deployment import execute, prepare, warm_up
+from tests.commandline import Done, done
 
 FDL = """\
 functions:
@@ -94,11 +93,9 @@ class Bench:
         path.write_text(text.format(name=name))
         return path
 
-    def run(self, *arguments: str | Path, status: int = 0, text: str | None = None) -> Result:
-        group = click.Group(commands={c.name or "": c for c in COMMANDS})
-        arguments = (*arguments, "--endpoint-url", self.endpoint)
-        words = [str(a) for a in arguments]
-        result = CliRunner().invoke(group, words, catch_exceptions=False, input=text)
+    def run(self, *arguments: str | Path, status: int = 0, text: str | None = None) -> Done:
+        words = [str(a) for a in (*arguments, "--endpoint-url", self.endpoint)]
+        result = done(words, text or "")
         assert result.exit_code == status, result.output
         return result
 
@@ -329,9 +326,13 @@ def test_jobs_report_an_unused_image(bench: Bench, monkeypatch: pytest.MonkeyPat
     file = bench.write(FDL.replace("init_script", image), "painted")
     bench.run("deploy", file)
     monkeypatch.setenv("AWS_ENDPOINT_URL", bench.endpoint)
-    jobs, _ = with_notes([{"function": "painted"}, {"function": "gone"}, {"function": None}])
+    notes = notes_of_functions()
     said = "image grycap/y is not used here: the script runs on this machine's files"
-    assert [job["note"] for job in jobs] == [said, None, None]
+    assert [notes.of({"function": name}) for name in ("painted", "gone", None)] == [
+        said,
+        None,
+        None,
+    ]
     bench.run("rm", file)
 
 
@@ -356,14 +357,14 @@ def test_run_names_the_input_of_a_plain_function(bench: Bench) -> None:
 
 def _plain_functions_are_known_too(cloud: JobCloud) -> None:
     """To `ls`, `put`, `get`, `logs` and `doctor`."""
-    (found,) = [one for one in direct.plains(cloud) if one.name == "simple"]
+    (found,) = [one for one in cloud.direct_functions() if one.name == "simple"]
     assert found.places == ["s3://simple-data/in/"]
-    assert [one.name for one in direct.plains(cloud) if one.name in cloud.served()] == []
-    assert direct.outputs(cloud, found) == [("simple-data", "out")]
-    assert objects._outputs(cloud, "simple") == [objects.At(bucket="simple-data", prefix="out/")]
-    assert objects._input(cloud, "simple", (Path("x.a"), Path("y.b"))).prefix == "in/"
+    assert [one.name for one in cloud.direct_functions() if one.name in cloud.served()] == []
+    assert cloud.direct_outputs(found) == [("simple-data", "out")]
+    assert outputs_of(cloud, "simple") == [At(bucket="simple-data", prefix="out/")]
+    assert put._input(cloud, "simple", (Path("x.a"), Path("y.b"))).prefix == "in/"
     with pytest.raises(AppError, match="would ignore it"):
-        objects._input(cloud, "simple", (Path("x.c"),))
+        put._input(cloud, "simple", (Path("x.c"),))
     assert logs._known_function(cloud, "simple") == "simple"
     assert doctor._deployed(cloud, "simple").endswith("objects in s3://simple-data/in/ start it")
 
@@ -371,8 +372,7 @@ def _plain_functions_are_known_too(cloud: JobCloud) -> None:
 def test_localstack_host_is_enough(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCALSTACK_HOST", bench.endpoint.removeprefix("http://"))
     file = bench.write(PLAIN, "stack")
-    group = click.Group(commands={c.name or "": c for c in COMMANDS})
-    result = CliRunner().invoke(group, ["deploy", str(file)])
+    result = done(["deploy", str(file)])
     assert result.exit_code == 0, result.output
     session = localstack_client.session.Session()
     found = session.client("lambda").get_function(FunctionName="stack")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from corekit.errors import AppError, ErrorCode
-from fdl.lint.diagnostics import Severity
+from fdl.diagnostics import Severity
 from fdl.parse import parse
 from orchgpu.cli.definition.capacity import capacity_notes
 
@@ -50,7 +50,7 @@ def test_an_unexpected_answer_of_the_scheduler_is_ignored() -> None:
         (note,) = capacity_notes(parse(TEXT), address)
         server.shutdown()
     assert note.severity is Severity.WARNING
-    assert f"the scheduler {address} was asked whether any device could do this: " in note.message
+    assert f"the scheduler {address} did not check this request: " in note.message
 
 
 def test_without_a_scheduler_there_is_no_warning(

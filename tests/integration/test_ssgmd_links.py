@@ -13,7 +13,7 @@ import pytest
 
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
-from corekit.ids import DeviceId, HostId, LeaseId
+from corekit.ids import DeviceId, HostId, JobId, LeaseId
 from gpu_scheduler.client import Connected, Disconnected, SchedulerClient
 from gpu_scheduler.model import (
     Device,
@@ -25,6 +25,7 @@ from gpu_scheduler.model import (
     Usage,
 )
 from gpu_scheduler.monitor.link import HostLink
+from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol.host import Install, SessionState
 
 BUDGET = Budget().scaled(0.02)
@@ -199,7 +200,7 @@ async def test_a_conflict_carries_the_record_as_a_value() -> None:
 
     async with serving(script) as peer, SchedulerClient(peer.address, budget=BUDGET) as client:
         with pytest.raises(AppError) as caught:
-            await client.adopt("j", 3)
+            await client.ask(ops.Adopt(holder=JobId("j"), revision=3))
         assert caught.value.code is ErrorCode.CONFLICT
         assert caught.value.details["record"].revision == 4
 

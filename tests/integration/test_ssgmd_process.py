@@ -258,7 +258,7 @@ def test_a_corrupt_journal_refuses_to_start(programs: Any, tmp_path: Path) -> No
     first.wait_ready()
     assert first.terminate() == 0
     journal = tmp_path / "state" / "journal"
-    journal.write_bytes(journal.read_bytes().replace(b"EpochStarted", b"EpochStartex"))
+    journal.write_bytes(journal.read_bytes().replace(b"epoch_started", b"epoch_startex"))
     second = programs.ssgmd()
     assert second.process.wait(timeout=20) == 1
     assert "is damaged at byte" in second.log.read_text()

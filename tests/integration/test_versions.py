@@ -37,7 +37,7 @@ DEVICE = {"id": "h/0", "index": 0, "kind": "cuda", "model": "M", "memory_mib": 1
 NEWER = {
     "gpu_scheduler/daemon/build.py": [("BUILD = _version()", 'BUILD = "9.9.9"')],
     "gpu_scheduler/model.py": [
-        ('    driver: str = ""', '    rack: str = "r1"\n    driver: str = ""'),
+        ('    driver: Word = ""', '    rack: str = "r1"\n    driver: Word = ""'),
         ("    id: LeaseId\n", '    id: LeaseId\n    mood: str = "good"\n'),
         ("    holder: JobId\n    rev", '    holder: JobId\n    mood: str = "good"\n    rev'),
     ],
@@ -47,7 +47,7 @@ NEWER = {
             '    lease: LeaseId\n    mood: str = "good"\n    fence: int  #: rises',
         ),
     ],
-    "gpu_scheduler/core/durable/changes.py": [
+    "gpu_scheduler/protocol/changes.py": [
         (
             "    lease: LeaseId\n    state: LeaseState\n",
             '    lease: LeaseId\n    state: LeaseState\n    colour: str = "blue"\n',
@@ -94,14 +94,17 @@ def painting(newer: Path, folder: Path, *, ignorable: bool) -> Path:
     changed(
         folder,
         {
-            "gpu_scheduler/core/durable/changes.py": [
+            "gpu_scheduler/protocol/changes.py": [
                 ("\nPart = (\n   ", PAINTED.replace("{ignorable}", fields)),
-                ("    for cls in (\n", "    for cls in (\n        RunPainted,\n"),
+                (
+                    '    "epoch_started": EpochStarted,',
+                    '    "epoch_started": EpochStarted, "run_painted": RunPainted,',
+                ),
             ],
             "gpu_scheduler/core/durable/apply.py": [
                 (
-                    "    do.EpochStarted: _began,",
-                    "    do.EpochStarted: _began, do.RunPainted: lambda state, part: None,",
+                    "    to.EpochStarted: _began,",
+                    "    to.EpochStarted: _began, to.RunPainted: lambda state, part: None,",
                 ),
             ],
             "gpu_scheduler/core/durable/recovery.py": [
@@ -234,9 +237,9 @@ def test_todays_daemon_goes_on_with_what_a_newer_one_wrote(newer: Path, tmp_path
     ignored = json.loads(checked.stdout)["ignored"]
     assert {
         "policy",
-        "LeaseGranted.lease.mood",
-        "RecordWritten.record.mood",
-        "HostRegistered.devices[].rack",
+        "lease_granted.lease.mood",
+        "record_written.record.mood",
+        "host_registered.devices[].rack",
     } <= set(ignored)
     repaired = command(ROOT, tmp_path, "journal", "repair")
     assert repaired.returncode == 0
@@ -247,8 +250,8 @@ def test_todays_daemon_goes_on_with_what_a_newer_one_wrote(newer: Path, tmp_path
         assert (rules["policy"], rules["bypass_max"]) == ("fifo", 7)
         assert overridden == ["bypass_max"], "not what is not in force"
         told = daemon.log.read_text()
-    assert "LeaseGranted.lease.mood" in told
-    assert "policy: an override that a newer version set is kept" in told
+    assert "lease_granted.lease.mood" in told
+    assert "policy: an override of a newer version is kept" in told
     with ssgmd(newer, tmp_path) as daemon:
         leases, records, rules, _ = shown(daemon)
         assert (leases, records, rules["policy"]) == ([lease], ["job"], "lottery")
@@ -291,7 +294,7 @@ def test_a_change_that_may_be_ignored_is_kept(newer: Path, tmp_path: Path) -> No
         lease = fill(daemon, "fair")
     with ssgmd(ROOT, state) as daemon:
         assert shown(daemon)[0] == [lease]
-        assert "RunPainted" in daemon.log.read_text()
+        assert "run_painted" in daemon.log.read_text()
     with ssgmd(build, state) as daemon:
         assert shown(daemon)[0] == [lease]
 

@@ -18,7 +18,6 @@ from corekit.errors import ErrorCode
 from corekit.ids import DeviceId, HostId, IdSource
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
-from gpu_scheduler.core.durable.changes import decode_entry, encode_entry
 from gpu_scheduler.core.invariants import check
 from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.model import (
@@ -32,7 +31,11 @@ from gpu_scheduler.model import (
 )
 from gpu_scheduler.parameters import Parameters
 from gpu_scheduler.policy_registry import installed_policies
+from gpu_scheduler.protocol import answers, ops
+from gpu_scheduler.protocol import host as host_ops
+from gpu_scheduler.protocol.changes import decode_entry, encode_entry
 from simulator.tenant_usage import TenantUsage
+from tests.scheduler_events import event_of, is_answered
 
 from .inputs import devices_of, requests, settings_, some_health
 
@@ -65,37 +68,35 @@ class SchedulerRules(RuleBasedStateMachine):
         """One event; returns its answer, if it is one that is answered."""
         self.asked += 1
         token = f"q{self.asked}"
-        if issubclass(event, on.Asked | on.HostSaid):
-            fields["reply_to"] = token
-        made = event(at_s=self.now_s, wall_s=1e6 + self.now_s, **fields)
+        made = event_of(event, reply_to=token, at_s=self.now_s, wall_s=1e6 + self.now_s, **fields)
         decision = self.machine.handle(made)
         assert len(decision.changes) <= 1
         self.journal += [encode_entry(entry) for entry in decision.changes]
         assert [text for entry in decision.changes for text in self.books.note(entry)] == []
-        answers = []
+        replies = []
         for action in decision.actions:
             if isinstance(action, do.Reply | do.ReplyError):
                 assert action.reply_to == token
-                answers.append(action)
+                replies.append(action)
             self.perform(action)
-        assert len(answers) == ("reply_to" in fields)
-        if not answers:
+        assert len(replies) == is_answered(event)
+        if not replies:
             return None
-        if isinstance(answers[0], do.ReplyError):
-            assert answers[0].code is not ErrorCode.INTERNAL
+        if isinstance(replies[0], do.ReplyError):
+            assert replies[0].code is not ErrorCode.INTERNAL
             return None
-        return answers[0].answer
+        return replies[0].answer
 
     def perform(self, action: do.Action) -> None:
         match action:
-            case do.InstallOnHost():
-                assert action.install.fence > self.fence, "fences rise with every grant"
-                self.fence = max(self.fence, action.install.fence - 1)
+            case do.PushToHost(push=host_ops.InstallPush(install=install)):
+                assert install.fence > self.fence, "fences rise with every grant"
+                self.fence = max(self.fence, install.fence - 1)
                 here = self.installed.setdefault(action.host, {})
-                here[action.install.lease] = action.install.shares
+                here[install.lease] = install.shares
                 self.assert_nothing_promised_twice(action.host)
-            case do.EndOnHost():
-                self.installed.get(action.host, {}).pop(action.lease, None)
+            case do.PushToHost(push=host_ops.End(lease=lease)):
+                self.installed.get(action.host, {}).pop(lease, None)
             case do.WakeAt():
                 self.wake_s = action.at_s
             case _:
@@ -175,9 +176,9 @@ class SchedulerRules(RuleBasedStateMachine):
         }
         if known is not None and known.incarnation != incarnation:
             if known.state is HostState.UP:
-                assert self.happen(on.HostHello, **said) is None
+                assert self.happen(host_ops.HostHello, **said) is None
             self.happen(on.HostLeft, host=HostId(host))
-        welcome = self.happen(on.HostHello, **said)
+        welcome = self.happen(host_ops.HostHello, **said)
         self.installed[host] = {
             i.lease: () if i.state is LeaseState.ENDING else i.shares for i in welcome.installs
         }
@@ -185,7 +186,7 @@ class SchedulerRules(RuleBasedStateMachine):
 
     @rule(host=st.sampled_from(HOSTS), health=st.tuples(some_health, some_health))
     def host_reports(self, host: str, health: tuple[Health, Health]) -> None:
-        self.happen(on.HostReported, host=host, devices=devices_of(host, health), usage=())
+        self.happen(host_ops.Report, host=host, devices=devices_of(host, health), usage=())
 
     @rule(
         host=st.sampled_from(HOSTS),
@@ -198,48 +199,53 @@ class SchedulerRules(RuleBasedStateMachine):
         self, host: str, session: str, drained: bool, device: str | None, revoke: bool
     ) -> None:
         named = None if device is None else DeviceId(f"{host}/{device}")
-        self.happen(
-            on.DrainAsked, session=session, host=host, device=named, drained=drained, revoke=revoke
-        )
+        what = {"host": host, "device": named}
+        if drained:
+            self.happen(ops.Drain, session=session, revoke=revoke, **what)
+        else:
+            self.happen(ops.Undrain, session=session, **what)
 
     @rule(request=requests)
     def a_dry_run_says_what_the_devices_say(self, request: Request) -> None:
         before = self.machine.snapshot()
         # of nobody who waits: a sign of life may bring back a grant that was not taken
-        answer = self.happen(on.ExplainAsked, session="onlooker", request=request)
+        answer = self.happen(ops.Explain, session="onlooker", request=request)
         assert self.machine.snapshot() == before
         told = answer.explanation
         assert told.devices_known == len(told.devices) + told.devices_left_out
         assert told.devices_fitting == sum(one.reason is None for one in told.devices)
-        if answer.outcome is do.Outcome.GRANTED and not self.machine.state.head_reservation.devices:
+        if (
+            answer.outcome is answers.Outcome.GRANTED
+            and not self.machine.state.head_reservation.devices
+        ):
             assert told.devices_fitting >= request.count
 
     @rule(host=st.sampled_from(HOSTS), session=st.sampled_from(SESSIONS))
     def forget(self, host: str, session: str) -> None:
-        if self.happen(on.ForgetAsked, session=session, host=host) is not None:
+        if self.happen(ops.Forget, session=session, host=host) is not None:
             self.installed.pop(host, None)
 
     @precondition(lambda self: self.leases)
     @rule(
         data=st.data(),
-        change=st.sampled_from(on.SessionChange),
+        change=st.sampled_from(host_ops.SessionState),
         reason=st.sampled_from([None, EndReason.SESSION_LOST]),
         twice=st.booleans(),
     )
     def session_changes(
-        self, data: Any, change: on.SessionChange, reason: EndReason | None, twice: bool
+        self, data: Any, change: host_ops.SessionState, reason: EndReason | None, twice: bool
     ) -> None:
         lease = data.draw(st.sampled_from(self.leases))
         host = lease.shares[0].host
-        if change is on.SessionChange.FREED and lease.hold is LeaseLifetime.SESSION:
+        if change is host_ops.SessionState.FREED and lease.hold is LeaseLifetime.SESSION:
             for here in self.installed.values():  # its session gives back everywhere
                 here.pop(lease.id, None)
         for _ in range(1 + twice):
             self.happen(
-                on.LeaseSessionTold,
+                host_ops.SessionChange,
                 host=host,
                 lease=lease.id,
-                change=change,
+                state=change,
                 nonce="n",
                 reason=reason,
             )
@@ -269,16 +275,16 @@ class SchedulerRules(RuleBasedStateMachine):
             "wait": wait,
             "revision": 0 if record is None else record.revision,
         }
-        first = self.happen(on.AttemptAsked, **said)
+        first = self.happen(ops.Attempt, **said)
         if first is None:
             return
         assert first.record.owner == session
         assert first.record.attempt == n
         assert (first.granted is None) is not (first.explanation is None)
         if lost:  # the answer was lost: the same again answers what stands
-            second = self.happen(on.AttemptAsked, **said)
-            stood = (do.Outcome.GRANTED, do.Outcome.WAITING)
-            if first.outcome is do.Outcome.GRANTED:
+            second = self.happen(ops.Attempt, **said)
+            stood = (answers.Outcome.GRANTED, answers.Outcome.WAITING)
+            if first.outcome is answers.Outcome.GRANTED:
                 assert second == first
             else:
                 assert second.outcome in (first.outcome, *stood)
@@ -288,7 +294,7 @@ class SchedulerRules(RuleBasedStateMachine):
         record = self.records.get(holder)
         free = record is not None and record.step is not Step.ENDED and record.owner is None
         answer = self.happen(
-            on.AdoptAsked,
+            ops.Adopt,
             session=session,
             holder=holder,
             handle=None,
@@ -301,7 +307,7 @@ class SchedulerRules(RuleBasedStateMachine):
     def hand_back(self, session: str, holder: str) -> None:
         record = self.records.get(holder)
         self.happen(
-            on.HandBackAsked,
+            ops.HandBack,
             session=session,
             holder=holder,
             revision=record.revision if record else 1,
@@ -311,7 +317,7 @@ class SchedulerRules(RuleBasedStateMachine):
     def fail(self, session: str, holder: str) -> None:
         record = self.records.get(holder)
         self.happen(
-            on.AttemptFailed,
+            ops.FailAttempt,
             session=session,
             holder=holder,
             reason="KILLED",
@@ -327,7 +333,7 @@ class SchedulerRules(RuleBasedStateMachine):
     )
     def finish(self, session: str, holder: str, outcome: str) -> None:
         answer = self.happen(
-            on.FinishAsked,
+            ops.Finish,
             session=session,
             holder=holder,
             outcome=outcome,
@@ -341,7 +347,7 @@ class SchedulerRules(RuleBasedStateMachine):
     def reopen(self, session: str, holder: str) -> None:
         record = self.records.get(holder)
         self.happen(
-            on.ReopenAsked,
+            ops.Reopen,
             session=session,
             holder=holder,
             handle="again",
@@ -375,15 +381,15 @@ class SchedulerRules(RuleBasedStateMachine):
             "hold": LeaseLifetime.SESSION if lease_s is None else LeaseLifetime.DEADLINE,
             "lease_s": lease_s,
         }
-        first = self.happen(on.ReserveAsked, **said)
+        first = self.happen(ops.Reserve, **said)
         if lost and first is not None and first.granted is not None:
-            assert self.happen(on.ReserveAsked, **said) == first
+            assert self.happen(ops.Reserve, **said) == first
 
     @rule(session=st.sampled_from(SESSIONS), setting=settings_, lost=st.booleans())
     def operator_sets(self, session: str, setting: tuple[str, Any], lost: bool) -> None:
         name, value = setting
         for _ in range(1 + lost):
-            answer = self.happen(on.SetAsked, session=session, name=name, value=value)
+            answer = self.happen(ops.SetParameter, session=session, name=name, value=value)
         assert answer is None or answer.parameters == self.machine.state.parameters
 
     @precondition(lambda self: self.leases)
@@ -400,10 +406,10 @@ class SchedulerRules(RuleBasedStateMachine):
         before = [(s.memory_mib, s.compute_guarantee_pct) for s in lease.shares]
         for _ in range(1 + lost):
             if pct is None:
-                answer = self.happen(on.TransferAsked, session=session, lease=lease.id, to=to)
+                answer = self.happen(ops.Transfer, session=session, lease=lease.id, to=to)
             else:
                 answer = self.happen(
-                    on.ResizeAsked, session=session, lease=lease.id, compute_limit_pct=pct
+                    ops.Resize, session=session, lease=lease.id, compute_limit_pct=pct
                 )
         if answer is not None:
             shares = answer.lease.shares
@@ -421,13 +427,13 @@ class SchedulerRules(RuleBasedStateMachine):
         lease = data.draw(st.sampled_from(self.leases))
         for _ in range(1 + lost):
             if op == "w":
-                self.happen(on.RenewAsked, session=session, lease=lease.id)
+                self.happen(ops.Renew, session=session, lease=lease.id)
             elif op == "r":
                 reason = EndReason.RELEASED
-                self.happen(on.ReleaseAsked, session=session, lease=lease.id, reason=reason)
+                self.happen(ops.Release, session=session, lease=lease.id, reason=reason)
             else:
                 self.happen(
-                    on.StagedTold,
+                    ops.StagedOp,
                     session=session,
                     holder=lease.holder or "none",
                     lease=lease.id,
@@ -436,21 +442,21 @@ class SchedulerRules(RuleBasedStateMachine):
 
     @rule(session=st.sampled_from(SESSIONS), again=st.booleans())
     def session_lives(self, session: str, again: bool) -> None:
-        self.happen(on.SessionHello if again else on.SessionBeat, session=session)
+        self.happen(ops.Hello if again else ops.Beat, session=session)
 
     @rule(session=st.sampled_from(SESSIONS))
     def look(self, session: str) -> None:
         """Reading changes nothing, and every view can be made."""
-        self.happen(on.SessionBeat, session=session)  # a first sign of life may change something
+        self.happen(ops.Beat, session=session)  # a first sign of life may change something
         before = len(self.journal)
-        for question in (on.InventoryAsked, on.LeasesAsked):
+        for question in (ops.Inventory, ops.Leases):
             assert self.happen(question, session=session) is not None
-        queue = self.happen(on.QueueAsked, session=session).queue
+        queue = self.happen(ops.Queue, session=session).queue
         assert [q.position for q in queue if q.position] == list(
             range(1, 1 + sum(q.position is not None for q in queue))
         )
-        for question in (on.OrphansAsked, on.RecordsAsked):
-            more = {"after": None} if question is on.RecordsAsked else {}
+        for question in (ops.Orphans, ops.Records):
+            more = {"after": None} if question is ops.Records else {}
             assert self.happen(question, session=session, limit=3, **more) is not None
         assert len(self.journal) == before
 

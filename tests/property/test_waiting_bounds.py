@@ -10,12 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corekit.ids import DeviceId, HostId, SessionId
-from gpu_scheduler.core import events as on
+from corekit.ids import DeviceId, HostId
 from gpu_scheduler.core.invariants import check
 from gpu_scheduler.model import Device, DeviceKind, Placement, Request, Sharing
 from gpu_scheduler.parameters import Parameters, Quota
 from gpu_scheduler.policy_registry import installed_policies
+from gpu_scheduler.protocol import host as host_ops
+from gpu_scheduler.protocol import ops
+from gpu_scheduler.protocol.codec import VERSION
 from simulator.pool import DEVICE_MIB, PATIENT, Pool
 
 LONGEST_S = 16.0
@@ -48,20 +50,19 @@ def shielded(pool: Pool) -> Pool:
     device = Device(
         id=DeviceId("away"), index=0, kind=DeviceKind.CPU, model="M", memory_mib=DEVICE_MIB
     )
-    pool.tell(
-        on.HostHello,
+    hello = host_ops.HostHello(
         host=HostId("away"),
-        reply_to="h",
         incarnation="1",
         gateway="away:1",
         devices=(device,),
         epoch_seen=0,
         installed=(),
+        version=VERSION,
     )
+    pool.tell_as_host(hello.host, hello)
     held = pool.ask(Request(memory_mib=500, kinds=(DeviceKind.CPU,), tenant="q"), FOR_EVER_S)
     held.runs_s = 0.0  # nothing that anybody waits for: the bound is without it
-    session = SessionId("s")
-    pool.tell(on.DrainAsked, session=session, reply_to="r", host=HostId("away"), drained=True)
+    pool.ask_op(ops.Drain(host=HostId("away")))
     return pool
 
 

@@ -6,14 +6,14 @@ import json
 
 from click.testing import CliRunner
 
-from corekit.ids import SessionId
-from gpu_scheduler.core import events as on
-from gpu_scheduler.model import LeaseLifetime, Request
+from gpu_scheduler.model import Request
 from gpu_scheduler.parameters import Parameters, Quota
 from gpu_scheduler.policy_registry import installed_policies
+from gpu_scheduler.protocol import ops
 from simulator.policies import main, run_policy, workload
 from simulator.pool import Pool
 from simulator.tenant_usage import TenantUsage
+from tests.scheduler_events import event_of
 
 REQUESTS, DEVICES = 150, 8
 
@@ -42,16 +42,13 @@ def test_a_grant_beyond_a_quota_is_reported() -> None:
     books = TenantUsage(Parameters(quotas={"t": Quota(memory_mib=150, devices=2)}))
     entries = []
     for number in range(2):
-        event = on.ReserveAsked(
+        event = event_of(
+            ops.Reserve,
             at_s=0.0,
             wall_s=0.0,
-            session=SessionId("s"),
-            reply_to="r",
             attempt=str(number),
             request=Request(memory_mib=100, tenant="t"),
             wait=True,
-            hold=LeaseLifetime.SESSION,
-            lease_s=None,
         )
         entries += pool.machine.handle(event).changes
     told = [broken for entry in entries for broken in books.note(entry)]

@@ -1,26 +1,32 @@
-"""`ssgm` commands of an operator: which hosts and devices lend, and by which rules."""
+"""`ssgm` commands of an operator: drained hosts and devices, and parameters."""
 
 from __future__ import annotations
 
 import click
 
+from corekit.cli.screen import echo
 from corekit.decode import encode
 from corekit.errors import AppError, ErrorCode
 from corekit.plugins import find_plugins
 from corekit.units import parse_duration_s
 from gpu_scheduler.client.client import SchedulerClient
 from gpu_scheduler.client.commands import tables
-from gpu_scheduler.client.commands.forms import Drained, Forgotten, Standing, Undrained
-from gpu_scheduler.client.commands.options import Line, connected
+from gpu_scheduler.client.commands.forms import (
+    Drained,
+    Forgotten,
+    ParametersInForce,
+    Undrained,
+)
+from gpu_scheduler.client.commands.options import CommandContext, connected
 from gpu_scheduler.parameters import POLICY_PLUGINS, Given, known_name
 from gpu_scheduler.protocol.answers import ParametersAnswer
 
-#: A host or one of its devices, as `ssgm devices` names it: `gpu-a`, `gpu-a/0`.
-Place = tuple[str, str | None]
+#: A host and, for one of its devices (`gpu-a/0`), the device's id.
+Target = tuple[str, str | None]
 
 
-async def _find(client: SchedulerClient, name: str) -> Place:
-    """The host and, after a slash, the id of the device with this index. Raises NOT_FOUND."""
+async def _find(client: SchedulerClient, name: str) -> Target:
+    """The host of the name and, after a slash, the device with this index. Raises NOT_FOUND."""
     host, slash, index = name.rpartition("/")
     if not slash:
         return name, None
@@ -33,54 +39,54 @@ async def _find(client: SchedulerClient, name: str) -> Place:
 
 @click.command(epilog="Example: ssgm drain gpu-a/0 --revoke")
 @click.argument("name", metavar="HOST[/INDEX]")
-@click.option("--revoke", is_flag=True, help="End the leases that live there, as REVOKED.")
+@click.option("--revoke", is_flag=True, help="End the live leases there, as REVOKED.")
 @connected
-def drain(line: Line, name: str, revoke: bool) -> None:
-    """No new leases on a host or device.
+def drain(context: CommandContext, name: str, revoke: bool) -> None:
+    """Grant no new leases on a host or device.
 
-    Those that live there go on, unless --revoke is said.
+    Live leases continue, without --revoke.
     """
 
     async def ask(client: SchedulerClient) -> None:
         host, device = await _find(client, name)
         await client.drain(host, device, revoke=revoke)
 
-    line.ask(ask)
-    line.show(Drained(drained=name), lambda: f"{name} is drained: no new leases there")
+    context.ask(ask)
+    context.show(Drained(drained=name), lambda: echo(f"{name} is drained: no new leases there"))
 
 
 @click.command(epilog="Example: ssgm undrain gpu-a")
 @click.argument("name", metavar="HOST[/INDEX]")
 @connected
-def undrain(line: Line, name: str) -> None:
-    """New leases on a host or device again."""
+def undrain(context: CommandContext, name: str) -> None:
+    """Grant new leases on a host or device again."""
 
     async def ask(client: SchedulerClient) -> None:
         host, device = await _find(client, name)
         await client.undrain(host, device)
 
-    line.ask(ask)
-    line.show(Undrained(undrained=name), lambda: f"{name} takes leases again")
+    context.ask(ask)
+    context.show(Undrained(undrained=name), lambda: echo(f"{name} takes leases again"))
 
 
 @click.command(epilog="Example: ssgm forget gpu-old")
 @click.argument("host")
 @connected
-def forget(line: Line, host: str) -> None:
-    """HOST is gone for good.
+def forget(context: CommandContext, host: str) -> None:
+    """Remove a permanently lost HOST.
 
-    Its devices leave the inventory, its leases end. Refused (exit 4) while the host is heard.
-    Requests that only it could serve are impossible from then on, and their waiters are told.
+    Its devices leave the inventory, its leases end. Refused (exit 4) while the host is up.
+    Requests that only it could serve become impossible, also those that wait.
     """
-    line.ask(lambda client: client.forget(host))
-    line.show(Forgotten(forgotten=host), lambda: f"{host} is forgotten")
+    context.ask(lambda client: client.forget(host))
+    context.show(Forgotten(forgotten=host), lambda: echo(f"{host} is forgotten"))
 
 
 @click.command("get", epilog="Example: ssgm get policy")
 @click.argument("name", required=False)
 @connected
-def get_parameter(line: Line, name: str | None) -> None:
-    """The rules and limits that hold.
+def get_parameter(context: CommandContext, name: str | None) -> None:
+    """Parameters in force: policy and limits.
 
     All of them, or one by NAME. Names: policy, aging_s, lease_s_max, usage_half_life_s,
     bypass_max, leases_max; waiting_max, records_max, rate_per_s, each also with key_ or tenant_
@@ -89,14 +95,14 @@ def get_parameter(line: Line, name: str | None) -> None:
     """
     if name is not None:
         known_name(name)
-    found = line.ask(lambda client: client.parameters())
+    found = context.ask(lambda client: client.parameters())
     values = _values(found)
     if name is not None:
         values = {name: values.get(name)}
     overridden = tuple(word for word in found.overridden if word in values)
-    line.show(
-        Standing(parameters=values, overridden=overridden),
-        lambda: tables.parameters(values, overridden),
+    context.show(
+        ParametersInForce(parameters=values, overridden=overridden),
+        lambda: tables.echo_parameters(values, overridden),
     )
 
 
@@ -115,44 +121,43 @@ class _SetCommand(click.Command):
     "set",
     cls=_SetCommand,
     epilog="Example: ssgm set quota.genomics.devices 8",
-    context_settings={"ignore_unknown_options": True},  # -1 is a value, and refused as one
+    context_settings={"ignore_unknown_options": True},  # -1 is a value, refused by the scheduler
 )
 @click.argument("name")
 @click.argument("value")
 @connected
-def set_parameter(line: Line, name: str, value: str) -> None:
-    """Change a rule or limit while ssgmd runs.
+def set_parameter(context: CommandContext, name: str, value: str) -> None:
+    """Change a parameter while ssgmd runs.
 
-    Durable, and in force at once. VALUE `none` takes a limit away; `default` takes the change
-    back, so that what ssgmd was configured with holds again. Lengths may have a unit: ssgm set
-    aging_s 5m
+    Durable, and in force at once. VALUE `none` removes a limit; `default` reverts to the configured
+    value. Durations may have a unit: ssgm set aging_s 5m
     """
-    found = line.ask(lambda client: client.set_parameter(name, _given(name, value)))
+    found = context.ask(lambda client: client.set_parameter(name, _given(name, value)))
     now = _values(found).get(name)
     overridden = tuple(word for word in found.overridden if word == name)
-    line.show(
-        Standing(parameters={name: now}, overridden=overridden),
-        lambda: tables.parameters({name: now}, overridden),
+    context.show(
+        ParametersInForce(parameters={name: now}, overridden=overridden),
+        lambda: tables.echo_parameters({name: now}, overridden),
     )
 
 
 def _given(name: str, text: str) -> Given:
-    """Lengths with a unit are seconds; everything else is for the scheduler to judge."""
+    """Durations in seconds; the scheduler validates every other value."""
     if name in ("aging_s", "lease_s_max", "usage_half_life_s") and text[:1].isdecimal():
         return parse_duration_s(text)
     return text
 
 
 def _values(found: ParametersAnswer) -> dict[str, Given]:
-    """By the names that `set` takes."""
-    said = encode(found.parameters)
-    weights, quotas = said.pop("weights"), said.pop("quotas")
-    said.update((f"weight.{tenant}", weight) for tenant, weight in weights.items())
+    """Parameters by the names that `set` takes."""
+    values: dict[str, Given] = encode(found.parameters)
+    weights, quotas = found.parameters.weights, encode(found.parameters.quotas)
+    del values["weights"], values["quotas"]
+    values.update((f"weight.{tenant}", weight) for tenant, weight in weights.items())
     for tenant, quota in quotas.items():
-        said.update(
-            (f"quota.{tenant}.{what}", limit) for what, limit in quota.items() if limit is not None
+        values.update(
+            (f"quota.{tenant}.{name}", limit) for name, limit in quota.items() if limit is not None
         )
-    values: dict[str, Given] = said
     return values
 
 

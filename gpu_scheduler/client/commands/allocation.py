@@ -1,7 +1,7 @@
 """One reservation from the command line: asked once, waited for if wanted, accepted when pushed.
 
-Whoever stops waiting (Ctrl-C, SIGTERM) leaves nothing behind: the request, or a lease it was
-granted in that moment, is withdrawn before the program ends.
+An interrupted wait (Ctrl-C, SIGTERM) leaves nothing behind: the request, or a lease granted in that
+moment, is withdrawn before the program ends.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gpu_scheduler.client.client import SchedulerClient
 from gpu_scheduler.client.pushes import OnPush, PushWord
 from gpu_scheduler.model import Door, Explanation, GrantedLease, LeaseLifetime, LeaseState, Request
 from gpu_scheduler.protocol.answers import (
-    AttemptOutcome,
+    AttemptAnswer,
     BusyPush,
     GrantedPush,
     ImpossiblePush,
@@ -27,24 +27,24 @@ from gpu_scheduler.protocol.answers import (
     Outcome,
 )
 
-#: Length of a lease taken from the command line, unless told otherwise; the classic one's too.
+#: Default length of a lease from the command line, also of a classic one.
 LEASE_S = 3600.0
 
 #: A client for a session id, with its pushes.
 Connect = Callable[[str, OnPush], SchedulerClient]
-#: Told why, and how long so far, about once a beat while the request waits.
+#: Called with the reason and the time so far, about once a beat while the request waits.
 OnWait = Callable[[Explanation, float], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """What one `alloc` wants."""
+    """The request of one `alloc`."""
 
     request: Request
     wait: bool = False
-    attempt: str | None = None  #: repeating it answers what stands; None = a new one
+    attempt: str | None = None  #: repeating it returns its current state; None = a new one
     door: Door = Door.GATEWAY
-    sources: tuple[str, ...] = ()  #: Door.PORT: who may connect; none = this machine
+    sources: tuple[str, ...] = ()  #: Door.PORT: allowed networks; none = this host
 
 
 def with_length(request: Request) -> Request:
@@ -53,20 +53,20 @@ def with_length(request: Request) -> Request:
 
 
 def check_lease(lease: str) -> None:
-    """Raises INVALID for what no lease is called: an attempt given back would still be lent."""
+    """Raises INVALID for an id of another kind: released by its attempt, a lease would live on."""
     if not lease.startswith("lease-"):
-        raise invalid(f"{lease!r:.80} is no lease; `ssgm leases` lists those that live")
+        raise invalid(f"{lease!r:.80} is not a lease; `ssgm leases` lists the live ones")
 
 
 def session_of(attempt: str) -> str:
-    """The session that asks for an attempt: who repeats it is the same caller."""
+    """The session of an attempt: the one who repeats it is the same caller."""
     return f"session-{attempt}"
 
 
 async def allocate(
     connect: Connect, budget: Budget, ask: Ask, on_wait: OnWait | None = None
-) -> AttemptOutcome:
-    """A deadline lease, or why not. Raises AppError when nobody answers."""
+) -> AttemptAnswer:
+    """A deadline lease, or the refusal. Raises AppError without an answer."""
     words: asyncio.Queue[PushWord] = asyncio.Queue()
     attempt = ask.attempt or f"ssgm-{secrets.token_hex(8)}"
     async with connect(session_of(attempt), words.put_nowait) as client:
@@ -78,14 +78,14 @@ async def allocate(
 
 
 async def _withdraw(client: SchedulerClient, attempt: str, within_s: float) -> None:
-    """Best effort: a scheduler that is away notices the end of the session by itself."""
+    """Best effort: an unreachable scheduler notices the end of the session by itself."""
     with contextlib.suppress(AppError, TimeoutError):
         async with asyncio.timeout(within_s):
             await client.withdraw(attempt)
 
 
 class _Reservation:
-    """One attempt until it is granted or refused. Asking again for it changes nothing."""
+    """One attempt until it is granted or refused. Repeating the request changes nothing."""
 
     def __init__(
         self,
@@ -104,9 +104,9 @@ class _Reservation:
         self._loop = asyncio.get_running_loop()
         self._began_s = self._loop.time()
 
-    async def settled(self, on_wait: OnWait | None) -> AttemptOutcome:
-        """Woken by the push; asks again every beat, for the place in the queue and because a
-        push may be lost with its connection."""
+    async def settled(self, on_wait: OnWait | None) -> AttemptAnswer:
+        """The outcome; after every beat it is asked for again: the position in the queue changes,
+        and a push may be lost with its connection."""
         answer = await self._reserve()
         while answer.outcome is Outcome.WAITING:
             if on_wait is not None and answer.explanation is not None:
@@ -116,7 +116,7 @@ class _Reservation:
             return await self._with_doors(answer)
         return answer
 
-    async def _with_doors(self, answer: AttemptOutcome) -> AttemptOutcome:
+    async def _with_doors(self, answer: AttemptAnswer) -> AttemptAnswer:
         """Wait until every host of the lease with a gateway has opened its port."""
         granted, until_s = answer.granted, self._loop.time() + self._doors_within_s
         while granted is not None and (missing := _closed_doors(granted)):
@@ -131,7 +131,7 @@ class _Reservation:
     def _waited_s(self) -> float:
         return self._loop.time() - self._began_s
 
-    async def _reserve(self) -> AttemptOutcome:
+    async def _reserve(self) -> AttemptAnswer:
         request, wait = self._ask.request, self._ask.wait
         if request.max_wait_s is not None:
             left_s = request.max_wait_s - self._waited_s()
@@ -148,8 +148,8 @@ class _Reservation:
             sources=self._ask.sources,
         )
 
-    async def _pushed(self) -> AttemptOutcome | None:
-        """What the scheduler says by itself within a beat."""
+    async def _pushed(self) -> AttemptAnswer | None:
+        """The outcome that the scheduler pushes within a beat."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._beat_s):
                 while True:
@@ -159,20 +159,20 @@ class _Reservation:
             return await self._taken(word)
         return None
 
-    async def _taken(self, word: PushWord) -> AttemptOutcome | None:
+    async def _taken(self, word: PushWord) -> AttemptAnswer | None:
         if isinstance(word, GrantedPush):
             await self._client.renew(word.granted.lease.id)  # accepts the grant
-            return AttemptOutcome(outcome=Outcome.GRANTED, granted=word.granted)
+            return AttemptAnswer(outcome=Outcome.GRANTED, granted=word.granted)
         if isinstance(word, LeasePush) and word.state is LeaseState.ENDED:
             text = f"lease {word.lease} ended before its port was open: {word.detail}"
             raise AppError(ErrorCode.UNAVAILABLE, text)
         if isinstance(word, BusyPush):
-            return AttemptOutcome(outcome=Outcome.BUSY, explanation=word.explanation)
+            return AttemptAnswer(outcome=Outcome.BUSY, explanation=word.explanation)
         if isinstance(word, ImpossiblePush):
-            return AttemptOutcome(outcome=Outcome.IMPOSSIBLE, explanation=word.explanation)
+            return AttemptAnswer(outcome=Outcome.IMPOSSIBLE, explanation=word.explanation)
         return None
 
 
 def _closed_doors(granted: GrantedLease) -> list[str]:
-    """Hosts whose port is not known yet; those without a gateway open none."""
+    """The hosts whose port is not known yet; hosts without a gateway open none."""
     return [host for host in granted.gateways if host not in granted.lease.doors]

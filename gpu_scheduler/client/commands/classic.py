@@ -1,30 +1,28 @@
-"""The classic form of `ssgm`: `-S host -P port -alloc -g N [words]` and `-dealloc -j ID`.
+"""The classic form of `ssgm`: `-S host -P port -alloc -g N [options]` and `-dealloc -j ID`.
 
-Exactly one line on stdout (`gpu_scheduler.protocol.ssgm_text`), whatever happens; the reason of a
-refusal goes to stderr. Exit 0 when the scheduler granted, refused or took back: SSGM_ERROR says
-which (0, 1 bad or impossible request, 2 busy). An error ends with its code's own status: 2 for
-wrong arguments, 8 when nobody answers.
-Every word of a request is understood, with one dash or two. Classic leases are weaker than a
+The output is always exactly one line (`gpu_scheduler.protocol.ssgm_text`); the reason of a refusal
+goes to standard error. The exit status is 0 when the scheduler granted, refused or released;
+SSGM_ERROR distinguishes them (0 granted or released, 1 bad or impossible request, 2 busy). An error
+ends with its code's own status: 2 for wrong arguments, 8 when the scheduler does not answer.
+Every request option is understood, with one dash or two. Classic leases are weaker than a
 session's: they last `--lease-length` or until `-dealloc`, and each has a port of its own on its
-hosts, open to the machines of `--sources` (networks, with commas; this machine when not given)
-without any proof. Without `-m` and `--sharing` the devices are exclusive.
+hosts, open to the machines of `--sources` (networks, with commas; by default this host) without any
+proof. Without `-m` and `--sharing` the devices are exclusive.
 """
 
 from __future__ import annotations
 
 import argparse
 import functools
-import sys
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
-import click
-
+from corekit.cli.program import INTERRUPTED_STATUS
+from corekit.cli.screen import echo, echo_raw
 from corekit.errors import EXIT_STATUS, AppError, ErrorCode, invalid
 from gpu_scheduler.client.access import find_access
 from gpu_scheduler.client.commands.allocation import Ask, allocate, check_lease
-from gpu_scheduler.client.commands.options import Line, run
-from gpu_scheduler.client.commands.terminal import INTERRUPTED_STATUS
+from gpu_scheduler.client.commands.options import CommandContext, run
 from gpu_scheduler.model import Door, Sharing
 from gpu_scheduler.protocol import ssgm_text
 from gpu_scheduler.protocol.answers import Outcome
@@ -35,7 +33,7 @@ _REFUSALS = {Outcome.BUSY: SsgmError.BUSY, Outcome.IMPOSSIBLE: SsgmError.BAD_REQ
 
 
 def is_classic(arguments: Sequence[str]) -> bool:
-    """Does this command line use the classic form?"""
+    """Whether this command line uses the classic form."""
     return any(argument in ("-alloc", "-dealloc", "-S", "-P") for argument in arguments)
 
 
@@ -52,14 +50,14 @@ def main(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         line, why = ssgm_text.refused(SsgmError.BUSY), "ssgm: interrupted"
         status = INTERRUPTED_STATUS
-    click.echo(line)
+    echo_raw(line)
     if why:
-        click.echo(why, file=sys.stderr)
+        echo(why, err=True)
     return status
 
 
 class _Parser(argparse.ArgumentParser):
-    """Errors are ours: the line must be printed all the same."""
+    """Raises errors instead of exiting, because the line must be printed in any case."""
 
     def error(self, message: str) -> NoReturn:
         raise invalid(message)
@@ -92,23 +90,23 @@ def _add(parser: argparse.ArgumentParser, word: RequestOption) -> None:
         parser.add_argument(*flags, dest=word.key, type=functools.partial(parse_option, word))
 
 
-def _line(parsed: argparse.Namespace) -> Line:
-    return Line(scheduler=f"{parsed.host}:{parsed.port}", access=find_access())
+def _context(parsed: argparse.Namespace) -> CommandContext:
+    return CommandContext(scheduler=f"{parsed.host}:{parsed.port}", access=find_access())
 
 
 async def _alloc(parsed: argparse.Namespace) -> tuple[str, str]:
-    values: dict[str, Any] = {word.key: getattr(parsed, word.key) for word in REQUEST_OPTIONS}
+    values: dict[str, object] = {word.key: getattr(parsed, word.key) for word in REQUEST_OPTIONS}
     if values["memory"] is None and values["sharing"] is None:
         values["sharing"] = Sharing.EXCLUSIVE
     request = request_of({**values, "advisory": True})
-    line = _line(parsed)
+    context = _context(parsed)
     ask = Ask(
         request=request,
         wait=parsed.wait or request.max_wait_s is not None,
         door=Door.PORT,
         sources=tuple(parsed.sources),
     )
-    outcome = await allocate(line.client, line.budget, ask)
+    outcome = await allocate(context.client, context.budget, ask)
     if outcome.granted is not None:
         return ssgm_text.granted(outcome.granted), ""
     assert outcome.explanation is not None
@@ -117,8 +115,8 @@ async def _alloc(parsed: argparse.Namespace) -> tuple[str, str]:
 
 async def _dealloc(parsed: argparse.Namespace) -> tuple[str, str]:
     if not parsed.job:
-        raise invalid("-dealloc needs -j ID, the JOB of the reply to -alloc")
+        raise invalid("-dealloc needs -j ID, the JOB of the answer to -alloc")
     check_lease(parsed.job)
-    async with _line(parsed).client() as client:
+    async with _context(parsed).client() as client:
         await client.release(parsed.job)
     return ssgm_text.refused(SsgmError.GRANTED), ""

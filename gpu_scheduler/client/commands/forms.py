@@ -1,32 +1,27 @@
-"""What `--json` prints: one form per command, one version for all of them, and their JSON Schema.
-
-Within a version keys are added, but none goes or changes its meaning.
-"""
+"""The output of `--json`: one form per command, one version of all, and their JSON Schema."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
+from corekit.cli.screen import JSON_VERSION
 from corekit.values import Value
+from gpu_scheduler.parameters import Given
 from gpu_scheduler.protocol import answers
-from gpu_scheduler.protocol.openapi import ERROR, Schema, schema_of
-
-#: Of every object that `--json` prints.
-JSON_VERSION = 1
+from gpu_scheduler.protocol.openapi import ERROR, Schema, components_of
 
 
 class Released(Value):
     """Answer of `dealloc`."""
 
-    released: tuple[str, ...]  #: as they were named
+    released: tuple[str, ...]  #: as they were given
 
 
 class Renewed(Value):
     """Answer of `renew`."""
 
     renewed: str
-    lease_s: float  #: from now to its end
+    lease_s: float  #: from now on
 
 
 class Drained(Value):
@@ -47,16 +42,16 @@ class Forgotten(Value):
     forgotten: str  #: host
 
 
-class Standing(Value):
-    """Answer of `get` and `set`: rules and limits by the names that `set` takes."""
+class ParametersInForce(Value):
+    """Answer of `get` and `set`: parameters by the names that `set` takes."""
 
-    parameters: Mapping[str, Any]
+    parameters: Mapping[str, Given]
     overridden: tuple[str, ...]  #: those of them that were set at run time
 
 
-#: Command → what it prints when it is done (`events` prints those of `GET /v1/watch`).
-FORMS: Mapping[str, type[Any]] = {
-    "alloc": answers.AttemptOutcome,
+#: Command → the form of its output (`events` prints the objects of `GET /v1/watch`).
+FORMS: Mapping[str, type[Value]] = {
+    "alloc": answers.AttemptAnswer,
     "dealloc": Released,
     "renew": Renewed,
     "resize": answers.LeaseAnswer,
@@ -70,18 +65,15 @@ FORMS: Mapping[str, type[Any]] = {
     "drain": Drained,
     "undrain": Undrained,
     "forget": Forgotten,
-    "get": Standing,
-    "set": Standing,
+    "get": ParametersInForce,
+    "set": ParametersInForce,
 }
 
 
 def json_schema() -> Schema:
     """JSON Schema of every answer: `#/commands/<name>`, and `#/error` of a refusal."""
-    schemas: dict[str, Schema] = {}
-    commands = {}
-    for name, form in FORMS.items():
-        schema_of(form, schemas)
-        commands[name] = _versioned(schemas[form.__name__])
+    schemas = components_of(dict.fromkeys(FORMS.values()))
+    commands = {name: _versioned(schemas[form.__name__]) for name, form in FORMS.items()}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "ssgm --json",

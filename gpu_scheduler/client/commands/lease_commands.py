@@ -1,19 +1,20 @@
-"""`ssgm` commands that take leases, change them and give them back."""
+"""`ssgm` commands that take, change and release leases."""
 
 from __future__ import annotations
 
 import click
 
+from corekit.cli.progress import WaitingLine
+from corekit.cli.screen import echo
 from corekit.errors import EXIT_STATUS, AppError, ErrorCode, invalid
 from corekit.units import format_duration, parse_duration_s
 from gpu_scheduler.client.client import SchedulerClient
 from gpu_scheduler.client.commands import tables
 from gpu_scheduler.client.commands.allocation import Ask, allocate, check_lease, session_of
 from gpu_scheduler.client.commands.forms import Released, Renewed
-from gpu_scheduler.client.commands.options import Line, connected, requesting, run
-from gpu_scheduler.client.commands.terminal import Progress
+from gpu_scheduler.client.commands.options import CommandContext, connected, requesting, run
 from gpu_scheduler.model import Door, Explanation, Lease, Request
-from gpu_scheduler.protocol.answers import AttemptOutcome, LeaseAnswer, Outcome
+from gpu_scheduler.protocol.answers import AttemptAnswer, LeaseAnswer, Outcome
 from gpu_scheduler.request_options import REQUEST_OPTIONS, one_of
 
 _STATUS = {
@@ -25,30 +26,35 @@ _STATUS = {
 
 @click.command(epilog="Example: ssgm alloc -g 2 -m 4GiB --kinds cuda --lease-length 2h --wait")
 @requesting
-@click.option("--wait", is_flag=True, help="Wait in the queue instead of being refused as busy.")
+@click.option("--wait", is_flag=True, help="Wait in the queue instead of a refusal as busy.")
 @click.option(
     "--door",
     default="gateway",
     show_default=True,
     metavar="gateway|port",
-    help="The host's gateway, by proof, or a port of its own: weaker.",
+    help="How it is reached: the host's gateway, by proof, or a port of its own, which is weaker.",
 )
 @click.option(
     "--sources",
     default="",
     metavar="NETWORKS",
-    help="With --door port: who may connect, with commas. [default: we]",
+    help="With --door port: allowed networks, with commas. [default: this host]",
 )
-@click.option("--attempt", help="Key of the request: repeating it answers what stands.")
+@click.option("--attempt", help="Key of the request: repeating it returns its current state.")
 @connected
 def alloc(
-    line: Line, request: Request, wait: bool, door: str, sources: str, attempt: str | None
+    context: CommandContext,
+    request: Request,
+    wait: bool,
+    door: str,
+    sources: str,
+    attempt: str | None,
 ) -> int:
-    """Take a lease, which ends by itself.
+    """Take a lease of a limited length.
 
-    It lasts --lease-length, one hour unless told otherwise. Without --wait (or --max-wait) the
-    answer comes at once: granted, busy (exit 6) or impossible (exit 7). Interrupting a waiting
-    alloc withdraws its request.
+    It lasts --lease-length, by default one hour. Without --wait (or --max-wait) the answer is
+    immediate: granted, busy (exit 6) or impossible (exit 7). Interrupting a waiting alloc withdraws
+    its request.
     """
     ask = Ask(
         request=request,
@@ -57,8 +63,8 @@ def alloc(
         door=_door(door),
         sources=tuple(one.strip() for one in sources.split(",")) if sources else (),
     )
-    outcome = run(_allocate(line, ask))
-    line.show(outcome, lambda: tables.outcome(outcome))
+    outcome = run(_allocate(context, ask))
+    context.show(outcome, lambda: tables.echo_outcome(outcome))
     return _STATUS[outcome.outcome]
 
 
@@ -70,28 +76,28 @@ def _door(text: str) -> Door:
         raise invalid(f"--door: {error.message}") from None
 
 
-async def _allocate(line: Line, ask: Ask) -> AttemptOutcome:
-    progress = Progress()
+async def _allocate(context: CommandContext, ask: Ask) -> AttemptAnswer:
+    line = WaitingLine("ssgm")
 
     def on_wait(why: Explanation, waited_s: float) -> None:
-        progress.say(why.sentence, format_duration(waited_s))
+        line.show(why.sentence, format_duration(waited_s))
 
     try:
-        return await allocate(line.client, line.budget, ask, on_wait)
+        return await allocate(context.client, context.budget, ask, on_wait)
     finally:
-        progress.clear()
+        line.clear()
 
 
-_NOT_LIVE = "was not live: it is over already, or there never was such a lease"
+_NOT_LIVE = "was not live: it has ended, or never existed"
 
 
 @click.command(epilog="Example: ssgm dealloc lease-4f0c2a")
 @click.argument("leases", metavar="LEASE...", nargs=-1, required=True)
 @connected
-def dealloc(line: Line, leases: tuple[str, ...]) -> None:
-    """Give leases back.
+def dealloc(context: CommandContext, leases: tuple[str, ...]) -> None:
+    """Release leases.
 
-    One that is over already is no error.
+    A lease that has ended already is not an error.
     """
 
     for lease in leases:
@@ -103,12 +109,14 @@ def dealloc(line: Line, leases: tuple[str, ...]) -> None:
             await client.release(lease)
         return {lease for lease in leases if lease in live}
 
-    released = line.ask(release_all)
-    line.show(
+    released = context.ask(release_all)
+    context.show(
         Released(released=leases),
-        lambda: "\n".join(
-            f"{lease} is released" if lease in released else f"{lease} {_NOT_LIVE}"
-            for lease in leases
+        lambda: echo(
+            "\n".join(
+                f"{lease} is released" if lease in released else f"{lease} {_NOT_LIVE}"
+                for lease in leases
+            )
         ),
     )
 
@@ -121,21 +129,21 @@ def dealloc(line: Line, leases: tuple[str, ...]) -> None:
     metavar="TIME",
     default="1h",
     show_default=True,
-    help="It ends so long from now, sooner or later than before.",
+    help="New remaining duration.",
 )
 @connected
-def renew(line: Line, lease: str, length: str) -> None:
-    """Let a lease of ssgm go on, or end sooner.
+def renew(context: CommandContext, lease: str, length: str) -> None:
+    """Extend or shorten a lease of ssgm.
 
-    Refused while its device is kept for a request that waited long (exit 4), and beyond what a
-    lease may last in all (parameter lease_s_max). A job's lease lasts as long as its session.
+    Refused while its device is reserved for the head of the queue (exit 4), and beyond the maximum
+    length of a lease (parameter lease_s_max). A job's lease lasts as long as its session.
     """
     check_lease(lease)
     lease_s = parse_duration_s(length)
-    line.ask(lambda client: client.renew(lease, lease_s))
-    line.show(
+    context.ask(lambda client: client.renew(lease, lease_s))
+    context.show(
         Renewed(renewed=lease, lease_s=lease_s),
-        lambda: f"{lease} ends in {format_duration(lease_s)}",
+        lambda: echo(f"{lease} ends in {format_duration(lease_s)}"),
     )
 
 
@@ -143,17 +151,16 @@ def renew(line: Line, lease: str, length: str) -> None:
 @click.argument("lease")
 @click.argument("compute_limit", metavar="PERCENT")
 @connected
-def resize(line: Line, lease: str, compute_limit: str) -> None:
-    """Change a lease's elastic limit.
+def resize(context: CommandContext, lease: str, compute_limit: str) -> None:
+    """Change the compute limit of a lease.
 
-    Of compute, for each device of a shared lease; what it was promised stays.
+    For each device of a shared lease; the guarantee stays.
     """
     check_lease(lease)
     limit_pct = _percent(compute_limit)
-    found = line.ask(lambda client: client.resize(lease, limit_pct))
-    line.show(
-        LeaseAnswer(lease=found), lambda: f"{lease} may use up to {limit_pct} % of each device"
-    )
+    found = context.ask(lambda client: client.resize(lease, limit_pct))
+    text = f"{lease} may use up to {limit_pct} % of each device"
+    context.show(LeaseAnswer(lease=found), lambda: echo(text))
 
 
 def _percent(text: str) -> int:
@@ -168,28 +175,28 @@ def _percent(text: str) -> int:
 @click.argument("lease")
 @click.argument("session")
 @connected
-def transfer(line: Line, lease: str, session: str) -> None:
-    """Make a lease another session's.
+def transfer(context: CommandContext, lease: str, session: str) -> None:
+    """Transfer a lease to another SESSION.
 
-    That session is told of its states from then on. A lease that ssgm took may be transferred
-    by ssgm, any other by its own session, or by anybody once that is gone. A job's lease
+    That session receives its state changes from then on. A lease of ssgm may be transferred by
+    ssgm, any other by its own session, or by every caller once that session is gone. A job's lease
     follows its record: refused (exit 4).
     """
     check_lease(lease)
-    found = run(_transfer(line, lease, session))
-    line.show(LeaseAnswer(lease=found), lambda: f"{lease} belongs to {session}")
+    found = run(_transfer(context, lease, session))
+    context.show(LeaseAnswer(lease=found), lambda: echo(f"{lease} belongs to {session}"))
 
 
-async def _transfer(line: Line, lease: str, session: str) -> Lease:
-    """Our own sessions live on for a while: what one of them took is given away in its name."""
-    async with line.client() as client:
+async def _transfer(context: CommandContext, lease: str, session: str) -> Lease:
+    """A session of ssgm outlives its command: its lease is transferred in its name."""
+    async with context.client() as client:
         try:
             return await client.transfer(lease, session)
         except AppError as error:
             attempts = [one.attempt for one in await client.leases() if one.id == lease]
             if error.code is not ErrorCode.CONFLICT or not attempts:
                 raise
-    async with line.client(session_of(attempts[0])) as taker:
+    async with context.client(session_of(attempts[0])) as taker:
         return await taker.transfer(lease, session)
 
 

@@ -1,11 +1,11 @@
-"""What the commands of `ssgm` share: the way to ssgmd, and the words of a request as options."""
+"""Shared by the commands of `ssgm`: the connection to ssgmd, and a request as options."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
 import signal
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,33 +14,34 @@ import click
 
 from corekit.aio.environment import budget_from_environment
 from corekit.budget import Budget
+from corekit.cli.screen import echo_json, json_option
+from corekit.decode import encode
 from corekit.errors import invalid
 from corekit.units import parse_duration_s
 from gpu_scheduler.client.access import Access, find_access
 from gpu_scheduler.client.client import SchedulerClient
-from gpu_scheduler.client.commands.terminal import Text, show
 from gpu_scheduler.client.pushes import OnPush
 from gpu_scheduler.request_options import REQUEST_OPTIONS, RequestOption, parse_option, request_of
 
 T = TypeVar("T")
-Command = Callable[..., Any]
+Command = Callable[..., int | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """The line to ssgmd of one command, and the form of its answer."""
+class CommandContext:
+    """The connection of one command to ssgmd, and the form of its output."""
 
-    scheduler: str  #: "host:port" of the socket door
+    scheduler: str  #: "host:port" of the socket endpoint
     access: Access
     as_json: bool = False
-    timeout_s: float | None = None  #: None: as long as a restart of ssgmd may take
+    timeout_s: float | None = None  #: None: the time of a restart of ssgmd
 
     @property
     def budget(self) -> Budget:
         return budget_from_environment()
 
     def client(self, session: str | None = None, on_push: OnPush | None = None) -> SchedulerClient:
-        """A client of this scheduler, to be entered. Raises INVALID for what is no address."""
+        """A client of this scheduler, to be entered. Raises INVALID for a malformed address."""
         return SchedulerClient(
             self.scheduler,
             session=session,
@@ -51,7 +52,7 @@ class Line:
         )
 
     def ask(self, question: Callable[[SchedulerClient], Awaitable[T]]) -> T:
-        """One connection, one question. Raises what the scheduler answers, or UNAVAILABLE."""
+        """One connection, one question. Raises the scheduler's error, or UNAVAILABLE."""
 
         async def asked() -> T:
             async with self.client() as client:
@@ -59,12 +60,16 @@ class Line:
 
         return run(asked())
 
-    def show(self, value: Any, text: Text) -> None:
-        show(value, self.as_json, text)
+    def show(self, value: object, echo_text: Callable[[], None]) -> None:
+        """Print the answer in one of its two forms."""
+        if self.as_json:
+            echo_json(encode(value))
+        else:
+            echo_text()
 
 
-def run(work: Coroutine[Any, Any, T]) -> T:
-    """Ctrl-C and SIGTERM cancel the work, which may still clean up; then KeyboardInterrupt."""
+def run(work: Coroutine[object, None, T]) -> T:
+    """Run the work; Ctrl-C and SIGTERM cancel it, then KeyboardInterrupt is raised."""
 
     async def stoppable() -> T:
         task = asyncio.current_task()
@@ -88,33 +93,33 @@ _CONNECTION = (
         "--scheduler",
         envvar=["SSGM_SCHEDULER", "ORCHGPU_SCHEDULER"],
         metavar="HOST:PORT",
-        help="Socket door of ssgmd.  [variable: SSGM_SCHEDULER]",
+        help="Socket endpoint of ssgmd.  [variable: SSGM_SCHEDULER]",
     ),
     click.option(
         "--key-file",
         type=click.Path(path_type=Path),
         metavar="FILE",
-        help="Holds the key for ssgmd.  [variables: ORCHGPU_SCHEDULER_KEY_FILE, …_KEY]",
+        help="File with the key for ssgmd.  [variables: ORCHGPU_SCHEDULER_KEY_FILE, …_KEY]",
     ),
     click.option(
         "--ca",
         type=click.Path(path_type=Path),
         metavar="FILE",
-        help="Speak TLS and trust this authority.  [variable: ORCHGPU_SCHEDULER_CA]",
+        help="CA of ssgmd's certificate; enables TLS.  [variable: ORCHGPU_SCHEDULER_CA]",
     ),
     click.option(
         "--timeout",
         "timeout_s",
         metavar="TIME",
         callback=_duration,
-        help="Of an answer.  [default: 15s, a restart of ssgmd]",
+        help="The limit of an answer.  [default: 15s, a restart of ssgmd]",
     ),
-    click.option("--json", "as_json", is_flag=True, help="One JSON object, also for an error."),
+    json_option,
 )
 
 
 def connected(command: Command) -> Command:
-    """The options of the connection; the command gets a `Line` instead."""
+    """The options of the connection; the command gets a `CommandContext` instead."""
 
     @functools.wraps(command)
     def call(
@@ -124,33 +129,33 @@ def connected(command: Command) -> Command:
         ca: Path | None,
         timeout_s: float | None,
         as_json: bool,
-        **options: Any,
-    ) -> Any:
+        **options: object,
+    ) -> int | None:
         if not scheduler:
             raise invalid("which scheduler? Give --scheduler HOST:PORT, or set SSGM_SCHEDULER")
-        line = Line(
+        context = CommandContext(
             scheduler=scheduler,
             access=find_access(key_file=key_file, ca=ca),
             as_json=as_json,
             timeout_s=timeout_s,
         )
-        return command(line, **options)
+        return command(context, **options)
 
     return _with(call, _CONNECTION)
 
 
 def requesting(command: Command) -> Command:
-    """Every word of a request as an option; the command gets a `Request` instead."""
+    """Every field of a request as an option; the command gets a `Request` instead."""
 
     @functools.wraps(command)
-    def call(*arguments: Any, **options: Any) -> Any:
+    def call(*arguments: object, **options: object) -> int | None:
         values = {word.key: options.pop(word.key) for word in REQUEST_OPTIONS}
         return command(*arguments, request=request_of(values), **options)
 
     return _with(call, [_option(word) for word in REQUEST_OPTIONS])
 
 
-def _with(command: Command, options: Any) -> Command:
+def _with(command: Command, options: Sequence[Callable[[Command], Command]]) -> Command:
     for option in reversed(options):
         command = option(command)
     return command
@@ -172,12 +177,12 @@ def _option(word: RequestOption) -> Callable[[Command], Command]:
 
 
 def _help(word: RequestOption) -> str:
-    """With an example, unless the metavar names every value."""
+    """The help with an example, unless the metavar lists every value."""
     return word.help if "|" in word.metavar else f"{word.help}  [as {word.example}]"
 
 
 def _read(word: RequestOption, context: click.Context, option: click.Parameter, given: Any) -> Any:
-    """Lists that were given in several flags are one list."""
+    """The value; several flags of one list are joined."""
     del context, option
     if word.many:
         return tuple(item for text in given for item in parse_option(word, text)) or None

@@ -1,7 +1,7 @@
-"""`ssgm events`: what changes, as it happens.
+"""The events of `ssgm events`.
 
-Over the HTTP door everything: leases, queue, hosts, devices, parameters. Over the socket door,
-which every command uses, the leases. The events have the same form, `protocol/watch.py`'s.
+The HTTP endpoint sends those of leases, queue, hosts, devices and parameters; the socket endpoint,
+which every command uses, those of leases. Both have the form of `protocol/watch.py`.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from gpu_scheduler.client.pushes import Connected, Disconnected, PushWord
 from gpu_scheduler.protocol.answers import LeasePush
 
 if TYPE_CHECKING:
-    from gpu_scheduler.client.commands.options import Line
+    from gpu_scheduler.client.commands.options import CommandContext
 
 Event = Mapping[str, Any]
 
 
-async def of_leases(line: Line) -> AsyncGenerator[Event, None]:
-    """Every lease as it changes, and the connection's own news; through reconnects, for ever."""
+async def of_leases(context: CommandContext) -> AsyncGenerator[Event, None]:
+    """Changes of leases and of the connection, across reconnects, without end."""
     words: asyncio.Queue[PushWord] = asyncio.Queue()
-    async with line.client(on_push=words.put_nowait) as client:
-        await client.wait_connected(line.timeout_s or line.budget.client_gone_s)
+    async with context.client(on_push=words.put_nowait) as client:
+        await client.wait_connected(context.timeout_s or context.budget.client_gone_s)
         while True:
             word = await words.get()
             if isinstance(word, Connected):
@@ -40,8 +40,8 @@ async def of_leases(line: Line) -> AsyncGenerator[Event, None]:
 
 
 async def of_everything(http: str, access: Access, within_s: float) -> AsyncGenerator[Event, None]:
-    """`GET /v1/watch` until it ends. Raises UNAVAILABLE, or what the door answers."""
-    import aiohttp  # 0.2 s that no other command needs
+    """`GET /v1/watch` until it ends. Raises UNAVAILABLE, or the endpoint's error."""
+    import aiohttp  # takes 0.2 s, and no other command needs it
 
     tls = access.tls()
     url = f"{'http' if tls is None else 'https'}://{http}/v1/watch"
@@ -59,18 +59,18 @@ async def of_everything(http: str, access: Access, within_s: float) -> AsyncGene
                 if event["event"] != "beat":
                     yield event
     except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-        why = str(error) or "it was silent"
-        text = f"no events from the HTTP door at {http}: {why}; is ssgmd up?"
+        why = str(error) or "it sent nothing"
+        text = f"no events from the HTTP endpoint at {http}: {why}; is ssgmd up?"
         raise AppError(ErrorCode.UNAVAILABLE, text) from None
 
 
 def in_words(event: Event) -> str:
     """One line for people; the name of the event first."""
     name = str(event["event"])
-    known = _WORDS.get(name)
+    known = _TEXTS.get(name)
     values = {key: "" if value is None else value for key, value in event.items()}
-    said = f"{name}  {known(values)}" if known else f"{name}  {json.dumps(event)}"
-    return said.rstrip()
+    text = f"{name}  {known(values)}" if known else f"{name}  {json.dumps(event)}"
+    return text.rstrip()
 
 
 def _lease(event: Event) -> str:
@@ -84,14 +84,14 @@ def _device(event: Event) -> str:
     return f"{event['host']}  {event['device']}  {state}  {symptoms}"
 
 
-_WORDS: Mapping[str, Callable[[Event], str]] = {
+_TEXTS: Mapping[str, Callable[[Event], str]] = {
     "connected": lambda event: f"epoch {event['epoch']}",
     "started": lambda event: f"epoch {event['epoch']}",
     "disconnected": lambda event: str(event["detail"]),
     "lost": lambda event: str(event["why"]),
     "lease": _lease,
     "queue": lambda event: (
-        f"{event['attempt']}  {'waits' if event['queued'] else 'waits no longer'}  "
+        f"{event['attempt']}  {'waits' if event['queued'] else 'left the queue'}  "
         f"{event['waiting']} in the queue"
     ),
     "host": lambda event: f"{event['host']}  {event['state'] or 'forgotten'}",

@@ -1,17 +1,17 @@
-"""What `ssgm` prints for people."""
+"""Tables and sentences of `ssgm` for people."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping, Sequence
 
+from corekit.cli.screen import Coloured, echo, echo_table
+from corekit.cli.table import Column
 from corekit.units import format_duration
-from gpu_scheduler.client.commands.terminal import coloured, table
-from gpu_scheduler.core.views.explain import request_text
 from gpu_scheduler.model import Device, DeviceVerdict, HostState, Share
 from gpu_scheduler.parameters import Given
 from gpu_scheduler.protocol.answers import (
-    AttemptOutcome,
+    AttemptAnswer,
     DeviceView,
     ExplainAnswer,
     HostView,
@@ -19,26 +19,52 @@ from gpu_scheduler.protocol.answers import (
     LeasesAnswer,
     QueueAnswer,
 )
+from gpu_scheduler.request_text import request_text
 
 
-def share(part: Share) -> str:
-    """`gpu-a/0 cuda Tesla K80 4096 MiB, compute 25 to 50 %`: promised, and never more than."""
-    compute = f"compute {part.compute_guarantee_pct} to {part.compute_limit_pct} %"
-    size = "exclusive" if part.exclusive else f"{part.memory_mib} MiB, {compute}"
-    return f"{part.host}/{part.index} {part.kind.value} {part.model} {size}"
+def _columns(names: str, *dropped: str) -> tuple[Column, ...]:
+    """Columns by their names, separated with commas; `dropped` on a narrow terminal, in order."""
+    turns = {name: turn for turn, name in enumerate(dropped, 1)}
+    return tuple(Column(name=name, drop_order=turns.get(name, 0)) for name in names.split(", "))
 
 
-def outcome(answer: AttemptOutcome) -> str:
+LEASES = _columns(
+    "LEASE, STATE, ATTEMPT, TENANT, ENDS IN, FENCE, SHARES", "FENCE", "TENANT", "ENDS IN", "ATTEMPT"
+)
+HOSTS = _columns("HOST, STATE, GATEWAY, DEVICES, LEASES, LAST SEEN", "GATEWAY", "LAST SEEN")
+DEVICES = _columns(
+    "DEVICE, KIND, MODEL, STATE, FREE MIB, COMPUTE, LEASES, USED, VERSIONS, DETAIL",
+    *("VERSIONS", "DETAIL", "USED", "LEASES", "KIND", "COMPUTE"),
+)
+QUEUE = _columns(
+    "POSITION, ATTEMPT, TENANT, PRIORITY, WAITED, REQUEST", *("PRIORITY", "TENANT", "WAITED")
+)
+VERDICTS = _columns(
+    "DEVICE, KIND, MODEL, ANSWER, FREE MIB, COMPUTE, DETAIL", "DETAIL", "COMPUTE", "KIND"
+)
+PARAMETERS = _columns("PARAMETER, VALUE, SOURCE")
+
+
+def share_text(share: Share) -> str:
+    """`gpu-a/0 cuda Tesla K80 4096 MiB, compute 25 to 50 %`: the guarantee and the limit."""
+    compute = f"compute {share.compute_guarantee_pct} to {share.compute_limit_pct} %"
+    size = "exclusive" if share.exclusive else f"{share.memory_mib} MiB, {compute}"
+    return f"{share.host}/{share.index} {share.kind.value} {share.model} {size}"
+
+
+def echo_outcome(answer: AttemptAnswer) -> None:
     """The answer of `alloc`."""
     if answer.granted is not None:
         lease = answer.granted.lease
-        where = "\n".join(f"  {share(part)}" for part in lease.shares)
-        return f"{lease.id}\n{where}"
+        shares = "\n".join(f"  {share_text(share)}" for share in lease.shares)
+        echo(f"{lease.id}\n{shares}")
+        return
     assert answer.explanation is not None
-    return f"{coloured(answer.outcome.value)}: {answer.explanation.sentence}"
+    echo(Coloured(answer.outcome.value), f": {answer.explanation.sentence}")
 
 
-def leases(found: LeasesAnswer) -> str:
+def echo_leases(found: LeasesAnswer) -> None:
+    """Live leases."""
     rows = [
         (
             lease.id,
@@ -47,19 +73,19 @@ def leases(found: LeasesAnswer) -> str:
             lease.tenant,
             _ends(found.ends_in_s.get(lease.id)),
             str(lease.fence),
-            "; ".join(share(part) for part in lease.shares),
+            "; ".join(share_text(share) for share in lease.shares),
         )
         for lease in found.leases
     ]
-    head = ("LEASE", "STATE", "ATTEMPT", "TENANT", "ENDS IN", "FENCE", "SHARES")
-    return table(head, rows, "nothing is lent", ("FENCE", "TENANT", "ENDS IN", "ATTEMPT"))
+    echo_table(LEASES, rows, empty="no live leases")
 
 
 def _ends(left_s: float | None) -> str:
     return "with its session" if left_s is None else format_duration(left_s)
 
 
-def hosts(found: InventoryAnswer) -> str:
+def echo_hosts(found: InventoryAnswer) -> None:
+    """Hosts, and the number of declared devices."""
     rows = [
         (
             host.host,
@@ -67,23 +93,23 @@ def hosts(found: InventoryAnswer) -> str:
             host.gateway or "none",
             str(len(host.devices)),
             str(len({lease for view in host.devices for lease in view.leases})),
-            format_duration(host.silent_s),
+            f"{format_duration(host.silent_s)} ago",
         )
         for host in found.hosts
     ]
-    head = ("HOST", "STATE", "GATEWAY", "DEVICES", "LEASES", "HEARD BEFORE")
-    shown = table(head, rows, "no host has registered yet", ("GATEWAY", "HEARD BEFORE"))
-    declared = len(found.declared) + found.declared_left_out
-    return f"{shown}\n{declared} more devices are declared" if declared else shown
+    echo_table(HOSTS, rows, empty="no host has registered yet")
+    if declared := len(found.declared) + found.declared_left_out:
+        echo(f"{declared} more devices are declared")
 
 
-def devices(found: InventoryAnswer) -> str:
+def echo_devices(found: InventoryAnswer) -> None:
+    """Devices of all hosts."""
     rows = [
         (
             f"{host.host}/{view.device.index}",
             view.device.kind.value,
             view.device.model,
-            _standing(host, view),
+            _state(host, view),
             *_free(host, view),
             str(len(view.leases)),
             _used(host, view),
@@ -93,31 +119,18 @@ def devices(found: InventoryAnswer) -> str:
         for host in found.hosts
         for view in host.devices
     ]
-    head = (
-        "DEVICE",
-        "KIND",
-        "MODEL",
-        "STATE",
-        "FREE MIB",
-        "COMPUTE",
-        "LEASES",
-        "USED",
-        "VERSIONS",
-        "DETAIL",
-    )
-    least_needed = ("VERSIONS", "DETAIL", "USED", "LEASES", "KIND", "COMPUTE")
-    return table(head, rows, "no device has registered yet", least_needed)
+    echo_table(DEVICES, rows, empty="no device has registered yet")
 
 
-def _standing(host: HostView, view: DeviceView) -> str:
-    """What decides whether a device gets leases: its host first, then itself."""
+def _state(host: HostView, view: DeviceView) -> str:
+    """The state that decides about new leases: that of the host first, then the device's."""
     if host.state is not HostState.UP:
         return host.state.value
     return HostState.DRAINED.value if view.drained else view.device.health.value
 
 
 def _free(host: HostView, view: DeviceView) -> tuple[str, str]:
-    """Of a lost host nobody knows what is free, and nobody gets it."""
+    """Free memory and compute; unknown on a lost host."""
     if host.state is HostState.LOST:
         return f"- of {view.device.memory_mib}", "-"
     return f"{view.memory_free_mib} of {view.device.memory_mib}", f"{view.compute_free_pct} %"
@@ -132,11 +145,12 @@ def _versions(device: Device) -> str:
     return " / ".join(version for version in (device.driver, device.runtime) if version)
 
 
-def queue(found: QueueAnswer) -> str:
+def echo_queue(found: QueueAnswer) -> None:
+    """Waiting requests."""
     now_s = time.time()
     rows = [
         (
-            "parked" if view.position is None else str(view.position),
+            "ownerless" if view.position is None else str(view.position),
             view.attempt,
             view.request.tenant,
             str(view.request.priority),
@@ -145,22 +159,22 @@ def queue(found: QueueAnswer) -> str:
         )
         for view in found.queue
     ]
-    head = ("PLACE", "ATTEMPT", "TENANT", "PRIORITY", "WAITED", "REQUEST")
-    shown = table(head, rows, "nobody waits", ("PRIORITY", "TENANT"))
-    return f"{shown}\nand {found.left_out} more behind them" if found.left_out else shown
+    echo_table(QUEUE, rows, empty="queue is empty")
+    if found.left_out:
+        echo(f"and {found.left_out} more behind them")
 
 
-def explained(answer: ExplainAnswer) -> str:
+def echo_explained(answer: ExplainAnswer) -> None:
+    """The explanation of a request, device by device."""
     why = answer.explanation
-    lines = [f"{coloured(answer.outcome.value)}: {why.sentence}"]
+    echo(Coloured(answer.outcome.value), f": {why.sentence}")
     if why.devices:
-        lines.append(_verdicts(why.devices))
+        _echo_verdicts(why.devices)
     if why.devices_left_out:
-        lines.append(f"and {why.devices_left_out} more devices")
-    return "\n".join(lines)
+        echo(f"and {why.devices_left_out} more devices")
 
 
-def _verdicts(devices: Sequence[DeviceVerdict]) -> str:
+def _echo_verdicts(devices: Sequence[DeviceVerdict]) -> None:
     rows = [
         (
             f"{one.host}/{one.index}",
@@ -173,16 +187,16 @@ def _verdicts(devices: Sequence[DeviceVerdict]) -> str:
         )
         for one in devices
     ]
-    head = ("DEVICE", "KIND", "MODEL", "ANSWER", "FREE MIB", "COMPUTE", "DETAIL")
-    return table(head, rows, drop=("DETAIL", "COMPUTE", "KIND"))
+    echo_table(VERDICTS, rows)
 
 
-def parameters(values: Mapping[str, Given], overridden: Collection[str]) -> str:
+def echo_parameters(values: Mapping[str, Given], overridden: Collection[str]) -> None:
+    """Parameters in force, with their source."""
     rows = [
         (name, _value(value), "set" if name in overridden else "configured")
         for name, value in values.items()
     ]
-    return table(("PARAMETER", "VALUE", "BY"), rows)
+    echo_table(PARAMETERS, rows)
 
 
 def _value(value: Given) -> str:

@@ -11,30 +11,32 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from corekit.errors import ErrorCode
+from corekit.values import Value
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.admission.usage_counts import UsageCount, key_of
-from gpu_scheduler.core.durable import changes as to
 from gpu_scheduler.core.timers import TimerKind
 from gpu_scheduler.core.transaction import Transaction
 from gpu_scheduler.model import Limit, Record
+from gpu_scheduler.protocol import changes as to
+from gpu_scheduler.protocol import ops
 
 #: Requests that read, or ask for something new: each costs one token of each rate.
-_CHARGED: frozenset[type[on.Event]] = frozenset(
+_CHARGED: frozenset[type[ops.Op[Value]]] = frozenset(
     {
-        on.AttemptAsked,
-        on.ReserveAsked,
-        on.ReopenAsked,
-        on.ExplainAsked,
-        on.OrphansAsked,
-        on.RecordAsked,
-        on.RecordsAsked,
-        on.InventoryAsked,
-        on.LeasesAsked,
-        on.QueueAsked,
-        on.ParametersAsked,
-        on.WatchAsked,
-        on.ResizeAsked,
-        on.TransferAsked,
+        ops.Attempt,
+        ops.Reserve,
+        ops.Reopen,
+        ops.Explain,
+        ops.Orphans,
+        ops.RecordOf,
+        ops.Records,
+        ops.Inventory,
+        ops.Leases,
+        ops.Queue,
+        ops.ParametersOf,
+        ops.Watch,
+        ops.Resize,
+        ops.Transfer,
     }
 )
 
@@ -54,15 +56,14 @@ class Refusal(NamedTuple):
         tx.refuse(reply_to, ErrorCode.EXHAUSTED, self.message, details)
 
 
-def rate_limited(tx: Transaction, event: on.Event) -> bool:
+def rate_limited(tx: Transaction, event: on.Asked[ops.Op[Value]]) -> bool:
     """Refuse a request above the rate of its sender. Returns True when it was refused."""
-    if type(event) not in _CHARGED:
+    if type(event.op) not in _CHARGED:
         return False
-    assert isinstance(event, on.Asked), "only requests of sessions are charged"
     held, key = tx.state.parameters, key_of(event.session)
     if not key and held.rate_per_s is None:
         return False
-    asked = getattr(event, "request", None)
+    asked = getattr(event.op, "request", None)
     scopes: dict[str, tuple[Limit, str, float | None]] = {
         "all": (Limit.RATE_PER_S, "all keys together send", held.rate_per_s)
     }
@@ -103,14 +104,11 @@ def records_refusal(tx: Transaction, key: str, tenant: str | None) -> Refusal | 
     return None
 
 
-def evict_history(tx: Transaction, record: Record) -> bool:
-    """Evict as many ended records as a new one needs; False when too many jobs are live."""
-    if records_refusal(tx, record.key, record.tenant) is not None:
-        return False
+def evict_history(tx: Transaction, record: Record) -> None:
+    """Evict as many ended records as a new one needs, which `records_refusal` has accepted."""
     for scope in _scopes(tx, record.key, record.tenant):
         if scope.records_max is not None:
             _evict_ended(tx, scope.usage, scope.records_max - 1)
-    return True
 
 
 def limits_lowered(tx: Transaction) -> None:

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from corekit.ids import JobId
-from gpu_scheduler.core.durable.changes import Waiting
 from gpu_scheduler.model import Record, Step
+from gpu_scheduler.protocol.changes import Waiting
 
 
 def key_of(session: str | None) -> str:

@@ -5,56 +5,56 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, assert_never
 
-from corekit.ids import HostId
+from corekit.ids import AttemptId, HostId
 from corekit.values import replace
 from gpu_scheduler.core.admission.tenants import NOTHING, Amount, Used, amount_of, capacity_of
-from gpu_scheduler.core.durable import changes as do
 from gpu_scheduler.core.inventory.inventory import Inventory
 from gpu_scheduler.core.state import LeaseEntry, State
 from gpu_scheduler.model import LeaseState
+from gpu_scheduler.protocol import changes as to
 
 
-def apply_part(state: State, part: do.Part) -> None:
+def apply_part(state: State, part: to.Part) -> None:
     """Bring one part into the state."""
     state.position += 1
     _EFFECTS[type(part)](state, part)
 
 
-def _began(state: State, part: do.EpochStarted) -> None:
+def _began(state: State, part: to.EpochStarted) -> None:
     state.epoch, state.position, state.run = part.epoch, part.position, part.run
     state.build = part.build
 
 
-def _used(state: State, part: do.TenantUsed) -> None:
+def _used(state: State, part: to.TenantUsed) -> None:
     state.tenants.used[part.tenant] = Used(Amount(*part.amount_s), part.as_of_s)
 
 
 def _known(
     state: State,
-    part: do.InventoryDeclared
-    | do.HostRegistered
-    | do.HostDrained
-    | do.DeviceDrained
-    | do.DeviceChanged
-    | do.HostForgotten,
+    part: to.InventoryDeclared
+    | to.HostRegistered
+    | to.HostDrained
+    | to.DeviceDrained
+    | to.DeviceChanged
+    | to.HostForgotten,
 ) -> None:
     inventory = state.inventory
     match part:
-        case do.InventoryDeclared():
+        case to.InventoryDeclared():
             inventory.declared = part.devices
-        case do.HostRegistered():
+        case to.HostRegistered():
             before = _capacity(inventory, part.host)
             inventory.register(
                 part.host, part.incarnation, part.gateway, part.devices, part.middlewares
             )
             state.tenants.resize(before, _capacity(inventory, part.host))
-        case do.HostDrained():
+        case to.HostDrained():
             inventory.set_drained(part.host, part.drained)
-        case do.DeviceDrained():
+        case to.DeviceDrained():
             inventory.set_device_drained(part.device, part.drained)
-        case do.DeviceChanged():
+        case to.DeviceChanged():
             inventory.set_device(part.device)
-        case do.HostForgotten():
+        case to.HostForgotten():
             state.tenants.resize(_capacity(inventory, part.host), NOTHING)
             inventory.forget(part.host)
         case _:
@@ -66,15 +66,15 @@ def _capacity(inventory: Inventory, host: HostId) -> Amount:
     return NOTHING if entry is None else capacity_of(d.device for d in entry.devices.values())
 
 
-def _prolonged(state: State, part: do.LeaseProlonged) -> None:
+def _prolonged(state: State, part: to.LeaseProlonged) -> None:
     state.leases[part.lease].lease_s = part.lease_s
 
 
-def _transferred(state: State, part: do.LeaseTransferred) -> None:
+def _transferred(state: State, part: to.LeaseTransferred) -> None:
     state.leases[part.lease].session = part.session
 
 
-def _granted(state: State, part: do.LeaseGranted) -> None:
+def _granted(state: State, part: to.LeaseGranted) -> None:
     lease, amount = part.lease, amount_of(part.lease.shares)
     _dropped(state, lease.attempt)
     state.leases[lease.id] = LeaseEntry(
@@ -95,20 +95,20 @@ def _granted(state: State, part: do.LeaseGranted) -> None:
         state.inventory.allocate(lease.id, share)
 
 
-def _queued(state: State, part: do.RequestQueued) -> None:
+def _queued(state: State, part: to.RequestQueued) -> None:
     _dropped(state, part.waiting.attempt)
     state.queue.put(part.waiting)
     state.usage_counts.reservation_waits(part.waiting, +1)
 
 
-def _dropped(state: State, attempt: str) -> None:
+def _dropped(state: State, attempt: AttemptId) -> None:
     waiting = state.queue.entries.get(attempt)
     if waiting is not None:
         state.queue.drop(attempt)
         state.usage_counts.reservation_waits(waiting, -1)
 
 
-def _changed(state: State, part: do.LeaseChanged) -> None:
+def _changed(state: State, part: to.LeaseChanged) -> None:
     entry = state.leases[part.lease]
     held = entry.lease.state is not LeaseState.ENDING
     entry.lease = replace(
@@ -126,7 +126,7 @@ def _changed(state: State, part: do.LeaseChanged) -> None:
         _ended(state, entry)
 
 
-def _resized(state: State, part: do.LeaseResized) -> None:
+def _resized(state: State, part: to.LeaseResized) -> None:
     entry, limit_pct = state.leases[part.lease], part.compute_limit_pct
     entry.request = replace(entry.request, compute_limit_pct=limit_pct)
     shares = tuple(replace(share, compute_limit_pct=limit_pct) for share in entry.lease.shares)
@@ -135,7 +135,7 @@ def _resized(state: State, part: do.LeaseResized) -> None:
         state.inventory.devices[share.device].shares[entry.lease.id] = share
 
 
-def _door_opened(state: State, part: do.LeaseDoorOpened) -> None:
+def _door_opened(state: State, part: to.LeaseDoorOpened) -> None:
     entry = state.leases[part.lease]
     entry.lease = replace(entry.lease, doors={**entry.lease.doors, part.host: part.address})
 
@@ -162,25 +162,25 @@ def _ended(state: State, entry: LeaseEntry) -> None:
 
 
 #: What each part does; one for every class of `changes.Part`.
-_EFFECTS: Mapping[type[do.Part], Callable[[State, Any], None]] = {
-    do.LeaseGranted: _granted,
-    do.LeaseChanged: _changed,
-    do.LeaseProlonged: _prolonged,
-    do.LeaseResized: _resized,
-    do.LeaseTransferred: _transferred,
-    do.LeaseDoorOpened: _door_opened,
-    do.RecordWritten: lambda state, part: state.set_record(part.record),
-    do.RecordForgotten: lambda state, part: state.forget_record(part.holder),
-    do.RequestQueued: _queued,
-    do.RequestDropped: lambda state, part: _dropped(state, part.attempt),
-    do.EpochStarted: _began,
-    do.ParameterSet: lambda state, part: state.set_parameter(part.name, part.value),
-    do.TenantUsed: _used,
-    do.InventoryDeclared: _known,
-    do.HostRegistered: _known,
-    do.HostDrained: _known,
-    do.DeviceDrained: _known,
-    do.DeviceChanged: _known,
-    do.HostForgotten: _known,
-    do.Unknown: lambda state, part: state.unknown.append(part),
+_EFFECTS: Mapping[type[to.Part], Callable[[State, Any], None]] = {
+    to.LeaseGranted: _granted,
+    to.LeaseChanged: _changed,
+    to.LeaseProlonged: _prolonged,
+    to.LeaseResized: _resized,
+    to.LeaseTransferred: _transferred,
+    to.LeaseDoorOpened: _door_opened,
+    to.RecordWritten: lambda state, part: state.set_record(part.record),
+    to.RecordForgotten: lambda state, part: state.forget_record(part.holder),
+    to.RequestQueued: _queued,
+    to.RequestDropped: lambda state, part: _dropped(state, part.attempt),
+    to.EpochStarted: _began,
+    to.ParameterSet: lambda state, part: state.set_parameter(part.name, part.value),
+    to.TenantUsed: _used,
+    to.InventoryDeclared: _known,
+    to.HostRegistered: _known,
+    to.HostDrained: _known,
+    to.DeviceDrained: _known,
+    to.DeviceChanged: _known,
+    to.HostForgotten: _known,
+    to.Unknown: lambda state, part: state.unknown.append(part),
 }

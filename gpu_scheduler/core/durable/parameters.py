@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from corekit.errors import AppError
-from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.admission import limits
-from gpu_scheduler.core.durable import changes as to
 from gpu_scheduler.core.queue import dispatch
-from gpu_scheduler.core.state import State
 from gpu_scheduler.core.transaction import Transaction
 from gpu_scheduler.parameters import DEFAULT, changed, known_name
+from gpu_scheduler.protocol import answers, ops
+from gpu_scheduler.protocol import changes as to
 
 
-def parameters(state: State) -> do.ParametersAnswer:
-    """The parameters in force, and the names of those that are overridden."""
+def parameters(tx: Transaction, event: on.Asked[ops.ParametersOf | ops.SetParameter]) -> None:
+    """Reply with the parameters in force, and the names of those that are overridden."""
+    state = tx.state
     overridden = tuple(name for name in state.overrides if name not in state.ignored)
-    return do.ParametersAnswer(parameters=state.parameters, overridden=overridden)
+    answer = answers.ParametersAnswer(parameters=state.parameters, overridden=overridden)
+    tx.reply(event.reply_to, answer)
 
 
 def room_changed(tx: Transaction, event: on.RoomChanged) -> None:
@@ -25,20 +26,21 @@ def room_changed(tx: Transaction, event: on.RoomChanged) -> None:
     tx.capacity_freed = event.has_room
 
 
-def set_parameter(tx: Transaction, event: on.SetAsked) -> None:
+def set_parameter(tx: Transaction, event: on.Asked[ops.SetParameter]) -> None:
     """Change one parameter. Idempotent: an unchanged value is not journalled again."""
+    op = event.op
     state = tx.state
     try:
-        if event.value == DEFAULT:
-            if event.name not in state.ignored:  # an override of a newer version can be removed
-                known_name(event.name)
+        if op.value == DEFAULT:
+            if op.name not in state.ignored:  # an override of a newer version can be removed
+                known_name(op.name)
         else:
-            changed(state.parameters, event.name, event.value, state.policies)
+            changed(state.parameters, op.name, op.value, state.policies)
     except AppError as error:
         tx.refuse(event.reply_to, error.code, error.message)
         return
-    if state.overrides.get(event.name, DEFAULT) != event.value:
-        tx.emit(to.ParameterSet(name=event.name, value=event.value))
+    if state.overrides.get(op.name, DEFAULT) != op.value:
+        tx.emit(to.ParameterSet(name=op.name, value=op.value))
         dispatch.reevaluate_all(tx)
         limits.limits_lowered(tx)
-    tx.reply(event.reply_to, parameters(state))
+    parameters(tx, event)

@@ -8,11 +8,11 @@ of a deadline lease, and the retention of an ended record.
 from __future__ import annotations
 
 from corekit.ids import SessionId
-from gpu_scheduler.core.durable import changes as to
 from gpu_scheduler.core.state import LeaseEntry
 from gpu_scheduler.core.timers import TimerKind
 from gpu_scheduler.core.transaction import Transaction
 from gpu_scheduler.model import HostState, LeaseLifetime, LeaseState, Step
+from gpu_scheduler.protocol import changes as to
 
 
 def begin(tx: Transaction, run: str, build: str) -> None:

@@ -10,17 +10,17 @@ from copy import copy
 from itertools import chain
 
 from corekit.values import replace
-from gpu_scheduler.core.durable import changes as do
 from gpu_scheduler.core.state import LeaseEntry, State
 from gpu_scheduler.model import LeaseState
+from gpu_scheduler.protocol import changes as to
 
 
-def snapshot(state: State) -> tuple[do.Entry, ...]:
+def snapshot(state: State) -> tuple[to.Entry, ...]:
     """One entry: half a snapshot is no snapshot."""
-    return (do.Entry(parts=tuple(parts(state))),)
+    return (to.Entry(parts=tuple(parts(state))),)
 
 
-def parts(state: State) -> Iterator[do.Part]:
+def parts(state: State) -> Iterator[to.Part]:
     """The parts of that entry. What may change is copied before this returns: another thread may
     take them while the state goes on.
     """
@@ -28,27 +28,27 @@ def parts(state: State) -> Iterator[do.Part]:
     leases = [copy(entry) for entry in state.leases.values()]
     records = list(state.records.values())
     # last: it sets the position, which the parts before it have moved
-    last = do.EpochStarted(
+    last = to.EpochStarted(
         epoch=state.epoch, position=state.position, run=state.run, build=state.build
     )
     return chain(
         list(_known(state)),
-        (do.RequestQueued(waiting=one) for one in waiting),
+        (to.RequestQueued(waiting=one) for one in waiting),
         chain.from_iterable(map(_lease_parts, leases)),
         list(_used(state)),
-        (do.RecordWritten(record=record) for record in records),
+        (to.RecordWritten(record=record) for record in records),
         tuple(state.unknown),
         (last,),
     )
 
 
-def _known(state: State) -> Iterator[do.Part]:
+def _known(state: State) -> Iterator[to.Part]:
     inventory = state.inventory
     for name, value in state.overrides.items():
-        yield do.ParameterSet(name=name, value=value)
-    yield do.InventoryDeclared(devices=inventory.declared)
+        yield to.ParameterSet(name=name, value=value)
+    yield to.InventoryDeclared(devices=inventory.declared)
     for host in inventory.hosts.values():
-        yield do.HostRegistered(
+        yield to.HostRegistered(
             host=host.host,
             incarnation=host.incarnation,
             gateway=host.gateway,
@@ -56,20 +56,20 @@ def _known(state: State) -> Iterator[do.Part]:
             middlewares=host.middlewares,
         )
         if host.drained:
-            yield do.HostDrained(host=host.host, drained=True)
+            yield to.HostDrained(host=host.host, drained=True)
         for device in host.devices.values():
             if device.drained:
-                yield do.DeviceDrained(device=device.device.id, drained=True)
+                yield to.DeviceDrained(device=device.device.id, drained=True)
 
 
-def _used(state: State) -> Iterator[do.Part]:
+def _used(state: State) -> Iterator[to.Part]:
     for tenant, used in state.tenants.used.items():
-        yield do.TenantUsed(tenant=tenant, amount_s=tuple(used.amount), as_of_s=used.as_of_s)
+        yield to.TenantUsed(tenant=tenant, amount_s=tuple(used.amount), as_of_s=used.as_of_s)
 
 
-def _lease_parts(entry: LeaseEntry) -> Iterator[do.Part]:
+def _lease_parts(entry: LeaseEntry) -> Iterator[to.Part]:
     lease = entry.lease
-    yield do.LeaseGranted(
+    yield to.LeaseGranted(
         lease=replace(lease, state=LeaseState.RESERVED),
         request=entry.request,
         session=entry.session,
@@ -78,7 +78,7 @@ def _lease_parts(entry: LeaseEntry) -> Iterator[do.Part]:
         granted_s=entry.granted_s,
         accepted=entry.accepted,
     )
-    yield do.LeaseChanged(
+    yield to.LeaseChanged(
         lease=lease.id,
         state=lease.state,
         accepted=entry.accepted,

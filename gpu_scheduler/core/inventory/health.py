@@ -12,11 +12,11 @@ from collections.abc import Iterable, Mapping
 
 from corekit.ids import DeviceId
 from corekit.values import replace
-from gpu_scheduler.core.durable import changes as to
 from gpu_scheduler.core.inventory.inventory import DeviceEntry, without_resident
 from gpu_scheduler.core.timers import TimerKind
 from gpu_scheduler.core.transaction import Transaction
 from gpu_scheduler.model import DETAIL_CHARS_MAX, Device, Health, HostState, Symptom
+from gpu_scheduler.protocol import changes as to
 
 _STATIC = ("kind", "model", "index")  #: that a share relies on, beside the memory
 

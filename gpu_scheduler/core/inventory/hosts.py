@@ -12,9 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from corekit.errors import ErrorCode
 from corekit.ids import DeviceId, HostId, LeaseId
-from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
-from gpu_scheduler.core.durable import changes as to
 from gpu_scheduler.core.inventory import health
 from gpu_scheduler.core.inventory.inventory import HostEntry, Inventory, without_resident
 from gpu_scheduler.core.leases.leases import end
@@ -23,33 +21,45 @@ from gpu_scheduler.core.queue import dispatch
 from gpu_scheduler.core.timers import TimerKind
 from gpu_scheduler.core.transaction import Transaction
 from gpu_scheduler.model import Device, EndReason, HostState, LeaseLifetime, LeaseState
+from gpu_scheduler.protocol import answers, ops
+from gpu_scheduler.protocol import changes as to
+from gpu_scheduler.protocol import host as host_ops
 
-#: Leases prepared for one page; the daemon shortens it to the size of a message.
-INSTALLS_PAGE = 2_000
+#: Installs of one page of a full state; a message has room for some 1,200.
+INSTALLS_PAGE = 1_000
 
 # ---------------------------------------------------------------------- hello and reports
 
 
-def hello(tx: Transaction, event: on.HostHello) -> None:
+def hello(tx: Transaction, event: on.HostAsked[host_ops.HostHello]) -> None:
     """Register the host, end leases that it no longer holds, reply with its full state."""
+    op = event.op
     problem = _hello_problem(tx, event)
     if problem is not None:
         tx.refuse(event.reply_to, *problem)
         return
     known = tx.state.inventory.hosts.get(event.host)
-    restarted = known is not None and known.incarnation != event.incarnation
-    facts = (event.incarnation, event.gateway, event.middlewares)
-    host = _register(tx, event.host, facts, event.devices)
-    _end_vanished(tx, host, dict.fromkeys(event.installed), restarted=restarted)
+    restarted = known is not None and known.incarnation != op.incarnation
+    facts = (op.incarnation, op.gateway, op.middlewares)
+    host = _register(tx, event.host, facts, op.devices)
+    _end_vanished(tx, host, dict.fromkeys(op.installed), restarted=restarted)
     mark_alive(tx, host)
     entries = sorted((tx.state.leases[one] for one in host.leases), key=lambda e: e.lease.fence)
-    installs = tuple(tx.install(entry, event.host) for entry in entries)
-    welcome = do.HostWelcome(epoch=tx.state.epoch, run=tx.state.run, installs=installs)
+    page = entries[:INSTALLS_PAGE]
+    more = len(page) < len(entries)
+    welcome = host_ops.HostWelcome(
+        epoch=tx.state.epoch,
+        run=tx.state.run,
+        installs=tuple(tx.install(entry, event.host) for entry in page),
+        more=more,
+        until=entries[-1].lease.fence if more else 0,
+    )
     tx.reply(event.reply_to, welcome)
 
 
-def installs(tx: Transaction, event: on.InstallsAsked) -> None:
+def installs(tx: Transaction, event: on.HostAsked[host_ops.InstallsAsked]) -> None:
     """The next page of a full state, by fence; leases granted since its beginning are pushed."""
+    op = event.op
     host = tx.state.inventory.hosts.get(event.host)
     if host is None:
         message = f"host {event.host} is unknown: send hello first"
@@ -57,33 +67,36 @@ def installs(tx: Transaction, event: on.InstallsAsked) -> None:
         return
     entries = (tx.state.leases[lease] for lease in host.leases)
     due = sorted(
-        (entry for entry in entries if event.after < entry.lease.fence <= event.until),
+        (entry for entry in entries if op.after < entry.lease.fence <= op.until),
         key=lambda entry: entry.lease.fence,
     )
     page = tuple(tx.install(entry, event.host) for entry in due[:INSTALLS_PAGE])
     mark_alive(tx, host)
-    answer = do.InstallsAnswer(installs=page, more=len(due) > len(page))
+    answer = host_ops.InstallsPage(installs=page, more=len(due) > len(page))
     tx.reply(event.reply_to, answer)
 
 
-def _hello_problem(tx: Transaction, event: on.HostHello) -> tuple[ErrorCode, str] | None:
-    if event.epoch_seen > tx.state.epoch:
+def _hello_problem(
+    tx: Transaction, event: on.HostAsked[host_ops.HostHello]
+) -> tuple[ErrorCode, str] | None:
+    op = event.op
+    if op.epoch_seen > tx.state.epoch:
         return ErrorCode.CONFLICT, (
-            f"host {event.host} has seen epoch {event.epoch_seen}, this is {tx.state.epoch}: "
+            f"host {event.host} has seen epoch {op.epoch_seen}, this is {tx.state.epoch}: "
             "another scheduler is newer, or this one lost its journal"
         )
-    if event.epoch_seen == tx.state.epoch and event.run_seen not in ("", tx.state.run):
+    if op.epoch_seen == tx.state.epoch and op.run_seen not in ("", tx.state.run):
         return ErrorCode.CONFLICT, (
-            f"host {event.host} has seen epoch {event.epoch_seen} from another scheduler: one of "
+            f"host {event.host} has seen epoch {op.epoch_seen} from another scheduler: one of "
             "the two runs on a copy of the other's state folder; stop it"
         )
     known = tx.state.inventory.hosts.get(event.host)
-    if known is not None and known.state is HostState.UP and known.incarnation != event.incarnation:
+    if known is not None and known.state is HostState.UP and known.incarnation != op.incarnation:
         return ErrorCode.CONFLICT, (
             f"host {event.host} is up: another program is connected under this name; stop that "
             f"one, rename this host, or wait {tx.budget.host_stale_s:g} s if that one is gone"
         )
-    return _devices_problem(tx, event.host, event.devices)
+    return _devices_problem(tx, event.host, op.devices)
 
 
 def _devices_problem(
@@ -107,10 +120,13 @@ def _devices_problem(
     return None
 
 
-def _usage_problem(host: HostEntry, event: on.HostReported) -> tuple[ErrorCode, str] | None:
-    devices = host.devices if event.devices is None else {d.id: None for d in event.devices}
+def _usage_problem(
+    host: HostEntry, event: on.HostAsked[host_ops.Report]
+) -> tuple[ErrorCode, str] | None:
+    op = event.op
+    devices = host.devices if op.devices is None else {d.id: None for d in op.devices}
     seen: dict[DeviceId, None] = {}
-    for figures in event.usage:
+    for figures in op.usage:
         if figures.device in seen or figures.device not in devices:
             why = "twice" if figures.device in seen else "which it does not have"
             text = f"host {host.host} reports usage of device {figures.device}, {why}"
@@ -204,14 +220,15 @@ def _end_vanished(
             end(tx, entry, EndReason.SESSION_LOST, f"host {host.host} no longer holds it")
 
 
-def reported(tx: Transaction, event: on.HostReported) -> None:
+def reported(tx: Transaction, event: on.HostAsked[host_ops.Report]) -> None:
     """Take over a report about devices; only durable changes are journalled."""
+    op = event.op
     host = tx.state.inventory.hosts.get(event.host)
     if host is None:
         message = f"host {event.host} is unknown: send hello first"
         tx.refuse(event.reply_to, ErrorCode.NOT_FOUND, message)
         return
-    devices = event.devices
+    devices = op.devices
     problem = _usage_problem(host, event)
     if problem is None and devices is not None:
         problem = _devices_problem(tx, event.host, devices)
@@ -220,9 +237,9 @@ def reported(tx: Transaction, event: on.HostReported) -> None:
         return
     if devices is not None:
         _register(tx, event.host, (host.incarnation, host.gateway, host.middlewares), devices)
-    tx.state.inventory.observe(host, (), event.usage)
+    tx.state.inventory.observe(host, (), op.usage)
     mark_alive(tx, host)
-    tx.reply(event.reply_to, do.Done())
+    tx.reply(event.reply_to, answers.Done())
 
 
 # ---------------------------------------------------------------------- silence
@@ -277,45 +294,48 @@ def _end_all(tx: Transaction, host: HostEntry, detail: str) -> None:
 # ---------------------------------------------------------------------- operators
 
 
-def drain(tx: Transaction, event: on.DrainAsked) -> None:
+def drain(tx: Transaction, event: on.Asked[ops.Drain | ops.Undrain]) -> None:
     """Close a host or device to new leases; live leases continue unless revoked. Idempotent."""
-    host = tx.state.inventory.hosts.get(event.host)
-    device = None if host is None or event.device is None else host.devices.get(event.device)
-    if host is None or (event.device is not None and device is None):
-        what = "is unknown" if host is None else f"has no device {event.device}"
-        tx.refuse(event.reply_to, ErrorCode.NOT_FOUND, f"host {event.host} {what}")
+    op = event.op
+    drained = isinstance(op, ops.Drain)
+    host = tx.state.inventory.hosts.get(op.host)
+    device = None if host is None or op.device is None else host.devices.get(op.device)
+    if host is None or (op.device is not None and device is None):
+        what = "is unknown" if host is None else f"has no device {op.device}"
+        tx.refuse(event.reply_to, ErrorCode.NOT_FOUND, f"host {op.host} {what}")
         return
     if device is not None:
-        changed = device.drained is not event.drained
-        part: to.Part = to.DeviceDrained(device=device.device.id, drained=event.drained)
+        changed = device.drained is not drained
+        part: to.Part = to.DeviceDrained(device=device.device.id, drained=drained)
         leases = tuple(device.shares)
     else:
-        changed = host.drained is not event.drained
-        part = to.HostDrained(host=event.host, drained=event.drained)
+        changed = host.drained is not drained
+        part = to.HostDrained(host=op.host, drained=drained)
         leases = tuple(host.leases)
     if changed:
         tx.emit(part)
         tx.capacity_freed = True
-    for lease in leases if event.drained and event.revoke else ():
-        end(tx, tx.state.leases[lease], EndReason.REVOKED, f"{event.host} is drained")
-    tx.reply(event.reply_to, do.Done())
+    for lease in leases if isinstance(op, ops.Drain) and op.revoke else ():
+        end(tx, tx.state.leases[lease], EndReason.REVOKED, f"{op.host} is drained")
+    tx.reply(event.reply_to, answers.Done())
 
 
-def forget(tx: Transaction, event: on.ForgetAsked) -> None:
+def forget(tx: Transaction, event: on.Asked[ops.Forget]) -> None:
     """Remove a host for good: its devices are no longer known."""
-    host = tx.state.inventory.hosts.get(event.host)
+    op = event.op
+    host = tx.state.inventory.hosts.get(op.host)
     if host is None:
-        tx.refuse(event.reply_to, ErrorCode.NOT_FOUND, f"host {event.host} is unknown")
+        tx.refuse(event.reply_to, ErrorCode.NOT_FOUND, f"host {op.host} is unknown")
         return
     if host.state is HostState.UP:
-        message = f"host {event.host} is up and would register again: stop it first"
+        message = f"host {op.host} is up and would register again: stop it first"
         tx.refuse(event.reply_to, ErrorCode.CONFLICT, message)
         return
-    _end_all(tx, host, f"host {event.host} was forgotten by an operator")
-    tx.emit(to.HostForgotten(host=event.host))
-    tx.state.timers.cancel(TimerKind.HOST, event.host)
+    _end_all(tx, host, f"host {op.host} was forgotten by an operator")
+    tx.emit(to.HostForgotten(host=op.host))
+    tx.state.timers.cancel(TimerKind.HOST, op.host)
     dispatch.drop_infeasible(tx)
-    tx.reply(event.reply_to, do.Done())
+    tx.reply(event.reply_to, answers.Done())
 
 
 def declared(tx: Transaction, event: on.CapacityDeclared) -> None:

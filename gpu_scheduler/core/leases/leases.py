@@ -11,17 +11,16 @@ from __future__ import annotations
 from typing import assert_never
 
 from corekit.errors import ErrorCode
-from corekit.ids import DeviceId, HostId, LeaseId, SessionId
+from corekit.ids import DeviceId, LeaseId, SessionId
 from corekit.values import replace
-from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
-from gpu_scheduler.core.durable import changes as to
 from gpu_scheduler.core.leases.length import length_problem
 from gpu_scheduler.core.placement.fits import COMPUTE_PCT_MAX, fits, share_of
 from gpu_scheduler.core.queue.search import Proposal
 from gpu_scheduler.core.state import LeaseEntry
 from gpu_scheduler.core.transaction import Transaction
 from gpu_scheduler.model import (
+    LEASE_ENDED,
     Door,
     EndReason,
     Lease,
@@ -32,9 +31,9 @@ from gpu_scheduler.model import (
     Sharing,
     Step,
 )
-
-#: Key of `Record.times` beside the steps: the end of the newest attempt's lease.
-LEASE_ENDED = "LEASE_ENDED"
+from gpu_scheduler.protocol import answers, ops
+from gpu_scheduler.protocol import changes as to
+from gpu_scheduler.protocol import host as host_ops
 
 # ---------------------------------------------------------------------- granting
 
@@ -76,7 +75,7 @@ def grant(tx: Transaction, proposal: Proposal, *, accepted: bool) -> LeaseEntry:
     granted = tx.state.leases[lease.id]
     tx.set_deadline(granted, _first_deadline_s(tx, granted))
     for host in tx.hosts_of(granted):
-        tx.act(do.InstallOnHost(host=host, install=tx.install(granted, host)))
+        tx.push_to_host(host, tx.install_push(granted, host))
     notify(tx, granted, owner=None)
     return granted
 
@@ -101,7 +100,7 @@ def notify(tx: Transaction, entry: LeaseEntry, owner: str | None) -> None:
     if owner is None and not tx.state.watchers:
         return
     lease = entry.lease
-    push = do.LeasePush(
+    push = answers.LeasePush(
         holder=lease.holder,
         attempt=lease.attempt,
         lease=lease.id,
@@ -125,21 +124,22 @@ def _device_text(lease: Lease) -> str:
 # ---------------------------------------------------------------------- requests of the holder
 
 
-def renew(tx: Transaction, event: on.RenewAsked) -> None:
-    entry = tx.state.leases.get(event.lease)
+def renew(tx: Transaction, event: on.Asked[ops.Renew]) -> None:
+    op = event.op
+    entry = tx.state.leases.get(op.lease)
     if entry is None:
-        tx.refuse(event.reply_to, ErrorCode.NOT_FOUND, f"lease {event.lease} is over")
+        tx.refuse(event.reply_to, ErrorCode.NOT_FOUND, f"lease {op.lease} is over")
         return
-    if event.lease_s is not None and (problem := _renew_problem(tx, entry, event.lease_s)):
+    if op.lease_s is not None and (problem := _renew_problem(tx, entry, op.lease_s)):
         tx.refuse(event.reply_to, *problem)
         return
     accept(tx, entry)
-    if event.lease_s is not None:
-        _extend(tx, entry, event.lease_s)
+    if op.lease_s is not None:
+        _extend(tx, entry, op.lease_s)
     unstaged = entry.lease.state is LeaseState.RESERVED and not entry.staged
     if unstaged and entry.lease.hold is LeaseLifetime.SESSION:
         tx.set_deadline(entry, tx.budget.reserved_ttl_s)
-    tx.reply(event.reply_to, do.Done())
+    tx.reply(event.reply_to, answers.Done())
 
 
 def _renew_problem(
@@ -166,7 +166,7 @@ def _extend(tx: Transaction, entry: LeaseEntry, lease_s: float) -> None:
     tx.emit(to.LeaseProlonged(lease=entry.lease.id, lease_s=elapsed_s + lease_s))
     tx.set_deadline(entry, lease_s)
     for host in tx.hosts_of(entry):
-        tx.act(do.InstallOnHost(host=host, install=tx.install(entry, host)))
+        tx.push_to_host(host, tx.install_push(entry, host))
 
 
 def _elapsed_s(tx: Transaction, entry: LeaseEntry) -> float:
@@ -189,49 +189,53 @@ def accept(tx: Transaction, entry: LeaseEntry) -> None:
             tx.set_deadline(entry, tx.budget.reserved_ttl_s)
 
 
-def staged(tx: Transaction, event: on.StagedTold) -> None:
-    entry = tx.state.leases.get(event.lease)
-    record = tx.record_of(event.holder)
+def staged(tx: Transaction, event: on.Asked[ops.StagedOp]) -> None:
+    op = event.op
+    entry = tx.state.leases.get(op.lease)
+    record = tx.record_of(op.holder)
     if entry is None or record is None:
-        tx.refuse(event.reply_to, ErrorCode.NOT_FOUND, f"lease {event.lease} is over")
+        tx.refuse(event.reply_to, ErrorCode.NOT_FOUND, f"lease {op.lease} is over")
         return
-    if record.lease != event.lease:
-        tx.conflict(event.reply_to, record, f"lease {event.lease} is not a lease of {event.holder}")
+    if record.lease != op.lease:
+        tx.conflict(event.reply_to, record, f"lease {op.lease} is not a lease of {op.holder}")
         return
     if not entry.staged:
         record = _stage(tx, entry, event)
-    tx.reply(event.reply_to, do.RecordAnswer(record=record))
+    tx.reply(event.reply_to, answers.RecordAnswer(record=record))
 
 
-def _stage(tx: Transaction, entry: LeaseEntry, event: on.StagedTold) -> Record:
+def _stage(tx: Transaction, entry: LeaseEntry, event: on.Asked[ops.StagedOp]) -> Record:
+    op = event.op
     lease = entry.lease
-    tx.emit(to.LeaseChanged(lease=lease.id, state=lease.state, connect_by_s=event.connect_by_s))
-    record = tx.state.records[event.holder]
+    tx.emit(to.LeaseChanged(lease=lease.id, state=lease.state, connect_by_s=op.connect_by_s))
+    record = tx.state.records[op.holder]
     if lease.state is not LeaseState.RESERVED:  # its session opened before this message came
         stamped = {**record.times, Step.STAGED.value: tx.wall_s}
         record = replace(record, times=stamped)
         # no session opens a deadline lease
         step = Step.STAGED if lease.hold is LeaseLifetime.DEADLINE else None
         return tx.write(record, step, strikes=0)
-    tx.set_deadline(entry, event.connect_by_s)
+    tx.set_deadline(entry, op.connect_by_s)
     for host in tx.hosts_of(entry):
-        tx.act(do.StagedOnHost(host=host, lease=lease.id, connect_by_s=event.connect_by_s))
+        tx.push_to_host(host, host_ops.Staged(lease=lease.id, connect_by_s=op.connect_by_s))
     return tx.write(record, Step.STAGED, strikes=0)
 
 
-def release(tx: Transaction, event: on.ReleaseAsked) -> None:
-    entry = tx.state.leases.get(event.lease)
+def release(tx: Transaction, event: on.Asked[ops.Release]) -> None:
+    op = event.op
+    entry = tx.state.leases.get(op.lease)
     if entry is not None:
-        end(tx, entry, event.reason, event.detail)
-    tx.reply(event.reply_to, do.Done())
+        end(tx, entry, op.reason, op.detail)
+    tx.reply(event.reply_to, answers.Done())
 
 
-def resize(tx: Transaction, event: on.ResizeAsked) -> None:
+def resize(tx: Transaction, event: on.Asked[ops.Resize]) -> None:
     """Change the elastic limit of all shares of a lease. Idempotent."""
+    op = event.op
     entry = _changeable(tx, event)
     if entry is None:
         return
-    limit_pct, request = event.compute_limit_pct, entry.request
+    limit_pct, request = op.compute_limit_pct, entry.request
     least_pct = max(1, request.compute_guarantee_pct)
     if request.sharing is Sharing.EXCLUSIVE or not least_pct <= limit_pct <= COMPUTE_PCT_MAX:
         whole = "; this lease has whole devices" if request.sharing is Sharing.EXCLUSIVE else ""
@@ -239,41 +243,43 @@ def resize(tx: Transaction, event: on.ResizeAsked) -> None:
         tx.refuse(event.reply_to, ErrorCode.INVALID, message)
         return
     if limit_pct != request.compute_limit_pct:
-        tx.emit(to.LeaseResized(lease=event.lease, compute_limit_pct=limit_pct))
+        tx.emit(to.LeaseResized(lease=op.lease, compute_limit_pct=limit_pct))
         for host in tx.hosts_of(entry):
-            tx.act(do.ResizeOnHost(host=host, lease=event.lease, compute_limit_pct=limit_pct))
-    tx.reply(event.reply_to, do.LeaseAnswer(lease=entry.lease))
+            tx.push_to_host(host, host_ops.Resize(lease=op.lease, compute_limit_pct=limit_pct))
+    tx.reply(event.reply_to, answers.LeaseAnswer(lease=entry.lease))
 
 
-def transfer(tx: Transaction, event: on.TransferAsked) -> None:
+def transfer(tx: Transaction, event: on.Asked[ops.Transfer]) -> None:
     """Transfer a reservation to another session. Idempotent.
 
     Allowed for its own session, and for every session when that one is gone. The lease of a job
     follows the owner of its record.
     """
+    op = event.op
     entry = _changeable(tx, event)
     if entry is None:
         return
     held = entry.session not in (None, event.session) and entry.session in tx.state.sessions
     if entry.lease.holder is not None:
         job = entry.lease.holder
-        message = f"lease {event.lease} belongs to job {job}: adopt its record instead"
+        message = f"lease {op.lease} belongs to job {job}: adopt its record instead"
         tx.refuse(event.reply_to, ErrorCode.CONFLICT, message)
-    elif entry.session != event.to and held:
-        message = f"lease {event.lease} belongs to session {entry.session}, which is connected"
+    elif entry.session != op.to and held:
+        message = f"lease {op.lease} belongs to session {entry.session}, which is connected"
         tx.refuse(event.reply_to, ErrorCode.CONFLICT, message)
     else:
-        if entry.session != event.to:
-            tx.emit(to.LeaseTransferred(lease=event.lease, session=event.to))
-            notify(tx, entry, event.to)
-        tx.reply(event.reply_to, do.LeaseAnswer(lease=entry.lease))
+        if entry.session != op.to:
+            tx.emit(to.LeaseTransferred(lease=op.lease, session=op.to))
+            notify(tx, entry, op.to)
+        tx.reply(event.reply_to, answers.LeaseAnswer(lease=entry.lease))
 
 
-def _changeable(tx: Transaction, event: on.ResizeAsked | on.TransferAsked) -> LeaseEntry | None:
+def _changeable(tx: Transaction, event: on.Asked[ops.Resize | ops.Transfer]) -> LeaseEntry | None:
     """A lease that has its shares; replies NOT_FOUND when there is none."""
-    entry = tx.state.leases.get(event.lease)
+    op = event.op
+    entry = tx.state.leases.get(op.lease)
     if entry is None or entry.lease.state is LeaseState.ENDING:
-        tx.refuse(event.reply_to, ErrorCode.NOT_FOUND, f"lease {event.lease} is over")
+        tx.refuse(event.reply_to, ErrorCode.NOT_FOUND, f"lease {op.lease} is over")
         return None
     return entry
 
@@ -284,34 +290,38 @@ def _changeable(tx: Transaction, event: on.ResizeAsked | on.TransferAsked) -> Le
 _HOST_ENDS = (EndReason.DEVICE_BAD, EndReason.REVOKED, EndReason.CAP)
 
 
-def session_told(tx: Transaction, event: on.LeaseSessionTold) -> None:
+def session_told(tx: Transaction, event: on.HostAsked[host_ops.SessionChange]) -> None:
     """Apply a gateway's message about the session of a lease. Idempotent."""
-    entry = tx.state.leases.get(event.lease)
+    op = event.op
+    entry = tx.state.leases.get(op.lease)
     if entry is None:
-        if event.change is not on.SessionChange.CLOSED:
+        if op.state is not host_ops.SessionState.CLOSED:
             gone = EndReason.REVOKED
-            tx.act(do.EndOnHost(host=event.host, lease=event.lease, fence=0, reason=gone))
+            tx.push_to_host(event.host, host_ops.End(lease=op.lease, fence=0, reason=gone))
     elif event.host not in tx.hosts_of(entry):
-        message = f"lease {event.lease} has no share on host {event.host}"
+        message = f"lease {op.lease} has no share on host {event.host}"
         tx.refuse(event.reply_to, ErrorCode.INVALID, message)
         return
     elif entry.lease.hold is LeaseLifetime.SESSION:
         _session_changed(tx, entry, event)
-    elif event.reason in _HOST_ENDS:
-        end(tx, entry, event.reason, event.detail)
-    tx.reply(event.reply_to, do.Done())
+    elif op.reason in _HOST_ENDS:
+        end(tx, entry, op.reason, op.detail)
+    tx.reply(event.reply_to, answers.Done())
 
 
-def _session_changed(tx: Transaction, entry: LeaseEntry, event: on.LeaseSessionTold) -> None:
-    match event.change:
-        case on.SessionChange.OPENED:
+def _session_changed(
+    tx: Transaction, entry: LeaseEntry, event: on.HostAsked[host_ops.SessionChange]
+) -> None:
+    op = event.op
+    match op.state:
+        case host_ops.SessionState.OPENED:
             _opened(tx, entry)
-        case on.SessionChange.FREED:
+        case host_ops.SessionState.FREED:
             _freed(tx, entry)
-        case on.SessionChange.CLOSED:
-            end(tx, entry, event.reason or EndReason.DONE, event.detail)
+        case host_ops.SessionState.CLOSED:
+            end(tx, entry, op.reason or EndReason.DONE, op.detail)
         case _:
-            assert_never(event.change)
+            assert_never(op.state)
 
 
 def _opened(tx: Transaction, entry: LeaseEntry) -> None:
@@ -323,24 +333,25 @@ def _opened(tx: Transaction, entry: LeaseEntry) -> None:
     notify(tx, entry, tx.owner_of(entry))
 
 
-def door_told(tx: Transaction, event: on.DoorTold) -> None:
+def door_told(tx: Transaction, event: on.HostAsked[host_ops.DoorOpened]) -> None:
     """Store the address of a lease's own port, and push the lease to its holder again."""
-    entry = tx.state.leases.get(event.lease)
+    op = event.op
+    entry = tx.state.leases.get(op.lease)
     if entry is None:
         gone = EndReason.REVOKED
-        tx.act(do.EndOnHost(host=event.host, lease=event.lease, fence=0, reason=gone))
+        tx.push_to_host(event.host, host_ops.End(lease=op.lease, fence=0, reason=gone))
     elif event.host not in tx.hosts_of(entry) or entry.lease.door is not Door.PORT:
-        message = f"lease {event.lease} has no port on host {event.host}"
+        message = f"lease {op.lease} has no port on host {event.host}"
         tx.refuse(event.reply_to, ErrorCode.INVALID, message)
         return
-    elif entry.lease.doors.get(event.host) != event.address:
-        tx.emit(to.LeaseDoorOpened(lease=event.lease, host=event.host, address=event.address))
+    elif entry.lease.doors.get(event.host) != op.address:
+        tx.emit(to.LeaseDoorOpened(lease=op.lease, host=event.host, address=op.address))
         granted = tx.granted(entry)
-        push = do.GrantedPush(
+        push = answers.GrantedPush(
             holder=entry.lease.holder, attempt=entry.lease.attempt, granted=granted
         )
         tx.push(tx.owner_of(entry), push)
-    tx.reply(event.reply_to, do.Done())
+    tx.reply(event.reply_to, answers.Done())
 
 
 def _running(tx: Transaction, entry: LeaseEntry) -> None:
@@ -385,13 +396,10 @@ def end(tx: Transaction, entry: LeaseEntry, reason: EndReason, detail: str = "")
     if record is not None and record.lease == entry.lease.id:
         stamped = {**record.times, LEASE_ENDED: tx.wall_s}
         tx.write(replace(record, times=stamped), reason=reason.value)
+    over = host_ops.End(lease=entry.lease.id, fence=entry.lease.fence, reason=reason)
     for host in tx.hosts_of(entry):
-        tx.act(_end_on(host, entry, reason))
+        tx.push_to_host(host, over)
     notify(tx, entry, owner)
-
-
-def _end_on(host: HostId, entry: LeaseEntry, reason: EndReason) -> do.EndOnHost:
-    return do.EndOnHost(host=host, lease=entry.lease.id, fence=entry.lease.fence, reason=reason)
 
 
 def deadline_passed(tx: Transaction, lease: LeaseId) -> None:

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 
 from corekit.ids import DeviceId
 from gpu_scheduler.core.admission.quotas import clamped_to_quota
-from gpu_scheduler.core.durable.changes import Waiting
 from gpu_scheduler.core.placement.head_reservation import reservable_for_head
 from gpu_scheduler.core.queue.queue import FirstByClass
 from gpu_scheduler.core.state import PolicyView
+from gpu_scheduler.protocol.changes import Waiting
 
 
 class BoundedOvertaking:

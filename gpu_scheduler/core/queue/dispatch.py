@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from corekit.ids import DeviceId
+from corekit.ids import AttemptId, DeviceId
 from corekit.values import replace
-from gpu_scheduler.core import actions as do
 from gpu_scheduler.core.admission.limits import Refusal, waiting_refusal
 from gpu_scheduler.core.admission.quotas import (
     clamped_to_quota,
@@ -22,7 +21,6 @@ from gpu_scheduler.core.admission.quotas import (
     within_quota,
 )
 from gpu_scheduler.core.admission.tenants import least_amount
-from gpu_scheduler.core.durable import changes as to
 from gpu_scheduler.core.inventory.capacity import available_mib, is_infeasible
 from gpu_scheduler.core.leases.leases import grant
 from gpu_scheduler.core.placement.fits import is_feasible, unavailable_reason
@@ -30,15 +28,18 @@ from gpu_scheduler.core.queue.search import Proposal, newcomer_proposal, next_pr
 from gpu_scheduler.core.state import HeadReservation, LeaseEntry
 from gpu_scheduler.core.timers import TimerKind
 from gpu_scheduler.core.transaction import Transaction
-from gpu_scheduler.core.views.explain import explain, out_of_service, request_text
+from gpu_scheduler.core.views.explain import explain, out_of_service
 from gpu_scheduler.model import Explanation, HeldBack, NoFit, Request, Step
 from gpu_scheduler.parameters import NO_QUOTA
+from gpu_scheduler.protocol import answers
+from gpu_scheduler.protocol import changes as to
+from gpu_scheduler.request_text import request_text
 
 
 class Evaluation(NamedTuple):
     """The outcome for a request that is not queued."""
 
-    outcome: do.Outcome
+    outcome: answers.Outcome
     proposal: Proposal | None = None
     searched: bool = True  #: False: held back by a rule, without a search for devices
     full: Refusal | None = None  #: it would wait, but a limit of waiting requests is reached
@@ -47,7 +48,7 @@ class Evaluation(NamedTuple):
 class Admission(NamedTuple):
     """The result of a new request."""
 
-    outcome: do.Outcome
+    outcome: answers.Outcome
     entry: LeaseEntry | None = None  #: granted
     full: Refusal | None = None  #: refused: it would wait, and a limit forbids that for now
 
@@ -60,13 +61,13 @@ def evaluate(tx: Transaction, waiting: to.Waiting) -> Evaluation:
     """
     state = tx.state
     if permanent_refusal(tx, waiting) or is_infeasible(waiting.request, state.inventory):
-        return Evaluation(do.Outcome.IMPOSSIBLE)
+        return Evaluation(answers.Outcome.IMPOSSIBLE)
     held = held_back(tx, waiting) is not None
     proposal = None if held else newcomer_proposal(tx, waiting)
     if proposal is not None:
-        return Evaluation(do.Outcome.GRANTED, proposal)
+        return Evaluation(answers.Outcome.GRANTED, proposal)
     full = waiting_refusal(tx, waiting)
-    outcome = do.Outcome.WAITING if full is None else do.Outcome.BUSY
+    outcome = answers.Outcome.WAITING if full is None else answers.Outcome.BUSY
     return Evaluation(outcome, searched=not held, full=full)
 
 
@@ -78,12 +79,12 @@ def admit(tx: Transaction, waiting: to.Waiting, *, wait: bool) -> Admission:
         return Admission(evaluation.outcome, grant(tx, evaluation.proposal, accepted=True))
     if evaluation.full is not None and wait:
         return Admission(evaluation.outcome, full=evaluation.full)
-    if evaluation.outcome is do.Outcome.WAITING and wait:
+    if evaluation.outcome is answers.Outcome.WAITING and wait:
         enqueue(tx, waiting, searched=evaluation.searched)
         return Admission(evaluation.outcome)
     tx.state.remember_refused(waiting)
-    busy = evaluation.outcome is do.Outcome.WAITING
-    return Admission(do.Outcome.BUSY if busy else evaluation.outcome)
+    busy = evaluation.outcome is answers.Outcome.WAITING
+    return Admission(answers.Outcome.BUSY if busy else evaluation.outcome)
 
 
 def _late(tx: Transaction, waiting: to.Waiting) -> bool:
@@ -170,7 +171,7 @@ def enqueue(tx: Transaction, waiting: to.Waiting, *, searched: bool = False) -> 
     tx.capacity_freed = True
 
 
-def drop(tx: Transaction, attempt: str) -> None:
+def drop(tx: Transaction, attempt: AttemptId) -> None:
     """Remove a request from the queue; idempotent."""
     if attempt in tx.state.queue.entries:
         tx.emit(to.RequestDropped(attempt=attempt))
@@ -253,7 +254,9 @@ def _grant_to_waiter(tx: Transaction, proposal: Proposal) -> None:
 
 def push_granted(tx: Transaction, entry: LeaseEntry) -> None:
     lease = entry.lease
-    push = do.GrantedPush(holder=lease.holder, attempt=lease.attempt, granted=tx.granted(entry))
+    push = answers.GrantedPush(
+        holder=lease.holder, attempt=lease.attempt, granted=tx.granted(entry)
+    )
     tx.push(tx.owner_of(entry), push)
 
 
@@ -336,7 +339,7 @@ def _all_usable(tx: Transaction, request: Request) -> bool:
 # ---------------------------------------------------------------------- withdrawal
 
 
-def wait_timed_out(tx: Transaction, attempt: str) -> None:
+def wait_timed_out(tx: Transaction, attempt: AttemptId) -> None:
     """Refuse a request as busy after `max_wait_s`, or as impossible after its deadline."""
     waiting = tx.state.queue.entries.get(attempt)
     if waiting is None:
@@ -348,7 +351,7 @@ def wait_timed_out(tx: Transaction, attempt: str) -> None:
         return
     reason = explanation_of(tx, waiting.request, waiting)
     _withdraw(tx, waiting)
-    push = do.ImpossiblePush if late else do.BusyPush
+    push = answers.ImpossiblePush if late else answers.BusyPush
     tx.push(waiting.session, push(holder=waiting.holder, attempt=attempt, explanation=reason))
 
 
@@ -360,7 +363,7 @@ def drop_infeasible(tx: Transaction) -> None:
         reason = explanation_of(tx, request, group[0])
         for waiting in group:
             _withdraw(tx, waiting)
-            push = do.ImpossiblePush(
+            push = answers.ImpossiblePush(
                 holder=waiting.holder, attempt=waiting.attempt, explanation=reason
             )
             tx.push(waiting.session, push)

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from corekit.ids import SessionId
-from gpu_scheduler.core.durable.changes import Waiting
 from gpu_scheduler.core.queue.request_class import (
     FirstByMemory,
     QueueKey,
@@ -24,6 +23,7 @@ from gpu_scheduler.core.queue.request_class import (
     request_class_of,
 )
 from gpu_scheduler.model import Request, Sharing
+from gpu_scheduler.protocol.changes import Waiting
 
 
 @dataclass(eq=False, slots=True)

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from operator import attrgetter, itemgetter
 
 from corekit.values import replace
-from gpu_scheduler.core.durable.changes import Waiting
 from gpu_scheduler.core.placement.fits import DeviceState, fits
 from gpu_scheduler.model import LeaseLifetime, Request, Sharing
+from gpu_scheduler.protocol.changes import Waiting
 
 #: The order of service: rank, waiting since, attempt. A lower one is first.
 QueueKey = tuple[float, float, str]

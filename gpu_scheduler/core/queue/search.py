@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from corekit.ids import DeviceId
 from corekit.values import Value
 from gpu_scheduler.core.admission.quotas import clamped_to_quota, within_quota
-from gpu_scheduler.core.durable.changes import Waiting
 from gpu_scheduler.core.leases.forecast import may_last_s
 from gpu_scheduler.core.placement.placement import place
 from gpu_scheduler.core.queue.queue import FirstByClass
@@ -23,6 +22,7 @@ from gpu_scheduler.core.queue.request_class import (
     RequestClass,
 )
 from gpu_scheduler.core.transaction import Transaction
+from gpu_scheduler.protocol.changes import Waiting
 
 
 class Proposal(Value):

@@ -7,46 +7,40 @@ stays good while its job makes progress. Step RECEIVED with a reason: the attemp
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from typing import Any
 
 from corekit.errors import ErrorCode
-from corekit.ids import JobId, SessionId
+from corekit.ids import AttemptId, JobId, SessionId, attempt_id
 from corekit.values import replace
-from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.admission import limits
-from gpu_scheduler.core.durable import changes as to
 from gpu_scheduler.core.leases.leases import accept, end
 from gpu_scheduler.core.leases.length import length_problem
 from gpu_scheduler.core.queue import dispatch
 from gpu_scheduler.core.timers import TimerKind
 from gpu_scheduler.core.transaction import Transaction
-from gpu_scheduler.model import BLOCK_BYTES_MAX, RETRY_AT, EndReason, Record, Step
+from gpu_scheduler.model import RETRY_AT, EndReason, Record, Step
+from gpu_scheduler.protocol import answers, ops
+from gpu_scheduler.protocol import changes as to
 
 # ---------------------------------------------------------------------- attempts
 
 
-def attempt(tx: Transaction, event: on.AttemptAsked) -> None:
+def attempt(tx: Transaction, event: on.Asked[ops.Attempt]) -> None:
     """Open attempt n and judge its request, or answer what stands for it."""
-    record = tx.state.records.get(event.holder)
+    op = event.op
+    record = tx.state.records.get(op.holder)
     problem = _attempt_problem(record, event)
     if problem is not None:
         tx.conflict(event.reply_to, record, problem)
         return
-    if _too_large(tx, event.reply_to, event.block):
-        return
-    length = length_problem(tx.state.parameters, event.hold, event.request.lease_s)
+    length = length_problem(tx.state.parameters, op.hold, op.request.lease_s)
     if length is not None:
         tx.refuse(event.reply_to, *length)
         return
-    if event.n < 1:
-        tx.refuse(event.reply_to, ErrorCode.INVALID, f"n is {event.n} and starts at 1")
-        return
-    if record is not None and event.n == record.attempt and _stands(tx, record):
+    if record is not None and op.n == record.attempt and _stands(tx, record):
         if record.owner is None:
-            record = _take(tx, record, event.session, event.handle)
+            record = _take(tx, record, event.session, op.handle)
         _answer_standing(tx, event, record)
         return
     opened = _opened_record(tx, event, record)
@@ -57,36 +51,27 @@ def attempt(tx: Transaction, event: on.AttemptAsked) -> None:
     _open(tx, event, opened)
 
 
-def _too_large(tx: Transaction, reply_to: str, block: Mapping[str, Any]) -> bool:
-    """Refuse a block that is no note any more."""
-    size = len(json.dumps(block, ensure_ascii=False).encode())
-    if size <= BLOCK_BYTES_MAX:
-        return False
-    message = f"block has {size} bytes; at most {BLOCK_BYTES_MAX} are kept"
-    tx.refuse(reply_to, ErrorCode.INVALID, message)
-    return True
-
-
-def _attempt_problem(record: Record | None, event: on.AttemptAsked) -> str | None:
+def _attempt_problem(record: Record | None, event: on.Asked[ops.Attempt]) -> str | None:
     """Why this attempt may not be opened by this session now; None when it may."""
+    op = event.op
     if record is None:
-        return None if event.revision == 0 else f"no record of {event.holder}"
+        return None if op.revision == 0 else f"no record of {op.holder}"
     if record.step is Step.ENDED:
-        return f"{event.holder} has ended: {record.outcome}"
-    repeats = event.n == record.attempt and not _over(record)
+        return f"{op.holder} has ended: {record.outcome}"
+    repeats = op.n == record.attempt and not _over(record)
     if record.owner == event.session and repeats:
         return None
     if record.owner is not None and record.owner != event.session:
-        return f"{event.holder} belongs to session {record.owner}"
-    if event.revision != record.revision:
-        return f"record of {event.holder} is at revision {record.revision}, not {event.revision}"
-    if repeats or (event.n == record.attempt + 1 and record.step is Step.RECEIVED):
+        return f"{op.holder} belongs to session {record.owner}"
+    if op.revision != record.revision:
+        return f"record of {op.holder} is at revision {record.revision}, not {op.revision}"
+    if repeats or (op.n == record.attempt + 1 and record.step is Step.RECEIVED):
         return None
-    return f"attempt {record.attempt} of {event.holder} is at {record.step}, not over"
+    return f"attempt {record.attempt} of {op.holder} is at {record.step}, not over"
 
 
 def _over(record: Record) -> bool:
-    """True when this attempt can only be followed by the next one."""
+    """True when only the next attempt can follow this one."""
     return record.reason is not None and record.step is not Step.RESERVED
 
 
@@ -94,47 +79,47 @@ def _stands(tx: Transaction, record: Record) -> bool:
     return tx.state.live_lease(record) is not None or record.step is Step.WAITING
 
 
-def _answer_standing(tx: Transaction, event: on.AttemptAsked, record: Record) -> None:
+def _answer_standing(tx: Transaction, event: on.Asked[ops.Attempt], record: Record) -> None:
     entry = tx.state.live_lease(record)
     if entry is not None:
-        accept(tx, entry)  # this answer is the grant: its push may have been lost
-        answer = do.AttemptAnswer(
-            outcome=do.Outcome.GRANTED, granted=tx.granted(entry), record=record
+        accept(tx, entry)  # this answer replaces the push, which may have been lost
+        answer = answers.AttemptAnswer(
+            outcome=answers.Outcome.GRANTED, granted=tx.granted(entry), record=record
         )
     else:
-        waiting = tx.state.queue.entries[attempt_key(record)]
-        answer = do.AttemptAnswer(
-            outcome=do.Outcome.WAITING,
+        waiting = tx.state.queue.entries[newest_attempt(record)]
+        answer = answers.AttemptAnswer(
+            outcome=answers.Outcome.WAITING,
             record=record,
             explanation=dispatch.explanation_of(tx, waiting.request, waiting),
         )
     tx.reply(event.reply_to, answer)
 
 
-def attempt_key(record: Record) -> str:
-    """`job_id:n`: the idempotency key of a job's request."""
-    return f"{record.holder}:{record.attempt}"
+def newest_attempt(record: Record) -> AttemptId:
+    return attempt_id(record.holder, record.attempt)
 
 
-def _opened_record(tx: Transaction, event: on.AttemptAsked, old: Record | None) -> Record:
+def _opened_record(tx: Transaction, event: on.Asked[ops.Attempt], old: Record | None) -> Record:
     """Attempt n belongs to the asking session; the job's place in the queue stays."""
+    op = event.op
     if old is None:
-        old = _received(tx, event.holder, event.received_ago_s, event.session)
-    same = old.attempt == event.n
+        old = _received(tx, op.holder, op.received_ago_s, event.session)
+    same = old.attempt == op.n
     died = same and old.owner is None and old.step is Step.RESERVED
     return replace(
         old,
         revision=old.revision + 1,
         owner=event.session,
-        attempt=event.n,
-        handle=event.handle,
-        block=event.block,
+        attempt=op.n,
+        handle=op.handle,
+        block=op.block,
         strikes=old.strikes + died if same else 0,
         reason=None,
         lease=None,
         waiting_since_s=tx.wall_s if old.waiting_since_s is None else old.waiting_since_s,
         times=old.times if same else _receipt(old),
-        tenant=event.request.tenant,
+        tenant=op.request.tenant,
     )
 
 
@@ -156,23 +141,24 @@ def _received(tx: Transaction, holder: JobId, ago_s: float, by: SessionId) -> Re
 
 
 def _receipt(record: Record) -> Mapping[str, float]:
-    """What the times of earlier attempts leave to the next one: when the job was received."""
+    """The times that the next attempt takes over: when the job was received."""
     return {k: v for k, v in record.times.items() if k == Step.RECEIVED.value}
 
 
-def _open(tx: Transaction, event: on.AttemptAsked, record: Record) -> None:
-    assert record.waiting_since_s is not None, "an opened attempt has its place in the queue"
+def _open(tx: Transaction, event: on.Asked[ops.Attempt], record: Record) -> None:
+    op = event.op
+    assert record.waiting_since_s is not None, "an opened attempt has a place in the queue"
     waiting = to.Waiting(
-        attempt=attempt_key(record),
+        attempt=newest_attempt(record),
         holder=record.holder,
-        request=event.request,
+        request=op.request,
         session=event.session,
         waiting_since_s=record.waiting_since_s,
-        hold=event.hold,
-        lease_s=event.request.lease_s,
+        hold=op.hold,
+        lease_s=op.request.lease_s,
     )
-    outcome, entry, full = dispatch.admit(tx, waiting, wait=event.wait)
-    if full is not None:  # the record stays as it was: whoever asked, asks again
+    outcome, entry, full = dispatch.admit(tx, waiting, wait=op.wait)
+    if full is not None:  # the record stays as it was: its sender repeats the request
         full.reply(tx, event.reply_to)
         return
     if record.holder not in tx.state.records:
@@ -180,47 +166,52 @@ def _open(tx: Transaction, event: on.AttemptAsked, record: Record) -> None:
     if entry is not None:
         record = tx.write(record, Step.RESERVED, lease=entry.lease.id)
         granted = tx.granted(entry)
-        tx.reply(event.reply_to, do.AttemptAnswer(outcome=outcome, granted=granted, record=record))
+        tx.reply(
+            event.reply_to, answers.AttemptAnswer(outcome=outcome, granted=granted, record=record)
+        )
         return
-    step = Step.WAITING if outcome is do.Outcome.WAITING else Step.RECEIVED
+    step = Step.WAITING if outcome is answers.Outcome.WAITING else Step.RECEIVED
     record = tx.write(record, step)
-    reason = dispatch.explanation_of(tx, event.request, waiting)
-    tx.reply(event.reply_to, do.AttemptAnswer(outcome=outcome, explanation=reason, record=record))
+    reason = dispatch.explanation_of(tx, op.request, waiting)
+    tx.reply(
+        event.reply_to, answers.AttemptAnswer(outcome=outcome, explanation=reason, record=record)
+    )
 
 
 # ---------------------------------------------------------------------- ownership
 
 
-def adopt(tx: Transaction, event: on.AdoptAsked) -> None:
-    record = tx.state.records.get(event.holder)
+def adopt(tx: Transaction, event: on.Asked[ops.Adopt]) -> None:
+    op = event.op
+    record = tx.state.records.get(op.holder)
     if record is None:
-        tx.refuse(event.reply_to, ErrorCode.NOT_FOUND, f"no record of {event.holder}")
+        tx.refuse(event.reply_to, ErrorCode.NOT_FOUND, f"no record of {op.holder}")
         return
     if record.owner != event.session:
         if record.owner is not None or record.step is Step.ENDED:
             what = f"belongs to session {record.owner}" if record.owner else "has ended"
-            tx.conflict(event.reply_to, record, f"{event.holder} {what}")
+            tx.conflict(event.reply_to, record, f"{op.holder} {what}")
             return
-        if event.revision != record.revision:
-            message = f"{event.holder} is at revision {record.revision}, not {event.revision}"
+        if op.revision != record.revision:
+            message = f"{op.holder} is at revision {record.revision}, not {op.revision}"
             tx.conflict(event.reply_to, record, message)
             return
-        record = _take(tx, record, event.session, event.handle)
+        record = _take(tx, record, event.session, op.handle)
     entry = tx.state.live_lease(record)
     if entry is not None:
         accept(tx, entry)
     granted = None if entry is None else tx.granted(entry)
-    tx.reply(event.reply_to, do.AdoptAnswer(record=record, granted=granted))
+    tx.reply(event.reply_to, answers.AdoptAnswer(record=record, granted=granted))
 
 
 def _take(tx: Transaction, record: Record, session: SessionId, handle: str | None) -> Record:
-    """An ownerless record gets an owner; somebody died while packing if it is RESERVED."""
+    """An ownerless record gets an owner; of a RESERVED one the last owner died while packing."""
     entry = tx.state.live_lease(record)
     packing = record.step is Step.RESERVED and (entry is None or entry.accepted)
     if entry is not None and record.step is Step.RESERVED:
         accept(tx, entry)
         tx.set_deadline(entry, tx.budget.reserved_ttl_s)
-    waiting = tx.state.queue.entries.get(attempt_key(record))
+    waiting = tx.state.queue.entries.get(newest_attempt(record))
     if waiting is not None:
         dispatch.enqueue(tx, replace(waiting, session=session))
     return tx.write(
@@ -233,8 +224,8 @@ def _take(tx: Transaction, record: Record, session: SessionId, handle: str | Non
 
 
 def disown(tx: Transaction, record: Record) -> Record:
-    """Its owner is gone or gives it up; a waiting request is parked at its place."""
-    waiting = tx.state.queue.entries.get(attempt_key(record))
+    """Take the owner from a record; a waiting request stays at its place, ownerless."""
+    waiting = tx.state.queue.entries.get(newest_attempt(record))
     if waiting is not None:
         parked = replace(waiting, session=None)
         tx.emit(to.RequestQueued(waiting=parked))
@@ -243,34 +234,36 @@ def disown(tx: Transaction, record: Record) -> Record:
     return tx.write(record, owner=None, revision=record.revision + 1)
 
 
-def handle_given(tx: Transaction, event: on.HandleGiven) -> None:
-    record = tx.state.records.get(event.holder)
-    if record is not None and record.step is not Step.ENDED and record.handle != event.handle:
-        tx.write(record, handle=event.handle)
+def handle_given(tx: Transaction, event: on.Asked[ops.Handle]) -> None:
+    op = event.op
+    record = tx.state.records.get(op.holder)
+    if record is not None and record.step is not Step.ENDED and record.handle != op.handle:
+        tx.write(record, handle=op.handle)
         if record.owner != event.session:
-            tx.push(record.owner, do.HandlePush(holder=event.holder, handle=event.handle))
-    tx.reply(event.reply_to, do.Done())
+            tx.push(record.owner, answers.HandlePush(holder=op.holder, handle=op.handle))
+    tx.reply(event.reply_to, answers.Done())
 
 
-def hand_back(tx: Transaction, event: on.HandBackAsked) -> None:
-    """What has not started goes back to its place, uncounted; what runs only loses its owner."""
-    record = tx.state.records.get(event.holder)
+def hand_back(tx: Transaction, event: on.Asked[ops.HandBack]) -> None:
+    """A job that has not started keeps its place, uncounted; one that runs only loses its owner."""
+    op = event.op
+    record = tx.state.records.get(op.holder)
     if record is None:
-        tx.refuse(event.reply_to, ErrorCode.NOT_FOUND, f"no record of {event.holder}")
+        tx.refuse(event.reply_to, ErrorCode.NOT_FOUND, f"no record of {op.holder}")
         return
-    done = record.owner is None and record.revision == event.revision + 1
-    if not done and (record.owner != event.session or record.revision != event.revision):
-        tx.conflict(event.reply_to, record, f"{event.holder} is not yours at that revision")
+    done = record.owner is None and record.revision == op.revision + 1
+    if not done and (record.owner != event.session or record.revision != op.revision):
+        tx.conflict(event.reply_to, record, f"{op.holder} is not yours at that revision")
         return
     if not done:
         record = _give_back(tx, record)
-    tx.reply(event.reply_to, do.RecordAnswer(record=record))
+    tx.reply(event.reply_to, answers.RecordAnswer(record=record))
 
 
 def _give_back(tx: Transaction, record: Record) -> Record:
     if record.step not in (Step.WAITING, Step.RESERVED):
         return disown(tx, record)
-    dispatch.drop(tx, attempt_key(record))
+    dispatch.drop(tx, newest_attempt(record))
     entry = tx.state.live_lease(record)
     if entry is not None:
         end(tx, entry, EndReason.RELEASED, "handed back before it was staged")
@@ -289,93 +282,97 @@ def _give_back(tx: Transaction, record: Record) -> Record:
 # ---------------------------------------------------------------------- endings
 
 
-def fail_attempt(tx: Transaction, event: on.AttemptFailed) -> None:
-    record = tx.state.records.get(event.holder)
+def fail_attempt(tx: Transaction, event: on.Asked[ops.FailAttempt]) -> None:
+    op = event.op
+    record = tx.state.records.get(op.holder)
     if record is None:
-        tx.refuse(event.reply_to, ErrorCode.NOT_FOUND, f"no record of {event.holder}")
+        tx.refuse(event.reply_to, ErrorCode.NOT_FOUND, f"no record of {op.holder}")
         return
     repeated = (
         record.step is Step.RECEIVED
-        and record.reason == event.reason
-        and record.revision == event.revision + 1
+        and record.reason == op.reason
+        and record.revision == op.revision + 1
     )
     mine = record.owner == event.session and record.step is not Step.ENDED
-    if not mine or (record.revision != event.revision and not repeated):
-        tx.conflict(event.reply_to, record, f"{event.holder} is not yours at that revision")
+    if not mine or (record.revision != op.revision and not repeated):
+        tx.conflict(event.reply_to, record, f"{op.holder} is not yours at that revision")
         return
     if not repeated:
         record = _fail(tx, record, event)
-    tx.reply(event.reply_to, do.RecordAnswer(record=record))
+    tx.reply(event.reply_to, answers.RecordAnswer(record=record))
 
 
-def _fail(tx: Transaction, record: Record, event: on.AttemptFailed) -> Record:
-    record = _stop(tx, record, f"attempt failed: {event.reason}")
-    if event.retry_at_s is not None:
-        record = replace(record, times={**record.times, RETRY_AT: event.retry_at_s})
+def _fail(tx: Transaction, record: Record, event: on.Asked[ops.FailAttempt]) -> Record:
+    op = event.op
+    record = _stop(tx, record, f"attempt failed: {op.reason}")
+    if op.retry_at_s is not None:
+        record = replace(record, times={**record.times, RETRY_AT: op.retry_at_s})
     return tx.write(
-        record, Step.RECEIVED, reason=event.reason, revision=record.revision + 1, strikes=0
+        record, Step.RECEIVED, reason=op.reason, revision=record.revision + 1, strikes=0
     )
 
 
 def _stop(tx: Transaction, record: Record, why: str) -> Record:
-    """End whatever the newest attempt still has."""
-    dispatch.drop(tx, attempt_key(record))
+    """End the request or the lease of the newest attempt."""
+    dispatch.drop(tx, newest_attempt(record))
     entry = tx.state.live_lease(record)
     if entry is not None:
         end(tx, entry, EndReason.RELEASED, why)
     return tx.state.records[record.holder]
 
 
-def finish(tx: Transaction, event: on.FinishAsked) -> None:
-    """Terminal, and all leases of the job ended, in one entry. Unknown or repeated = success."""
-    record = tx.state.records.get(event.holder)
-    if record is None and event.block is not None:
-        if _too_large(tx, event.reply_to, event.block):
-            return
-        new = _received(tx, event.holder, event.received_ago_s, event.session)
-        new = replace(new, block=event.block)
-        if limits.evict_history(tx, new):  # else it leaves no history, as without a block
+def finish(tx: Transaction, event: on.Asked[ops.Finish]) -> None:
+    """End a job and all its leases in one entry. Unknown or repeated = success."""
+    op = event.op
+    record = tx.state.records.get(op.holder)
+    if record is None and op.block is not None:
+        new = _received(tx, op.holder, op.received_ago_s, event.session)
+        new = replace(new, block=op.block)
+        if limits.records_refusal(tx, new.key, new.tenant) is None:  # else it leaves no history
+            limits.evict_history(tx, new)
             record = _conclude(tx, event, new)
     elif record is not None and record.step is not Step.ENDED:
-        why = event.detail or f"job finished: {event.outcome}"
+        why = op.detail or f"job finished: {op.outcome}"
         record = _conclude(tx, event, _stop(tx, record, why))
-    tx.reply(event.reply_to, do.RecordAnswer(record=record))
+    tx.reply(event.reply_to, answers.RecordAnswer(record=record))
 
 
-def _conclude(tx: Transaction, event: on.FinishAsked, record: Record) -> Record:
+def _conclude(tx: Transaction, event: on.Asked[ops.Finish], record: Record) -> Record:
     """Write the end of a job whose leases have ended."""
+    op = event.op
     owner = record.owner
-    if event.committed_ago_s is not None:
-        seen = {Step.COMMITTED.value: tx.wall_s - event.committed_ago_s}
+    if op.committed_ago_s is not None:
+        seen = {Step.COMMITTED.value: tx.wall_s - op.committed_ago_s}
         record = replace(record, times={**record.times, **seen})
     record = tx.write(
         record,
         Step.ENDED,
-        outcome=event.outcome,
-        reason=event.reason,
+        outcome=op.outcome,
+        reason=op.reason,
         owner=None,
         revision=record.revision + 1,
     )
     tx.state.timers.arm(TimerKind.RECORD, record.holder, tx.at_s + tx.budget.record_forget_s)
     if owner != event.session:
-        tx.push(owner, do.DisownedPush(holder=event.holder))
+        tx.push(owner, answers.DisownedPush(holder=op.holder))
     return record
 
 
-def reopen(tx: Transaction, event: on.ReopenAsked) -> None:
-    """Redrive: the attempts' numbers go on rising, the job queues anew."""
-    record = tx.state.records.get(event.holder)
+def reopen(tx: Transaction, event: on.Asked[ops.Reopen]) -> None:
+    """Redrive: the job queues again; the numbers of its attempts go on rising."""
+    op = event.op
+    record = tx.state.records.get(op.holder)
     if record is None:
-        tx.refuse(event.reply_to, ErrorCode.NOT_FOUND, f"no record of {event.holder}")
+        tx.refuse(event.reply_to, ErrorCode.NOT_FOUND, f"no record of {op.holder}")
         return
     repeated = (
         record.owner == event.session
         and record.step is Step.RECEIVED
-        and record.revision == event.revision + 1
+        and record.revision == op.revision + 1
     )
     ended = record.step is Step.ENDED and record.outcome != "SUCCEEDED"
-    if not repeated and not (ended and record.revision == event.revision):
-        tx.conflict(event.reply_to, record, f"{event.holder} cannot be reopened as it stands")
+    if not repeated and not (ended and record.revision == op.revision):
+        tx.conflict(event.reply_to, record, f"{op.holder} cannot be reopened as it is")
         return
     if not repeated:
         tx.state.timers.cancel(TimerKind.RECORD, record.holder)
@@ -386,12 +383,12 @@ def reopen(tx: Transaction, event: on.ReopenAsked) -> None:
             outcome=None,
             reason=None,
             lease=None,
-            handle=event.handle,
+            handle=op.handle,
             strikes=0,
             waiting_since_s=None,
             revision=record.revision + 1,
         )
-    tx.reply(event.reply_to, do.RecordAnswer(record=record))
+    tx.reply(event.reply_to, answers.RecordAnswer(record=record))
 
 
 def forget(tx: Transaction, holder: JobId) -> None:

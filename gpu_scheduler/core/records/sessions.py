@@ -1,7 +1,7 @@
 """Requester sessions: alive while they say anything, gone after `client_gone_s` of silence.
 
-Whom a gone session acted for is up for adoption; its waiting jobs are parked at their place, its
-waiting reservations end with it. Leases live on: they have deadlines of their own.
+The jobs of a gone session are up for adoption, at their places in the queue; its waiting
+reservations end with it. Leases live on: they have deadlines of their own.
 """
 
 from __future__ import annotations
@@ -9,12 +9,10 @@ from __future__ import annotations
 from itertools import islice
 
 from corekit.errors import ErrorCode
-from corekit.ids import SessionId
+from corekit.ids import AttemptId, SessionId
 from corekit.values import replace
-from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.admission.limits import Refusal
-from gpu_scheduler.core.durable import changes as to
 from gpu_scheduler.core.leases.leases import accept, end
 from gpu_scheduler.core.leases.length import length_problem, requested_length_s
 from gpu_scheduler.core.placement.fits import COMPUTE_PCT_MAX
@@ -23,10 +21,12 @@ from gpu_scheduler.core.records.records import disown
 from gpu_scheduler.core.state import LeaseEntry
 from gpu_scheduler.core.timers import TimerKind
 from gpu_scheduler.core.transaction import Transaction
-from gpu_scheduler.core.views.explain import request_text
 from gpu_scheduler.model import EndReason, Request
+from gpu_scheduler.protocol import answers, ops
+from gpu_scheduler.protocol import changes as to
+from gpu_scheduler.request_text import request_text
 
-#: Records and requests of a session that is gone which one event deals with: some 10 ms of work.
+#: Records and requests of a gone session that one event ends: some 10 ms of work.
 GONE_AT_ONCE = 500
 GO_ON_S = 0.01  #: until the next of them
 
@@ -42,10 +42,10 @@ def mark_alive(tx: Transaction, session: SessionId) -> None:
         tx.capacity_freed = True
 
 
-def hello(tx: Transaction, event: on.SessionHello) -> None:
+def hello(tx: Transaction, event: on.Asked[ops.Hello]) -> None:
     """Also after a reconnect: grants it may have missed are pushed again."""
     state = tx.state
-    tx.reply(event.reply_to, do.SessionWelcome(epoch=state.epoch, now_s=tx.wall_s))
+    tx.reply(event.reply_to, answers.SessionWelcome(epoch=state.epoch, now_s=tx.wall_s))
     for entry in state.leases.values():
         if not entry.accepted and tx.owner_of(entry) == event.session:
             tx.set_deadline(entry, tx.budget.accept_s)
@@ -63,34 +63,36 @@ def check_silence(tx: Transaction, session: SessionId) -> None:
 
 
 def _gone(tx: Transaction, session: SessionId) -> None:
-    """What it leaves is dealt with in parts, so that others are answered in between."""
+    """Its jobs and requests are ended in parts, so that others are answered in between."""
     state = tx.state
     state.sessions.pop(session, None)
     state.watchers.pop(session, None)
     holders = tuple(islice(state.owned.get(session, ()), GONE_AT_ONCE))
     for holder in holders:
         disown(tx, state.records[holder])
-        tx.push(session, do.DisownedPush(holder=holder))
-    left = GONE_AT_ONCE - len(holders)  # of jobs nothing waits for it any more if there is any
+        tx.push(session, answers.DisownedPush(holder=holder))
+    left = GONE_AT_ONCE - len(holders)  # the requests of its jobs are ownerless by now
     for attempt in tuple(islice(state.queue.by_session.get(session, ()), left)):
-        dispatch.drop(tx, attempt)
+        dispatch.drop(tx, AttemptId(attempt))
     if session in state.owned or session in state.queue.by_session:
         state.timers.arm(TimerKind.SESSION, session, tx.at_s + GO_ON_S)
 
 
-def watch(tx: Transaction, event: on.WatchAsked) -> None:
-    if event.all_leases:
+def watch(tx: Transaction, event: on.Asked[ops.Watch]) -> None:
+    op = event.op
+    if op.all:
         tx.state.watchers[event.session] = event.sees_all
     else:
         tx.state.watchers.pop(event.session, None)
-    tx.reply(event.reply_to, do.Done())
+    tx.reply(event.reply_to, answers.Done())
 
 
-def reserve(tx: Transaction, event: on.ReserveAsked) -> None:
+def reserve(tx: Transaction, event: on.Asked[ops.Reserve]) -> None:
     """A lease without a job record. Idempotent by attempt: the same request of the same session."""
-    existing = _existing(tx, event.attempt)
-    length_s = requested_length_s(event.request, event.lease_s)
-    length = length_problem(tx.state.parameters, event.hold, length_s)
+    op = event.op
+    existing = _existing(tx, op.attempt)
+    length_s = requested_length_s(op.request, op.lease_s)
+    length = length_problem(tx.state.parameters, op.hold, length_s)
     problem = length or _owner_problem(event, *existing) or _mismatch_problem(event, *existing)
     if problem is not None:
         tx.refuse(event.reply_to, *problem)
@@ -99,7 +101,7 @@ def reserve(tx: Transaction, event: on.ReserveAsked) -> None:
     if entry is not None:
         accept(tx, entry)
         granted = tx.granted(entry)
-        answer = do.AttemptAnswer(outcome=do.Outcome.GRANTED, granted=granted)
+        answer = answers.AttemptAnswer(outcome=answers.Outcome.GRANTED, granted=granted)
     else:
         judged = _judge(tx, event, queued)
         if isinstance(judged, Refusal):
@@ -109,20 +111,21 @@ def reserve(tx: Transaction, event: on.ReserveAsked) -> None:
     tx.reply(event.reply_to, answer)
 
 
-def withdraw(tx: Transaction, event: on.WithdrawAsked) -> None:
-    """Whoever waits for a reservation gives up: out of the queue, or its lease ends. Idempotent."""
-    entry, queued = _existing(tx, event.attempt)
+def withdraw(tx: Transaction, event: on.Asked[ops.Withdraw]) -> None:
+    """Take a reservation out of the queue, or end its lease. Idempotent."""
+    op = event.op
+    entry, queued = _existing(tx, op.attempt)
     problem = _owner_problem(event, entry, queued)
     if problem is not None:
         tx.refuse(event.reply_to, *problem)
         return
-    dispatch.drop(tx, event.attempt)
+    dispatch.drop(tx, op.attempt)
     if entry is not None:
         end(tx, entry, EndReason.RELEASED, "withdrawn")
-    tx.reply(event.reply_to, do.Done())
+    tx.reply(event.reply_to, answers.Done())
 
 
-def _existing(tx: Transaction, attempt: str) -> tuple[LeaseEntry | None, to.Waiting | None]:
+def _existing(tx: Transaction, attempt: AttemptId) -> tuple[LeaseEntry | None, to.Waiting | None]:
     """The lease of an attempt, or its place in the queue; most have neither."""
     state = tx.state
     lease = state.lease_of.get(attempt)
@@ -130,22 +133,23 @@ def _existing(tx: Transaction, attempt: str) -> tuple[LeaseEntry | None, to.Wait
 
 
 def _mismatch_problem(
-    event: on.ReserveAsked, entry: LeaseEntry | None, waiting: to.Waiting | None
+    event: on.Asked[ops.Reserve], entry: LeaseEntry | None, waiting: to.Waiting | None
 ) -> tuple[ErrorCode, str] | None:
-    """What stands under this attempt, if it answers another request.
+    """The conflict with another request of the same attempt, if there is one.
 
-    A resize is no other request, nor is a renewal (it leaves the request's own length alone), nor
-    is the patience that is left to who asks again.
+    A resized or renewed lease still answers its request, and a repeated request may have less time
+    left to wait.
     """
+    op = event.op
     if entry is not None:
         stands, hold = entry.request, entry.lease.hold
     elif waiting is not None:
         stands, hold = waiting.request, waiting.hold
     else:
         return None
-    if hold is event.hold and _unsized(stands) == _unsized(event.request):
+    if hold is op.hold and _unsized(stands) == _unsized(op.request):
         return None
-    text = f"attempt {event.attempt} stands for another request ({request_text(stands)})"
+    text = f"attempt {op.attempt} stands for another request ({request_text(stands)})"
     return ErrorCode.CONFLICT, f"{text}: repeat that one unchanged, or use another attempt name"
 
 
@@ -154,38 +158,42 @@ def _unsized(request: Request) -> Request:
 
 
 def _owner_problem(
-    event: on.ReserveAsked | on.WithdrawAsked, entry: LeaseEntry | None, waiting: to.Waiting | None
+    event: on.Asked[ops.Reserve | ops.Withdraw],
+    entry: LeaseEntry | None,
+    waiting: to.Waiting | None,
 ) -> tuple[ErrorCode, str] | None:
-    """Why an attempt is not this session's to decide about, if so."""
+    """The conflict with another session that owns the attempt, if there is one."""
+    op = event.op
     taken = (entry is not None and entry.session != event.session) or (
         waiting is not None and (waiting.holder is not None or waiting.session != event.session)
     )
     if taken:
-        return ErrorCode.CONFLICT, f"attempt {event.attempt} belongs to somebody else"
+        return ErrorCode.CONFLICT, f"attempt {op.attempt} belongs to another session"
     return None
 
 
 def _judge(
-    tx: Transaction, event: on.ReserveAsked, queued: to.Waiting | None
-) -> do.AttemptAnswer | Refusal:
+    tx: Transaction, event: on.Asked[ops.Reserve], queued: to.Waiting | None
+) -> answers.AttemptAnswer | Refusal:
+    op = event.op
     if queued is not None:
         reason = dispatch.explanation_of(tx, queued.request, queued)
-        return do.AttemptAnswer(outcome=do.Outcome.WAITING, explanation=reason)
+        return answers.AttemptAnswer(outcome=answers.Outcome.WAITING, explanation=reason)
     waiting = to.Waiting(
-        attempt=event.attempt,
+        attempt=op.attempt,
         holder=None,
-        request=event.request,
+        request=op.request,
         session=event.session,
         waiting_since_s=tx.wall_s,
-        hold=event.hold,
-        door=event.door,
-        sources=event.sources,
-        lease_s=requested_length_s(event.request, event.lease_s),
+        hold=op.hold,
+        door=op.door,
+        sources=op.sources,
+        lease_s=requested_length_s(op.request, op.lease_s),
     )
-    outcome, entry, full = dispatch.admit(tx, waiting, wait=event.wait)
+    outcome, entry, full = dispatch.admit(tx, waiting, wait=op.wait)
     if full is not None:
         return full
     if entry is not None:
-        return do.AttemptAnswer(outcome=outcome, granted=tx.granted(entry))
-    reason = dispatch.explanation_of(tx, event.request, waiting)
-    return do.AttemptAnswer(outcome=outcome, explanation=reason)
+        return answers.AttemptAnswer(outcome=outcome, granted=tx.granted(entry))
+    reason = dispatch.explanation_of(tx, op.request, waiting)
+    return answers.AttemptAnswer(outcome=outcome, explanation=reason)

@@ -18,11 +18,10 @@ from gpu_scheduler.model import (
     HeldBack,
     HostState,
     NoFit,
-    Placement,
     Request,
-    Sharing,
     Shortage,
 )
+from gpu_scheduler.request_text import request_text
 
 #: Devices with a verdict of their own in one explanation.
 VERDICTS_MAX = 64
@@ -153,27 +152,6 @@ def _verdict(
 
 
 # ---------------------------------------------------------------------- text
-
-
-def request_text(request: Request) -> str:
-    """A request as text: `2 × cuda A100 with 8192 MiB, 50 % compute`."""
-    kinds = "/".join(kind.value for kind in request.kinds) or "device"
-    models = " " + "/".join(request.models) if request.models else ""
-    parts = [f"{request.memory_mib} MiB"] if request.memory_mib else []
-    exclusive = ", exclusive" if request.sharing is Sharing.EXCLUSIVE else ""
-    max_mib = request.memory_max_mib
-    size = "" if max_mib is None else f" of at most {max_mib} MiB"
-    if request.compute_guarantee_pct and not exclusive:
-        parts.append(f"{request.compute_guarantee_pct} % compute")
-    if request.middleware:
-        parts.append(f"middleware {request.middleware}")
-    if request.min_driver:
-        parts.append(f"driver {request.min_driver}")
-    if request.min_runtime:
-        parts.append(f"runtime {request.min_runtime}")
-    same_host = " on one host" if request.placement is Placement.SAME_HOST else ""
-    with_ = " with " + ", ".join(parts) if parts else ""
-    return f"{request.count} × {kinds}{models}{size}{with_}{exclusive}{same_host}"
 
 
 def _largest_fit(most: Request | None, inventory: Inventory) -> str:

@@ -4,96 +4,76 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import dropwhile, islice
-from typing import TypeVar, assert_never
+from typing import TypeVar
 
 from corekit.errors import ErrorCode
-from corekit.ids import LeaseId
+from corekit.ids import AttemptId, LeaseId, attempt_id
 from corekit.values import replace
-from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.admission.quotas import request_to_explain
-from gpu_scheduler.core.durable.changes import Waiting
-from gpu_scheduler.core.durable.parameters import parameters
 from gpu_scheduler.core.inventory.capacity import is_infeasible
 from gpu_scheduler.core.inventory.inventory import DeviceEntry, HostEntry
 from gpu_scheduler.core.leases.expected import expected
 from gpu_scheduler.core.leases.length import length_problem, requested_length_s
 from gpu_scheduler.core.placement.fits import COMPUTE_PCT_MAX
 from gpu_scheduler.core.queue.dispatch import evaluate, explanation_of, held_back
-from gpu_scheduler.core.state import LeaseEntry, State
+from gpu_scheduler.core.state import LeaseEntry
 from gpu_scheduler.core.transaction import Transaction
-from gpu_scheduler.core.views.explain import request_text, with_verdicts
+from gpu_scheduler.core.views.explain import with_verdicts
 from gpu_scheduler.model import Explanation, Record
+from gpu_scheduler.protocol import answers, ops
+from gpu_scheduler.protocol.changes import Waiting
+from gpu_scheduler.request_text import request_text
 
 T = TypeVar("T")
 
-Question = (
-    on.OrphansAsked
-    | on.RecordAsked
-    | on.RecordsAsked
-    | on.ExplainAsked
-    | on.InventoryAsked
-    | on.LeasesAsked
-    | on.QueueAsked
-    | on.ParametersAsked
-)
+#: The attempt of a dry run.
+DRY_RUN = AttemptId("")
 
 
-def answer(tx: Transaction, event: Question) -> None:
-    state = tx.state
-    match event:
-        case on.OrphansAsked():
-            known = (state.records[holder] for holder in state.orphans)
-            theirs = (record for record in known if record.key not in event.foreign)
-            records = tuple(islice(theirs, max(0, event.limit)))
-            tx.reply(event.reply_to, do.RecordsAnswer(records=records))
-        case on.RecordAsked():
-            record = state.records.get(event.holder)
-            tx.reply(event.reply_to, do.RecordAnswer(record=record))
-        case on.RecordsAsked():
-            tx.reply(event.reply_to, _page(state, event))
-        case on.InventoryAsked():
-            tx.reply(event.reply_to, _inventory(tx, event))
-        case on.LeasesAsked():
-            tx.reply(event.reply_to, _leases(tx, event))
-        case on.QueueAsked():
-            tx.reply(event.reply_to, _queue(state, event.limit))
-        case on.ParametersAsked():
-            tx.reply(event.reply_to, parameters(state))
-        case on.ExplainAsked():
-            _explain(tx, event)
-        case _:
-            assert_never(event)
+def orphans(tx: Transaction, event: on.Asked[ops.Orphans]) -> None:
+    """Longest ownerless first, without the jobs that the caller may not take."""
+    known = (tx.state.records[holder] for holder in tx.state.orphans)
+    own = (record for record in known if record.key not in event.foreign)
+    records = tuple(islice(own, event.op.limit))
+    tx.reply(event.reply_to, answers.RecordsAnswer(records=records))
 
 
-def _page(state: State, event: on.RecordsAsked) -> do.RecordsAnswer:
-    """A page of records, newest first. An unknown cursor gives an empty page."""
-    newest = iter(reversed(state.records))
-    if event.after is not None:
-        newest = islice(dropwhile(lambda holder: holder != event.after, newest), 1, None)
-    page = islice(newest, max(0, event.limit))
-    return do.RecordsAnswer(records=tuple(state.records[holder] for holder in page))
+def record(tx: Transaction, event: on.Asked[ops.RecordOf]) -> None:
+    found = tx.state.records.get(event.op.holder)
+    tx.reply(event.reply_to, answers.RecordAnswer(record=found))
 
 
-def _inventory(tx: Transaction, event: on.InventoryAsked) -> do.InventoryAnswer:
-    inventory, after, limit = tx.state.inventory, event.after, event.limit
-    by_name = sorted(inventory.hosts.values(), key=lambda host: host.host)
+def records(tx: Transaction, event: on.Asked[ops.Records]) -> None:
+    """Newest first. A cursor that is forgotten meanwhile gives an empty page."""
+    op = event.op
+    newest = iter(reversed(tx.state.records))
+    if op.after is not None:
+        newest = islice(dropwhile(lambda holder: holder != op.after, newest), 1, None)
+    page = tuple(tx.state.records[holder] for holder in islice(newest, op.limit))
+    tx.reply(event.reply_to, answers.RecordsAnswer(records=page))
+
+
+def inventory(tx: Transaction, event: on.Asked[ops.Inventory]) -> None:
+    known, after, limit = tx.state.inventory, event.op.after, event.op.limit
+    by_name = sorted(known.hosts.values(), key=lambda host: host.host)
     wanted = (host for host in by_name if after is None or host.host > after)
     page, more = _first(wanted, limit, lambda host: len(host.devices))
-    declared = () if after is not None else inventory.declared[:limit]
-    return do.InventoryAnswer(
+    declared = () if after is not None else known.declared[:limit]
+    answer = answers.InventoryAnswer(
         hosts=tuple(_host(tx, host) for host in page),
         declared=declared,
-        declared_left_out=0 if after is not None else len(inventory.declared) - len(declared),
+        declared_left_out=0 if after is not None else len(known.declared) - len(declared),
         more=more,
     )
+    tx.reply(event.reply_to, answer)
 
 
-def _leases(tx: Transaction, event: on.LeasesAsked) -> do.LeasesAnswer:
+def leases(tx: Transaction, event: on.Asked[ops.Leases]) -> None:
     entries = tx.state.leases.values()  # in the order of their fences
-    wanted = (entry for entry in entries if entry.lease.fence > event.after)
-    page, more = _first(wanted, event.limit, lambda entry: len(entry.lease.shares))
-    return do.LeasesAnswer(
+    wanted = (entry for entry in entries if entry.lease.fence > event.op.after)
+    page, more = _first(wanted, event.op.limit, lambda entry: len(entry.lease.shares))
+    answer = answers.LeasesAnswer(
         leases=tuple(entry.lease for entry in page),
         ends_in_s={
             entry.lease.id: max(0.0, entry.deadline_s - tx.at_s)
@@ -102,6 +82,19 @@ def _leases(tx: Transaction, event: on.LeasesAsked) -> do.LeasesAnswer:
         },
         more=more,
     )
+    tx.reply(event.reply_to, answer)
+
+
+def queue(tx: Transaction, event: on.Asked[ops.Queue]) -> None:
+    """In the order of service, ownerless requests last."""
+    waiting = tx.state.queue
+    places = (
+        (None if waiting.is_ineligible(w.attempt) else i, w)
+        for i, w in enumerate(waiting.in_order(event.op.limit), 1)
+    )
+    page = tuple(_queued(w, place) for place, w in places)
+    answer = answers.QueueAnswer(queue=page, left_out=len(waiting.entries) - len(page))
+    tx.reply(event.reply_to, answer)
 
 
 def _first(
@@ -118,8 +111,8 @@ def _first(
     return page, False
 
 
-def _host(tx: Transaction, host: HostEntry) -> do.HostView:
-    return do.HostView(
+def _host(tx: Transaction, host: HostEntry) -> answers.HostView:
+    return answers.HostView(
         host=host.host,
         state=host.shown_state,
         gateway=host.gateway,
@@ -130,8 +123,8 @@ def _host(tx: Transaction, host: HostEntry) -> do.HostView:
     )
 
 
-def _device(entry: DeviceEntry) -> do.DeviceView:
-    return do.DeviceView(
+def _device(entry: DeviceEntry) -> answers.DeviceView:
+    return answers.DeviceView(
         device=entry.device,
         memory_free_mib=entry.device.memory_mib - entry.allocated_mib,
         compute_free_pct=COMPUTE_PCT_MAX - entry.allocated_pct,
@@ -141,17 +134,8 @@ def _device(entry: DeviceEntry) -> do.DeviceView:
     )
 
 
-def _queue(state: State, limit: int | None) -> do.QueueAnswer:
-    places = (
-        (None if state.queue.is_ineligible(w.attempt) else i, w)
-        for i, w in enumerate(state.queue.in_order(limit), 1)
-    )
-    queue = tuple(_queued(waiting, place) for place, waiting in places)
-    return do.QueueAnswer(queue=queue, left_out=len(state.queue.entries) - len(queue))
-
-
-def _queued(waiting: Waiting, position: int | None) -> do.QueuedView:
-    return do.QueuedView(
+def _queued(waiting: Waiting, position: int | None) -> answers.QueuedView:
+    return answers.QueuedView(
         attempt=waiting.attempt,
         holder=waiting.holder,
         request=waiting.request,
@@ -161,12 +145,13 @@ def _queued(waiting: Waiting, position: int | None) -> do.QueuedView:
     )
 
 
-def _explain(tx: Transaction, event: on.ExplainAsked) -> None:
+def explain(tx: Transaction, event: on.Asked[ops.Explain]) -> None:
     """Explain a queued, granted or refused request by attempt or holder, or a dry run."""
-    state, attempt = tx.state, event.attempt
-    record = tx.record_of(event.holder)
+    op = event.op
+    state, attempt = tx.state, op.attempt
+    record = tx.record_of(op.holder)
     if record is not None:
-        attempt = f"{record.holder}:{record.attempt}"
+        attempt = attempt_id(record.holder, record.attempt)
     lease = state.leases.get(state.lease_of.get(attempt or "", LeaseId("")))
     if lease is not None:
         tx.reply(event.reply_to, _granted(tx, lease))
@@ -174,12 +159,12 @@ def _explain(tx: Transaction, event: on.ExplainAsked) -> None:
     waiting = state.queue.entries.get(attempt or "")
     newcomer = _newcomer(tx, event, state.refused.get(attempt or ""))
     if waiting is not None:
-        explanation = _in_full(tx, waiting, do.Outcome.WAITING)
-        answer = do.ExplainAnswer(outcome=do.Outcome.WAITING, explanation=explanation)
+        explanation = _in_full(tx, waiting, answers.Outcome.WAITING)
+        answer = answers.ExplainAnswer(outcome=answers.Outcome.WAITING, explanation=explanation)
     elif newcomer is None:
         tx.refuse(event.reply_to, ErrorCode.NOT_FOUND, _nothing(event, record))
         return
-    elif problem := length_problem(state.parameters, event.hold, newcomer.lease_s):
+    elif problem := length_problem(state.parameters, op.hold, newcomer.lease_s):
         tx.refuse(event.reply_to, *problem)
         return
     else:
@@ -190,43 +175,51 @@ def _explain(tx: Transaction, event: on.ExplainAsked) -> None:
             explanation = replace(
                 explanation, sentence=f"{explanation.sentence}; {evaluation.full.message}"
             )
-        answer = do.ExplainAnswer(outcome=outcome, explanation=explanation)
+        answer = answers.ExplainAnswer(outcome=outcome, explanation=explanation)
     tx.reply(event.reply_to, answer)
 
 
-def _newcomer(tx: Transaction, event: on.ExplainAsked, refused: Waiting | None) -> Waiting | None:
+def _newcomer(
+    tx: Transaction, event: on.Asked[ops.Explain], refused: Waiting | None
+) -> Waiting | None:
     """The request of a dry run, or a refused one, as if it came now."""
-    request = event.request
+    op = event.op
+    request = op.request
     if request is None:
-        return None if refused is None else replace(refused, attempt="", waiting_since_s=tx.wall_s)
+        return (
+            None
+            if refused is None
+            else replace(refused, attempt=DRY_RUN, waiting_since_s=tx.wall_s)
+        )
     return Waiting(
-        attempt="",
+        attempt=DRY_RUN,
         holder=None,
         request=request,
         session=event.session,
         waiting_since_s=tx.wall_s,
-        hold=event.hold,
-        lease_s=requested_length_s(request, event.lease_s),
+        hold=op.hold,
+        lease_s=requested_length_s(request, op.lease_s),
     )
 
 
-def _nothing(event: on.ExplainAsked, record: Record | None) -> str:
+def _nothing(event: on.Asked[ops.Explain], record: Record | None) -> str:
+    op = event.op
     if record is not None:
         reason = f", {record.reason}" if record.reason else ""
         return f"{record.holder} has no open request: it is {record.step}{reason}"
-    name = event.attempt or event.holder
+    name = op.attempt or op.holder
     return f"no request {name} is waiting, granted or recently refused; a dry run needs a request"
 
 
-def _granted(tx: Transaction, entry: LeaseEntry) -> do.ExplainAnswer:
+def _granted(tx: Transaction, entry: LeaseEntry) -> answers.ExplainAnswer:
     explanation = explanation_of(tx, entry.request)
     where = ", ".join(f"{share.host}/{share.index}" for share in entry.lease.shares)
     sentence = f"{request_text(entry.request)} is granted: lease {entry.lease.id} on {where}"
     explanation = replace(explanation, sentence=sentence, short=None)
-    return do.ExplainAnswer(outcome=do.Outcome.GRANTED, explanation=explanation)
+    return answers.ExplainAnswer(outcome=answers.Outcome.GRANTED, explanation=explanation)
 
 
-def _in_full(tx: Transaction, waiting: Waiting, outcome: do.Outcome) -> Explanation:
+def _in_full(tx: Transaction, waiting: Waiting, outcome: answers.Outcome) -> Explanation:
     """The explanation with the result of each device, and the expected time of capacity."""
     rule, inventory = held_back(tx, waiting), tx.state.inventory
     request = waiting.request
@@ -235,7 +228,7 @@ def _in_full(tx: Transaction, waiting: Waiting, outcome: do.Outcome) -> Explanat
     explanation = with_verdicts(
         explanation_of(tx, waiting.request, waiting), request, inventory, waiting.attempt
     )
-    if outcome not in (do.Outcome.WAITING, do.Outcome.BUSY):
+    if outcome not in (answers.Outcome.WAITING, answers.Outcome.BUSY):
         return explanation
     if rule is not None:
         why = f"blocked by policy, not by capacity: {rule.text}"

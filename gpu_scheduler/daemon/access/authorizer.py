@@ -16,7 +16,7 @@ from typing import Protocol
 
 from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.daemon.access.keys import KeyEntry, Role, read_keys
-from gpu_scheduler.protocol import requester
+from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol.keys import session_of
 
 logger = logging.getLogger(__name__)
@@ -42,14 +42,14 @@ _OPERATOR_OPS = frozenset({"drain", "undrain", "forget", "set"})
 
 #: Ops that act for a job, whichever session owns its record.
 _JOB_OPS = (
-    requester.Finish,
-    requester.FailAttempt,
-    requester.HandBack,
-    requester.Handle,
-    requester.Reopen,
+    ops.Finish,
+    ops.FailAttempt,
+    ops.HandBack,
+    ops.Handle,
+    ops.Reopen,
 )
 #: Ops that take a job over: the core refuses them for a job that has an owner (CONFLICT).
-_TAKEOVER_OPS = (requester.Attempt, requester.Adopt)
+_TAKEOVER_OPS = (ops.Attempt, ops.Adopt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ class Authorizer:
             self._check_job(caller.key, value)
 
     def _check_tenant(self, key: KeyEntry, value: object) -> None:
-        if not isinstance(value, requester.Attempt | requester.Reserve):
+        if not isinstance(value, ops.Attempt | ops.Reserve):
             return
         tenant = value.request.tenant
         if key.tenant not in (None, tenant):

@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from corekit.values import replace
-from gpu_scheduler.core import actions as do
+from corekit.values import Value, replace
 from gpu_scheduler.core.admission.usage_counts import key_of
 from gpu_scheduler.daemon.access.authorizer import Authorizer, Caller
 from gpu_scheduler.daemon.access.keys import Role
 from gpu_scheduler.model import Lease, Record
+from gpu_scheduler.protocol import answers
 
 #: Stands in for a redacted block; no orchestrator writes this key.
 HIDDEN: Mapping[str, object] = {"hidden": True}
@@ -29,20 +29,20 @@ class Redaction:
     def __init__(self, authorizer: Authorizer) -> None:
         self._authorizer = authorizer
         self._forms: Mapping[type[Any], Callable[[Caller, Any], Any]] = {
-            do.RecordAnswer: self._record_answer,
-            do.RecordsAnswer: self._records_answer,
-            do.LeasesAnswer: self._leases_answer,
-            do.LeaseAnswer: self._lease_answer,
-            do.QueueAnswer: self._queue_answer,
-            do.ExplainAnswer: _explain_answer,
+            answers.RecordAnswer: self._record_answer,
+            answers.RecordsAnswer: self._records_answer,
+            answers.LeasesAnswer: self._leases_answer,
+            answers.LeaseAnswer: self._lease_answer,
+            answers.QueueAnswer: self._queue_answer,
+            answers.ExplainAnswer: _explain_answer,
         }
 
-    def of(self, caller: Caller, answer: do.Answer) -> do.Answer:
+    def of(self, caller: Caller, answer: Value) -> Value:
         """The answer with the fields that this caller may read."""
         form = self._forms.get(type(answer))
         if form is None or caller.sees_all:
             return answer
-        seen: do.Answer = form(caller, answer)
+        seen: Value = form(caller, answer)
         return seen
 
     def of_details(self, caller: Caller, details: Mapping[str, object]) -> Mapping[str, object]:
@@ -79,32 +79,34 @@ class Redaction:
             return lease
         return replace(lease, sources=(), doors={}, end_detail="")
 
-    def _queued(self, caller: Caller, view: do.QueuedView) -> do.QueuedView:
+    def _queued(self, caller: Caller, view: answers.QueuedView) -> answers.QueuedView:
         if self._sees(caller, view.request.tenant, key_of(view.session)):
             return view
         return replace(view, session=None, request=replace(view.request, warm_key=None))
 
     # --- answers
 
-    def _record_answer(self, caller: Caller, answer: do.RecordAnswer) -> do.RecordAnswer:
+    def _record_answer(self, caller: Caller, answer: answers.RecordAnswer) -> answers.RecordAnswer:
         if answer.record is None:
             return answer
-        return do.RecordAnswer(record=self._record(caller, answer.record))
+        return answers.RecordAnswer(record=self._record(caller, answer.record))
 
-    def _records_answer(self, caller: Caller, answer: do.RecordsAnswer) -> do.RecordsAnswer:
-        return do.RecordsAnswer(records=tuple(self._record(caller, r) for r in answer.records))
+    def _records_answer(
+        self, caller: Caller, answer: answers.RecordsAnswer
+    ) -> answers.RecordsAnswer:
+        return replace(answer, records=tuple(self._record(caller, r) for r in answer.records))
 
-    def _leases_answer(self, caller: Caller, answer: do.LeasesAnswer) -> do.LeasesAnswer:
+    def _leases_answer(self, caller: Caller, answer: answers.LeasesAnswer) -> answers.LeasesAnswer:
         return replace(answer, leases=tuple(self._lease(caller, one) for one in answer.leases))
 
-    def _lease_answer(self, caller: Caller, answer: do.LeaseAnswer) -> do.LeaseAnswer:
-        return do.LeaseAnswer(lease=self._lease(caller, answer.lease))
+    def _lease_answer(self, caller: Caller, answer: answers.LeaseAnswer) -> answers.LeaseAnswer:
+        return answers.LeaseAnswer(lease=self._lease(caller, answer.lease))
 
-    def _queue_answer(self, caller: Caller, answer: do.QueueAnswer) -> do.QueueAnswer:
+    def _queue_answer(self, caller: Caller, answer: answers.QueueAnswer) -> answers.QueueAnswer:
         return replace(answer, queue=tuple(self._queued(caller, one) for one in answer.queue))
 
 
-def _explain_answer(_: Caller, answer: do.ExplainAnswer) -> do.ExplainAnswer:
+def _explain_answer(_: Caller, answer: answers.ExplainAnswer) -> answers.ExplainAnswer:
     """Without the warm key of the largest fit, whichever caller's request it explains."""
     why = answer.explanation
     if why.largest is None or why.largest.warm_key is None:

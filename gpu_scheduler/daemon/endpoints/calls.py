@@ -1,51 +1,52 @@
-"""Requests of the HTTP door on their way to the core and back: one future each."""
+"""Requests of the HTTP API and of the daemon itself on their way to the core and back."""
 
 from __future__ import annotations
 
 import asyncio
+from typing import Any, TypeVar
 
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import SessionId
-from gpu_scheduler.core import actions as do
+from corekit.values import Value
 from gpu_scheduler.daemon.access.authorizer import NOBODY, Caller
 from gpu_scheduler.daemon.endpoints.connections import ConnectionRegistry
 from gpu_scheduler.daemon.endpoints.request_decoder import RequestDecoder
-from gpu_scheduler.protocol.codec import Body
+from gpu_scheduler.protocol.ops import Op, answer_of
 
-Answered = tuple[do.Answer, bytes]  #: the core's value and its JSON
+AnswerT = TypeVar("AnswerT", bound=Value)
 
 
 class Calls:
-    """A sink of the registry."""
-
-    bytes_max = None  # an HTTP answer may be as long as it is
+    """A sink with one future for each request."""
 
     def __init__(self, decoder: RequestDecoder, registry: ConnectionRegistry) -> None:
-        self._decoder = decoder
+        self.decoder = decoder
         self._number = registry.register(self)
-        self._waiting: dict[int, asyncio.Future[Answered]] = {}
+        self._waiting: dict[int, asyncio.Future[Any]] = {}  # of the answer of its op
         self._callers: dict[int, Caller] = {}
         self._next = 0
 
-    async def ask(self, caller: Caller, session: str, op: str, body: Body) -> Answered:
-        """One op. Raises AppError; BrokenFrame when the body is no object."""
+    async def ask(self, caller: Caller, session: str, op: Op[AnswerT]) -> AnswerT:
+        """One op and its answer. Raises AppError."""
         self._next += 1
         id_ = self._next
-        future: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[AnswerT] = asyncio.get_running_loop().create_future()
         self._waiting[id_], self._callers[id_] = future, caller
         try:
             known_as = SessionId(caller.session(session))
-            self._decoder.ask(caller, known_as, op, body, f"{self._number}.{id_}")
-            return await future
+            self.decoder.submit(caller, known_as, op, f"{self._number}.{id_}")
+            answer = await future
+            assert isinstance(answer, answer_of(type(op))), answer
+            return answer
         except asyncio.QueueFull:
             text = "the scheduler is behind with its work; try again in a moment"
             raise AppError(ErrorCode.EXHAUSTED, text) from None
         finally:
             del self._waiting[id_], self._callers[id_]
 
-    def answer(self, id_: int, answer: do.Answer, text: bytes) -> None:
+    def answer(self, id_: int, answer: Value) -> None:
         if (future := self._waiting.get(id_)) and not future.done():
-            future.set_result((answer, text))
+            future.set_result(answer)
 
     def refuse(self, id_: int, error: AppError) -> None:
         if (future := self._waiting.get(id_)) and not future.done():

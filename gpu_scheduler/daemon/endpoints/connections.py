@@ -6,35 +6,33 @@ host is bound to the connection of its newest accepted hello; an older one of it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TypeVar
 
-import msgspec
-
-from corekit.decode import encode, encode_json
+from corekit.decode import encode
 from corekit.errors import AppError
+from corekit.values import Value, replace
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.daemon.access.authorizer import Caller
 from gpu_scheduler.daemon.access.redaction import Redaction
 from gpu_scheduler.daemon.access.secret import Secrets
-from gpu_scheduler.daemon.endpoints.pages import fitting
 from gpu_scheduler.daemon.metrics import Metrics
 from gpu_scheduler.model import GrantedLease
 from gpu_scheduler.protocol import answers
-from gpu_scheduler.protocol import host as host_words
-from gpu_scheduler.protocol.codec import PAGE_BYTES_MAX
+from gpu_scheduler.protocol import host as host_ops
+
+WithGranted = TypeVar(
+    "WithGranted", answers.AttemptAnswer, answers.AdoptAnswer, answers.GrantedPush
+)
+WithInstalls = TypeVar("WithInstalls", host_ops.HostWelcome, host_ops.InstallsPage)
+AnyPush = answers.Push | host_ops.HostPush
 
 
 class Sink(Protocol):
     """Destination of the answers to one connection's requests."""
 
-    @property
-    def bytes_max(self) -> int | None:
-        """Longest answer; a longer list is truncated to it. None: no limit."""
-        ...
-
-    def answer(self, id_: int, answer: do.Answer, text: bytes) -> None:
-        """Send an answer: the core's value, and its JSON with secrets."""
+    def answer(self, id_: int, answer: Value) -> None:
+        """Send an answer: redacted for its caller, and with secrets."""
         ...
 
     def refuse(self, id_: int, error: AppError) -> None: ...
@@ -49,7 +47,7 @@ class Sink(Protocol):
 class PushTarget(Protocol):
     """A connection that takes pushes."""
 
-    def push(self, name: str, text: bytes) -> None: ...
+    def push(self, push: AnyPush) -> None: ...
     def close(self) -> None: ...
 
 
@@ -65,11 +63,12 @@ class ConnectionRegistry:
         self._sessions: dict[str, PushTarget] = {}
         self._hosts: dict[str, PushTarget] = {}
         self._ended = ""  #: the lease of the newest end
-        #: Messages whose wire form has secrets, which the core does not know.
-        self._with_secrets: Mapping[type[Any], Callable[[Any], Any]] = {
-            do.AttemptAnswer: self._attempt,
-            do.AdoptAnswer: self._adopted,
-            do.GrantedPush: self._granted_push,
+        #: Answers whose wire form has secrets, which the core does not know.
+        self._complete: Mapping[type[Value], Callable[[Any], Value]] = {
+            answers.AttemptAnswer: self._attempt,
+            answers.AdoptAnswer: self._with_granted,
+            host_ops.HostWelcome: self._with_installs,
+            host_ops.InstallsPage: self._with_installs,
         }
 
     # --- connections
@@ -109,7 +108,8 @@ class ConnectionRegistry:
         sink, id_ = self._sink(action.reply_to)
         if sink is not None:
             answer = self._redaction.of(sink.caller_of(id_), action.answer)
-            sink.answer(id_, answer, self._answer_text(answer, sink.bytes_max))
+            complete = self._complete.get(type(answer))
+            sink.answer(id_, answer if complete is None else complete(answer))
 
     def reply_error(self, action: do.ReplyError) -> None:
         self._metrics.errors[action.code.value] += 1
@@ -122,114 +122,55 @@ class ConnectionRegistry:
 
     def push(self, action: do.PushToSession) -> None:
         push = action.push
-        if target := self._sessions.get(action.session):
-            self._push(target, do.PUSH_NAMES[type(push)], self._text(push))
+        if isinstance(push, answers.GrantedPush):
+            push = self._with_granted(push)
+        self._push(self._sessions.get(action.session), push)
 
-    def install(self, action: do.InstallOnHost) -> None:
-        install = self._install(action.install, action.host)
-        self._push_to_host(action.host, "install", host_words.InstallPush(install=install))
+    def push_to_host(self, action: do.PushToHost) -> None:
+        push = action.push
+        if isinstance(push, host_ops.End):
+            self._count_end(push)
+        elif isinstance(push, host_ops.InstallPush):
+            push = replace(push, install=self._install(push.install, action.host))
+        self._push(self._hosts.get(action.host), push)
 
-    def end(self, action: do.EndOnHost) -> None:
-        # one action per host of the lease; without a fence the scheduler did not know the lease
-        if action.fence and action.lease != self._ended:
-            self._ended = action.lease
-            self._metrics.lease_ends[action.reason.value] += 1
-        end = host_words.End(lease=action.lease, fence=action.fence, reason=action.reason)
-        self._push_to_host(action.host, "end", end)
+    def _push(self, target: PushTarget | None, push: AnyPush) -> None:
+        if target is not None:
+            self._metrics.pushes += 1
+            target.push(push)
 
-    def staged(self, action: do.StagedOnHost) -> None:
-        staged = host_words.Staged(lease=action.lease, connect_by_s=action.connect_by_s)
-        self._push_to_host(action.host, "staged", staged)
+    def _count_end(self, end: host_ops.End) -> None:
+        """One push per host of the lease; without a fence the scheduler did not know the lease."""
+        if end.fence and end.lease != self._ended:
+            self._ended = end.lease
+            self._metrics.lease_ends[end.reason.value] += 1
 
-    def resize(self, action: do.ResizeOnHost) -> None:
-        resize = host_words.Resize(lease=action.lease, compute_limit_pct=action.compute_limit_pct)
-        self._push_to_host(action.host, "resize", resize)
-
-    def _push_to_host(self, host: str, name: str, value: object) -> None:
-        if target := self._hosts.get(host):
-            self._push(target, name, encode_json(value))
-
-    def _push(self, target: PushTarget, name: str, text: bytes) -> None:
-        self._metrics.pushes += 1
-        target.push(name, text)
-
-    # --- wire forms
+    # --- secrets
 
     def _sink(self, reply_to: str) -> tuple[Sink | None, int]:
         number, _, id_ = reply_to.partition(".")
         return self._sinks.get(int(number)), int(id_)
 
-    def _text(self, value: do.Answer | do.Push) -> bytes:
-        form = self._with_secrets.get(type(value))
-        return encode_json(value if form is None else form(value))
+    def _attempt(self, answer: answers.AttemptAnswer) -> answers.AttemptAnswer:
+        self._metrics.outcomes[answer.outcome.value] += 1
+        return self._with_granted(answer)
 
-    def _attempt(self, value: do.AttemptAnswer) -> do.AttemptAnswer | answers.AttemptOutcome:
-        self._metrics.outcomes[value.outcome.value] += 1
+    def _with_granted(self, value: WithGranted) -> WithGranted:
         if value.granted is None:
             return value
-        granted = self._granted(value.granted)
-        return answers.AttemptOutcome(outcome=value.outcome, granted=granted, record=value.record)
+        return replace(value, granted=self._granted(value.granted))
 
-    def _adopted(self, value: do.AdoptAnswer) -> do.AdoptAnswer | answers.Adopted:
-        if value.granted is None:
-            return value
-        return answers.Adopted(record=value.record, granted=self._granted(value.granted))
+    def _with_installs(self, value: WithInstalls) -> WithInstalls:
+        installs = tuple(self._install(one, one.shares[0].host) for one in value.installs)
+        return replace(value, installs=installs)
 
-    def _granted_push(self, value: do.GrantedPush) -> answers.GrantedPush:
-        granted = self._granted(value.granted)
-        return answers.GrantedPush(holder=value.holder, attempt=value.attempt, granted=granted)
-
-    def _answer_text(self, value: do.Answer, bytes_max: int | None) -> bytes:
-        match value:
-            case do.HostWelcome():
-                page = self._install_page(value.installs)
-                whole = len(page) == len(value.installs)
-                more = {} if whole else {"more": True, "until": value.installs[-1].fence}
-                return encode_json(
-                    {"epoch": value.epoch, "run": value.run, "installs": page, **more}
-                )
-            case do.InstallsAnswer():
-                page = self._install_page(value.installs)
-                more_follow = value.more or len(page) < len(value.installs)
-                return encode_json({"installs": page, "more": more_follow})
-            case _:
-                text = self._text(value)
-                return text if bytes_max is None else fitting(value, text, bytes_max)
-
-    def _install_page(self, installs: Sequence[do.Install]) -> list[msgspec.Raw]:
-        """As many installs as fit into one message, from the first on."""
-        page: list[msgspec.Raw] = []
-        left = PAGE_BYTES_MAX
-        for install in installs:
-            text = encode_json(self._install(install, install.shares[0].host))
-            left -= len(text) + 1
-            if left < 0 and page:
-                break
-            page.append(msgspec.Raw(text))
-        return page
-
-    def _granted(self, granted: do.Granted) -> GrantedLease:
+    def _granted(self, granted: GrantedLease) -> GrantedLease:
         lease = granted.lease
         secrets = {host: self._secrets.of(lease.id, lease.fence, host) for host in granted.gateways}
-        return GrantedLease(
-            lease=lease, epoch=granted.epoch, gateways=granted.gateways, secrets=secrets
-        )
+        return replace(granted, secrets=secrets)
 
-    def _install(self, install: do.Install, host: str) -> host_words.Install:
-        return host_words.Install(
-            lease=install.lease,
-            fence=install.fence,
-            secret=self._secrets.of(install.lease, install.fence, host),
-            state=install.state,
-            shares=install.shares,
-            tenant=install.tenant,
-            hold=install.hold,
-            door=install.door,
-            sources=install.sources,
-            middleware=install.middleware,
-            cap_s=install.cap_s,
-            connect_by_s=install.connect_by_s,
-        )
+    def _install(self, install: host_ops.Install, host: str) -> host_ops.Install:
+        return replace(install, secret=self._secrets.of(install.lease, install.fence, host))
 
 
 def _bind(table: dict[str, PushTarget], name: str, target: PushTarget) -> None:

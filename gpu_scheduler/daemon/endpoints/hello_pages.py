@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from corekit.errors import invalid
 from corekit.ids import LeaseId
+from corekit.values import replace
 from gpu_scheduler.names import NAME_CHARS_MAX
 from gpu_scheduler.protocol.host import INSTALLED_MAX, HostHello
 
@@ -48,11 +49,13 @@ class HelloPages:
         """Whether further pages of a hello are expected."""
         return self._hello is not None
 
-    def whole(self) -> tuple[HostHello, tuple[LeaseId, ...], str] | None:
-        """The hello, its leases and the `reply_to` of its answer; once, after the last page."""
+    def whole(self) -> tuple[HostHello, str] | None:
+        """The hello with all its leases, and the `reply_to` of its answer; once, after the last
+        page."""
         if self._hello is None or self._more:
             return None
-        found = self._hello, tuple(self._installed), self._reply_to
+        whole = replace(self._hello, installed=tuple(self._installed), more=False)
+        found = whole, self._reply_to
         self._drop()
         return found
 

@@ -14,22 +14,24 @@ it while the caller repeats the call within `client_gone_s`; every op may be rep
 from __future__ import annotations
 
 import contextlib
-import difflib
 import logging
 import math
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from typing import TypeVar
 
 from aiohttp import web
 
 from corekit.browsers import foreign_part
 from corekit.decode import encode_json
 from corekit.errors import AppError, ErrorCode, invalid
-from gpu_scheduler.core import actions as do
+from corekit.ids import LeaseId
+from corekit.suggest import did_you_mean
+from corekit.values import Value
 from gpu_scheduler.core.admission.usage_counts import UsageCounts
 from gpu_scheduler.daemon.access.authorizer import Authorizer, Caller
-from gpu_scheduler.daemon.endpoints.calls import Answered, Calls
+from gpu_scheduler.daemon.endpoints.calls import Calls
 from gpu_scheduler.daemon.endpoints.connection_admission import ConnectionAdmission
 from gpu_scheduler.daemon.endpoints.http_server import Connection
 from gpu_scheduler.daemon.endpoints.watch import Hub, Subscriber
@@ -37,11 +39,15 @@ from gpu_scheduler.daemon.journal.journal import Journal
 from gpu_scheduler.daemon.metrics import Metrics
 from gpu_scheduler.daemon.scrape import PAGE, Scrapes
 from gpu_scheduler.names import NAME_CHARS_MAX
+from gpu_scheduler.protocol import ops
+from gpu_scheduler.protocol.answers import AttemptAnswer, Outcome
 from gpu_scheduler.protocol.codec import EMPTY, LINE_BYTES_MAX, VERSION, Body, BrokenFrame
 from gpu_scheduler.protocol.openapi import NOT_OVER_HTTP, READING_OPS, openapi
 from gpu_scheduler.protocol.ops import OPS
 
 logger = logging.getLogger(__name__)
+
+AnswerT = TypeVar("AnswerT", bound=Value)
 
 STATUS: Mapping[ErrorCode, int] = {
     ErrorCode.INVALID: 400,
@@ -120,9 +126,7 @@ class HttpEndpoint:
         self._opened()
         caller = self._caller(request)
         while more:
-            page = _body({"after": after, "limit": PAGE})
-            answer, _ = await self._ask(request, caller, "leases", page)
-            assert isinstance(answer, do.LeasesAnswer)
+            answer = await self._ask(request, caller, ops.Leases(after=after, limit=PAGE))
             for lease in answer.leases:
                 after = lease.fence
                 if lease.id == wanted:
@@ -131,9 +135,9 @@ class HttpEndpoint:
         raise AppError(ErrorCode.NOT_FOUND, f"lease {wanted!r:.80} is unknown or ended")
 
     async def _delete_lease(self, request: web.Request) -> web.Response:
-        body = _body({"lease": request.match_info["lease"]})
         self._opened()
-        return await self._answer(request, self._caller(request), "release", body)
+        op = ops.Release(lease=LeaseId(request.match_info["lease"]))
+        return await self._answer(request, self._caller(request), op)
 
     async def _read(self, request: web.Request) -> web.Response:
         fields: dict[str, object] = {}
@@ -141,13 +145,12 @@ class HttpEndpoint:
             if name in fields:
                 raise invalid(f"{name!r:.80} is given twice")
             fields[name] = int(text) if _WHOLE_NUMBER.fullmatch(text) else text
-        op = request.path.rpartition("/")[2]
-        self._opened()
-        return await self._answer(request, self._caller(request), op, _body(fields))
+        calls, caller = self._opened()[0], self._caller(request)
+        op = calls.decoder.read(request.path.rpartition("/")[2], Body(encode_json(fields)))
+        return await self._answer(request, caller, op)
 
     async def _post(self, request: web.Request) -> web.Response:
-        op = request.path.rpartition("/")[2]
-        self._opened()
+        calls = self._opened()[0]
         caller = self._caller(request)  # before its body is buffered
         encoding = request.headers.get("Content-Encoding", "identity")
         if encoding.lower() != "identity":
@@ -157,25 +160,26 @@ class HttpEndpoint:
         except web.RequestPayloadError as error:
             raise invalid(f"the body cannot be read: {' '.join(str(error).split()):.200}") from None
         try:
-            return await self._answer(request, caller, op, Body(text) if text else EMPTY)
+            op = calls.decoder.read(request.path.rpartition("/")[2], Body(text) if text else EMPTY)
         except BrokenFrame as error:
             raise invalid(f"the body must hold the fields of the op: {error}") from None
+        return await self._answer(request, caller, op)
 
     async def _answer(
-        self, request: web.Request, caller: Caller, op: str, body: Body
+        self, request: web.Request, caller: Caller, op: ops.Op[Value]
     ) -> web.Response:
-        answer, text = await self._ask(request, caller, op, body)
-        waits = isinstance(answer, do.AttemptAnswer) and answer.outcome is do.Outcome.WAITING
-        status = 202 if waits else 200
+        answer = await self._ask(request, caller, op)
+        waits = isinstance(answer, AttemptAnswer) and answer.outcome is Outcome.WAITING
+        text, status = encode_json(answer), 202 if waits else 200
         return web.Response(body=text, status=status, content_type="application/json")
 
-    async def _ask(self, request: web.Request, caller: Caller, op: str, body: Body) -> Answered:
+    async def _ask(self, request: web.Request, caller: Caller, op: ops.Op[AnswerT]) -> AnswerT:
         calls = self._opened()[0]
         session = request.headers.get("X-Session", "http")
         if not _SESSION.fullmatch(session):
             text = f"X-Session must have 1 to {NAME_CHARS_MAX} printable ASCII characters"
             raise invalid(f"{text}, without spaces")
-        return await calls.ask(caller, session, op, body)
+        return await calls.ask(caller, session, op)
 
     def _opened(self) -> tuple[Calls, Hub]:
         if self._calls is None or self._hub is None:
@@ -255,7 +259,9 @@ async def _errors(
         code = ErrorCode.NOT_FOUND if error.status == 404 else ErrorCode.INVALID
         text = f"{request.method} {request.path:.200}: {error.reason}"
         if error.status == 404:
-            text += _did_you_mean(request.path)
+            text += did_you_mean(
+                request.path, _PATHS, otherwise="; GET /v1/openapi.json lists all paths"
+            )
         if error.status == 413:
             text += f"; a body has at most {LINE_BYTES_MAX} bytes"
         kept = {name: error.headers[name] for name in ("Allow",) if name in error.headers}
@@ -265,11 +271,6 @@ async def _errors(
     except Exception as error:
         logger.error("%s %s failed", request.method, request.path, exc_info=error)
         return _refused(AppError(ErrorCode.INTERNAL, "internal error; the log has its trace"))
-
-
-def _did_you_mean(path: str) -> str:
-    close = difflib.get_close_matches(path[:200], _PATHS, n=1)
-    return f"; did you mean {close[0]}?" if close else "; GET /v1/openapi.json lists all paths"
 
 
 def _refused(

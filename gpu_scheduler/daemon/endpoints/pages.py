@@ -1,46 +1,56 @@
-"""Answers that are lists: cut so that they fit into one message; what is left is asked for next.
+"""Pages: answers that are lists, cut so that they fit into one message. Pure.
 
-A page has a limit in pieces, but records and hosts differ in size a hundredfold. Pure.
+A page has a limit in pieces, but records and hosts differ in size a hundredfold. The caller asks
+for the rest with its next request.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeVar
 
 from corekit.decode import encode_json
-from corekit.values import replace
-from gpu_scheduler.core import actions as do
+from corekit.values import Value, replace
+from gpu_scheduler.protocol import answers
+from gpu_scheduler.protocol import host as host_ops
+
+T = TypeVar("T")
 
 
-def fitting(value: do.Answer, text: bytes, bytes_max: int) -> bytes:
-    """The JSON of an answer (`text`), of the first half of its list, of a fourth, … that fits.
+def fitting(value: Value, bytes_max: int) -> bytes:
+    """The JSON of an answer, of the first half of its list, of a fourth, … that fits.
 
     An answer that is not a list, or whose first piece alone is too long, stays as it is.
     """
+    text = encode_json(value)
     while len(text) > bytes_max and (shorter := _half(value)) is not None:
         value = shorter
         text = encode_json(value)
     return text
 
 
-def _half(value: Any) -> Any:
-    """The same answer with the first half of its list, which says that it is cut; None: no less."""
+def _half(value: Value) -> Value | None:
+    """The same answer with the first half of its list, marked as cut; None: one piece is left."""
     match value:
-        case do.RecordsAnswer() if len(value.records) > 1:
+        case answers.RecordsAnswer() if len(value.records) > 1:
             return replace(value, records=_first(value.records))  # ends when empty
-        case do.LeasesAnswer() if len(value.leases) > 1:
+        case answers.LeasesAnswer() if len(value.leases) > 1:
             leases = _first(value.leases)
             ends = {one.id: value.ends_in_s[one.id] for one in leases if one.id in value.ends_in_s}
             return replace(value, leases=leases, ends_in_s=ends, more=True)
-        case do.InventoryAnswer() if len(value.hosts) > 1:
+        case answers.InventoryAnswer() if len(value.hosts) > 1:
             return replace(value, hosts=_first(value.hosts), more=True)
-        case do.QueueAnswer() if len(value.queue) > 1:
+        case answers.QueueAnswer() if len(value.queue) > 1:
             queue = _first(value.queue)
             left_out = value.left_out + len(value.queue) - len(queue)
             return replace(value, queue=queue, left_out=left_out)
+        case host_ops.HostWelcome() if len(value.installs) > 1:
+            until = value.until or value.installs[-1].fence
+            return replace(value, installs=_first(value.installs), more=True, until=until)
+        case host_ops.InstallsPage() if len(value.installs) > 1:
+            return replace(value, installs=_first(value.installs), more=True)
         case _:
             return None
 
 
-def _first(items: tuple[Any, ...]) -> tuple[Any, ...]:
+def _first(items: tuple[T, ...]) -> tuple[T, ...]:
     return items[: len(items) // 2]

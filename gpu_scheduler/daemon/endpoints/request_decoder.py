@@ -1,95 +1,58 @@
-"""From a request of either door to an event of the core: the same ops, the same checks.
+"""From a request of either endpoint to an event of the core: the same ops, the same checks.
 
-The decoder decodes, stamps the time, and refuses what must not reach the core: unknown ops, wrong
-fields, new grants while the journal has no room. Everything else is the core's to decide.
+Decodes, stamps the time, and refuses what must not reach the core: unknown ops, wrong fields, new
+grants while the journal has no room. Everything else is the core's to decide.
 """
 
 from __future__ import annotations
 
-import difflib
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol, TypeVar
-
-import msgspec
+from collections.abc import Callable
+from typing import Protocol, TypedDict, TypeVar
 
 from corekit.aio.clock import Clock
 from corekit.aio.newer import known
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.ids import HostId, SessionId
+from corekit.suggest import one_of_known
+from corekit.values import Value, replace
 from gpu_scheduler.core import events as on
 from gpu_scheduler.daemon.access.authorizer import Authorizer, Caller
 from gpu_scheduler.daemon.endpoints.hello_pages import HelloPages
 from gpu_scheduler.daemon.endpoints.unknown_values import read_reworded
 from gpu_scheduler.daemon.metrics import Metrics
 from gpu_scheduler.model import Door
-from gpu_scheduler.protocol import host as host_words
-from gpu_scheduler.protocol import ops, requester
+from gpu_scheduler.protocol import host as host_ops
+from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol.codec import VERSION, Body
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Fields = Mapping[str, Any]
 
-#: Ops that only `hello` sessions may send, in the words of each role.
-HOST_OPS: Mapping[str, type[Any]] = {
-    "report": host_words.Report,
-    "session": host_words.SessionChange,
-    "cut": host_words.Cut,
-    "door": host_words.DoorOpened,
-    "installed": host_words.MoreInstalled,
-    "installs": host_words.InstallsAsked,
-}
-
-_EVENTS: Mapping[type[ops.Op], type[on.Asked]] = {
-    requester.Beat: on.SessionBeat,
-    requester.Attempt: on.AttemptAsked,
-    requester.Adopt: on.AdoptAsked,
-    requester.RecordOf: on.RecordAsked,
-    requester.Records: on.RecordsAsked,
-    requester.Handle: on.HandleGiven,
-    requester.HandBack: on.HandBackAsked,
-    requester.Renew: on.RenewAsked,
-    requester.StagedOp: on.StagedTold,
-    requester.Release: on.ReleaseAsked,
-    requester.FailAttempt: on.AttemptFailed,
-    requester.Finish: on.FinishAsked,
-    requester.Reopen: on.ReopenAsked,
-    requester.Withdraw: on.WithdrawAsked,
-    requester.Explain: on.ExplainAsked,
-    requester.Inventory: on.InventoryAsked,
-    requester.Leases: on.LeasesAsked,
-    requester.Queue: on.QueueAsked,
-    requester.Forget: on.ForgetAsked,
-    requester.ParametersOf: on.ParametersAsked,
-    requester.SetParameter: on.SetAsked,
-    requester.Resize: on.ResizeAsked,
-}
-
-#: Ops that tell what happened, end something or take it over: a key that a newer client adds cannot
-#: make them do more than was asked. In every other op it may be a condition, which is refused.
-_TELLING = frozenset(
+#: Ops that report what happened, end something or take it over: a key that a newer client adds
+#: cannot make them do more than was asked. In every other op it may be a condition: it is refused.
+_TOLERANT = frozenset(
     {
-        requester.Beat,
-        requester.Adopt,
-        requester.Handle,
-        requester.HandBack,
-        requester.StagedOp,
-        requester.Release,
-        requester.FailAttempt,
-        requester.Finish,
-        requester.Reopen,
-        requester.Withdraw,
+        ops.Beat,
+        ops.Adopt,
+        ops.Handle,
+        ops.HandBack,
+        ops.StagedOp,
+        ops.Release,
+        ops.FailAttempt,
+        ops.Finish,
+        ops.Reopen,
+        ops.Withdraw,
     }
 )
 
 #: Ops that may grant something.
-_GRANTS = frozenset({requester.Attempt, requester.Reserve})
+_GRANTS = frozenset({ops.Attempt, ops.Reserve})
 
 
 class Room(Protocol):
-    """What the decoder asks of the journal."""
+    """The journal, as far as requests depend on it."""
 
     @property
     def has_room(self) -> bool:
@@ -98,7 +61,7 @@ class Room(Protocol):
 
 
 class RequestDecoder:
-    """Decodes requests and hands them in."""
+    """Decodes requests and hands them to the core."""
 
     def __init__(
         self,
@@ -115,125 +78,117 @@ class RequestDecoder:
         self._authorizer = authorizer
 
     def requester_hello(
-        self, caller: Caller, fields: Fields, reply_to: str, admit: Callable[[], None]
+        self, caller: Caller, body: Body, reply_to: str, admit: Callable[[], None]
     ) -> SessionId:
         """The session of the hello; `admit` is called once it is accepted. Raises INVALID, DENIED,
         and what `admit` raises."""
-        hello = _known(requester.Hello, fields)
+        hello = _read_tolerant(ops.Hello, "hello", body)
         _same_version(hello.version)
         self._authorizer.authorize(caller, "beat", hello)
         admit()
         session = SessionId(caller.session(hello.session))
-        self._hand_in("hello", on.SessionHello, {"session": session, "reply_to": reply_to})
+        self._metrics.requests["hello"] += 1
+        self._submit(on.Asked(session=session, reply_to=reply_to, op=hello, **self._now()))
         return session
 
     def host_hello(
         self,
         caller: Caller,
-        fields: Fields,
+        body: Body,
         reply_to: str,
         pages: HelloPages,
         admit: Callable[[], None],
     ) -> HostId:
         """The host of the hello; `pages` are its connection's. As `requester_hello`."""
-        hello = _known(host_words.HostHello, fields)
+        hello = _read_tolerant(host_ops.HostHello, "hello", body)
         _same_version(hello.version)
         self._authorizer.authorize_host(caller, hello.host)
         admit()
         pages.begin(hello, reply_to)
-        self._hand_in_whole(pages)
+        self._submit_whole(pages)
         return hello.host
 
-    def _hand_in_whole(self, pages: HelloPages) -> None:
+    def _submit_whole(self, pages: HelloPages) -> None:
         if (whole := pages.whole()) is not None:
-            hello, installed, reply_to = whole
-            said = _fields_of(hello)
-            del said["version"], said["more"]
-            said |= {"installed": installed, "reply_to": reply_to}
-            self._hand_in("hello", on.HostHello, said)
+            hello, reply_to = whole
+            self._submit_of_host(hello.host, "hello", hello, reply_to)
 
-    def ask(self, caller: Caller, session: SessionId, op: str, body: Body, reply_to: str) -> None:
-        """Any op of a requester session; its answer comes by `reply_to`. Raises AppError."""
+    def read(self, op: str, body: Body) -> ops.Op[Value]:
+        """The op of that name. Raises INVALID."""
         cls = ops.OPS.get(op)
         if cls is None:
-            body.plain()  # a line that is no JSON is worse
-            raise invalid(f"op {op!r} is unknown{_did_you_mean(op, ops.OPS)}")
-        value = known(logger, body.read_known(cls, op)) if cls in _TELLING else body.read(cls, op)
-        self._authorizer.authorize(caller, op, value)
-        if cls in _GRANTS and not self._room.has_room:
+            body.plain()  # a line that is not JSON is worse
+            raise invalid(f"op {op!r} is unknown{one_of_known(op, ops.OPS)}")
+        return known(logger, body.read_known(cls, op)) if cls in _TOLERANT else body.read(cls, op)
+
+    def submit(self, caller: Caller, session: SessionId, op: ops.Op[Value], reply_to: str) -> None:
+        """Hand in an op of a requester session; its answer comes by `reply_to`. Raises AppError."""
+        name = ops.OP_NAMES[type(op)]
+        self._authorizer.authorize(caller, name, op)
+        if type(op) in _GRANTS and not self._room.has_room:
             text = "the scheduler's journal has no room for new grants; free space on its disk"
             raise AppError(ErrorCode.EXHAUSTED, text)
-        asked = _fields_of(value)
-        event = _EVENTS.get(cls) or self._reworded(caller, value, asked)
-        asked["session"], asked["reply_to"] = session, reply_to
-        self._hand_in(op, event, asked)
+        self._metrics.requests[name] += 1
+        event = on.Asked(
+            session=session,
+            reply_to=reply_to,
+            op=_completed(caller, op) if type(op) in _INCOMPLETE else op,
+            foreign=self._authorizer.foreign_to(caller) if type(op) is ops.Orphans else (),
+            sees_all=caller.sees_all,
+            at_s=self._clock.monotonic_s(),
+            wall_s=self._clock.wall_s(),
+        )
+        self._submit(event)
 
-    def _reworded(self, caller: Caller, value: ops.Op, asked: dict[str, Any]) -> type[on.Asked]:
-        """The event of an op that does not have its words; `asked` gets the event's."""
-        match value:
-            case requester.Reserve():
-                if value.door is Door.PORT and not value.sources and caller.peer:
-                    asked["sources"] = (caller.peer,)
-                return on.ReserveAsked
-            case requester.Orphans():
-                asked["foreign"] = self._authorizer.foreign_to(caller)
-                return on.OrphansAsked
-            case requester.Watch():
-                asked["all_leases"] = asked.pop("all")
-                asked["sees_all"] = caller.sees_all
-                return on.WatchAsked
-            case requester.Transfer():  # to a session of the same key, unless another is named
-                asked["to"] = value.to if "/" in value.to else caller.session(value.to)
-                return on.TransferAsked
-            case _:
-                asked["drained"] = isinstance(value, requester.Drain)
-                return on.DrainAsked
-
-    def told(self, host: HostId, op: str, body: Body, reply_to: str, pages: HelloPages) -> None:
+    def submit_of_host(
+        self, host: HostId, op: str, body: Body, reply_to: str, pages: HelloPages
+    ) -> None:
         """Any op of a host session. Raises AppError."""
-        cls = HOST_OPS.get(op)
+        cls = host_ops.HOST_OPS.get(op)
         if cls is None:
             body.plain()
-            raise invalid(f"op {op!r} of a host is unknown{_did_you_mean(op, HOST_OPS)}")
-        value = _of_host(cls, op, body)
-        envelope = {"host": host, "reply_to": reply_to}
-        match value:
-            case host_words.Report():
-                self._hand_in(op, on.HostReported, {**_fields_of(value), **envelope})
-            case host_words.SessionChange():
-                told = {"change" if k == "state" else k: v for k, v in _fields_of(value).items()}
-                self._hand_in(op, on.LeaseSessionTold, {**told, **envelope})
-            case host_words.MoreInstalled():
-                pages.add(value.leases, more=value.more)
-                self._hand_in_whole(pages)
-            case host_words.InstallsAsked():
-                self._hand_in(op, on.InstallsAsked, {**_fields_of(value), **envelope})
-            case host_words.DoorOpened():
-                self._hand_in(op, on.DoorTold, {**_fields_of(value), **envelope})
-            case _:
-                self._hand_in(op, on.CutTold, {"lease": value.lease, **envelope})
+            raise invalid(f"op {op!r} of a host is unknown{one_of_known(op, host_ops.HOST_OPS)}")
+        value = _read_tolerant(cls, op, body)
+        if isinstance(value, host_ops.MoreInstalled):
+            pages.add(value.leases, more=value.more)
+            self._submit_whole(pages)
+        else:
+            self._submit_of_host(host, op, value, reply_to)
+
+    def _submit_of_host(self, host: HostId, name: str, op: host_ops.HostOp, reply_to: str) -> None:
+        self._metrics.requests[name] += 1
+        self._submit(on.HostAsked(host=host, reply_to=reply_to, op=op, **self._now()))
 
     def host_left(self, host: HostId) -> None:
         """Its connection ended."""
-        self._hand_in("left", on.HostLeft, {"host": host})
+        self._metrics.requests["left"] += 1
+        self._submit(on.HostLeft(host=host, **self._now()))
 
-    def _hand_in(self, op: str, cls: type[Any], fields: dict[str, Any]) -> None:
-        self._metrics.requests[op] += 1
-        fields["at_s"], fields["wall_s"] = self._clock.monotonic_s(), self._clock.wall_s()
-        self._submit(cls(**fields))
-
-
-def _fields_of(value: Any) -> dict[str, Any]:
-    return msgspec.structs.asdict(value)
+    def _now(self) -> _Clocks:
+        return {"at_s": self._clock.monotonic_s(), "wall_s": self._clock.wall_s()}
 
 
-def _known(cls: type[T], fields: Fields) -> T:
-    """A hello, also a newer one's: whoever says more than is known here is let in all the same."""
-    return known(logger, read_reworded(cls, fields, "hello"))
+class _Clocks(TypedDict):
+    at_s: float
+    wall_s: float
 
 
-def _of_host(cls: type[Any], op: str, body: Body) -> Any:
-    """What a host tells, also a newer one."""
+#: Ops with words that only their connection knows.
+_INCOMPLETE = frozenset({ops.Reserve, ops.Transfer})
+
+
+def _completed(caller: Caller, op: ops.Op[Value]) -> ops.Op[Value]:
+    match op:
+        case ops.Reserve(door=Door.PORT, sources=()) if caller.peer:
+            return replace(op, sources=(caller.peer,))
+        case ops.Transfer() if "/" not in op.to:  # to a session of the same key
+            return replace(op, to=SessionId(caller.session(op.to)))
+        case _:
+            return op
+
+
+def _read_tolerant(cls: type[T], op: str, body: Body) -> T:
+    """An op also of a newer version: unknown keys and values are skipped, with a warning."""
     try:
         return known(logger, body.read_known(cls, op))
     except AppError:
@@ -242,9 +197,4 @@ def _of_host(cls: type[Any], op: str, body: Body) -> Any:
 
 def _same_version(version: int) -> None:
     if version != VERSION:
-        raise invalid(f"protocol version {version} is not spoken here; this is version {VERSION}")
-
-
-def _did_you_mean(op: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(op, list(known), n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(known)}"
+        raise invalid(f"protocol version {version} is not supported; this is version {VERSION}")

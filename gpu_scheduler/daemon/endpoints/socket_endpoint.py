@@ -11,19 +11,23 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
+from corekit.decode import encode_json
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.ids import HostId, SessionId
-from gpu_scheduler.core import actions as do
+from corekit.values import Value
 from gpu_scheduler.daemon.access.authorizer import NOBODY, Authorizer, Caller
 from gpu_scheduler.daemon.endpoints.connection_admission import ConnectionAdmission
-from gpu_scheduler.daemon.endpoints.connections import ConnectionRegistry
+from gpu_scheduler.daemon.endpoints.connections import AnyPush, ConnectionRegistry
 from gpu_scheduler.daemon.endpoints.hello_pages import HelloPages
+from gpu_scheduler.daemon.endpoints.pages import fitting
 from gpu_scheduler.daemon.endpoints.request_decoder import RequestDecoder
 from gpu_scheduler.daemon.metrics import Metrics
+from gpu_scheduler.protocol.answers import PUSH_NAMES, SessionWelcome
 from gpu_scheduler.protocol.codec import (
     PAGE_BYTES_MAX,
     Body,
@@ -34,8 +38,11 @@ from gpu_scheduler.protocol.codec import (
     push_line,
     read_request,
 )
+from gpu_scheduler.protocol.host import HOST_PUSH_NAMES, HostWelcome
 
 logger = logging.getLogger(__name__)
+
+_PUSH_NAMES: Mapping[type[Value], str] = {**PUSH_NAMES, **HOST_PUSH_NAMES}
 
 #: Unread bytes at which a peer is disconnected; 1,000 lease changes at once are about 1 MiB.
 UNREAD_BYTES_MAX = 16 * 2**20
@@ -46,8 +53,6 @@ UNDER_WAY_MAX = 1_000
 
 class Connection(asyncio.Protocol):
     """A connection of one peer: unauthenticated, then a requester session or a host."""
-
-    bytes_max = PAGE_BYTES_MAX
 
     def __init__(
         self,
@@ -157,11 +162,13 @@ class Connection(asyncio.Protocol):
 
     def _request(self, op: str, body: Body, reply_to: str) -> None:
         if op == "hello":
-            self._hello(body.plain(), reply_to)
+            self._hello(body, reply_to)
         elif self._session is not None:
-            self._decoder.ask(self._caller, self._session, op, body, reply_to)
+            self._decoder.submit(
+                self._caller, self._session, self._decoder.read(op, body), reply_to
+            )
         elif self._host is not None:
-            self._decoder.told(self._host, op, body, reply_to, self._pages)
+            self._decoder.submit_of_host(self._host, op, body, reply_to, self._pages)
         else:
             raise invalid(f"op {op!r}: send hello first, with role, session or host, and version")
         if op not in ("hello", "installed") or not self._pages.incomplete:
@@ -172,9 +179,9 @@ class Connection(asyncio.Protocol):
         if self._paused and self._under_way == UNDER_WAY_MAX // 2:
             self._loop.call_soon(self._read_on)
 
-    def _hello(self, fields: dict[str, Any], reply_to: str) -> None:
-        caller = self._authorizer.caller(fields.pop("key", None))
-        role = fields.pop("role", None)
+    def _hello(self, body: Body, reply_to: str) -> None:
+        envelope, fields = body.without("key", "role")
+        caller, role = self._authorizer.caller(envelope.get("key")), envelope.get("role")
         admit = partial(self._admission.authenticated, self, host=role == "host")
         if role == "requester" and self._host is None:
             self._session = self._decoder.requester_hello(caller, fields, reply_to, admit)
@@ -206,14 +213,14 @@ class Connection(asyncio.Protocol):
 
     # --- Sink and PushTarget
 
-    def answer(self, id_: int, answer: do.Answer, text: bytes) -> None:
+    def answer(self, id_: int, answer: Value) -> None:
         self._answered()
-        if type(answer) is do.SessionWelcome and self._session is not None:
+        if isinstance(answer, SessionWelcome) and self._session is not None:
             self._registry.bind_session(self._session, self)
-        elif type(answer) is do.HostWelcome and self._host is not None:
+        elif isinstance(answer, HostWelcome) and self._host is not None:
             self._registry.bind_host(self._host, self)
         try:
-            self._write(ok_line(id_, text))
+            self._write(ok_line(id_, fitting(answer, PAGE_BYTES_MAX)))
         except AppError as error:  # longer than the longest line
             self._refuse(id_, error)
 
@@ -227,8 +234,8 @@ class Connection(asyncio.Protocol):
     def caller_of(self, _: int) -> Caller:
         return self._caller
 
-    def push(self, name: str, text: bytes) -> None:
-        self._write(push_line(name, text))
+    def push(self, push: AnyPush) -> None:
+        self._write(push_line(_PUSH_NAMES[type(push)], encode_json(push)))
 
     def close(self) -> None:
         self._flush()

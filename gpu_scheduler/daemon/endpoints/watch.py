@@ -1,4 +1,4 @@
-"""The event stream of the HTTP door: leases, queue, hosts, devices and parameters as they change.
+"""The event stream of the HTTP API: leases, queue, hosts, devices and parameters as they change.
 
 Leases come from the core, whose watcher the hub is; queue and parameters from the journalled
 changes, once they are durable; hosts and devices, whose silence is not journalled, by looking again
@@ -14,23 +14,23 @@ from contextlib import contextmanager
 
 from corekit.aio.clock import Clock
 from corekit.aio.driver import DURABLE
-from corekit.decode import decode_json, encode_json
+from corekit.decode import encode_json
 from corekit.errors import AppError, ErrorCode
-from corekit.ids import DeviceId, HostId, SessionId
-from corekit.values import replace
-from gpu_scheduler.core import actions as do
-from gpu_scheduler.core.durable import changes as to
+from corekit.ids import AttemptId, DeviceId, HostId, SessionId
+from corekit.values import Value, replace
 from gpu_scheduler.core.state import State
 from gpu_scheduler.daemon.access.authorizer import TRUSTED, Caller
-from gpu_scheduler.daemon.endpoints.connections import ConnectionRegistry
+from gpu_scheduler.daemon.endpoints.connections import AnyPush, ConnectionRegistry
 from gpu_scheduler.daemon.endpoints.request_decoder import RequestDecoder
 from gpu_scheduler.daemon.journal.journal import Journal
+from gpu_scheduler.protocol import changes as to
+from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol import watch as words
-from gpu_scheduler.protocol.codec import Body
+from gpu_scheduler.protocol.answers import LeasePush
 
 logger = logging.getLogger(__name__)
 
-#: Session of the hub in the core; no client's has this form with keys, and nobody's by chance.
+#: Session of the hub in the core; no client's session with a key has this form.
 SESSION = SessionId("ssgmd/watch")
 #: Streams at once: each event is written to every one of them.
 SUBSCRIBERS_MAX = 100
@@ -49,14 +49,14 @@ class Subscriber:
         self._seq = 0
         self._over = False
 
-    def tell(self, event: words.WatchEvent, at_s: float) -> None:
-        """One more event; a reader who is too far behind is told that it lost some."""
+    def write(self, event: words.WatchEvent, at_s: float) -> None:
+        """Write one more event; for a reader that is too far behind, the last one: `lost`."""
         if self._over:
             return
         if self._lines.qsize() >= BEHIND_MAX and not isinstance(event, words.Lost):
             self.end("the reader is too slow", at_s)
             return
-        if isinstance(event, do.LeasePush) and not self._sees_all:
+        if isinstance(event, LeasePush) and not self._sees_all:
             event = replace(event, detail="")  # its holder's words
         self._seq += 1
         head = encode_json({"event": words.EVENTS[type(event)], "seq": self._seq, "at_s": at_s})
@@ -64,8 +64,8 @@ class Subscriber:
         self._lines.put_nowait(head if fields == b"{}" else head[:-1] + b"," + fields[1:])
 
     def end(self, why: str, at_s: float) -> None:
-        """Nothing comes after this."""
-        self.tell(words.Lost(why=why), at_s)
+        """End the stream: nothing comes after this."""
+        self.write(words.Lost(why=why), at_s)
         self._over = True
 
     def close(self) -> None:
@@ -79,9 +79,7 @@ class Subscriber:
 
 
 class Hub:
-    """Collects what changes and tells every subscriber."""
-
-    bytes_max = None  # what it asks for is cut into lines by itself
+    """Collects changes and writes them to every subscriber."""
 
     def __init__(
         self, state: State, clock: Clock, decoder: RequestDecoder, registry: ConnectionRegistry
@@ -94,7 +92,7 @@ class Hub:
         self._subscribers: dict[Subscriber, None] = {}
         self._hosts: dict[HostId, words.HostChanged] = {}
         self._devices: dict[DeviceId, words.DeviceChanged] = {}
-        self._queued: dict[str, None] = {}
+        self._queued: dict[AttemptId, None] = {}
         self._next_look: asyncio.TimerHandle | None = None
 
     @property
@@ -109,15 +107,15 @@ class Hub:
             raise AppError(ErrorCode.EXHAUSTED, text)
         if not self._subscribers:
             self._hosts, self._devices = {}, {}
-            self._look(tell=False)
-            self._queued = dict.fromkeys(self._state.queue.entries)
+            self._look(publish=False)
+            self._queued = dict.fromkeys(map(AttemptId, self._state.queue.entries))
         subscriber = Subscriber(sees_all=caller.sees_all)
         now_s = self._clock.wall_s()
-        subscriber.tell(words.Started(epoch=self._state.epoch), now_s)
+        subscriber.write(words.Started(epoch=self._state.epoch), now_s)
         for host in self._hosts.values():
-            subscriber.tell(host, now_s)
+            subscriber.write(host, now_s)
         for device in self._devices.values():
-            subscriber.tell(device, now_s)
+            subscriber.write(device, now_s)
         self._subscribers[subscriber] = None
         self._watch_leases(wanted=True)
         try:
@@ -128,13 +126,13 @@ class Hub:
                 self._watch_leases(wanted=False)
 
     async def beats(self, every_s: float) -> None:
-        """For ever: the core learns that we still watch, readers that we live."""
+        """Without end: renews the watch in the core, and beats to the readers."""
         while True:
             await asyncio.sleep(every_s)
             if self._subscribers:
                 self._watch_leases(wanted=True)
                 self._look()
-                self._tell(words.Beat())
+                self._publish(words.Beat())
 
     def end_all(self, why: str) -> None:
         """The daemon stops."""
@@ -145,18 +143,17 @@ class Hub:
     # --- leases: a session of the core, without a connection
 
     def _watch_leases(self, *, wanted: bool) -> None:
-        body = Body(encode_json({"all": wanted}))
         try:
-            self._decoder.ask(TRUSTED, SESSION, "watch", body, f"{self._number}.0")
+            self._decoder.submit(TRUSTED, SESSION, ops.Watch(all=wanted), f"{self._number}.0")
         except asyncio.QueueFull:
             logger.warning("behind: leases are watched again at the next beat")
 
-    def push(self, name: str, text: bytes) -> None:
-        if name == do.PUSH_NAMES[do.LeasePush]:
-            self._tell(decode_json(do.LeasePush, text))
+    def push(self, push: AnyPush) -> None:
+        if isinstance(push, LeasePush):
+            self._publish(push)
 
-    def answer(self, id_: int, answer: do.Answer, text: bytes) -> None:
-        """`watch` was heard."""
+    def answer(self, id_: int, answer: Value) -> None:
+        """The core watches for us."""
 
     def refuse(self, id_: int, error: AppError) -> None:
         logger.error("request %d: leases are not watched: %s", id_, error.message)
@@ -170,7 +167,7 @@ class Hub:
     # --- journalled changes
 
     def changed(self, changes: Sequence[to.Entry]) -> None:
-        """These are durable now."""
+        """Publish changes that are durable now."""
         parts = [part for entry in changes for part in entry.parts]
         for part in parts:
             match part:
@@ -181,11 +178,11 @@ class Hub:
                 case to.LeaseGranted():
                     self._waits(part.lease.attempt, queued=False)
                 case to.ParameterSet():
-                    self._tell(words.ParameterChanged(name=part.name, value=part.value))
+                    self._publish(words.ParameterChanged(name=part.name, value=part.value))
         if self._next_look is None and any(isinstance(part, _OF_HOSTS) for part in parts):
             self._next_look = asyncio.get_running_loop().call_later(LOOK_S, self._look)
 
-    def _waits(self, attempt: str, *, queued: bool) -> None:
+    def _waits(self, attempt: AttemptId, *, queued: bool) -> None:
         if (attempt in self._queued) is queued:
             return
         if queued:
@@ -193,12 +190,12 @@ class Hub:
         else:
             del self._queued[attempt]
         waiting = len(self._queued)
-        self._tell(words.QueueChanged(attempt=attempt, queued=queued, waiting=waiting))
+        self._publish(words.QueueChanged(attempt=attempt, queued=queued, waiting=waiting))
 
     # --- hosts and devices
 
-    def _look(self, *, tell: bool = True) -> None:
-        """Tell what differs from the last look."""
+    def _look(self, *, publish: bool = True) -> None:
+        """Publish the differences from the last look."""
         self._look_no_more()
         hosts, devices = _standing(self._state)
         differs: list[words.HostChanged | words.DeviceChanged] = [
@@ -216,18 +213,18 @@ class Hub:
             *(event for id_, event in devices.items() if self._devices.get(id_) != event),
         ]
         self._hosts, self._devices = hosts, devices
-        for event in differs if tell else ():
-            self._tell(event)
+        for event in differs if publish else ():
+            self._publish(event)
 
     def _look_no_more(self) -> None:
         if self._next_look is not None:
             self._next_look.cancel()
             self._next_look = None
 
-    def _tell(self, event: words.WatchEvent) -> None:
+    def _publish(self, event: words.WatchEvent) -> None:
         now_s = self._clock.wall_s()
         for subscriber in list(self._subscribers):
-            subscriber.tell(event, now_s)
+            subscriber.write(event, now_s)
 
 
 _OF_HOSTS = (

@@ -1,13 +1,13 @@
-"""The journal's bytes: one line per synced group, chained, and what a damaged one may be.
+"""The format of the journal: one line per synced group, chained; and how damage shows.
 
-    crc32 SP {"journal":"ssgmd","version":2,"id":…,"number":…,"link":…,"snapshot":…,"wrote":…} LF
+    crc32 SP {"journal":"ssgmd","version":3,"id":…,"number":…,"link":…,"snapshot":…,"wrote":…} LF
     crc32 SP link SP number SP JSON LF         and so on: a list of entries per line
 
 `crc32` (8 hex digits) is that of the rest of the line, `link` the `crc32` of the line before it, so
 each checksum stands for everything up to its line; numbers rise by one. The first line links to the
 header's checksum. A missing, doubled, swapped or changed line therefore never checks.
 
-A compacted journal begins with a snapshot: the header says `snapshot` and its line has the header's
+A compacted journal begins with a snapshot: the header has `snapshot`, and its line the header's
 `number` N and stands for all lines up to N; line N+1 links to the header's `link`, the checksum of
 the line N that the snapshot replaced. So the history's chain goes on through a compaction, and a
 note of the last synced line (sync_marker.py) is good for the file before it and the one after it.
@@ -15,7 +15,7 @@ note of the last synced line (sync_marker.py) is good for the file before it and
 Groups are synced one after the other, so a crash can tear only the last line. A torn line has no
 newline or holds NUL bytes (blocks that were allocated ahead and never written), and is not noted as
 synced. Everything else that does not check is damage, and nothing may be granted on a guess: the
-daemon refuses to start. Version 1 had no numbers and no links; it is still read.
+daemon refuses to start. Journals of formats 1 and 2 are read as if they were of this one.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ from typing import NamedTuple, NoReturn
 import msgspec
 
 from corekit.errors import AppError, ErrorCode, invalid
+from gpu_scheduler.protocol.changes import from_format_2
 
-VERSION = 2
+#: Format 2 named changes by their classes; 1 had no numbers and no links. Both are still read.
+VERSION = 3
 
 _SPLIT = msgspec.json.Decoder(list[msgspec.Raw])
 
@@ -60,7 +62,7 @@ class Scanned:
     """A journal as it was read."""
 
     version: int  #: of its format; 0: there is none yet
-    groups: tuple[bytes, ...]  #: JSON text of every whole line after the header
+    groups: tuple[bytes, ...]  #: JSON text of every whole line after the header, as of `VERSION`
     lines: tuple[int, ...]  #: at which byte each of them begins
     end: int  #: bytes up to the end of the last whole line; what follows is torn or unused
     torn: int  #: bytes of a torn last line, without the unused space behind it
@@ -169,7 +171,7 @@ def _header(body: bytes, name: str) -> Header:
         header = msgspec.json.decode(body, type=Header)
     except msgspec.MsgspecError:
         header = Header(journal="", version=0)
-    if header.journal == "ssgmd" and header.version in (1, VERSION):
+    if header.journal == "ssgmd" and 1 <= header.version <= VERSION:
         return header
     shown = body[:80].decode(errors="replace")
     text = f"{name} is not a journal of this version of ssgmd (first line {shown})"
@@ -216,10 +218,9 @@ class _Chain:
         return self._sound(start, torn)
 
     def _sound(self, end: int, torn: int) -> Scanned:
-        wrote = self._header.wrote
-        return Scanned(
-            VERSION, tuple(self._groups), tuple(self._lines), end, torn, self._last, wrote
-        )
+        version, wrote = self._header.version, self._header.wrote
+        groups = _of_today(version, self._groups)
+        return Scanned(version, groups, tuple(self._lines), end, torn, self._last, wrote)
 
     @property
     def _snapshot_due(self) -> bool:
@@ -267,14 +268,18 @@ def _scan_old(used: bytes, start: int, name: str) -> Scanned:
         body = None if newline < 0 else _checked(used[start:newline])
         if body is None:
             if not _is_torn(used, start, newline):
-                sound = Scanned(1, tuple(groups), tuple(lines), start, 0)
+                sound = Scanned(1, _of_today(1, groups), tuple(lines), start, 0)
                 raise JournalDamage(name, "a line that was synced does not check", sound, 0)
             torn = len(used) - start
             break
         groups.append(body)
         lines.append(start)
         start = newline + 1
-    return Scanned(1, tuple(groups), tuple(lines), start, torn)
+    return Scanned(1, _of_today(1, groups), tuple(lines), start, torn)
+
+
+def _of_today(version: int, groups: Sequence[bytes]) -> tuple[bytes, ...]:
+    return tuple(groups if version == VERSION else map(from_format_2, groups))
 
 
 def _checked(line: bytes) -> bytes | None:

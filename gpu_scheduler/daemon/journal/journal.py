@@ -26,17 +26,18 @@ from corekit.aio.driver import DURABLE
 from corekit.aio.files import sync_folder
 from corekit.aio.newer import warn_ignored
 from corekit.errors import AppError, ErrorCode
-from gpu_scheduler.core.durable.changes import Entry, Part, encode_entry, encode_parts
 from gpu_scheduler.daemon.build import BUILD
 from gpu_scheduler.daemon.journal.format import (
+    VERSION,
     Mark,
     Scanned,
     body_of,
     encode_group,
     encode_header,
 )
-from gpu_scheduler.daemon.journal.reader import Entries, read_journal, rewritten
+from gpu_scheduler.daemon.journal.reader import Entries, as_snapshot, read_journal, rewritten
 from gpu_scheduler.daemon.journal.sync_marker import SyncMarker, write_marker
+from gpu_scheduler.protocol.changes import Entry, Part, encode_entry, encode_parts
 
 logger = logging.getLogger(__name__)
 
@@ -227,8 +228,9 @@ class Journal:
         return entries
 
     def _begin(self, scanned: Scanned) -> None:
-        """Open for writing behind the last whole line; write the first line of a new journal."""
-        if scanned.version == 1:
+        """Open for writing behind the last whole line; new and old journals get a first one."""
+        is_old = 0 < scanned.version < VERSION
+        if is_old:
             self._upgrade(scanned)
         elif scanned.version == 0:
             header, self._last = encode_header(BUILD)
@@ -238,8 +240,9 @@ class Journal:
             self._last = scanned.last
         self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._marker = SyncMarker.open(self.path.parent)
-        if scanned.version == 1:
+        if is_old:
             self._end = self._allocated = os.fstat(self._fd).st_size
+            self._marker.write(self._last)
             return
         os.ftruncate(self._fd, scanned.end)
         self._end = self._allocated = scanned.end
@@ -249,18 +252,27 @@ class Journal:
             self._marker.write(self._last)  # the last line may be whole, but not marked yet
 
     def _upgrade(self, scanned: Scanned) -> None:
-        """Rewrite a journal of format 1, which has no marker."""
-        lines, self._last = rewritten(scanned.groups)
+        """Rewrite an older journal in this version's format.
+
+        One of format 2 becomes a snapshot of its lines: the marker fits it before and after,
+        wherever this ends. Format 1 has no marker.
+        """
+        if scanned.last is None:
+            lines, self._last = rewritten(scanned.groups)
+        else:
+            lines, self._last = as_snapshot(scanned.groups, scanned.last), scanned.last
         fd = os.open(self._new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             self._disk.write(fd, lines, 0)
             self._disk.sync(fd)
         finally:
             os.close(fd)
-        write_marker(self.path.parent, self._last)
+        if scanned.last is None:
+            write_marker(self.path.parent, self._last)
         self._disk.replace(self._new, self.path)
         self._disk.sync_folder(self.path.parent)
-        logger.info("the journal is rewritten in format 2", extra={"event": "journal_upgraded"})
+        text = "the journal is rewritten in format %d"
+        logger.info(text, VERSION, extra={"event": "journal_upgraded"})
 
     # --- the journal's thread
 

@@ -14,21 +14,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from corekit.errors import AppError, ErrorCode
-from gpu_scheduler.core.durable.changes import Entry, EpochStarted, Unknown, decode_entry
 from gpu_scheduler.core.state import UNKNOWN_MAX
 from gpu_scheduler.daemon.build import BUILD
 from gpu_scheduler.daemon.journal.format import (
     JournalDamage,
     Mark,
     Scanned,
+    body_of,
     encode_group,
     encode_header,
     scan,
     split_group,
 )
 from gpu_scheduler.daemon.journal.sync_marker import read_marker
+from gpu_scheduler.protocol.changes import Entry, EpochStarted, Unknown, decode_entry
 
-_BUILD = re.compile(rb'\["EpochStarted",\{[^{}]*"build":"([^"\\]{1,40})"')
+_BUILD = re.compile(rb'\["epoch_started",\{[^{}]*"build":"([^"\\]{1,40})"')
 _INDEX = re.compile(r"\[\d+\]")
 
 
@@ -40,7 +41,7 @@ def read_journal(path: Path) -> Scanned:
     marker = read_marker(path.parent)
     data = path.read_bytes() if path.exists() else b""
     scanned = scan(data, str(path), marker.mark)
-    if marker.mark is None and (scanned.version == 2 or (marker.exists and scanned.version == 0)):
+    if marker.mark is None and (scanned.version > 1 or (marker.exists and scanned.version == 0)):
         why = "cannot be read" if marker.exists else "is missing"
         text = f"the marker of its last synced line ({path.name}.synced) {why}, so its end may be "
         text += "missing; a copy needs the whole state folder"
@@ -98,3 +99,10 @@ def rewritten(groups: Iterable[bytes], wrote: str = BUILD) -> tuple[bytes, Mark]
         line, mark = encode_group(body, mark)
         lines.append(line)
     return b"".join(lines), mark
+
+
+def as_snapshot(groups: Iterable[bytes], last: Mark) -> bytes:
+    """A whole journal with the entries of these groups, the last of which was the line `last`."""
+    header, mark = encode_header(BUILD, last)
+    entries = [bytes(entry) for group in groups for entry in split_group(group)]
+    return header + encode_group(body_of(entries), mark)[0]

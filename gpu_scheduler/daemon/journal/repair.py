@@ -23,7 +23,6 @@ from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import IdSource, LeaseId, SessionId
 from gpu_scheduler.core import events as on
-from gpu_scheduler.core.durable.changes import Entry, EpochStarted, encode_entry
 from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.daemon.build import BUILD
 from gpu_scheduler.daemon.journal.format import JournalDamage, Scanned, body_of, whole_lines
@@ -32,6 +31,8 @@ from gpu_scheduler.daemon.journal.reader import Entries, read_journal, rewritten
 from gpu_scheduler.daemon.journal.sync_marker import NAME as MARKER_NAME
 from gpu_scheduler.daemon.journal.sync_marker import write_marker
 from gpu_scheduler.model import EndReason
+from gpu_scheduler.protocol import ops
+from gpu_scheduler.protocol.changes import Entry, EpochStarted, encode_entry
 
 #: Shortest line that starts an epoch: bounds the number of epochs in lost bytes.
 EPOCH_BYTES_MIN = 60
@@ -248,11 +249,10 @@ def _continuation(read: _Read) -> Iterable[bytes]:
             yield _group(entry)
 
 
-def _revoked(lease: LeaseId, wall_s: float) -> on.ReleaseAsked:
-    return on.ReleaseAsked(
-        lease=lease,
-        reason=EndReason.REVOKED,
-        detail="the journal was repaired",
+def _revoked(lease: LeaseId, wall_s: float) -> on.Event:
+    detail = "the journal was repaired"
+    return on.Asked(
+        op=ops.Release(lease=lease, reason=EndReason.REVOKED, detail=detail),
         session=SessionId("repair"),
         reply_to="0.0",
         at_s=0.0,

@@ -1,1 +1,1 @@
-"""Commands that read definitions and deploy them."""
+"""Support of the commands that read definitions and deploy them."""

@@ -1,39 +1,14 @@
-"""How the commands that read a definition end and what they say of it."""
+"""Findings about a definition, as lines and as data."""
 
 from __future__ import annotations
 
-import functools
-import sys
-from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from collections.abc import Sequence
 
-from corekit.errors import EXIT_STATUS, AppError
-from fdl.lint.diagnostics import Diagnostic
-from orchgpu.cli.terminal.screen import say, say_json
+from corekit.cli.screen import echo
+from fdl.diagnostics import Diagnostic
 
 
-def reported(command: Callable[..., None]) -> Callable[..., None]:
-    """An expected failure becomes its message and its exit status."""
-
-    @functools.wraps(command)
-    def run(*args: Any, **kwargs: Any) -> None:
-        try:
-            command(*args, **kwargs)
-        except AppError as error:
-            fail(error, as_json=bool(kwargs.get("as_json")), status=EXIT_STATUS[error.code])
-
-    return run
-
-
-def fail(error: AppError, *, as_json: bool, status: int) -> NoReturn:
-    """End the process with what went wrong."""
-    if as_json:
-        say_json({"error": error.as_json()})
-    say(f"orchgpu: {error.message}", err=True)
-    sys.exit(status)
-
-
-def note_json(note: Diagnostic) -> dict[str, Any]:
+def note_json(note: Diagnostic) -> dict[str, object]:
     """A finding as data."""
     return {
         "severity": note.severity.value,
@@ -44,7 +19,7 @@ def note_json(note: Diagnostic) -> dict[str, Any]:
     }
 
 
-def show_notes(notes: Sequence[Diagnostic], file: str) -> None:
+def echo_notes(notes: Sequence[Diagnostic], file: str) -> None:
     """Findings on standard error, one a line."""
     for note in notes:
-        say(note.text(file), err=True)
+        echo(note.text(file), err=True)

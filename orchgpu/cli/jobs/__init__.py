@@ -1,1 +1,1 @@
-"""Commands that follow jobs: list, show, wait, cancel, retry, logs, dead letters, cost."""
+"""Support of the commands about jobs: ids, records, logs, waiting, reports."""

@@ -1,33 +1,26 @@
-"""Jobs by what the cloud holds of them, while the scheduler cannot be asked: those that ended."""
+"""Jobs that ended, by their results in the cloud: for a scheduler that does not answer."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from contract.keys import parse_result_key
+from contract.result import Result
 from corekit.errors import AppError, ErrorCode
+from orchgpu.cli.cloud import JobCloud
+from orchgpu.cli.jobs.batch import for_each
+from orchgpu.cli.jobs.records import JobFilter
+from orchgpu.core.function import Function
 
-if TYPE_CHECKING:
-    from contract.result import Result
-    from orchgpu.cli.cloud import JobCloud
-    from orchgpu.cli.jobs.jobs import Only
-    from orchgpu.core.function import Function
-
-#: Of a scheduler that is not there, or not reached: what the cloud holds can still be told.
-UNHEARD = (ErrorCode.UNAVAILABLE, ErrorCode.TIMEOUT)
 #: Results that are read at once.
 _READS_AT_ONCE = 8
 #: Results that are read for their states; each is a call.
 RESULTS_MAX = 1000
 
 
-def ended_jobs(cloud: JobCloud, limit: int, only: Only) -> list[dict[str, Any]]:
-    """The newest jobs that ended, of those that are wanted, as `orchgpu jobs` tells them.
+def ended_jobs(cloud: JobCloud, limit: int, wanted: JobFilter) -> list[dict[str, object]]:
+    """The newest wanted jobs that ended, in the form of `orchgpu jobs`; their inputs are not known.
 
-    An input is not known of any. Their states are read from the newest `RESULTS_MAX` only.
+    With a condition on states the newest `RESULTS_MAX` results are searched.
     """
-    from orchgpu.cli.jobs.batch import for_each
-
     found: dict[str, tuple[float, Function]] = {}
     for function in cloud.functions():
         for entry in cloud.objects(function.intermediate_bucket, "results/"):
@@ -35,23 +28,23 @@ def ended_jobs(cloud: JobCloud, limit: int, only: Only) -> list[dict[str, Any]]:
             if job is not None:
                 found.setdefault(job, (entry.modified_s, function))
     newest = sorted(found.items(), key=lambda one: one[1][0], reverse=True)
-    meant = [one for one in newest if only.may_want(one[1][1].name, one[1][0])]
+    candidates = [one for one in newest if wanted.allows_any_state(one[1][1].name, one[1][0])]
     read = for_each(
         lambda one: _described(cloud, one[0], *one[1]),
-        meant[: RESULTS_MAX if only.states else limit],
+        candidates[: RESULTS_MAX if wanted.states else limit],
         _READS_AT_ONCE,
         lambda _: None,
     )
-    return [one for one in read if not only.states or one["state"] in only.states][:limit]
+    return [one for one in read if not wanted.states or one["state"] in wanted.states][:limit]
 
 
-def _described(cloud: JobCloud, job: str, stored_s: float, function: Function) -> dict[str, Any]:
+def _described(cloud: JobCloud, job: str, stored_s: float, function: Function) -> dict[str, object]:
     try:
         result = cloud.result(function, job)
     except AppError as error:
         if error.code is not ErrorCode.INVALID:
             raise
-        result = None  # one that cannot be read hides no other
+        result = None  # an unreadable result hides no other
     return {
         "job_id": job,
         "function": function.name,
@@ -63,12 +56,12 @@ def _described(cloud: JobCloud, job: str, stored_s: float, function: Function) -
         "updated_s": stored_s,
         "why": None,
         "waits": None,
-        "in_the_way": [],
+        "blocking_leases": [],
         "note": None,
     }
 
 
-def _ending(result: Result | None) -> dict[str, Any]:
+def _ending(result: Result | None) -> dict[str, object]:
     if result is None:
         return {"state": "ENDED", "reason": "NONE", "attempt": 0, "times": {}}
     return {

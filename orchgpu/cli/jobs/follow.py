@@ -1,7 +1,7 @@
-"""Following jobs from upload to end: pushes say when to look, looking says what is.
+"""Jobs followed from upload to end: a push starts a look, a look reads record and result.
 
-The scheduler's record is where a job is; the result object is what became of it. A job is over
-when its record is ENDED, or when its result exists and the scheduler has no record to ask for.
+The scheduler's record has the state of a job, the result object its outcome. A job is over when
+its record is ENDED, or when its result exists and the scheduler has no record of it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from contract.result import Result
 from contract.states import JobState, Reason
@@ -19,29 +18,30 @@ from gpu_scheduler.client import PushWord, SchedulerClient
 from gpu_scheduler.model import Record, Step
 from gpu_scheduler.protocol.answers import LeasePush
 from orchgpu.cli.cloud import JobCloud, Submitted
+from orchgpu.cli.jobs.records import reason_of, state_of
 from orchgpu.cli.jobs.waiting import reason_of_wait, waits
 from orchgpu.cli.scheduler import ANSWER_WITHIN_S
 from orchgpu.core.function import Function
 
-#: Looked at least this often; a push about a followed job makes it at once.
+#: The longest pause between two looks; a push about a followed job ends it.
 LOOK_EVERY_S = 0.3
 #: Jobs that are looked at together.
 LOOKS_AT_ONCE = 16
-#: An upload that nobody received for so long: what should tell of it is looked at.
+#: An upload that no orchestrator received for this long: its triggers are checked.
 UNRECEIVED_S = 10.0
-#: A result without a record: so many looks later it is believed that none will come.
+#: Looks after which a result without a record counts as the end.
 LOOKS_WITHOUT_RECORD = 10
 
 
 @dataclass(slots=True)
 class Followed:
-    """What is known of one job so far."""
+    """One job as far as it is known."""
 
     submitted: Submitted
     job_id: str
     state: str | None = None  #: a JobState; None until its message is received
     reason: str = "NONE"
-    sentence: str = ""  #: why it waits, for people
+    sentence: str = ""  #: the reason of its wait, for people
     device: str = ""  #: while it runs, for people
     record: Record | None = None
     result: Result | None = None
@@ -58,8 +58,8 @@ class Followed:
         return self.state == JobState.SUCCEEDED
 
 
-#: Told after every change of state or reason.
-Tell = Callable[[Followed], None]
+#: Called after every change of state or reason.
+OnChange = Callable[[Followed], None]
 
 
 @dataclass(slots=True)
@@ -68,10 +68,10 @@ class Follower:
 
     cloud: JobCloud
     scheduler: SchedulerClient | None
-    tell: Tell
+    on_change: OnChange
     jobs: list[Followed]
     look_now: asyncio.Event = field(default_factory=asyncio.Event)
-    asked_why: bool = False  #: why nobody receives a job: asked once
+    checked_triggers: bool = False
     looks: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LOOKS_AT_ONCE))
 
     def pushed(self, push: PushWord) -> None:
@@ -85,7 +85,7 @@ class Follower:
     async def run(self, check: Callable[[], None]) -> None:
         """Return when every job is over. `check` is called at every look and may raise.
 
-        Raises NOT_FOUND when what tells orchestrators of uploads is gone: nobody would ever come.
+        Raises NOT_FOUND when the triggers of uploads are gone: no orchestrator would ever start.
         """
         loop = asyncio.get_running_loop()
         unreceived_s = loop.time() + UNRECEIVED_S
@@ -93,8 +93,8 @@ class Follower:
             check()
             self.look_now.clear()
             await asyncio.gather(*(self._bounded(job) for job in self.jobs if not job.over))
-            if not self.asked_why and loop.time() >= unreceived_s:
-                await self._look_why_nobody_receives()
+            if not self.checked_triggers and loop.time() >= unreceived_s:
+                await self._check_triggers()
             try:
                 async with asyncio.timeout(LOOK_EVERY_S):
                     await self.look_now.wait()
@@ -110,7 +110,7 @@ class Follower:
         record = await self._record(job)
         if record is not None:
             job.record, job.job_id = record, record.holder
-            job.state = record.outcome or record.step.value
+            job.state = state_of(record)
             job.reason = reason_of(record)
             why = await waits(self.scheduler, record) if self.scheduler is not None else None
             job.sentence = why.sentence if why is not None else ""
@@ -119,7 +119,7 @@ class Follower:
         if record is None or record.step is Step.ENDED:
             await self._look_at_result(job)
         if before != (job.state, job.reason, job.sentence):
-            self.tell(job)
+            self.on_change(job)
 
     async def _look_at_result(self, job: Followed) -> None:
         """Called when the record is ENDED or there is none (yet, or any more)."""
@@ -134,9 +134,9 @@ class Follower:
         if job.over and job.result is not None and not ended:
             job.state, job.reason = job.result.state, job.result.reason
 
-    async def _look_why_nobody_receives(self) -> None:
-        """Once, for the jobs of one function; a cloud that does not let us look stops nobody."""
-        self.asked_why = True
+    async def _check_triggers(self) -> None:
+        """Once, for the jobs of one function; a cloud that denies the check is not an error."""
+        self.checked_triggers = True
         lost = [job for job in self.jobs if job.state is None and not job.over]
         if not lost:
             return
@@ -150,10 +150,10 @@ class Follower:
             why = error.message
         else:
             if self.scheduler is None:
-                return  # it may run long since: only a scheduler would tell
+                return  # it may be running: only a scheduler knows
         for job in lost:
             job.sentence = why
-            self.tell(job)
+            self.on_change(job)
 
     async def _record(self, job: Followed) -> Record | None:
         if self.scheduler is None:
@@ -166,51 +166,43 @@ class Follower:
 
 
 def unreceived(cloud: JobCloud, function: Function) -> str:
-    """Why no orchestrator took an upload, as far as can be seen.
+    """The probable reason that no orchestrator received an upload.
 
-    Raises NOT_FOUND naming what the function was deployed with and is gone.
+    Raises NOT_FOUND naming the deployed resources of the function that are gone.
     """
-    missing = cloud.missing(function.name)
+    missing = cloud.services.missing(function.name)
     if missing:
         raise AppError(
             ErrorCode.NOT_FOUND,
-            f"no orchestrator hears of what is uploaded for {function.name}: gone since it was "
-            f"deployed: {', '.join(missing)}; `orchgpu deploy` makes it again, then `orchgpu run "
-            "--again` uploads anew",
+            f"no orchestrator is notified of uploads for {function.name}: gone since it was "
+            f"deployed: {', '.join(missing)}; `orchgpu deploy` creates it again, then `orchgpu run "
+            "--again` uploads the file again",
         )
     if count := cloud.not_received(function):
-        return f"{count} messages in the queue, which no orchestrator has taken yet"
-    return "no message of it is in the queue either; `orchgpu run --again` uploads it anew"
-
-
-def reason_of(record: Record) -> str:
-    """The record's reason if it is one of a job; while a job runs it may be its last lease's."""
-    return record.reason if record.reason in _JOB_REASONS else Reason.NONE.value
-
-
-_JOB_REASONS = frozenset(reason.value for reason in Reason)
+        return f"{count} messages in the queue, which no orchestrator has received yet"
+    return "no message of it is in the queue either; `orchgpu run --again` uploads it again"
 
 
 async def follow(
     cloud: JobCloud,
     scheduler: str | None,
     submitted: Sequence[Submitted],
-    tell: Tell,
+    on_change: OnChange,
     *,
     within_s: float | None,
     check: Callable[[], None] = lambda: None,
 ) -> list[Followed]:
     """Follow to the end. Raises TIMEOUT after `within_s` naming the jobs that are not over."""
     jobs = [Followed(submitted=s, job_id=s.job_ids[0]) for s in submitted]
-    follower = Follower(cloud=cloud, scheduler=None, tell=tell, jobs=jobs)
+    follower = Follower(cloud=cloud, scheduler=None, on_change=on_change, jobs=jobs)
     try:
         async with asyncio.timeout(within_s):
             await _with_scheduler(follower, scheduler, check)
     except TimeoutError:
         left = ", ".join(f"{job.job_id} {job.where}" for job in jobs if not job.over)
-        told = [{"job_id": job.job_id, "state": job.state} for job in jobs]
+        states = [{"job_id": job.job_id, "state": job.state} for job in jobs]
         message = f"not over after {within_s:g} s: {left}"
-        raise AppError(ErrorCode.TIMEOUT, message, jobs=told) from None
+        raise AppError(ErrorCode.TIMEOUT, message, jobs=states) from None
     return jobs
 
 
@@ -220,7 +212,7 @@ async def _with_scheduler(
     if address is None:
         await follower.run(check)
         return
-    budget: Any = budget_from_environment()
+    budget = budget_from_environment()
     async with SchedulerClient(address, budget=budget, on_push=follower.pushed) as client:
         await client.wait_connected(ANSWER_WITHIN_S)
         await client.watch()

@@ -1,25 +1,24 @@
-"""Ids of jobs, whole or by a prefix that only one of them has."""
+"""Ids of jobs, whole or by a unique prefix."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING
 
 from contract.keys import parse_result_key, result_key
 from corekit.errors import AppError, ErrorCode, invalid
-
-if TYPE_CHECKING:
-    from orchgpu.cli.cloud import JobCloud
+from orchgpu.cli.cloud import JobCloud
+from orchgpu.cli.jobs.records import newest_records
+from orchgpu.cli.scheduler import NO_ANSWER, ask, scheduler_or_none
 
 #: `contract.keys.job_id`
 JOB_ID = re.compile("j[0-9a-f]{25}")
-#: Fewer characters name too many jobs to be meant.
+#: A shorter prefix is too ambiguous.
 PREFIX_MIN = 4
 _PREFIX = re.compile(f"j[0-9a-f]{{{PREFIX_MIN - 1},24}}")
 _TOO_SHORT = re.compile(f"j[0-9a-f]{{0,{PREFIX_MIN - 2}}}")
-#: The newest records among which one is looked for; results are listed by the prefix itself.
+#: The newest records that are searched; results are listed by the prefix itself.
 RECORDS_MAX = 10_000
 #: Candidates named in a sentence; JSON has all of them.
 NAMED_MAX = 8
@@ -30,85 +29,88 @@ def is_prefix(text: str) -> bool:
     return _PREFIX.fullmatch(text) is not None
 
 
-def whole_id(given: str, scheduler: str | None) -> str:
-    """The one job whose id begins so; what is no prefix of an id is given back as it is.
+def resolve_ids(given: Sequence[str], scheduler: str | None) -> list[str]:
+    """The whole id of each prefix, in order, without repetition; other texts are unchanged.
 
-    `scheduler`: as given on the command line. Jobs are those of the scheduler's records and of the
-    results in the cloud. Raises NOT_FOUND when there is none, INVALID naming several or
-    when less than `PREFIX_MIN` characters are given.
+    `scheduler`: as given on the command line; it and the cloud are asked once for all prefixes.
+    Raises NOT_FOUND for a prefix of no id, INVALID for one of several, or one shorter than
+    `PREFIX_MIN` characters.
     """
-    if _TOO_SHORT.fullmatch(given):
-        raise invalid(
-            f"{given!r} names too many jobs: give {PREFIX_MIN} characters of an id or more"
-        )
-    if not is_prefix(given):
-        return given
-    return chosen(given, _known_jobs(given, scheduler))
+    for one in given:
+        if _TOO_SHORT.fullmatch(one):
+            raise invalid(f"{one!r} is too short: give {PREFIX_MIN} characters of an id or more")
+    prefixes = list(dict.fromkeys(one for one in given if is_prefix(one)))
+    jobs = _known_jobs(prefixes, scheduler) if prefixes else {}
+    whole = {prefix: resolved(prefix, jobs) for prefix in prefixes}
+    return list(dict.fromkeys(whole.get(one, one) for one in given))
 
 
-def chosen(prefix: str, jobs: Mapping[str, str]) -> str:
-    """The one of the jobs, each with what is known of it, whose id begins so. Raises as above."""
+def whole_id(given: str, scheduler: str | None) -> str:
+    """`resolve_ids` for one."""
+    return resolve_ids([given], scheduler)[0]
+
+
+def resolved(prefix: str, jobs: Mapping[str, str]) -> str:
+    """The one job, of these with their descriptions, whose id begins so. Raises as above."""
     found = sorted(job for job in jobs if job.startswith(prefix))
     if len(found) == 1:
         return found[0]
     if not found:
-        raise AppError(ErrorCode.NOT_FOUND, f"nobody knows a job whose id begins with {prefix!r}")
+        raise AppError(ErrorCode.NOT_FOUND, f"there is no job whose id begins with {prefix!r}")
     named = "".join(f"\n  {job}  {jobs[job]}" for job in found[:NAMED_MAX])
     more = f"\n  and {len(found) - NAMED_MAX} more" if len(found) > NAMED_MAX else ""
     message = f"the ids of {len(found)} jobs begin with {prefix!r}; give more of it:{named}{more}"
     raise invalid(message, candidates=found)
 
 
-def whole_ids(given: Iterable[str], known: Iterable[str]) -> set[str]:
-    """The same for several among known ones; what is none of them stays as it is."""
+def resolved_among(given: Iterable[str], known: Iterable[str]) -> set[str]:
+    """The same for several among known ones; texts that match none are unchanged."""
     jobs = dict.fromkeys(known, "")
     return {
-        chosen(one, jobs) if is_prefix(one) and any(job.startswith(one) for job in jobs) else one
+        resolved(one, jobs) if is_prefix(one) and any(job.startswith(one) for job in jobs) else one
         for one in given
     }
 
 
-def _known_jobs(prefix: str, scheduler: str | None) -> dict[str, str]:
-    from orchgpu.cli.cloud import JobCloud
-
-    recorded, unheard = _of_scheduler(prefix, scheduler)
+def _known_jobs(prefixes: Sequence[str], scheduler: str | None) -> dict[str, str]:
+    recorded, scheduler_error = _of_scheduler(tuple(prefixes), scheduler)
     try:
         with closing(JobCloud()) as cloud:
-            return {**_of_results(prefix, cloud), **recorded}
+            return {**_of_results(prefixes, cloud), **recorded}
     except AppError:
         if recorded:
             return recorded
-        if unheard is not None:
-            raise unheard from None
+        if scheduler_error is not None:
+            raise scheduler_error from None
         raise
 
 
-def _of_scheduler(prefix: str, scheduler: str | None) -> tuple[dict[str, str], AppError | None]:
-    from orchgpu.cli.jobs.ended import UNHEARD
-    from orchgpu.cli.jobs.waiting import newest_records
-    from orchgpu.cli.scheduler import ask, scheduler_or_none
-
+def _of_scheduler(
+    prefixes: tuple[str, ...], scheduler: str | None
+) -> tuple[dict[str, str], AppError | None]:
     address = scheduler_or_none(scheduler)
     if address is None:
         return {}, None
     try:
         records = ask(address, lambda client: newest_records(client, RECORDS_MAX))
     except AppError as error:
-        if error.code not in UNHEARD:
+        if error.code not in NO_ANSWER:
             raise
         return {}, error
     return {
         one.holder: f"{one.block.get('function') or '-'}  {one.outcome or one.step.value}"
         for one in records
-        if one.holder.startswith(prefix)
+        if one.holder.startswith(prefixes)
     }, None
 
 
-def _of_results(prefix: str, cloud: JobCloud) -> dict[str, str]:
-    begin = result_key(prefix).removesuffix(".json")
+def _of_results(prefixes: Sequence[str], cloud: JobCloud) -> dict[str, str]:
     return {
         job: f"{function.name}  ended"
         for function in cloud.functions()
-        for entry in cloud.objects(function.intermediate_bucket, begin)
+        for prefix in prefixes
+        for entry in cloud.objects(
+            function.intermediate_bucket, result_key(prefix).removesuffix(".json")
+        )
         if (job := parse_result_key(entry.key)) is not None
     }

@@ -1,4 +1,4 @@
-"""Everything that is known of one job, from the scheduler and from the cloud; and its moments.
+"""One job by the scheduler's record and the cloud's objects; and the moments of its life.
 
 The names of the moments are the paper's: RStart upload, NStart received, EStart and EEnd the user's
 code, NEnd result seen, REnd finished.
@@ -7,49 +7,49 @@ code, NEnd result seen, REnd finished.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
 
 from contract.result import Report, Result
+from corekit.cli.screen import echo
 from corekit.errors import AppError, ErrorCode
-from gpu_scheduler.core.leases.leases import LEASE_ENDED
-from gpu_scheduler.model import RETRY_AT, Explanation, Lease, Record, Step
+from gpu_scheduler.client import SchedulerClient
+from gpu_scheduler.model import LEASE_ENDED, RETRY_AT, Explanation, Lease, Record, Step
 from orchgpu.cli.cloud import JobCloud
-from orchgpu.cli.jobs.waiting import InTheWay, in_the_way, waits
+from orchgpu.cli.jobs.records import state_of
+from orchgpu.cli.jobs.waiting import BlockingLease, blocking_leases, waits
+from orchgpu.cli.scheduler import NO_ANSWER, ask, scheduler_or_none
 from orchgpu.core.function import Function
 from orchgpu.core.job import input_from_payload
 
-if TYPE_CHECKING:
-    from gpu_scheduler.client import SchedulerClient
-
-#: Reports of so many attempts are read, the newest ones.
+#: The newest attempts whose reports are read.
 REPORTS_MAX = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scheduled:
-    """What the scheduler knows of a job."""
+    """A job by the scheduler."""
 
     record: Record
-    waits: Explanation | None = None  #: why, while it waits
-    others: tuple[InTheWay, ...] = ()  #: whose leases it waits for
-    lease: Lease | None = None  #: what it holds now
-    ends_in_s: float | None = None  #: at most, of that lease
+    waits: Explanation | None = None  #: the reason, while it waits
+    others: tuple[BlockingLease, ...] = ()  #: the leases it waits for
+    lease: Lease | None = None  #: the lease it holds now
+    ends_in_s: float | None = None  #: of that lease, at most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """One job as it can be seen from here; at least one of `scheduled` and `result` is there."""
+    """All that is known of one job; at least one of `scheduled` and `result` is there."""
 
     job: str
-    function: Function | None  #: None: it is not deployed any more
+    function: Function | None  #: None: no longer deployed
     scheduled: Scheduled | None  #: None: never received, or over for more than an hour
     result: Result | None
     reports: Mapping[int, Report]  #: of the attempts that failed, by number
-    #: When each was stored: those that Lambda wrote know nothing of the time.
+    #: The time at which each was stored: those that Lambda wrote contain no time.
     reported_s: Mapping[int, float] = field(default_factory=dict)
-    unheard: AppError | None = None  #: why the scheduler could not be asked, when it should have
+    scheduler_error: AppError | None = None  #: of the scheduler, when it did not answer
 
     @property
     def record(self) -> Record | None:
@@ -58,7 +58,7 @@ class Known:
     @property
     def state(self) -> str:
         if self.record is not None:
-            return self.record.outcome or self.record.step.value
+            return state_of(self.record)
         return self.result.state if self.result is not None else ""
 
     @property
@@ -70,7 +70,7 @@ class Known:
 
     @property
     def first_attempt(self) -> int:
-        """Of the budget that counts: a job that was run again has another one."""
+        """The first attempt of the current budget: a job that was run again has a new one."""
         found = self.record.block.get("first_attempt") if self.record else None
         return found if isinstance(found, int) else 1
 
@@ -80,24 +80,24 @@ class Known:
 
     @property
     def standing(self) -> Result | None:
-        """Its result, unless that is the failure which a redriven job is about to replace."""
+        """The result, unless it is a failure that a redriven job will replace."""
         return None if self.record is not None and not self.over else self.result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """One thing that happened."""
+    """One moment in the life of a job."""
 
-    at_s: float  #: wall clock of whoever saw it
+    at_s: float  #: wall clock of the observer
     where: str  #: queue, scheduler, orchestrator, device or function
     what: str
     name: str | None = None  #: the paper's, if it has one
-    #: The same at every look at the job, whatever is known of the moment by then.
+    #: The same at every look at the job, also when more is known of the moment.
     id: str
 
 
 async def scheduled(client: SchedulerClient, job: str) -> Scheduled | None:
-    """What the scheduler knows now; None when it has no record of the job."""
+    """The job by the scheduler now; None when it has no record of the job."""
     record = await client.record(job)
     if record is None:
         return None
@@ -108,25 +108,53 @@ async def scheduled(client: SchedulerClient, job: str) -> Scheduled | None:
     return Scheduled(
         record=record,
         waits=why,
-        others=tuple(in_the_way(why, live)) if why is not None and live is not None else (),
+        others=tuple(blocking_leases(why, live)) if why is not None and live is not None else (),
         lease=lease,
         ends_in_s=live.ends_in_s.get(lease.id) if live and lease else None,
     )
 
 
+def known_job(job: str, scheduler: str | None, *, despite_scheduler: bool = False) -> Known:
+    """All that is known of a job. Raises NOT_FOUND for an unknown job.
+
+    `despite_scheduler`: a scheduler that does not answer is an error only when the cloud has no
+    result either; commands that change a job must not rely on that.
+    """
+    address, known, scheduler_error = scheduler_or_none(scheduler), None, None
+    try:
+        known = None if address is None else ask(address, lambda client: scheduled(client, job))
+    except AppError as error:
+        if not despite_scheduler or error.code not in NO_ANSWER:
+            raise
+        scheduler_error = error
+    with closing(JobCloud()) as cloud:
+        try:
+            return replace(look(cloud, known, job), scheduler_error=scheduler_error)
+        except AppError as error:
+            if scheduler_error is None or error.code is not ErrorCode.NOT_FOUND:
+                raise
+            raise scheduler_error from error
+
+
+def echo_scheduler_error(known: Known) -> None:
+    """On standard error: the output is incomplete."""
+    if known.scheduler_error is not None:
+        echo(f"orchgpu: {known.scheduler_error.message}; shown is the cloud's part", err=True)
+
+
 def look(cloud: JobCloud, known: Scheduled | None, job: str) -> Known:
-    """Add what the cloud knows. Raises NOT_FOUND when nobody knows the job."""
+    """The same with the cloud's objects. Raises NOT_FOUND for an unknown job."""
     found = look_of(cloud, _function(cloud, known, job), known, job)
     if known is None and found.result is None:
         raise AppError(
             ErrorCode.NOT_FOUND,
-            f"nobody knows a job {job!r}: it was never received, or its function is gone",
+            f"no job {job!r} is known: it was never received, or its function is gone",
         )
     return found
 
 
 def look_of(cloud: JobCloud, function: Function | None, known: Scheduled | None, job: str) -> Known:
-    """The same where the job's function is known, or known to be gone."""
+    """The same for a job whose function is known, or known to be gone."""
     result = cloud.result(function, job) if function is not None else None
     found = Known(job=job, function=function, scheduled=known, result=result, reports={})
     newest = range(max(1, found.attempt - REPORTS_MAX + 1), found.attempt + 1)
@@ -140,7 +168,7 @@ def look_of(cloud: JobCloud, function: Function | None, known: Scheduled | None,
 
 
 def _function(cloud: JobCloud, known: Scheduled | None, job: str) -> Function | None:
-    if known is None:  # only its result says whose it was
+    if known is None:  # only its result shows its function
         return next((f for f in cloud.functions() if cloud.result(f, job) is not None), None)
     try:
         return cloud.function(str(known.record.block.get("function")))
@@ -154,14 +182,14 @@ def _function(cloud: JobCloud, known: Scheduled | None, job: str) -> Function | 
 
 
 def moments(known: Known) -> list[Moment]:
-    """All that happened, by time. The clocks are those of several machines."""
+    """All moments, by time. The clocks are those of several machines."""
     found = [*_of_queue(known), *_of_record(known), *_of_function(known)]
     return sorted(found, key=lambda moment: moment.at_s)
 
 
-def latencies(told: list[Moment]) -> dict[str, float | None]:
+def latencies(found: list[Moment]) -> dict[str, float | None]:
     """RLat, DLat and ELat in seconds; None where a moment is missing."""
-    at_s = {moment.name: moment.at_s for moment in told if moment.name}
+    at_s = {moment.name: moment.at_s for moment in found if moment.name}
     pairs = {"RLat": ("RStart", "REnd"), "DLat": ("RStart", "EStart"), "ELat": ("EStart", "EEnd")}
     return {
         name: round(at_s[end] - at_s[start], 4) if start in at_s and end in at_s else None
@@ -181,7 +209,7 @@ def _of_queue(known: Known) -> Iterator[Moment]:
         what = f"{source.bucket}/{source.key} uploaded"
         yield Moment(at_s=uploaded_s, where="queue", what=what, name="RStart", id="RStart")
     if source.dead_at_s is not None:
-        what, dead_s = "put among the dead letters", source.dead_at_s
+        what, dead_s = "moved to the dead letters", source.dead_at_s
         yield Moment(at_s=dead_s, where="queue", what=what, id=f"dead@{dead_s}")
 
 
@@ -189,17 +217,17 @@ def _of_record(known: Known) -> Iterator[Moment]:
     record = known.record
     if record is None:
         return
-    said = {
+    steps = {
         Step.RECEIVED: ("queue", "message received", "NStart"),
         Step.WAITING: ("scheduler", "waits for a device", None),
         Step.RESERVED: ("scheduler", f"lease granted{_shares(known)}", None),
-        Step.STAGED: ("orchestrator", "envelope stored, which starts the function", None),
+        Step.STAGED: ("orchestrator", "envelope staged, which starts the function", None),
         Step.RUNNING: ("device", f"session opened{_device(known)}", None),
         Step.COMMITTED: ("orchestrator", "result seen", "NEnd"),
         LEASE_ENDED: ("device", "lease ended, the device is free", None),
         Step.ENDED: ("scheduler", f"job {record.outcome}", "REnd"),
     }
-    for step, (where, what, name) in said.items():
+    for step, (where, what, name) in steps.items():
         if step in record.times:
             at_s = record.times[step]  # a later attempt has another one
             yield Moment(at_s=at_s, where=where, what=what, name=name, id=f"{step}@{at_s}")
@@ -215,7 +243,7 @@ def _of_function(known: Known) -> Iterator[Moment]:
         if "committed" in standing.times:
             at_s = standing.times["committed"]
             yield Moment(at_s=at_s, where="function", what="result committed", id=f"result@{at_s}")
-        elif standing.ended_at_s:  # no function's: an orchestrator's or a cancel's
+        elif standing.ended_at_s:  # written by an orchestrator or a cancel
             at_s, what = standing.ended_at_s, f"result written: {standing.reason}"
             yield Moment(at_s=at_s, where="orchestrator", what=what, id=f"result@{at_s}")
     for n, report in known.reports.items():
@@ -227,7 +255,7 @@ def _of_function(known: Known) -> Iterator[Moment]:
 
 
 def _last_s(known: Known) -> float:
-    """The newest time that is known of a job: what happened without a date was before."""
+    """The newest known time of a job: moments without a time were before."""
     record, result = known.record, known.result
     return record.updated_s if record is not None else result.ended_at_s if result else 0.0
 
@@ -254,7 +282,7 @@ def _shares(known: Known) -> str:
 
 
 def _device(known: Known) -> str:
-    device: Mapping[str, Any] = known.standing.device if known.standing else {}
+    device: Mapping[str, object] = known.standing.device if known.standing else {}
     lease = known.scheduled.lease if known.scheduled else None
     if not device and lease is not None and lease.shares:
         share = lease.shares[0]

@@ -1,8 +1,8 @@
-"""The dead letters of one function: looked at without being taken, sent back one by one.
+"""The dead letters of one function: read without removing them, and sent back one by one.
 
-A letter is the event that started a job, with why and when the job was buried. Sent back, it gives
-the job a new budget of attempts; its result may replace the failure it was buried with, and nothing
-else (`orchgpu.core.machine`), so that sending one back twice does no harm.
+A letter is the event that started a job, with the reason and time of its failure. Sent back, it
+gives the job a new budget of attempts; the new result may replace that failure and nothing else
+(`orchgpu.core.machine`), so that sending one back twice does no harm.
 """
 
 from __future__ import annotations
@@ -11,14 +11,17 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
+from orchgpu.cloud_services import CloudServices
 from orchgpu.core.function import Function
 from orchgpu.core.routing import InputEvent, classify
+from orchgpu.ports import Message
 
-#: A letter that was looked at is hidden so long if nobody puts it back; then it is there again.
-LOOKED_AT_S = 60
-#: The long poll that says a queue is empty.
+#: A letter that was read stays hidden this long when this process dies before unhiding it.
+HIDDEN_S = 60
+#: Letters that one command reads; the next command reads those behind them.
+LETTERS_MAX = 1000
+#: The long poll after which a queue counts as empty.
 EMPTY_AFTER_S = 1
 #: SQS's limit of messages in one call.
 BATCH_MAX = 10
@@ -31,13 +34,13 @@ class Letter:
     id: str
     handle: str
     body: str
-    job: str | None  #: None: SQS itself buried it, or it never was a job
+    job: str | None  #: None: dead-lettered by SQS itself, or never a job
     reason: str | None
     detail: str
     dead_at_s: float | None  #: wall clock
-    input: str | None  #: bucket/key; None: no event, sending it back would change nothing
+    input: str | None  #: bucket/key; None: not an event, so that sending it back is useless
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         return {
             "job_id": self.job,
             "reason": self.reason,
@@ -47,22 +50,21 @@ class Letter:
         }
 
 
-def read_letter(message: Mapping[str, Any], function: Function) -> Letter:
-    """Total: any message is a letter, if perhaps an unreadable one."""
-    body = str(message["Body"])
+def read_letter(message: Message, function: Function) -> Letter:
+    """The letter of any message, also of an unreadable one."""
     try:
-        value = json.loads(body)
+        value = json.loads(message.body)
     except (ValueError, RecursionError):
         value = None
     found = value.get("orchgpu") if isinstance(value, Mapping) else None
-    note: Mapping[str, Any] = found if isinstance(found, Mapping) else {}
-    what = classify(body, function)
-    event = what if isinstance(what, InputEvent) else None
+    note: Mapping[str, object] = found if isinstance(found, Mapping) else {}
+    routed = classify(message.body, function)
+    event = routed if isinstance(routed, InputEvent) else None
     dead_at_s = note.get("dead_at")
     return Letter(
-        id=str(message["MessageId"]),
-        handle=str(message["ReceiptHandle"]),
-        body=body,
+        id=message.id,
+        handle=message.receipt_handle,
+        body=message.body,
         job=_text(note.get("job_id")),
         reason=_text(note.get("reason")),
         detail=_text(note.get("detail")) or "",
@@ -71,70 +73,55 @@ def read_letter(message: Mapping[str, Any], function: Function) -> Letter:
     )
 
 
-def _text(value: Any) -> str | None:
+def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
 @dataclass(slots=True)
 class DeadLetters:
-    """What was looked at and not sent back, to be put back. Raises AppError only."""
+    """The letters that were read and not sent back; `unhide` ends with them. Raises AppError."""
 
-    sqs: Any  #: a boto3 client
+    services: CloudServices
     function: Function
-    _seen: dict[str, Letter] = field(default_factory=dict)
+    _read: dict[str, Letter] = field(default_factory=dict)
 
     def read(self, limit: int) -> list[Letter]:
-        """At most so many letters, each once."""
-        while len(self._seen) < limit and self._receive(min(BATCH_MAX, limit - len(self._seen))):
+        """At most this many letters, each once."""
+        while len(self._read) < limit and self._receive(min(BATCH_MAX, limit - len(self._read))):
             continue
-        return list(self._seen.values())
+        return list(self._read.values())
 
     def send_back(self, letter: Letter) -> None:
         """To the job queue, then out of the dead letters: a crash between the two does no harm."""
-        self._call("send_message", QueueUrl=self.function.queue_url, MessageBody=letter.body)
-        url = self.function.dead_letter_url
-        self._call("delete_message", QueueUrl=url, ReceiptHandle=letter.handle)
-        del self._seen[letter.id]
+        self.services.send(self.function.queue_url, letter.body)
+        self.services.delete(self.function.dead_letter_url, letter.handle)
+        del self._read[letter.id]
 
-    def put_back(self) -> None:
-        """Let everybody see at once what was only looked at."""
-        letters = list(self._seen.values())
-        for start in range(0, len(letters), BATCH_MAX):
-            entries = [
-                {"Id": str(number), "ReceiptHandle": letter.handle, "VisibilityTimeout": 0}
-                for number, letter in enumerate(letters[start : start + BATCH_MAX])
-            ]
+    def unhide(self) -> None:
+        """Make the letters that were only read visible to others at once."""
+        handles = [letter.handle for letter in self._read.values()]
+        for start in range(0, len(handles), BATCH_MAX):
             url = self.function.dead_letter_url
-            self._call("change_message_visibility_batch", QueueUrl=url, Entries=entries)
+            self.services.unhide(url, handles[start : start + BATCH_MAX])
 
     def _receive(self, count_max: int) -> bool:
-        answer = self._call(
-            "receive_message",
-            QueueUrl=self.function.dead_letter_url,
-            MaxNumberOfMessages=count_max,
-            VisibilityTimeout=LOOKED_AT_S,
-            WaitTimeSeconds=EMPTY_AFTER_S,
+        url = self.function.dead_letter_url
+        received = self.services.receive(
+            url, count_max=count_max, hidden_s=HIDDEN_S, wait_s=EMPTY_AFTER_S
         )
-        new = [read_letter(message, self.function) for message in answer.get("Messages", ())]
-        known = len(self._seen)
-        self._seen |= {letter.id: letter for letter in new}
-        return len(self._seen) > known
-
-    def _call(self, name: str, **arguments: Any) -> Any:
-        from orchgpu.adapters.aws.errors import translated
-
-        with translated(f"sqs:{name} {arguments['QueueUrl']}"):
-            return getattr(self.sqs, name)(**arguments)
+        before = len(self._read)
+        self._read |= {one.id: read_letter(one, self.function) for one in received}
+        return len(self._read) > before
 
 
 @contextmanager
-def dead_letters(sqs: Any, function: Function) -> Iterator[DeadLetters]:
-    """The letters of a function; however the block ends, those not sent back are put back."""
-    letters = DeadLetters(sqs, function)
+def dead_letters(services: CloudServices, function: Function) -> Iterator[DeadLetters]:
+    """The letters of a function; however the block ends, those not sent back are visible again."""
+    letters = DeadLetters(services, function)
     try:
         yield letters
     finally:
-        letters.put_back()
+        letters.unhide()
 
 
 def newest_of(letters: Sequence[Letter], job: str, ended_at_s: float) -> Letter | None:

@@ -1,8 +1,8 @@
-"""What is said about jobs: progress lines, the timeline by the paper's names, JSON.
+"""Output about jobs: progress lines, the timeline by the paper's names, JSON.
 
 RStart upload, NStart received, EStart user code starts, EEnd, NEnd result seen, REnd finished;
 RLat = REnd-RStart, ELat = EEnd-EStart, DLat = EStart-RStart. All in seconds since RStart;
-`wall_clock` has the same as seconds since the epoch. They come from three clocks: ours (RStart),
+`wall_clock` has the same as seconds since the epoch. The clocks are three: this machine (RStart),
 the scheduler's (NStart, NEnd, REnd) and the function's (the rest), which on one machine are one.
 """
 
@@ -11,30 +11,38 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from contract.states import JobState
+from corekit.cli.screen import Coloured, continued, counted, echo, folded, packed
+from corekit.cli.text import cells, padded, printable
 from corekit.units import format_bytes
 from orchgpu.cli.jobs.follow import Followed
-from orchgpu.cli.objects.objects import file_below
-from orchgpu.cli.terminal.screen import Word, continued, counted, folded, packed, say
-from orchgpu.cli.terminal.text import cells, padded, printable
+from orchgpu.cli.objects.places import file_below
 
+#: Columns of the names of files.
+NAME_WIDTH = 24
+#: Ends a command when a job did not succeed; the job's own reason is in the output.
+NOT_SUCCEEDED_STATUS = 1
 MOMENTS = ("RStart", "NStart", "EStart", "EEnd", "NEnd", "REnd")
 
 
-def timeline(job: Followed) -> dict[str, Any]:
-    """The moments that happened, in seconds since RStart; those that never came are None."""
-    wall = _wall_clock(job)
+def timeline(job: Followed) -> dict[str, object]:
+    """The moments that happened, in seconds since RStart; the others are None."""
     start_s = job.submitted.uploaded_s
-    relative: dict[str, Any] = {
-        name: None if at_s is None else round(at_s - start_s, 4) for name, at_s in wall.items()
+    steps = {name: round(at_s - start_s, 4) for name, at_s in _steps(job)}
+    return {**relative_times(job), "steps": steps, "wall_clock": _wall_clock(job)}
+
+
+def relative_times(job: Followed) -> dict[str, float | None]:
+    """The same moments, and the latencies."""
+    start_s = job.submitted.uploaded_s
+    relative = {
+        name: None if at_s is None else round(at_s - start_s, 4)
+        for name, at_s in _wall_clock(job).items()
     }
     relative["RLat"] = relative["REnd"]
     relative["DLat"] = relative["EStart"]
     relative["ELat"] = _difference(relative["EEnd"], relative["EStart"])
-    relative["steps"] = {name: round(at_s - start_s, 4) for name, at_s in _steps(job)}
-    relative["wall_clock"] = wall
     return relative
 
 
@@ -63,7 +71,7 @@ def _difference(later: float | None, earlier: float | None) -> float | None:
     return None if later is None or earlier is None else round(later - earlier, 4)
 
 
-def job_json(job: Followed) -> dict[str, Any]:
+def job_json(job: Followed) -> dict[str, object]:
     """One job as `demo --json` and `run --json` print it."""
     result = job.result
     return {
@@ -82,94 +90,94 @@ def job_json(job: Followed) -> dict[str, Any]:
     }
 
 
-def say_nothing(_job: Followed) -> None:
-    """For programs, which want one object and nothing before it."""
+def echo_nothing(_job: Followed) -> None:
+    """For --json: one object and nothing before it."""
 
 
-def say_progress(job: Followed) -> None:
-    """One line about where a job is now."""
+def echo_progress(job: Followed) -> None:
+    """One line with the current state of a job."""
     why = "" if job.reason == "NONE" else f" {job.reason}"
     more = job.sentence or (job.device if job.state == JobState.RUNNING else "")
     name = printable(job.submitted.file.name)
     rest = f"{why}{'  ' + printable(more) if more else ''}"
-    begun = f"{padded(name, 24)} "
+    begun = f"{padded(name, NAME_WIDTH)} "
     column = cells(padded(begun + job.where, cells(begun) + 9))
     rest = continued(rest, column, err=True)
-    say(begun, Word(job.where, 9 if rest else 0), rest, err=True)
+    echo(begun, Coloured(job.where, 9 if rest else 0), rest, err=True)
 
 
 def fetched_to(job: Followed, output: Path, key: str) -> Path | None:
-    """Where an output of the job was fetched to below the folder; None: it was not."""
+    """The file of a fetched output below the folder; None: it was not fetched."""
     file = file_below(output / job.job_id, key)
     return file if file.is_file() else None
 
 
-def say_outcome(job: Followed, output: Path | None = None) -> None:
+def echo_outcome(job: Followed, output: Path | None = None) -> None:
     """State, device, outputs with their files in `output`, notes and, for a failure, its log."""
     why = "" if job.reason == "NONE" else f" ({job.reason})"
     source = printable(job.submitted.input)
-    say(f"\n{job.job_id}  {source}  ", Word(job.where), why)
+    echo(f"\n{job.job_id}  {source}  ", Coloured(job.where), why)
     if job.result is None:
         return
     device = job.result.device
     if device:
-        say(f"  on {device.get('host')}: {device.get('kind')} {device.get('model', '')}")
+        echo(f"  on {device.get('host')}: {device.get('kind')} {device.get('model', '')}")
     for file in job.result.files:
         key = str(file["key"])
         to = None if output is None else fetched_to(job, output, key)
         where = "" if to is None else f"  -> {printable(str(to))}"
-        say(f"  {file['bucket']}/{printable(key)}  {format_bytes(int(file['size']))}{where}")
+        echo(f"  {file['bucket']}/{printable(key)}  {format_bytes(int(file['size']))}{where}")
     for note in job.result.notes:
-        say(folded(f"  note: {printable(note)}"))
+        echo(folded(f"  note: {printable(note)}"))
     if not job.succeeded:
-        say(folded(f"  {printable(job.result.detail)}"))
+        echo(folded(f"  {printable(job.result.detail)}"))
         for line in job.result.log_tail.splitlines()[-10:]:
-            say("  | ", continued(line, 4))
+            echo("  | ", continued(line, 4))
 
 
-def say_outcomes(jobs: Sequence[Followed], output: Path | None = None) -> None:
-    """All of it for each job and, of several, a summary."""
+def echo_outcomes(jobs: Sequence[Followed], output: Path | None = None) -> None:
+    """Outcome and timeline of each job and, of several, a summary."""
     for job in jobs:
-        say_outcome(job, output)
-        say_timeline(job)
+        echo_outcome(job, output)
+        echo_timeline(job)
     if len(jobs) > 1:
-        say_summary(jobs, output)
+        echo_summary(jobs, output)
 
 
-def say_summary(jobs: Sequence[Followed], output: Path | None = None) -> None:
-    """Of several jobs: how many ended how, what they made, how long all of it took."""
+def echo_summary(jobs: Sequence[Followed], output: Path | None = None) -> None:
+    """Several jobs: their number by state, their outputs, the time of all."""
     states = Counter(job.where for job in jobs)
     files = [(job, file) for job in jobs for file in (job.result.files if job.result else ())]
     size = format_bytes(sum(int(file["size"]) for _, file in files))
     here = [one for one in files if output and fetched_to(one[0], output, str(one[1]["key"]))]
     fetched = f", {len(here)} of them fetched into {printable(str(output))}" if output else ""
-    words: list[str | Word] = [f"\n{counted(len(jobs), 'job')}:"]
+    words: list[str | Coloured] = [f"\n{counted(len(jobs), 'job')}:"]
     for state, count in states.most_common():
-        words += [f" {count} ", Word(state), ","]
-    say(*words[:-1], f"; {counted(len(files), 'output')}, {size}{fetched}{_span(jobs)}")
+        words += [f" {count} ", Coloured(state), ","]
+    echo(*words[:-1], f"; {counted(len(files), 'output')}, {size}{fetched}{_span(jobs)}")
     for job in jobs:
         if not job.succeeded:
-            name = padded(printable(job.submitted.file.name), 24)
+            name = padded(printable(job.submitted.file.name), NAME_WIDTH)
             why = "" if job.reason == "NONE" else f" {job.reason}"
-            say(f"  {name} ", Word(job.where), f"{why}  {job.job_id}")
+            echo(f"  {name} ", Coloured(job.where), f"{why}  {job.job_id}")
 
 
 def _span(jobs: Sequence[Followed]) -> str:
-    """From the first upload to the last end that is known."""
+    """The time from the first upload to the last known end."""
     times = [_wall_clock(job) for job in jobs]
     ends = [end for one in times if (end := one["REnd"]) is not None]
     begins = [begin for one in times if (begin := one["RStart"]) is not None]
     return f"; {max(ends) - min(begins):.1f} s" if ends and begins else ""
 
 
-def say_timeline(job: Followed) -> None:
+def echo_timeline(job: Followed) -> None:
     """Moments, latencies and the steps of the job's record, a line each."""
-    times = timeline(job)
+    times = relative_times(job)
     for names in (MOMENTS, ("RLat", "DLat", "ELat")):
-        say(packed([f"{name} {_seconds(times[name])}" for name in names], "  "))
-    if times["steps"]:
-        steps = [f"{name} {_seconds(at_s)}" for name, at_s in times["steps"].items()]
-        say(packed(steps, "  "))
+        echo(packed([f"{name} {_seconds(times[name])}" for name in names], "  "))
+    start_s = job.submitted.uploaded_s
+    if steps := [f"{name} {_seconds(at_s - start_s)}" for name, at_s in _steps(job)]:
+        echo(packed(steps, "  "))
 
 
 def _seconds(value: float | None) -> str:

@@ -1,1 +1,1 @@
-"""Commands of a local system, and of an installation."""
+"""Support of the commands of a local system."""

@@ -1,1 +1,1 @@
-"""Commands that move objects: put, get, ls, run."""
+"""Support of the commands about objects: places, inputs, functions without a device."""

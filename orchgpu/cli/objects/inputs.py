@@ -1,4 +1,4 @@
-"""What `orchgpu run` is given: files, folders, objects, and prefixes with all that lies below."""
+"""Inputs of a run: files, folders, objects, and prefixes with everything below them."""
 
 from __future__ import annotations
 
@@ -7,35 +7,31 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from corekit.cli.text import printable
 from corekit.errors import AppError, ErrorCode, invalid
-from orchgpu.cli.cloud import PUT_BYTES_MAX, check_file
-from orchgpu.cli.objects.objects import SCHEME, At, is_meant, parse_url
-from orchgpu.cli.terminal.text import printable
+from orchgpu.cli.cloud import PUT_BYTES_MAX, JobCloud, check_file
+from orchgpu.cli.objects.places import SCHEME, At, parse_url
 
-if TYPE_CHECKING:
-    from orchgpu.cli.cloud import JobCloud
-
-#: Of one command: more would hardly be meant, and `orchgpu jobs` shows no more at once.
+#: Of one command: more is hardly intended, and `orchgpu jobs` shows no more at once.
 FILES_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """One input to be: a file here, or an object somewhere."""
+class Input:
+    """One input: a local file, or an object."""
 
     path: Path
-    at: At | None = None  #: where it is, unless it is a file; then `path` is only its name
+    at: At | None = None  #: the object's location; then `path` is only its name
 
     @property
     def name(self) -> str:
-        """Its last part: what it is called as an input."""
+        """The last part of its path."""
         return self.path.name
 
     @contextmanager
     def file(self, cloud: JobCloud) -> Iterator[Path]:
-        """The file itself; an object is fetched into a temporary folder until the block ends."""
+        """The file; an object is fetched into a temporary folder until the block ends."""
         if self.at is None:
             yield self.path
             return
@@ -46,21 +42,21 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
+class Inputs:
     """All inputs of one command."""
 
-    found: list[Source]
+    found: list[Input]
     skipped: int  #: files below folders and prefixes that the function would ignore
 
 
-def sources(cloud: JobCloud, given: Sequence[str], suffixes: tuple[str, ...]) -> Sources:
+def find_inputs(cloud: JobCloud, given: Sequence[str], suffixes: tuple[str, ...]) -> Inputs:
     """The inputs that were named, in their order.
 
-    A file or object that is named itself must be one that the function takes; of what lies below a
-    folder or a prefix the rest is skipped. Raises INVALID for what cannot be an input, and for more
-    than `FILES_MAX`; NOT_FOUND where nothing is.
+    A file or object that is named itself must be one that the function takes; below a folder or a
+    prefix the others are skipped. Raises INVALID for an impossible input, and for more than
+    `FILES_MAX`; NOT_FOUND where there is none.
     """
-    found: list[Source] = []
+    found: list[Input] = []
     skipped = 0
     for one in given:
         whole, below = _objects(cloud, one) if one.startswith(SCHEME) else _files(Path(one))
@@ -74,39 +70,39 @@ def sources(cloud: JobCloud, given: Sequence[str], suffixes: tuple[str, ...]) ->
             wanted = ", ".join(suffixes)
             raise invalid(f"{one}: the function takes only {wanted} and would ignore it")
         if not taken:
-            raise _nothing(one, suffixes)
+            raise _no_file(one, suffixes)
         found += taken
-    return Sources(found, skipped)
+    return Inputs(found, skipped)
 
 
 def _takes(name: str, suffixes: tuple[str, ...]) -> bool:
     return not suffixes or name.endswith(suffixes)
 
 
-def _nothing(one: str, suffixes: tuple[str, ...]) -> AppError:
+def _no_file(one: str, suffixes: tuple[str, ...]) -> AppError:
     kind = f" that ends in {' or '.join(suffixes)}" if suffixes else ""
     return AppError(ErrorCode.NOT_FOUND, f"below {one!r} there is no file{kind}")
 
 
-def _files(given: Path) -> tuple[bool, Iterable[Source]]:
+def _files(given: Path) -> tuple[bool, Iterable[Input]]:
     if not given.is_dir():
         check_file(given)
-        return True, [Source(given)]
+        return True, [Input(given)]
     return False, _below(given)
 
 
-def _below(folder: Path) -> Iterator[Source]:
+def _below(folder: Path) -> Iterator[Input]:
     """Files at any depth, by path, without hidden ones."""
     for file in sorted(folder.rglob("*")):
         hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
         if file.is_file() and not hidden:
             check_file(file)
-            yield Source(file)
+            yield Input(file)
 
 
-def _objects(cloud: JobCloud, given: str) -> tuple[bool, Iterable[Source]]:
+def _objects(cloud: JobCloud, given: str) -> tuple[bool, Iterable[Input]]:
     at = parse_url(given)
-    found = [one for one in cloud.objects(at.bucket, at.prefix) if is_meant(at, one.key)]
+    found = [one for one in cloud.objects(at.bucket, at.prefix) if at.means(one.key)]
     if not found:
         raise AppError(ErrorCode.NOT_FOUND, f"there is no object {given}")
     for one in found:
@@ -114,6 +110,6 @@ def _objects(cloud: JobCloud, given: str) -> tuple[bool, Iterable[Source]]:
             raise invalid(f"{printable(one.key)} has {one.size} bytes; S3 takes {PUT_BYTES_MAX}")
     whole = [one.key for one in found] == [at.prefix]
     return whole, [
-        Source(Path(one.key.rpartition("/")[2]), At(bucket=at.bucket, prefix=one.key))
+        Input(Path(one.key.rpartition("/")[2]), At(bucket=at.bucket, prefix=one.key))
         for one in found
     ]

@@ -68,9 +68,15 @@ class _Parts:
 class AwsCloud:
     """One account and region. `settings` maps a service to how its client is made."""
 
-    def __init__(self, settings: Callable[[str], ClientSettings]) -> None:
+    def __init__(
+        self,
+        settings: Callable[[str], ClientSettings],
+        patience: Shape | None = None,
+    ) -> None:
+        """`patience`: botocore's timeouts and retries. [default: those of a waiting person]"""
         self._settings = settings
         self._clients: Shape = {}
+        self._patience = patience or _PATIENCE
 
     @cached_property
     def place(self) -> DeployTarget:
@@ -124,7 +130,7 @@ class AwsCloud:
     def _client(self, service: str) -> Client:
         if service not in self._clients:
             self._clients[service] = boto3_client(
-                service, self._settings(service), session=self._session, **_PATIENCE
+                service, self._settings(service), session=self._session, **self._patience
             )
         return self._clients[service]
 

@@ -21,9 +21,9 @@ from gpu_scheduler.model import EndReason
 from remote_gpu.host.gateway.frames import Peer
 from remote_gpu.host.gateway.listeners import Listeners, accepted
 from remote_gpu.host.gateway.slots import Slots
-from remote_gpu.host.gateway.tls import HostTls
 from remote_gpu.host.gateway.verifier import Verifier
 from remote_gpu.host.leases import Entry, LeaseTable, Phase, Step
+from remote_gpu.host.tls import HostTls
 from remote_gpu.wire.errors import Refusal, Refused, WireError
 from remote_gpu.wire.frames import HANDSHAKE, SESSION, text_field
 from remote_gpu.wire.proof import (

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from corekit.aio.process import guarded
-from remote_gpu.host.servers.variables import INHERITED
+from remote_gpu.host.environment import INHERITED
 from remote_gpu.host.workers.sandboxes import HostSandbox
 from remote_gpu.middleware import ServerCommand
 

@@ -19,8 +19,8 @@ from typing import Any
 from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
-from remote_gpu.host.gateway.tls import HostTls
-from remote_gpu.host.servers.variables import spawner_variables
+from remote_gpu.host.environment import spawner_variables
+from remote_gpu.host.tls import HostTls
 from remote_gpu.host.workers.sandboxes import HostSandbox, Sandboxes
 from remote_gpu.host.workers.stderr_log import StderrLog
 from remote_gpu.host.workers.tenant_storage import evict

@@ -15,7 +15,8 @@ import pytest
 from local_cloud.server.application import Options, running
 from local_cloud.server.context import Context
 from orchgpu.cli import scheduler
-from orchgpu.cli.jobs import follow, logs
+from orchgpu.cli.commands.jobs import logs
+from orchgpu.cli.jobs import follow
 from orchgpu.local.programs import cloud_environment
 from tests.integration.cli.deployed import STATE, deploy
 

@@ -1,4 +1,4 @@
-"""A deployed function `f` that nobody serves, and what its jobs leave."""
+"""A deployed function `f` without an orchestrator, and the objects of its jobs."""
 
 from __future__ import annotations
 

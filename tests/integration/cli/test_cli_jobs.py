@@ -16,7 +16,7 @@ import pytest
 from local_cloud.server.context import Context
 from orchgpu.cli import scheduler
 from orchgpu.cli.jobs import follow
-from orchgpu.cli.main import _run
+from tests.commandline import run
 from tests.integration.cli.deployed import STATE, deploy, finished
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -27,11 +27,11 @@ def inputs(client: Any) -> list[str]:
 
 
 def ids(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
-    assert _run(("run", "f", *arguments, "--json")) == 0
+    assert run(("run", "f", *arguments, "--json")) == 0
     return [job["job_id"] for job in json.loads(capsys.readouterr().out)["jobs"]]
 
 
-def test_a_repeated_run_uploads_what_is_missing_and_fetches_what_came(
+def test_a_repeated_run_uploads_missing_inputs_and_fetches_new_outputs(
     s3: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("a", "b", "c"):
@@ -57,7 +57,7 @@ def test_an_output_that_another_job_wrote_over_is_not_taken_for_it(
     (job,) = ids(capsys, "a")
     finished(s3, job, "same.out")
     s3.put_object(Bucket="outputs", Key="same.out", Body=b"another job's")
-    assert _run(("run", "f", "a", "--output", "got", "--json")) == 4
+    assert run(("run", "f", "a", "--output", "got", "--json")) == 4
     shown = capsys.readouterr()
     told = json.loads(shown.out)
     assert told["error"]["details"] == {"overwritten": ["s3://outputs/same.out"]}
@@ -80,25 +80,25 @@ def test_nothing_is_uploaded_when_the_scheduler_that_should_follow_is_down(
     s3: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "a").write_text("a")
-    assert _run(("run", "f", "a", "--wait", "--scheduler", "127.0.0.1:1")) == 8
+    assert run(("run", "f", "a", "--wait", "--scheduler", "127.0.0.1:1")) == 8
     assert inputs(s3) == []
     shown = capsys.readouterr()
     assert shown.out == ""
     assert shown.err.count("\n") == 1
 
 
-def test_who_stops_waiting_has_the_ids_and_words_of_the_closed_set(
+def test_an_ended_wait_has_printed_ids_and_states(
     s3: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "a").write_text("a")
-    assert _run(("run", "f", "a", "--wait", "--timeout", "50ms")) == 9
+    assert run(("run", "f", "a", "--wait", "--timeout", "50ms")) == 9
     shown = capsys.readouterr()
     assert "uploaded: j" in shown.err
     assert "not received yet" in shown.err
     assert "UPLOADED" not in shown.err
 
 
-def test_who_waits_for_what_nobody_is_told_of_hears_so(
+def test_missing_triggers_of_a_function_end_the_wait(
     s3: Any,
     programs: Any,
     tmp_path: Path,
@@ -111,47 +111,47 @@ def test_who_waits_for_what_nobody_is_told_of_hears_so(
     made = {"name": "f", "bucket": STATE, "created": ["queue/f-jobs"]}
     s3.put_object(Bucket=STATE, Key="deployments/f.json", Body=json.dumps(made).encode())
     (tmp_path / "a").write_text("a")
-    assert _run(("run", "f", "a", "--wait", "--scheduler", address)) == 3
+    assert run(("run", "f", "a", "--wait", "--scheduler", address)) == 3
     said = capsys.readouterr().err
     assert "gone since it was deployed: queue/f-jobs" in said
     assert "--again" in said
     s3.delete_object(Bucket=STATE, Key="deployments/f.json")
 
 
-def test_jobs_that_ended_are_told_while_the_scheduler_is_down(
+def test_ended_jobs_are_listed_while_the_scheduler_is_down(
     s3: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     down = ("--scheduler", "127.0.0.1:1")
-    assert _run(("jobs", *down)) == 8  # nothing is known
+    assert run(("jobs", *down)) == 8  # nothing is known
     assert capsys.readouterr().out == ""
     (tmp_path / "a").write_text("told")
     (job,) = ids(capsys, "a")
-    assert _run(("job", job, *down)) == 8
+    assert run(("job", job, *down)) == 8
     finished(s3, job, "a.out")
     s3.put_object(Bucket="middle", Key=f"results/j{'0' * 25}.json", Body=b"unreadable")
-    assert _run(("jobs", *down, "--json")) == 8
+    assert run(("jobs", *down, "--json")) == 8
     told = json.loads(capsys.readouterr().out)
     assert told["error"]["code"] == "unavailable"
     states = {one["job_id"]: (one["function"], one["state"]) for one in told["jobs"]}
     assert states == {job: ("f", "SUCCEEDED"), f"j{'0' * 25}": ("f", "ENDED")}
-    assert _run(("job", job, *down)) == 0
+    assert run(("job", job, *down)) == 0
     shown = capsys.readouterr()
     assert "s3://outputs/a.out" in shown.out
-    assert "told is what the cloud holds" in shown.err
+    assert "shown is the cloud's part" in shown.err
     for what in (job, "f"):
-        assert _run(("logs", what, *down)) == 0
+        assert run(("logs", what, *down)) == 0
         assert "127.0.0.1:1" in capsys.readouterr().err
 
 
 def test_doctor_names_a_function_that_is_none(s3: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    assert _run(("doctor", "nix", "--json")) == 1
+    assert run(("doctor", "nix", "--json")) == 1
     found = {one["check"]: one for one in json.loads(capsys.readouterr().out)["findings"]}
     assert found["cloud"]["good"]
     assert not found["function nix"]["good"]
-    assert "no function 'nix' is deployed" in found["function nix"]["said"]
+    assert "no function 'nix' is deployed" in found["function nix"]["message"]
 
 
-def test_ctrl_c_ends_the_waiting_and_says_how_to_go_on(s3: Any, tmp_path: Path) -> None:
+def test_ctrl_c_ends_the_wait_and_names_the_next_step(s3: Any, tmp_path: Path) -> None:
     (tmp_path / "a").write_text("interrupted")
     waiting = subprocess.Popen(
         [sys.executable, "-m", "orchgpu", "run", "f", "a", "--wait"],
@@ -174,7 +174,7 @@ def test_ctrl_c_ends_the_waiting_and_says_how_to_go_on(s3: Any, tmp_path: Path) 
         waiting.kill()
         waiting.wait()
     assert (waiting.returncode, out) == (130, "")
-    assert err.endswith("repeat the command to follow it\n")
+    assert err.endswith("repeat the command to follow them\n")
     assert inputs(s3) == ["a"]
 
 
@@ -198,7 +198,7 @@ def test_the_logs_of_a_job_are_the_lines_of_its_invocations(
         ]
     ):
         cloud.logs.append("/aws/lambda/f", "stream", float(number), text)
-    assert _run(("logs", job, "--json")) == 0
+    assert run(("logs", job, "--json")) == 0
     told = [
         one["text"]
         for one in json.loads(capsys.readouterr().out)["lines"]
@@ -214,18 +214,18 @@ def test_the_logs_of_a_job_are_the_lines_of_its_invocations(
         "bye",
         f"END RequestId: {mine}",
     ]
-    assert _run(("logs", job, "--filter", "bye")) == 0
+    assert run(("logs", job, "--filter", "bye")) == 0
     assert capsys.readouterr().out.endswith("function      bye\n")
-    assert _run(("logs", job, "--tail", "1")) == 0
+    assert run(("logs", job, "--tail", "1")) == 0
     assert capsys.readouterr().out.count("\n") == 1
-    assert _run(("logs", job, "--follow", "--filter", "hello", "--json")) == 0  # it is over
+    assert run(("logs", job, "--follow", "--filter", "hello", "--json")) == 0  # it is over
     assert json.loads(capsys.readouterr().out)["text"] == "hello"
 
 
-def test_a_name_without_logs_is_told_with_those_that_have_some(
+def test_an_unknown_name_is_refused_with_the_known_ones(
     s3: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert _run(("logs", "nix")) == 3
+    assert run(("logs", "nix")) == 3
     assert "function (f)" in capsys.readouterr().err
 
 
@@ -236,7 +236,7 @@ def test_logs_of_a_name_that_the_cloud_cannot_be_asked_about_are_unavailable(
     (tmp_path / "home" / "logs" / "cloud.log").touch()
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    assert _run(("logs", "f")) == 8
+    assert run(("logs", "f")) == 8
 
 
 def test_many_files_are_put_and_fetched_some_at_once(
@@ -245,27 +245,27 @@ def test_many_files_are_put_and_fetched_some_at_once(
     files = [tmp_path / f"{number:02} +%é.txt" for number in range(20)]
     for file in files:
         file.write_text(file.name)
-    assert _run(("put", *map(str, files), "s3://outputs/new", "--at-once", "3")) == 0
+    assert run(("put", *map(str, files), "s3://outputs/new", "--at-once", "3")) == 0
     told = capsys.readouterr()
     assert set(told.out.splitlines()) == {f"s3://outputs/new/{file.name}" for file in files}
     assert told.err == ""  # no bar without a terminal
-    assert _run(("get", "s3://outputs/new/", "got", "--json")) == 0
+    assert run(("get", "s3://outputs/new/", "got", "--json")) == 0
     fetched = json.loads(capsys.readouterr().out)["objects"]
     assert [one["key"] for one in fetched] == [f"new/{file.name}" for file in files]
     assert all(Path(one["file"]).read_text() == Path(one["key"]).name for one in fetched)
 
 
-def test_what_would_be_one_object_or_one_file_is_refused(
+def test_files_of_one_name_and_keys_of_one_file_are_refused(
     s3: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     twins = [tmp_path / "x" / "q", tmp_path / "y" / "q"]
     for file in twins:
         file.parent.mkdir()
         file.touch()
-    assert _run(("put", *map(str, twins), "s3://outputs/")) == 2
+    assert run(("put", *map(str, twins), "s3://outputs/")) == 2
     assert inputs(s3) == []
     for key in ("a/b", "a//b"):
         s3.put_object(Bucket="outputs", Key=key, Body=b"")
-    assert _run(("get", "s3://outputs/", "got")) == 2
+    assert run(("get", "s3://outputs/", "got")) == 2
     assert "would be one file" in capsys.readouterr().err
     assert not (tmp_path / "got").exists()

@@ -1,8 +1,9 @@
-"""Ids by prefix, places to get from and to run from, and what a shell is offered."""
+"""Ids by prefix, locations of inputs and outputs, and shell completion."""
 
 from __future__ import annotations
 
 import json
+import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,13 @@ from corekit.ids import JobId
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import Record, Request, Step
 from local_cloud.server.context import Context
-from orchgpu.cli import scheduler
-from orchgpu.cli.jobs.jobs import Only
-from orchgpu.cli.main import _run, cli
+from orchgpu.cli import completing, scheduler
+from orchgpu.cli.jobs.records import JobFilter, newest_records
+from orchgpu.cli.main import cli
 from orchgpu.cli.objects import inputs
 from orchgpu.cli.scheduler import ask
-from orchgpu.cli.terminal import completing
 from orchgpu.core.function import Output
+from tests.commandline import run
 from tests.integration.cli.deployed import STATE, deploy, finished
 
 ONE, TWO, OTHER = "j" + "a" * 25, "jaaa" + "b" * 22, "jccc" + "d" * 22
@@ -31,21 +32,21 @@ def test_a_job_is_found_by_the_beginning_of_its_id(
     for job in (ONE, TWO, OTHER):
         finished(s3, job, f"{job}.out")
     for command in (("job",), ("logs",), ("cost", "--cpu-s", "3", "--memory-mib", "128")):
-        assert _run((*command, "jaaa")) == 2
+        assert run((*command, "jaaa")) == 2
         said = capsys.readouterr().err
         assert all(f"\n  {job}  f  ended" in said for job in (ONE, TWO))
         assert OTHER not in said
-        assert _run((*command, "jeee")) == 3
+        assert run((*command, "jeee")) == 3
         assert "whose id begins with 'jeee'" in capsys.readouterr().err
-    assert _run(("job", "jccc", "--json")) == 0
+    assert run(("job", "jccc", "--json")) == 0
     assert json.loads(capsys.readouterr().out)["job"]["job_id"] == OTHER
-    assert _run(("job", "jaaab", "--json")) == 0
+    assert run(("job", "jaaab", "--json")) == 0
     assert json.loads(capsys.readouterr().out)["job"]["job_id"] == TWO
-    assert _run(("logs", "jaaab", "--json")) == 0
+    assert run(("logs", "jaaab", "--json")) == 0
     assert {one["job"] for one in json.loads(capsys.readouterr().out)["lines"]} == {TWO}
-    assert _run(("cancel", "jccc", "jaaab")) == 4
+    assert run(("cancel", "jccc", "jaaab")) == 4
     assert f"{OTHER} ended before" in capsys.readouterr().err
-    assert _run(("retry", "jccc")) == 2
+    assert run(("retry", "jccc")) == 2
     assert f"{OTHER} is SUCCEEDED" in capsys.readouterr().err
 
 
@@ -53,14 +54,14 @@ def test_a_job_is_found_by_the_beginning_of_its_id(
 def test_too_little_of_an_id_is_refused(
     s3: Any, command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert _run((command, "ja")) == 2
+    assert run((command, "ja")) == 2
     assert "4 characters" in capsys.readouterr().err
 
 
 def test_candidates_are_data_too(s3: Any, capsys: pytest.CaptureFixture[str]) -> None:
     for job in (ONE, TWO):
         finished(s3, job, f"{job}.out")
-    assert _run(("job", "jaaa", "--json")) == 2
+    assert run(("job", "jaaa", "--json")) == 2
     shown = json.loads(capsys.readouterr().out)
     assert shown["error"]["details"] == {"candidates": [ONE, TWO]}
 
@@ -85,7 +86,7 @@ def test_a_shell_is_offered_functions_and_definitions(s3: Any, tmp_path: Path) -
     assert offered("deploy", "nowhere/") == []
 
 
-def test_a_shell_is_offered_nothing_where_nothing_answers(
+def test_a_shell_is_offered_nothing_without_an_answer(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "ORCHGPU_SCHEDULER"):
@@ -96,6 +97,19 @@ def test_a_shell_is_offered_nothing_where_nothing_answers(
     monkeypatch.setenv("ORCHGPU_HOME", str(tmp_path / "home"))
     assert offered("run", "") == offered("cancel", "j") == []
     assert capsys.readouterr() == ("", "")
+
+
+def test_a_shell_does_not_wait_for_a_cloud_that_is_silent(
+    s3: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(completing, "ANSWER_WITHIN_S", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        assert offered("run", "") == []
+        silent.settimeout(0.0)
+        silent.accept()[0].close()  # it was asked, once
+        with pytest.raises(BlockingIOError):
+            silent.accept()
 
 
 @pytest.fixture
@@ -127,28 +141,30 @@ def test_jobs_of_records_are_shown_by_function_state_and_age(
     recorded: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def shown(*asked: str) -> list[str]:
-        assert _run(("jobs", "--json", *asked)) == 0
+        assert run(("jobs", "--json", *asked)) == 0
         return [one["job_id"] for one in json.loads(capsys.readouterr().out)["jobs"]]
 
     assert shown("--function", "f", "--state", "FAILED") == [TWO]
     assert shown("--state", "received") == [OTHER]
     assert shown("--function", "g") == []
     assert len(shown("--since", "1h", "--limit", "2")) == 2
+    assert run(("jobs", "--function", "g")) == 0
+    assert capsys.readouterr().out == "no such jobs in the last hour\n"
 
 
 def test_an_id_is_found_among_records_and_results(
     recorded: str, s3: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     finished(s3, "jaaac" + "0" * 21, "x.out")
-    assert _run(("job", "jaaa")) == 2
+    assert run(("job", "jaaa")) == 2
     said = capsys.readouterr().err
     assert [line.split()[0] for line in said.splitlines()[1:]] == [ONE, TWO, "jaaac" + "0" * 21]
     assert f"{TWO}  f  FAILED" in said
-    assert _run(("job", "jccc", "--json")) == 0
+    assert run(("job", "jccc", "--json")) == 0
     assert json.loads(capsys.readouterr().out)["job"]["state"] == "RECEIVED"
 
 
-def test_the_log_of_a_function_tells_of_its_code_and_names_every_job(
+def test_the_log_of_a_function_has_its_code_and_names_every_job(
     recorded: str, cloud: Context, s3: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     finished(s3, ONE, "one.out")
@@ -162,13 +178,13 @@ def test_the_log_of_a_function_tells_of_its_code_and_names_every_job(
         ]
     ):
         cloud.logs.append("/aws/lambda/f", "named", now_s + number / 1000, text)
-    assert _run(("logs", "f", "--json", "--tail", "1000")) == 0
+    assert run(("logs", "f", "--json", "--tail", "1000")) == 0
     lines = json.loads(capsys.readouterr().out)["lines"]
     told = {(one["text"], one["job"]) for one in lines}
     assert ("one\ntwo", ONE) in told
     assert {("user's code starts", ONE), ("user's code ends", ONE), ("job FAILED", TWO)} <= told
     assert ("message received", OTHER) in told
-    assert _run(("logs", "f", "--filter", "two")) == 0
+    assert run(("logs", "f", "--filter", "two")) == 0
     shown = capsys.readouterr().out.splitlines()
     assert [line.split("  ")[-2:] for line in shown] == [[ONE[:8], "one"], [ONE[:8], "two"]]
 
@@ -200,7 +216,7 @@ def stored_inputs(s3: Any) -> dict[str, bytes]:
 
 
 def jobs_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
-    assert _run(("run", "f", *arguments, "--json")) == 0
+    assert run(("run", "f", *arguments, "--json")) == 0
     return [job["job_id"] for job in json.loads(capsys.readouterr().out)["jobs"]]
 
 
@@ -229,7 +245,7 @@ def test_all_files_below_a_folder_are_inputs(
     assert stored_inputs(s3) == {"a": b"in/a", "b": b"in/deep/b"}
 
 
-def test_what_a_function_would_ignore_is_skipped_below_a_folder_and_refused_by_name(
+def test_ignored_files_are_skipped_below_a_folder_and_refused_by_name(
     s3: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     deploy(s3, "1", suffixes=(".fa", ".fasta"))
@@ -238,13 +254,13 @@ def test_what_a_function_would_ignore_is_skipped_below_a_folder_and_refused_by_n
         (tmp_path / name).write_text(name)
         s3.put_object(Bucket="outputs", Key=name, Body=b"")
     for place in ("in", "s3://outputs/in/"):
-        assert _run(("run", "f", place)) == 0
+        assert run(("run", "f", place)) == 0
         assert "note: 1 file skipped: f takes only .fa or .fasta" in capsys.readouterr().err
     for place in ("none", "s3://outputs/none/"):
-        assert _run(("run", "f", place)) == 3
+        assert run(("run", "f", place)) == 3
         assert "there is no file that ends in .fa or .fasta" in capsys.readouterr().err
     for place in ("in/b.txt", "s3://outputs/in/b.txt"):
-        assert _run(("run", "f", place)) == 2
+        assert run(("run", "f", place)) == 2
         assert "would ignore it" in capsys.readouterr().err
     assert sorted(stored_inputs(s3)) == ["a.fa"]
 
@@ -260,7 +276,7 @@ def test_what_a_function_would_ignore_is_skipped_below_a_folder_and_refused_by_n
         ("twins", 2, "2 of the files are named 'x'"),
     ],
 )
-def test_what_is_no_input_is_refused_before_anything_is_uploaded(
+def test_an_impossible_input_is_refused_before_any_upload(
     s3: Any, place: str, status: int, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("empty", "twins/a", "twins/b"):
@@ -268,36 +284,38 @@ def test_what_is_no_input_is_refused_before_anything_is_uploaded(
     (tmp_path / "twins" / "a" / "x").touch()
     (tmp_path / "twins" / "b" / "x").touch()
     (tmp_path / "good").touch()
-    assert _run(("run", "f", "good", place)) == status
+    assert run(("run", "f", "good", place)) == status
     assert said in capsys.readouterr().err
     assert stored_inputs(s3) == {}
 
 
-def test_more_files_than_anybody_means_are_refused(
+def test_too_many_files_are_refused(
     s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(inputs, "FILES_MAX", 2)
     (tmp_path / "in").mkdir()
     for number in range(3):
         (tmp_path / "in" / str(number)).touch()
-    assert _run(("run", "f", "in")) == 2
+    assert run(("run", "f", "in")) == 2
     assert "more than 2 files" in capsys.readouterr().err
     assert stored_inputs(s3) == {}
 
 
-def test_put_says_what_to_write_for_an_object(s3: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    assert _run(("put", "s3://outputs/a", "f")) == 2
+def test_put_of_an_object_names_the_right_command(
+    s3: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(("put", "s3://outputs/a", "f")) == 2
     assert "`orchgpu run FUNCTION s3://outputs/a`" in capsys.readouterr().err
 
 
-def test_several_jobs_end_in_a_summary_that_says_where_files_went(
+def test_several_jobs_end_in_a_summary_with_the_folder_of_files(
     s3: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("a", "b"):
         (tmp_path / name).write_text(name)
     for number, job_id in enumerate(jobs_of(capsys, "a", "b")):
         finished(s3, job_id, f"{number}.out")
-    assert _run(("run", "f", "a", "b", "--output", "got")) == 0
+    assert run(("run", "f", "a", "b", "--output", "got")) == 0
     shown = capsys.readouterr().out
     assert "2 jobs: 2 SUCCEEDED; 2 outputs, 0 B, 2 of them fetched into got" in shown
     assert "  outputs/0.out  0 B  -> got/j" in shown
@@ -309,16 +327,16 @@ def test_several_jobs_end_in_a_summary_that_says_where_files_went(
 @pytest.mark.parametrize(
     ("place", "said"),
     [
-        ("f", "f has no outputs: its definition names no place for them"),
-        ("g", "g has no outputs: nothing lies below s3://outputs/g/"),
+        ("f", "f has no outputs: its definition names no location for them"),
+        ("g", "g has no outputs: no object below s3://outputs/g/"),
         ("s3://outputs/none", "there is no object s3://outputs/none"),
     ],
 )
-def test_get_of_nothing_says_what_is_not_there(
+def test_get_without_objects_names_the_location(
     s3: Any, place: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     deploy(s3, "1", name="g", outputs=(Output(bucket="outputs", prefix="g"),))
-    assert _run(("get", place, "got")) == 3
+    assert run(("get", place, "got")) == 3
     shown = capsys.readouterr()
     assert (shown.out, shown.err) == ("", f"orchgpu: {said}\n")
     assert not (tmp_path / "got").exists()
@@ -333,22 +351,22 @@ def test_jobs_that_were_started_before_are_waited_for(
 ) -> None:
     finished(s3, ONE, "one.out")
     finished(s3, OTHER, "other.out", state="FAILED")
-    assert _run(("wait", ONE[:20])) == 0
+    assert run(("wait", ONE[:20])) == 0
     assert f"{ONE}  inputs/{ONE}  SUCCEEDED" in capsys.readouterr().out
-    assert _run(("wait", ONE, OTHER[:6], ONE, "--json")) == 1
+    assert run(("wait", ONE, OTHER[:6], ONE, "--json")) == 1
     told = json.loads(capsys.readouterr().out)["jobs"]
     assert [(one["job_id"], one["state"]) for one in told] == [
         (ONE, "SUCCEEDED"),
         (OTHER, "FAILED"),
     ]
-    assert _run(("wait", TWO)) == 3
+    assert run(("wait", TWO)) == 3
 
 
 def test_jobs_are_shown_by_function_state_and_age(
     s3: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def shown(*asked: str) -> list[str]:
-        _run(("jobs", "--scheduler", "127.0.0.1:1", "--json", *asked))
+        run(("jobs", "--scheduler", "127.0.0.1:1", "--json", *asked))
         told = json.loads(capsys.readouterr().out)
         return sorted(one["job_id"] for one in told.get("jobs", ()))
 
@@ -362,9 +380,20 @@ def test_jobs_are_shown_by_function_state_and_age(
 
 
 def test_records_are_shown_by_function_state_and_age() -> None:
-    only = Only(frozenset({"f"}), frozenset({"FAILED", "RUNNING"}), 5.0)
-    assert only.wants(job(ONE, Step.ENDED, "FAILED", 6.0))
-    assert only.wants(job(ONE, Step.RUNNING, None, 5.0))
-    assert not only.wants(job(ONE, Step.RUNNING, None, 4.0))
-    assert not only.wants(job(ONE, Step.ENDED, "SUCCEEDED", 6.0))
-    assert not Only(frozenset({"g"}), frozenset(), 0.0).wants(job(ONE, Step.ENDED, "FAILED", 6.0))
+    wanted = JobFilter(frozenset({"f"}), frozenset({"FAILED", "RUNNING"}), 5.0)
+    assert wanted.allows(job(ONE, Step.ENDED, "FAILED", 6.0))
+    assert wanted.allows(job(ONE, Step.RUNNING, None, 5.0))
+    assert not wanted.allows(job(ONE, Step.RUNNING, None, 4.0))
+    assert not wanted.allows(job(ONE, Step.ENDED, "SUCCEEDED", 6.0))
+    assert not JobFilter(frozenset({"g"}), frozenset(), 0.0).allows(
+        job(ONE, Step.ENDED, "FAILED", 6.0)
+    )
+
+
+def test_a_search_among_records_ends_at_a_maximum(recorded: str) -> None:
+    def found(scanned_max: int) -> int:
+        return len(
+            ask(recorded, lambda client: newest_records(client, 10, scanned_max=scanned_max))
+        )
+
+    assert [found(scanned_max) for scanned_max in (0, 1, 2, 10)] == [0, 1, 2, 3]

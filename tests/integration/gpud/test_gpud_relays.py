@@ -20,13 +20,13 @@ from typing import Any
 import pytest
 
 from corekit.errors import EXIT_STATUS, ErrorCode
-from corekit.ids import HostId
+from corekit.ids import AttemptId, HostId
 from gpu_scheduler.model import Door, GrantedLease, Lease, LeaseLifetime, LeaseState
 from gpu_scheduler.protocol.host import Install
 from remote_gpu.client import Refusal, Refused, Session
 from remote_gpu.client.transport.handshake import open_connection
 from remote_gpu.forwarder import Forwarder, client_variables
-from remote_gpu.host.servers.variables import INHERITED
+from remote_gpu.host.environment import INHERITED
 from remote_gpu.host.servers.visible import visible_devices
 from remote_gpu.middleware import ServerLease, find, names, render
 from remote_gpu.wire.connection import Access
@@ -110,7 +110,7 @@ def rendered(gpud: Gpud, install: Install, name: str) -> dict[str, str]:
     """The variables as the orchestrator puts them into an envelope."""
     lease = Lease(
         id=install.lease,
-        attempt="j:1",
+        attempt=AttemptId("j:1"),
         holder=None,
         fence=install.fence,
         state=LeaseState.RESERVED,

@@ -72,7 +72,7 @@ async def test_it_runs_unchanged(lab: Lab) -> None:
     assert len(queue.deleted) == JOBS
 
 
-def test_a_busy_scheduler_is_told_from_a_bad_request(lab: Lab) -> None:
+def test_a_busy_scheduler_is_distinguished_from_a_bad_request(lab: Lab) -> None:
     host, _, port = lab.scheduler.rpartition(":")
     assert lab.classic("-alloc", "-g", "2").returncode == 0
     assert asyncio.run(ClassicSsgm(host, int(port)).allocate()) is None

@@ -99,7 +99,7 @@ class Reader:
         words = shlex.split(command)
         if step.background:
             self._background.append((step, self._started(words)))
-            until(step.command, lambda: "nobody" not in run_ssgm("queue").stdout)
+            until(step.command, lambda: "empty" not in run_ssgm("queue").stdout)
             return
         yield step, self._names.difference(step.expected, self._told(words))
         if words[:2] == ["ssgm", "dealloc"] and self._background:
@@ -163,7 +163,7 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reader]:
     someone.close()
 
 
-def test_every_command_of_the_page_says_what_the_page_says(reader: Reader) -> None:
+def test_every_command_prints_what_the_page_shows(reader: Reader) -> None:
     page, wrong = PAGE.read_text(), []
     for step in steps_of(page):
         wrong += [(which, told) for which, told in reader.run(step) if told is not None]

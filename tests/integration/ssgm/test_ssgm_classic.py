@@ -83,7 +83,7 @@ def test_a_port_that_is_none_is_a_bad_request() -> None:
     assert "'127.0.0.1:http' is not an address" in done.stderr
 
 
-def test_nobody_there_is_a_bad_request_with_its_own_status(nobody: str) -> None:
+def test_an_unreachable_scheduler_is_a_bad_request_with_its_own_status(nobody: str) -> None:
     host, _, port = nobody.rpartition(":")
     done = run_ssgm("-S", host, "-P", port, "-alloc")
     assert (done.returncode, done.stdout) == (8, "SSGM_ERROR=1;\n")

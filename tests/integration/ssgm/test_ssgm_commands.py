@@ -1,4 +1,4 @@
-"""Every command of `ssgm` against a real ssgmd: what it prints, what it means, how it ends."""
+"""Every command of `ssgm` against a real ssgmd: output, effect, exit status."""
 
 from __future__ import annotations
 
@@ -113,15 +113,15 @@ def test_rules_are_shown_and_changed(lab: Lab) -> None:
     }
     assert lab.json("set", "aging_s", "2m")["parameters"] == {"aging_s": 120.0}
     rows = [line.split() for line in lab.ssgm("get").stdout.splitlines()]
-    assert rows[0] == ["PARAMETER", "VALUE", "BY"]
+    assert rows[0] == ["PARAMETER", "VALUE", "SOURCE"]
     assert ["aging_s", "120", "set"] in rows
     assert ["policy", "fifo", "configured"] in rows
     assert lab.ssgm("set", "aging_s", "default").returncode == 0
 
 
 def test_tables_for_people(lab: Lab) -> None:
-    assert lab.ssgm("leases").stdout == "nothing is lent\n"
-    assert lab.ssgm("queue").stdout == "nobody waits\n"
+    assert lab.ssgm("leases").stdout == "no live leases\n"
+    assert lab.ssgm("queue").stdout == "queue is empty\n"
     lease = lab.take("-m", "4GiB")
     head, row = lab.ssgm("hosts").stdout.splitlines()
     assert head.split()[:5] == ["HOST", "STATE", "GATEWAY", "DEVICES", "LEASES"]
@@ -143,7 +143,7 @@ def test_tables_for_people(lab: Lab) -> None:
         (("explain", "nothing"), 3, "is waiting, granted or recently refused"),
         (("forget", "k80"), 4, "k80"),
         (("leases", "--timeout", "soon"), 2, "'soon' is not a duration"),
-        (("get", "polcy"), 2, "parameter 'polcy' is unknown; did you mean policy?"),
+        (("get", "polcy"), 2, "parameter 'polcy' is unknown; did you mean 'policy'?"),
         (("set", "bypass_max", "-1"), 2, "bypass_max"),
         (("resize", "lease-1", "much"), 2, "PERCENT: 'much' is not an integer"),
         (
@@ -171,14 +171,14 @@ def test_a_wrong_command_line_ends_with_2_in_both_forms(lab: Lab) -> None:
     assert lab.json("drain", status=2)["error"]["code"] == "invalid"
 
 
-def test_nobody_there_is_said_and_ends_with_its_status(nobody: str) -> None:
+def test_an_unreachable_scheduler_is_reported_with_its_status(nobody: str) -> None:
     done = run_ssgm("leases", "--scheduler", nobody, "--timeout", "200ms")
     assert (done.returncode, done.stdout) == (8, "")
     assert "is ssgmd up?" in done.stderr
 
 
 def test_every_command_has_help_with_an_example() -> None:
-    names = re.findall(r"(?m)^  ([a-z-]+)  ", run_ssgm("--help").stdout.partition("Commands:")[2])
+    names = re.findall(r"(?m)^  ([a-z-]+)  ", run_ssgm("--help").stdout.partition("Leases:")[2])
     assert {"alloc", "dealloc", "renew", "leases", "hosts", "queue", "explain"} <= set(names)
     for name in names:
         said = run_ssgm(name, "--help")
@@ -231,7 +231,7 @@ def test_a_waiter_gets_the_device_by_the_release(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_waiter_leaves_no_ghost(lab: Lab, number: int) -> None:
+def test_an_interrupted_wait_leaves_no_request(lab: Lab, number: int) -> None:
     lab.take("-g", "2", "--sharing", "exclusive")
     with started(lab, "alloc", "--advisory", "--wait", stderr=subprocess.PIPE) as waiter:
         until("it waits", lambda: len(waiting(lab)) == 1)
@@ -257,9 +257,10 @@ def test_progress_and_colour_on_a_terminal_unless_no_color(lab: Lab) -> None:
     ours, theirs = pty.openpty()
     try:
         wanted = ("alloc", "--advisory", "--wait", "--attempt", "seen")
-        with started(lab, *wanted, stdout=theirs, stderr=theirs) as waiter:
+        terminal = {"TERM": "xterm"}
+        with started(lab, *wanted, stdout=theirs, stderr=theirs, env=terminal) as waiter:
             until("it waits", lambda: len(waiting(lab)) == 1)
-            assert b"\r\x1b[Kwaiting " in shown(ours, b"number 1 in the queue")
+            assert b"\rwaiting " in shown(ours, b"number 1 in the queue")
             lab.ssgm("dealloc", lease)
             assert waiter.wait(timeout=60) == 0
         with started(lab, "leases", stdout=theirs) as process:
@@ -273,7 +274,7 @@ def test_progress_and_colour_on_a_terminal_unless_no_color(lab: Lab) -> None:
         os.close(theirs)
 
 
-def test_events_are_told_as_they_happen(lab: Lab) -> None:
+def test_events_are_printed_as_they_happen(lab: Lab) -> None:
     pipe: dict[str, Any] = {"stdout": subprocess.PIPE}
     with started(lab, "events", "--count", "2", "--json", **pipe) as watcher:
         assert watcher.stdout is not None
@@ -287,7 +288,7 @@ def test_events_are_told_as_they_happen(lab: Lab) -> None:
     assert lines[0]["device"].startswith("k80/")
 
 
-def test_everything_is_told_over_the_http_door(lab: Lab) -> None:
+def test_every_event_is_sent_by_the_http_endpoint(lab: Lab) -> None:
     pipe: dict[str, Any] = {"stdout": subprocess.PIPE}
     with started(lab, "events", "--http", lab.http, **pipe) as watcher:
         assert watcher.stdout is not None
@@ -313,13 +314,13 @@ def test_everything_is_told_over_the_http_door(lab: Lab) -> None:
         seen("lease", lease, "ENDED", "RELEASED")
 
 
-def test_an_http_door_that_is_none_is_said(lab: Lab, nobody: str) -> None:
+def test_an_unreachable_http_endpoint_is_reported(lab: Lab, nobody: str) -> None:
     said = lab.ssgm("events", "--http", nobody)
     assert (said.returncode, said.stdout) == (8, "")
     assert "is ssgmd up?" in said.stderr
 
 
-def test_a_reader_that_goes_away_is_no_fault(lab: Lab) -> None:
+def test_a_closed_pipe_is_not_an_error(lab: Lab) -> None:
     with started(lab, "events", stdout=subprocess.PIPE, stderr=subprocess.PIPE) as watcher:
         assert watcher.stdout is not None
         watcher.stdout.readline()

@@ -1,4 +1,4 @@
-"""How `ssgm` and the daemons' commands end: wrong ids, a full disk, a reader that goes away."""
+"""Ends of `ssgm` and of the daemons' commands: wrong ids, a full disk, a closed pipe."""
 
 from __future__ import annotations
 
@@ -14,21 +14,23 @@ UNKNOWN = "lease-000000000000"
 
 
 @pytest.mark.parametrize("op", ["renew", "resize", "transfer", "dealloc"])
-def test_what_is_no_lease_is_wrong_input_and_what_is_over_is_not_found(lab: Lab, op: str) -> None:
+def test_a_malformed_lease_id_is_wrong_input_and_an_ended_lease_is_not_found(
+    lab: Lab, op: str
+) -> None:
     more = {"resize": ["40"], "transfer": ["session-x"]}.get(op, [])
     wrong = lab.ssgm(op, "nope", *more)
-    assert (wrong.returncode, "is no lease" in wrong.stderr) == (2, True)
+    assert (wrong.returncode, "is not a lease" in wrong.stderr) == (2, True)
     gone = lab.ssgm(op, UNKNOWN, *more)
     if op == "dealloc":
         assert gone.returncode == 0
         assert "is released" not in gone.stdout
-        assert "over already, or there never was" in gone.stdout
+        assert "it has ended, or never existed" in gone.stdout
     else:
         assert (gone.returncode, "is over" in gone.stderr) == (3, True)
 
 
 @pytest.mark.parametrize("command", [["hosts"], ["hosts", "--json"], ["get"]])
-def test_a_full_disk_is_said_in_a_line(lab: Lab, command: list[str]) -> None:
+def test_a_full_disk_is_reported_in_one_line(lab: Lab, command: list[str]) -> None:
     arguments = [sys.executable, "-m", "gpu_scheduler.client", *command]
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
@@ -61,7 +63,7 @@ def test_a_reader_that_went_away_ends_it_quietly(lab: Lab) -> None:
         ("remote_gpu.host", "gpud"),
     ],
 )
-def test_a_daemon_says_what_it_is(module: str, name: str) -> None:
+def test_a_daemon_describes_itself(module: str, name: str) -> None:
     for flag, said in (("-h", "Usage: "), ("--version", f"{name}, version ")):
         done = subprocess.run(
             [sys.executable, "-m", module, flag],
@@ -86,7 +88,7 @@ def test_a_daemon_says_what_it_is(module: str, name: str) -> None:
     ],
     ids=" ".join,
 )
-def test_what_a_daemon_prints_ends_it_as_every_other_command(
+def test_a_daemon_ends_by_its_output_as_every_other_command(
     words: list[str], tmp_path: Path
 ) -> None:
     program = {"daemon": "ssgmd", "monitor": "ssgm-monitor"}[words[0]]

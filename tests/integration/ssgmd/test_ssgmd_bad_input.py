@@ -109,10 +109,10 @@ REQUESTS: tuple[tuple[str, Any, str, str], ...] = (
         "lease_s",
     ),
     ("reserve", {"attempt": "a\nb", "request": {}}, "invalid", "attempt"),
-    ("reserve", {"attempt": "held", "request": {}}, "conflict", "somebody else"),
-    ("attempt", attempt(n=0), "invalid", "n must lie in 1"),
+    ("reserve", {"attempt": "held", "request": {}}, "conflict", "another session"),
+    ("attempt", attempt(n=0), "invalid", "must lie in 1…"),
     ("attempt", attempt(revision=-1), "invalid", "revision"),
-    ("attempt", attempt(n=2**70), "invalid", "n must lie in 1"),
+    ("attempt", attempt(n=2**70), "invalid", "must lie in 1…"),
     ("attempt", attempt(holder=""), "invalid", "holder"),
     ("attempt", attempt(holder="a\tb"), "invalid", "holder"),
     ("attempt", attempt(received_ago_s=1e308), "invalid", "received_ago_s"),
@@ -149,7 +149,7 @@ REQUESTS: tuple[tuple[str, Any, str, str], ...] = (
     ("drain", {"host": "elsewhere"}, "not_found", "elsewhere"),
     ("drain", {"host": "h", "device": "h/9"}, "not_found", "h/9"),
     ("forget", {"host": "h"}, "conflict", ""),
-    ("set", {"name": "polcy", "value": "fair"}, "invalid", "did you mean policy"),
+    ("set", {"name": "polcy", "value": "fair"}, "invalid", "did you mean 'policy'"),
     ("set", {"name": "policy", "value": "mine"}, "invalid", "policy"),
     ("set", {"name": "bypass_max", "value": -3}, "invalid", "bypass_max"),
     ("set", {"name": "weight.a\nb", "value": 2}, "invalid", "weight.a"),
@@ -346,7 +346,7 @@ async def test_wrong_addresses_are_typed_errors_too(
 async def test_an_unknown_op_or_path_is_answered_with_a_suggestion(system: System) -> None:
     by_http = await system.endpoints.ask("POST", "/v1/resrve", {})
     assert by_http.status == 404
-    assert "did you mean /v1/reserve" in by_http.value["error"]["message"]
+    assert "did you mean '/v1/reserve'" in by_http.value["error"]["message"]
     wrong_method = await system.endpoints.ask("GET", "/v1/reserve")
     assert (wrong_method.status, wrong_method.headers["Allow"]) == (405, "POST")
     async with system.endpoints.peer() as peer:
@@ -367,7 +367,7 @@ def usage(**more: Any) -> dict[str, Any]:
 #: op of the host `h`, fields, code, what the message says.
 REPORTS: tuple[tuple[str, Any, str, str], ...] = (
     ("report", {"devices": [DEVICE, DEVICE]}, "invalid", "twice"),
-    ("report", {"devices": [DEVICE, device(id="h/1")]}, "invalid", "two devices 0"),
+    ("report", {"devices": [DEVICE, device(id="h/1")]}, "invalid", "two devices with index 0"),
     ("report", {"devices": [device(memory_mib=float("nan"))]}, "invalid", ""),
     ("report", {"devices": [device(memory_mib=-5)]}, "invalid", "memory_mib"),
     ("report", {"devices": [device(memory_mib=2**70)]}, "invalid", "memory_mib"),
@@ -380,11 +380,11 @@ REPORTS: tuple[tuple[str, Any, str, str], ...] = (
         "report",
         {"devices": [], "usage": [{"device": "h/0", "memory_used_mib": -1, "utilisation_pct": 0}]},
         "invalid",
-        "below 0",
+        "memory_used_mib -1 must lie in 0…",
     ),
-    ("report", {"usage": [usage(memory_used_mib=2**70)]}, "invalid", "above"),
-    ("report", {"usage": [usage(utilisation_pct=10**12)]}, "invalid", "above"),
-    ("report", {"usage": [usage(temperature_c=-(10**12))]}, "invalid", "above"),
+    ("report", {"usage": [usage(memory_used_mib=2**70)]}, "invalid", "…2147483647"),
+    ("report", {"usage": [usage(utilisation_pct=10**12)]}, "invalid", "…2147483647"),
+    ("report", {"usage": [usage(temperature_c=-(10**12))]}, "invalid", "…2147483647"),
     ("report", {"usage": [usage(power_w=float("inf"))]}, "invalid", ""),
     ("report", {"usage": [usage(), usage()]}, "invalid", "twice"),
     ("report", {"usage": [usage(device="g/0")]}, "invalid", "does not have"),

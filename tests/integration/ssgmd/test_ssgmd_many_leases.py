@@ -17,16 +17,19 @@ from corekit.budget import Budget
 from corekit.ids import DeviceId, HostId, IdSource, JobId, LeaseId, SessionId
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.core import events as on
-from gpu_scheduler.core.durable.changes import Entry
 from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.daemon.access.secret import Secrets
 from gpu_scheduler.daemon.endpoints.socket_endpoint import UNDER_WAY_MAX
 from gpu_scheduler.daemon.journal.journal import Journal
 from gpu_scheduler.model import Device, DeviceKind, LeaseLifetime, Request
 from gpu_scheduler.monitor.link import HostLink
+from gpu_scheduler.protocol import host as host_ops
 from gpu_scheduler.protocol import host as host_words
+from gpu_scheduler.protocol import ops
+from gpu_scheduler.protocol.changes import Entry
 from tests.integration.ssgmd.conftest import BUDGET, Endpoints, serving
 from tests.integration.test_ssgmd_process import Host
+from tests.scheduler_events import event_of
 
 DEVICES = 16
 NOW: dict[str, Any] = {"at_s": 0.0, "wall_s": 1_700_000_000.0}
@@ -49,7 +52,8 @@ def history(leases: int) -> tuple[list[Entry], list[LeaseId]]:
 
     happened(on.EpochBegan(**NOW))
     happened(
-        on.HostHello(
+        event_of(
+            host_ops.HostHello,
             host=HostId("h"),
             incarnation="i",
             gateway="h:1",
@@ -62,7 +66,8 @@ def history(leases: int) -> tuple[list[Entry], list[LeaseId]]:
     )
     for number in range(leases):
         happened(
-            on.ReserveAsked(
+            event_of(
+                ops.Reserve,
                 attempt=f"a{number}",
                 request=Request(memory_mib=1),
                 wait=False,
@@ -75,10 +80,11 @@ def history(leases: int) -> tuple[list[Entry], list[LeaseId]]:
         )
     for lease in list(machine.state.leases):
         happened(
-            on.LeaseSessionTold(
+            event_of(
+                host_ops.SessionChange,
                 host=HostId("h"),
                 lease=lease,
-                change=host_words.SessionState.OPENED,
+                state=host_words.SessionState.OPENED,
                 nonce="n",
                 reason=None,
                 detail="",
@@ -313,7 +319,7 @@ def test_records_are_answered_in_pages_that_fit(tmp_path: Path) -> None:
             gone = [await client.record(f"open-{number}") for number in range(250)]
             for record in gone:
                 assert record is not None
-                await client.hand_back(record.holder, record.revision)
-            assert 0 < len(await client.orphans()) < 200
+                await client.ask(ops.HandBack(holder=record.holder, revision=record.revision))
+            assert 0 < len((await client.ask(ops.Orphans())).records) < 200
 
     asyncio.run(story())

@@ -1,4 +1,4 @@
-"""The same work for many, some at once, and what is shown of it."""
+"""The same work for many things, several at once, with its progress."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from pathlib import Path
 import click
 import pytest
 
+from corekit.cli.program import interrupted
+from corekit.cli.progress import BAR_WIDTH, bar
 from corekit.errors import AppError, invalid
 from orchgpu.cli.cloud import JobCloud, Submitted
-from orchgpu.cli.jobs.batch import BAR_WIDTH, Progress, bar, for_each, transfer
+from orchgpu.cli.commands.jobs.run import fetched, inputs_of
+from orchgpu.cli.jobs.batch import Progress, for_each, transfer
 from orchgpu.cli.jobs.follow import Followed
-from orchgpu.cli.main import interrupted
-from orchgpu.cli.objects.run import _fetched, _inputs
 from orchgpu.core.function import Function
 
 FUNCTION = Function(
@@ -71,14 +72,14 @@ def test_a_bar_is_as_full_as_the_work() -> None:
     assert bar(1, 2).count("#") == BAR_WIDTH // 2
 
 
-def test_without_a_terminal_every_news_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_terminal_every_change_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     progress = Progress(2, quiet=False, ids=True)
     progress.uploaded(submitted("a"), before=False)
     progress.uploaded(submitted("b"), before=True)
     job = Followed(submitted=submitted("a"), job_id="j-a")
-    progress.told(job)
+    progress.changed(job)
     job.state = "RUNNING"
-    progress.told(job)
+    progress.changed(job)
     progress.end()
     shown = capsys.readouterr()
     assert shown.out == ""
@@ -96,21 +97,21 @@ def test_two_files_that_would_be_one_input_are_refused(tmp_path: Path) -> None:
         file.parent.mkdir()
         file.write_text("q")
     with pytest.raises(AppError, match="2 of the files are named 'q'"):
-        _inputs(JobCloud(), FUNCTION, list(map(str, files)))
-    assert len(_inputs(JobCloud(), FUNCTION, [str(files[0])])) == 1
+        inputs_of(JobCloud(), FUNCTION, list(map(str, files)))
+    assert len(inputs_of(JobCloud(), FUNCTION, [str(files[0])])) == 1
 
 
 def test_an_output_that_is_there_whole_is_not_fetched_again(tmp_path: Path) -> None:
     file = tmp_path / "out"
     empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
-    assert not _fetched(file, empty)
+    assert not fetched(file, empty)
     file.write_bytes(b"")
-    assert _fetched(file, empty)
+    assert fetched(file, empty)
     file.write_bytes(b"x")
-    assert not _fetched(file, empty)
+    assert not fetched(file, empty)
 
 
-def test_an_interrupted_command_may_say_how_it_goes_on() -> None:
+def test_an_interrupted_command_may_have_a_message() -> None:
     def aborted(cause: BaseException) -> click.Abort:
         try:
             raise click.Abort from cause

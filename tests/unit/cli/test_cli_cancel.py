@@ -1,4 +1,4 @@
-"""What `orchgpu cancel` writes, and what it refuses."""
+"""The result that `orchgpu cancel` writes, and its refusals."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from contract.result import Result
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import JobId
 from gpu_scheduler.model import Record, Step
-from orchgpu.cli.jobs.cancel import _refuse_ended, cancelled_result
+from orchgpu.cli.commands.jobs.cancel import _refuse_ended, cancelled_result
 from orchgpu.cli.jobs.known import Known, Scheduled
-from orchgpu.cli.main import _run
+from tests.commandline import run
 
 JOB = "j" + "0" * 25
 
@@ -35,7 +35,7 @@ def test_a_cancelled_jobs_result_is_one_of_its_newest_attempt() -> None:
     assert (written.nonce, written.ended_at_s) == ("", 9.0)
 
 
-def test_only_what_was_cancelled_may_be_over() -> None:
+def test_only_a_cancelled_job_may_be_over() -> None:
     _refuse_ended(JOB, "CANCELLED")
     with pytest.raises(AppError, match="ended before it could be cancelled: SUCCEEDED") as refused:
         _refuse_ended(JOB, "SUCCEEDED")
@@ -43,8 +43,8 @@ def test_only_what_was_cancelled_may_be_over() -> None:
 
 
 @pytest.mark.parametrize("name", ["x", "../x", JOB + "0", JOB.upper(), ""])
-def test_what_is_no_id_is_refused_before_anything_is_asked(
+def test_a_malformed_id_is_refused_before_any_question(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert _run(["cancel", JOB, name]) == 2
+    assert run(["cancel", JOB, name]) == 2
     assert "is not an id of a job" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The command line itself: help, bad input, exit statuses, what is printed where."""
+"""The command line itself: help, bad input, exit statuses, output and error streams."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ import pytest
 
 from corekit.errors import EXIT_STATUS, AppError, ErrorCode
 from gpu_scheduler.model import Record, Step
-from orchgpu.cli.main import _run, cli
+from orchgpu.cli.main import cli
 from orchgpu.cli.scheduler import scheduler_address
 from orchgpu.local.home import Home, SystemRecord
+from tests.commandline import run
 
 
 @pytest.fixture(autouse=True)
@@ -27,10 +28,7 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def status_of(*arguments: str) -> int:
-    try:
-        return _run(arguments)
-    except SystemExit as ended:  # of commands with exit statuses of their own
-        return int(str(ended.code))
+    return run(arguments)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +53,7 @@ def test_a_wrong_command_line_ends_with_2(
     assert "Error:" in shown.err
 
 
-def test_a_mistyped_command_is_told_what_it_could_have_meant(
+def test_a_mistyped_command_gets_a_hint(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert status_of("jbos") == 2
@@ -71,7 +69,7 @@ def test_with_json_a_wrong_command_line_is_data_too(capsys: pytest.CaptureFixtur
     assert "Error:" in shown.err
 
 
-def test_ctrl_c_in_the_first_moments_is_no_traceback() -> None:
+def test_ctrl_c_in_the_first_moments_prints_no_traceback() -> None:
     """While the command is still being imported nothing of it can catch anything."""
     early = (
         "import sys\n"
@@ -88,7 +86,7 @@ def test_ctrl_c_in_the_first_moments_is_no_traceback() -> None:
     assert (done.returncode, done.stderr) == (130, "orchgpu: interrupted\n")
 
 
-def test_a_home_that_cannot_be_written_is_told_and_read(
+def test_an_unwritable_home_is_reported_and_readable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     home = Home(tmp_path / ".orchgpu")
@@ -104,13 +102,13 @@ def test_a_home_that_cannot_be_written_is_told_and_read(
 
 
 @pytest.mark.parametrize("option", ["--cpu-s", "--gpu-s"])
-def test_what_is_no_number_costs_nothing(option: str) -> None:
+def test_a_cost_needs_finite_numbers(option: str) -> None:
     given = {"--cpu-s": "3", "--gpu-s": "1", option: "nan"}
     assert status_of("cost", *(word for pair in given.items() for word in pair)) == 2
 
 
 @pytest.mark.parametrize("arguments", [["status"], ["jobs"], ["gpus"], ["orchestrate"]])
-def test_without_a_system_one_line_says_what_to_do(
+def test_without_a_system_one_line_names_the_remedy(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert status_of(*arguments) == EXIT_STATUS[ErrorCode.UNAVAILABLE]
@@ -146,7 +144,7 @@ def test_without_a_system_one_line_says_what_to_do(
     ],
 )
 @pytest.mark.parametrize("region", [None, "eu-central-1"])
-def test_without_a_cloud_one_line_says_that_nothing_runs_here(
+def test_without_a_cloud_one_line_names_the_remedy(
     arguments: list[str],
     region: str | None,
     tmp_path: Path,
@@ -175,13 +173,13 @@ def test_without_a_cloud_one_line_says_that_nothing_runs_here(
     assert shown.err.count("\n") == 1
 
 
-def test_down_without_a_system_is_no_failure(capsys: pytest.CaptureFixture[str]) -> None:
+def test_down_without_a_system_succeeds(capsys: pytest.CaptureFixture[str]) -> None:
     assert status_of("down") == 0
     assert status_of("down", "--json") == 0
     assert '"stopped": false' in capsys.readouterr().out
 
 
-def test_up_beside_a_running_system_says_how_to_stop_it(
+def test_up_beside_a_running_system_names_the_way_to_stop_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     home = Home(tmp_path / ".orchgpu")
@@ -287,13 +285,39 @@ def test_with_json_a_failure_is_data_too(capsys: pytest.CaptureFixture[str]) -> 
     assert shown.err == f"orchgpu: {told['error']['message']}\n"
 
 
-def test_the_command_line_is_immediate() -> None:
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["nonsense"]])
+def test_the_list_of_commands_imports_none_of_them(arguments: list[str]) -> None:
     heavy = ("boto3", "botocore", "aiohttp", "numpy", "onnxruntime", "moto", "orchgpu.app")
-    check = f"import sys, orchgpu.cli; print([m for m in {heavy!r} if m in sys.modules])"
+    check = (
+        "import sys, orchgpu.cli\n"
+        f"sys.argv[1:] = {arguments!r}\n"
+        "try:\n"
+        "    orchgpu.cli.main()\n"
+        "except SystemExit:\n"
+        f"    found = [m for m in {heavy!r} if m in sys.modules]\n"
+        "    found += [m for m in sys.modules if m.count('.') > 3 and 'cli.commands' in m]\n"
+        "    print(found, file=sys.stderr)\n"
+    )
     shown = subprocess.run(
         [sys.executable, "-c", check], capture_output=True, text=True, check=True
     )
-    assert shown.stdout.strip() == "[]", "imported before any command runs"
+    assert shown.stderr.splitlines()[-1] == "[]", "imported before a command runs"
+
+
+def test_no_command_that_needs_no_cloud_imports_boto3() -> None:
+    for arguments in (["status"], ["down"], ["logs"], ["completion", "bash"], ["fdl", "schema"]):
+        check = (
+            "import sys, orchgpu.cli\n"
+            f"sys.argv[1:] = {arguments!r}\n"
+            "try:\n"
+            "    orchgpu.cli.main()\n"
+            "except SystemExit:\n"
+            "    print('boto3' in sys.modules, file=sys.stderr)\n"
+        )
+        shown = subprocess.run(
+            [sys.executable, "-c", check], capture_output=True, text=True, check=True
+        )
+        assert shown.stderr.splitlines()[-1] == "False", arguments
 
 
 def record(**fields: Any) -> Record:
@@ -313,17 +337,19 @@ def record(**fields: Any) -> Record:
 
 
 def test_a_job_is_described_by_its_record() -> None:
-    from orchgpu.cli.jobs.jobs import described
+    from orchgpu.cli.jobs.records import record_json
 
-    shown = described(record())
+    shown = record_json(record())
     assert json.loads(json.dumps(shown)) == shown
     assert (shown["state"], shown["reason"], shown["input"]) == ("RUNNING", "NONE", "b/k/x")
     assert shown["waiting_s"] is None
-    assert described(record(step=Step.WAITING))["waiting_s"] > 0
+    waiting_s = record_json(record(step=Step.WAITING))["waiting_s"]
+    assert isinstance(waiting_s, float)
+    assert waiting_s > 0
 
 
 def test_reasons_of_leases_are_not_reasons_of_jobs() -> None:
-    from orchgpu.cli.jobs.follow import reason_of
+    from orchgpu.cli.jobs.records import reason_of
 
     assert reason_of(record(reason="DONE")) == "NONE"
     assert reason_of(record(reason="POISON")) == "POISON"
@@ -331,12 +357,12 @@ def test_reasons_of_leases_are_not_reasons_of_jobs() -> None:
 
 @pytest.mark.parametrize("block", [{}, {"input": None}, {"input": "x"}, {"input": {}}])
 def test_a_foreign_block_is_shown_as_unknown(block: dict[str, Any]) -> None:
-    from orchgpu.cli.jobs.jobs import described
+    from orchgpu.cli.jobs.records import record_json
 
-    assert described(record(block=block))["input"] is None
+    assert record_json(record(block=block))["input"] is None
 
 
-def test_ctrl_c_before_a_coroutines_first_step_says_no_more_than_that(
+def test_ctrl_c_before_a_coroutines_first_step_prints_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupted() -> None:

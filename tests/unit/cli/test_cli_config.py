@@ -1,4 +1,4 @@
-"""Settings and where they come from."""
+"""Settings and their sources."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from orchgpu.cli.main import _run
+from tests.commandline import run
 
 
 def shown(
     capsys: pytest.CaptureFixture[str], *arguments: str
 ) -> dict[str, tuple[str | None, str, str]]:
-    assert _run(arguments) == 0
+    assert run(arguments) == 0
     told = json.loads(capsys.readouterr().out)["settings"]
     return {one["name"]: (one["value"], one["source"], one["problem"]) for one in told}
 
@@ -61,7 +61,7 @@ def test_every_setting_names_its_source(
     assert "SECRET" not in str(found)
 
 
-def test_what_is_wrong_is_told_beside_its_name(
+def test_a_wrong_setting_is_reported_beside_its_name(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "nonsense")
@@ -72,3 +72,13 @@ def test_what_is_wrong_is_told_beside_its_name(
     assert found["sqs endpoint"][2] == ""
     assert "is not an address" in found["scheduler"][2]
     assert "must lie in" in found["time scale"][2]
+
+
+def test_an_unknown_provider_is_reported_with_a_hint(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ORCHGPU_PROVIDER", "asw")
+    value, source, problem = shown(capsys, "config", "show", "--json")["provider"]
+    assert (value, source) == (None, "ORCHGPU_PROVIDER")
+    assert "did you mean 'aws'?" in problem
+    assert run(["ls"]) == 2

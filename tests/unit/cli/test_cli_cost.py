@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchgpu.cli.main import _run
 from orchgpu.cost import Comparison
+from tests.commandline import run
 
 PAPER = Comparison(cpu_s=368.0, gpu_s=118.0, memory_mib=3072)
 seconds = st.floats(0.001, 1e6)
@@ -37,12 +37,12 @@ def test_at_break_even_both_cost_the_same(cpu_s: float, gpu_s: float, memory_mib
 
 
 def test_the_command_prints_both_and_names_its_prices(capsys: pytest.CaptureFixture[str]) -> None:
-    assert _run(["cost", "--cpu-s", "368", "--gpu-s", "118"]) == 0
+    assert run(["cost", "--cpu-s", "368", "--gpu-s", "118"]) == 0
     shown = capsys.readouterr().out
     assert "pays from 2.36 sharers on" in shown
     assert "prices (2021)" in shown
     arguments = ["cost", "--cpu-s", "1", "--gpu-s", "2", "--device-usd-per-hour", "3", "--json"]
-    assert _run(arguments) == 0
+    assert run(arguments) == 0
     said = json.loads(capsys.readouterr().out)
     assert (said["version"], said["break_even_sharers"]) == (1, None)
     assert said["prices"]["as_of"] == "given"
@@ -52,4 +52,4 @@ def test_the_command_prints_both_and_names_its_prices(capsys: pytest.CaptureFixt
     "arguments", [["--cpu-s", "1"], ["--gpu-s", "1"], ["--cpu-s", "0", "--gpu-s", "1"]]
 )
 def test_a_comparison_needs_both_times(arguments: list[str]) -> None:
-    assert _run(["cost", *arguments]) == 2
+    assert run(["cost", *arguments]) == 2

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
-from orchgpu.cli.definition.fdl import fdl
+from tests.commandline import Done, done
 
 OLD = """\
 # one function
@@ -42,13 +41,13 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def run(arguments: Sequence[str], status: int = 0) -> Result:
-    result = CliRunner().invoke(fdl, arguments, catch_exceptions=False)
+def run(arguments: Sequence[str], status: int = 0) -> Done:
+    result = done(["fdl", *arguments])
     assert result.exit_code == status, result.output
     return result
 
 
-def test_migrate_prints_what_is_read_and_says_what_changed(file: Path) -> None:
+def test_migrate_prints_the_document_as_read_and_lists_its_changes(file: Path) -> None:
     result = run(["migrate", "f.yaml"])
     assert result.stdout == NEW
     assert result.stderr == (
@@ -57,7 +56,7 @@ def test_migrate_prints_what_is_read_and_says_what_changed(file: Path) -> None:
     assert file.read_text() == OLD
 
 
-def test_what_was_migrated_needs_no_more(file: Path) -> None:
+def test_a_migrated_file_needs_no_further_migration(file: Path) -> None:
     run(["migrate", "--write", "f.yaml"])
     assert (file.read_text(), file.stat().st_mode & 0o777) == (NEW, 0o640)
     assert run(["migrate", "f.yaml"]).stderr == ""
@@ -71,14 +70,14 @@ def test_fmt_keeps_older_shapes(file: Path) -> None:
     assert list(file.parent.iterdir()) == [file]
 
 
-def test_what_is_no_definition_is_left_alone(file: Path) -> None:
+def test_a_malformed_definition_is_left_alone(file: Path) -> None:
     file.write_text("a: [")
     assert "f.yaml:1:5: error: not valid YAML" in run(["fmt", "-w", "f.yaml"], 2).stderr
     assert file.read_text() == "a: ["
     assert "no such file" in run(["fmt", "g.yaml"], 3).stderr
 
 
-def test_faults_in_what_migrate_takes_away_are_told(file: Path) -> None:
+def test_faults_in_removed_blocks_are_reported(file: Path) -> None:
     file.write_text(OLD + "    batch: {enable_gpu: perhaps}\n")
     result = run(["migrate", "f.yaml"], 2)
     assert "f.yaml:9:25: error: functions.aws[0].batch.enable_gpu: expected true" in result.stderr
@@ -93,7 +92,7 @@ UNREADABLE = {
 
 
 @pytest.mark.parametrize("case", UNREADABLE)
-def test_migrate_prints_nothing_of_what_a_deploy_refuses(case: str, file: Path) -> None:
+def test_migrate_prints_nothing_that_a_deploy_refuses(case: str, file: Path) -> None:
     text, reason = UNREADABLE[case]
     file.write_text(text)
     result = run(["migrate", "--write", "f.yaml"], 2)
@@ -113,14 +112,14 @@ def test_migrate_prints_nothing_of_what_a_deploy_refuses(case: str, file: Path) 
     ids=" ".join,
 )
 def test_standard_input_is_a_file_too(arguments: list[str]) -> None:
-    result = CliRunner().invoke(fdl, arguments, input=NEW)
+    result = done(["fdl", *arguments], NEW)
     assert result.exit_code == (2 if "validate" in arguments else 0), result.output
     if "validate" in arguments:
         assert "<stdin>:8:7: error: functions.aws[0].lambda.init_script" in result.stderr
 
 
 def test_standard_input_is_not_rewritten() -> None:
-    result = CliRunner().invoke(fdl, ["fmt", "--write", "-"], input=NEW)
+    result = done(["fdl", "fmt", "--write", "-"], NEW)
     assert (result.exit_code, result.stdout) == (2, "")
     assert "cannot be rewritten" in result.stderr
 
@@ -157,7 +156,7 @@ def test_graph() -> None:
     assert run(["graph", "--format", "mermaid", "f.yaml"]).stdout.startswith("flowchart LR\n")
 
 
-def test_what_the_commands_print_is_data_too(file: Path) -> None:
+def test_output_is_available_as_json(file: Path) -> None:
     drawn = json.loads(run(["graph", str(file), "--json"]).stdout)
     assert drawn["version"] == 1
     assert {"steps", "edges", "entries", "exits"} < set(drawn)
@@ -168,3 +167,11 @@ def test_what_the_commands_print_is_data_too(file: Path) -> None:
     assert formatted["text"] == run(["fmt", str(file)]).stdout
     assert formatted["changes"]
     assert json.loads(run(["fmt", "--check", str(file), "--json"], 1).stdout)["changes"]
+
+
+@pytest.mark.parametrize("command", ["migrate", "validate", "graph", "fmt"])
+def test_a_definition_steers_no_terminal(command: str, file: Path) -> None:
+    file.write_text('functions: {"\\e[31mX\\e]0;pwn\\a": {name: f, init_script: run.sh}}\n')
+    result = done(["fdl", command, "f.yaml"])
+    assert "\x1b" not in result.output
+    assert "\x07" not in result.output

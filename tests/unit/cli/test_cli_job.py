@@ -1,4 +1,4 @@
-"""One job's timeline, from what scheduler and cloud know of it."""
+"""One job's timeline, from the scheduler's record and the cloud's objects."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from contract.result import Report, Result
 from corekit.ids import JobId
 from gpu_scheduler.model import Explanation, Record, Step
-from orchgpu.cli.jobs.job import _as_json, _say_end, _say_head
+from orchgpu.cli.commands.jobs.job import echo_end, echo_head, job_json
 from orchgpu.cli.jobs.known import Known, Scheduled, latencies, moments
 from orchgpu.core.routing import InputEvent
 
@@ -107,13 +107,13 @@ def test_a_timeline_goes_from_the_queue_over_the_device_to_the_end() -> None:
     assert latencies(told) == {"RLat": 4.0, "DLat": 1.0, "ELat": 2.0}
 
 
-def test_failed_attempts_are_told_and_do_not_count_as_the_jobs_code() -> None:
+def test_failed_attempts_are_shown_and_do_not_count_as_the_jobs_code() -> None:
     told = moments(known(reports={1: failed_attempt(1)}))
     assert "attempt 1 failed: EXIT_NONZERO, exited 3" in [m.what for m in told]
     assert latencies(told)["ELat"] == 2.0
 
 
-def test_a_failed_attempt_whose_report_knows_no_times_is_told_when_it_was_stored() -> None:
+def test_a_failed_attempt_without_times_has_the_time_of_its_stored_report() -> None:
     report = dataclasses.replace(failed_attempt(1), times={}, reason="FUNCTION_CRASHED")
     what = "attempt 1 failed: FUNCTION_CRASHED, exited 3"
     stored = moments(known(reports={1: report}, reported_s={1: 100.65}))
@@ -128,12 +128,12 @@ def test_a_failure_that_is_run_again_is_not_the_jobs_result() -> None:
     assert latencies(moments(job)) == {"RLat": None, "DLat": None, "ELat": None}
 
 
-def test_a_forgotten_job_is_told_by_its_result_alone(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_job_without_a_record_is_shown_by_its_result(capsys: pytest.CaptureFixture[str]) -> None:
     job = known(scheduled=None, result=result(state="FAILED", reason="KILLED", detail="signal 9"))
     assert (job.state, job.over, job.attempt) == ("FAILED", True, 2)
     assert [m.name for m in moments(job) if m.name] == ["EStart", "EEnd"]
-    _say_head(job)
-    _say_end(job)
+    echo_head(job)
+    echo_end(job)
     shown = capsys.readouterr().out
     assert "j1  function unknown  FAILED  attempt 2" in shown
     assert "KILLED: signal 9" in shown
@@ -151,7 +151,7 @@ def test_a_foreign_block_has_no_upload(block: dict[str, Any]) -> None:
     assert "RStart" not in [m.name for m in told]
 
 
-def test_the_json_of_a_waiting_job_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_json_of_a_waiting_job_has_its_reason(capsys: pytest.CaptureFixture[str]) -> None:
     why = Explanation(
         devices_known=2,
         devices_fitting=0,
@@ -162,9 +162,9 @@ def test_the_json_of_a_waiting_job_says_why(capsys: pytest.CaptureFixture[str]) 
     )
     waiting = record(step=Step.WAITING, outcome=None, times={"RECEIVED": 1.0, "WAITING": 1.1})
     job = known(scheduled=Scheduled(record=waiting, waits=why), result=None)
-    shown = json.loads(json.dumps(_as_json(job, moments(job))))
+    shown = json.loads(json.dumps(job_json(job, moments(job))))
     assert shown["waits"]["position"] == 1
     assert shown["reason"] == "BUSY"
     assert (shown["state"], shown["result"], shown["RLat"]) == ("WAITING", None, None)
-    _say_head(job)
+    echo_head(job)
     assert "position 1: 2 of 2 are lent" in capsys.readouterr().out

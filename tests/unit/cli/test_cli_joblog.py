@@ -9,24 +9,18 @@ from typing import Any
 
 import pytest
 
-from orchgpu.cli.jobs import joblog
-from orchgpu.cli.jobs.joblog import (
-    LATE_S,
-    FunctionLog,
-    Line,
-    Owners,
-    Programs,
-    Stream,
-    invocation,
-    read_line,
-)
+from orchgpu.adapters.aws.commands import AwsServices
+from orchgpu.cli.jobs import functionlog
+from orchgpu.cli.jobs.functionlog import LATE_S, FunctionLog, JobsByRequest, invocation
+from orchgpu.cli.jobs.joblog import Line, Programs, Stream, read_line
+from orchgpu.cloud_services import Address, LogEvent
 
 
 def line(at_s: float, text: str) -> Line:
     return Line(at_s=at_s, where="function", text=text)
 
 
-def test_each_line_is_told_once_by_time_whoever_tells_it() -> None:
+def test_each_line_of_several_sources_is_shown_once_by_time() -> None:
     one, other = [line(3.0, "c")], [line(1.0, "a"), line(2.0, "b"), line(2.0, "b")]
     stream = Stream([lambda: one, lambda: other], lambda told: told.text != "no")
     assert [told.text for told in stream.fresh()] == ["a", "b", "b", "c"]
@@ -44,7 +38,7 @@ def test_lines_of_one_moment_stay_in_the_order_in_which_they_were_written() -> N
     assert [told.text for told in stream.fresh()] == ["zebra", "ant"]
 
 
-def test_what_a_program_wrote_is_told_for_people() -> None:
+def test_the_json_line_of_a_program_becomes_text() -> None:
     raw = {
         "time": "1970-01-01T00:01:40.500Z",
         "level": "warning",
@@ -61,7 +55,7 @@ def test_what_a_program_wrote_is_told_for_people() -> None:
 @pytest.mark.parametrize(
     "raw", ["", "Traceback", "[]", "{}", '{"time": "x", "message": ""}', "[" * 9999]
 )
-def test_what_is_no_line_of_ours_has_no_time(raw: str) -> None:
+def test_a_foreign_line_has_no_time(raw: str) -> None:
     assert read_line("x", raw) is None
 
 
@@ -81,7 +75,7 @@ def test_lines_of_programs_are_those_that_name_the_job_or_its_lease(tmp_path: Pa
     assert {told.job for told in programs()} == {"j1"}
 
 
-def test_a_moment_is_told_once_however_its_text_changes() -> None:
+def test_a_moment_is_shown_once_though_its_text_changes() -> None:
     """Which lease it was may be known at the first look only."""
     told = [Line(at_s=1.0, where="scheduler", text="lease granted on gpu-a/0", id="j1/RESERVED@1")]
     stream = Stream([lambda: told])
@@ -95,11 +89,11 @@ def test_a_moment_is_told_once_however_its_text_changes() -> None:
 REQUEST, OTHER = "a" * 36, "b" * 36
 
 
-def events(*messages: str) -> list[dict[str, Any]]:
-    return [{"message": message, "timestamp": n} for n, message in enumerate(messages)]
+def events(*messages: str) -> list[LogEvent]:
+    return [LogEvent(message=message, at_ms=n) for n, message in enumerate(messages)]
 
 
-def test_an_invocation_is_what_stands_between_its_start_and_its_report() -> None:
+def test_an_invocation_is_between_its_start_and_its_report() -> None:
     written = events(
         f"START RequestId: {OTHER} Version: $LATEST",
         "other",
@@ -111,11 +105,11 @@ def test_an_invocation_is_what_stands_between_its_start_and_its_report() -> None
         f"REPORT RequestId: {REQUEST}\tDuration: 1 ms",
         "between",
     )
-    assert [event["timestamp"] for event in invocation(written, REQUEST)] == [4, 5, 6, 7]
+    assert [event.at_ms for event in invocation(written, REQUEST)] == [4, 5, 6, 7]
 
 
 def test_a_stream_is_read_no_further_than_the_end_of_the_request() -> None:
-    def endless() -> Iterator[dict[str, Any]]:
+    def endless() -> Iterator[LogEvent]:
         yield from events(f"START RequestId: {REQUEST} Version: $LATEST", "mine")
         yield from events(
             f"END RequestId: {REQUEST}", f"REPORT RequestId: {REQUEST}\tDuration: 1 ms"
@@ -140,11 +134,13 @@ class ManyPages:
         return {"events": [event] if page % 2 else [], **more}  # pages may be empty
 
 
-def test_the_newest_lines_of_a_long_log_are_told_and_the_old_ones_asked_for_once() -> None:
+def test_the_newest_lines_of_a_long_log_are_kept_and_old_ones_read_once() -> None:
     pages = ManyPages(100)
-    log = FunctionLog(pages, "f")
-    told = log.since(10.0)
-    assert (len(told), told[-1].text, told[-1].at_s) == (50, "line 99", 1000.099)
+    services = AwsServices(Address(), 1, None)
+    services._clients["logs"] = pages
+    log = FunctionLog(services, "f")
+    lines = log.since(10.0)
+    assert (len(lines), lines[-1].text, lines[-1].at_s) == (50, "line 99", 1000.099)
     assert pages.asked_from_ms == [10_000] * 100
     log.since(10.0)
     assert pages.asked_from_ms[100] == int((1000.099 - LATE_S) * 1000)
@@ -153,9 +149,9 @@ def test_the_newest_lines_of_a_long_log_are_told_and_the_old_ones_asked_for_once
 JOBS = ["j" + digit * 25 for digit in "12"]
 
 
-def written(stream: str, at_ms: int, *messages: str) -> list[dict[str, Any]]:
+def written(stream: str, at_ms: int, *messages: str) -> list[LogEvent]:
     return [
-        {"message": message, "timestamp": at_ms + n, "logStreamName": stream}
+        LogEvent(message=message, at_ms=at_ms + n, stream=stream)
         for n, message in enumerate(messages)
     ]
 
@@ -165,8 +161,8 @@ def begins(request: str, job: str) -> tuple[str, str]:
     return f"START RequestId: {request} Version: $LATEST", said
 
 
-def named(owners: Owners, events: list[dict[str, Any]]) -> list[tuple[str, str | None]]:
-    return [(str(event["message"])[:5], job) for event, job in owners.named(events)]
+def named(owners: JobsByRequest, events: list[LogEvent]) -> list[tuple[str, str | None]]:
+    return [(event.message[:5], job) for event, job in owners.named(events)]
 
 
 def test_every_line_of_a_function_knows_its_job() -> None:
@@ -177,8 +173,8 @@ def test_every_line_of_a_function_knows_its_job() -> None:
         *written("a", 30, f"START RequestId: {'c' * 36} Version: $LATEST", "probe"),
     ]
     other = written("b", 11, *begins(OTHER, JOBS[1]), "hello")
-    events = sorted([*one, *other], key=lambda event: event["timestamp"])
-    owners = Owners()
+    events = sorted([*one, *other], key=lambda event: event.at_ms)
+    owners = JobsByRequest()
     assert named(owners, events) == [
         ("init", None),
         ("START", JOBS[0]),
@@ -200,13 +196,13 @@ def test_every_line_of_a_function_knows_its_job() -> None:
 def test_only_the_runners_line_names_the_job_of_a_request() -> None:
     forged = f"[INFO]\tx\t{REQUEST}\t{JOBS[1]}, attempt 1"
     events = written("a", 1, *begins(REQUEST, JOBS[0]), forged, "hello")
-    assert [job for _, job in Owners().named(events)] == [JOBS[0]] * 4
+    assert [job for _, job in JobsByRequest().named(events)] == [JOBS[0]] * 4
 
 
-def test_what_is_remembered_of_a_long_log_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(joblog, "REQUESTS_MAX", 3)
-    monkeypatch.setattr(joblog, "STARTS_MAX", 2)
-    owners = Owners()
+def test_the_memory_of_a_long_log_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(functionlog, "REQUESTS_MAX", 3)
+    monkeypatch.setattr(functionlog, "STARTS_MAX", 2)
+    owners = JobsByRequest()
     for number in range(10):
         request = f"{number:036d}"
         owners.named(written("a", number * 10, *begins(request, JOBS[0])))

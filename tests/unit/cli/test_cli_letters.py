@@ -1,7 +1,8 @@
-"""Dead letters as `orchgpu dlq` reads them, and which jobs `orchgpu retry` takes."""
+"""Dead letters as `orchgpu dlq` reads them, and the jobs that `orchgpu retry` accepts."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
@@ -11,12 +12,13 @@ from contract.result import Result
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import JobId
 from gpu_scheduler.model import Record, Step
-from orchgpu.cli.jobs.dlq import _event_of, _function_to_retry
+from orchgpu.cli.commands.jobs.retry import failed_function, letter_body
 from orchgpu.cli.jobs.known import Known, Scheduled
 from orchgpu.cli.jobs.letters import Letter, newest_of, read_letter
 from orchgpu.core.ending import dead_letter_body
 from orchgpu.core.function import Function
 from orchgpu.core.routing import InputEvent, classify
+from orchgpu.ports import Message
 
 FUNCTION = Function(
     name="f",
@@ -40,10 +42,10 @@ BODY = dead_letter_body(json.dumps(INPUT.as_s3_event()), "j1", "EXIT_NONZERO", "
 
 
 def letter(body: str) -> Letter:
-    return read_letter({"MessageId": "m", "ReceiptHandle": "h", "Body": body}, FUNCTION)
+    return read_letter(Message(id="m", receipt_handle="h", body=body), FUNCTION)
 
 
-def test_a_letter_says_whose_it_is_and_why() -> None:
+def test_a_letter_has_its_job_and_reason() -> None:
     read = letter(BODY)
     assert (read.job, read.reason, read.dead_at_s) == ("j1", "EXIT_NONZERO", 500.0)
     assert read.input == "in/a b.fa"
@@ -62,7 +64,7 @@ def test_a_letter_says_whose_it_is_and_why() -> None:
         dead_letter_body("no event", None, "BAD_EVENT", "not JSON", 1.0),
     ],
 )
-def test_what_is_no_event_is_shown_and_never_sent_back(body: str) -> None:
+def test_a_letter_without_an_event_is_shown_and_never_sent_back(body: str) -> None:
     assert letter(body).input is None
 
 
@@ -105,8 +107,8 @@ def known(state: str, *, step: Step = Step.ENDED, block: dict[str, Any] | None =
 
 
 @pytest.mark.parametrize("state", ["FAILED", "REJECTED"])
-def test_what_failed_is_retried(state: str) -> None:
-    assert _function_to_retry(known(state)) is FUNCTION
+def test_a_failed_job_is_retried(state: str) -> None:
+    assert failed_function(known(state))[0] is FUNCTION
 
 
 @pytest.mark.parametrize(
@@ -117,18 +119,18 @@ def test_what_failed_is_retried(state: str) -> None:
         ("FAILED", Step.RUNNING, ErrorCode.CONFLICT),
     ],
 )
-def test_what_did_not_fail_is_not_retried(state: str, step: Step, code: ErrorCode) -> None:
+def test_only_failed_jobs_are_retried(state: str, step: Step, code: ErrorCode) -> None:
     with pytest.raises(AppError) as refused:
-        _function_to_retry(known(state, step=step))
+        failed_function(known(state, step=step))
     assert refused.value.code is code
 
 
-def test_a_lost_letter_is_written_anew_from_the_record() -> None:
-    import dataclasses
-
-    body = _event_of(known("FAILED", block={"input": dataclasses.asdict(INPUT)}))
+def test_a_lost_letter_is_written_again_from_the_record() -> None:
+    job = known("FAILED", block={"input": dataclasses.asdict(INPUT)})
+    _, result = failed_function(job)
+    body = letter_body(job, result)
     event = classify(body, FUNCTION)
     assert isinstance(event, InputEvent)
     assert (event.key, event.version_id, event.dead_at_s) == ("a b.fa", "v", 700.0)
-    with pytest.raises(AppError, match="upload its input anew"):
-        _event_of(known("FAILED"))
+    with pytest.raises(AppError, match="upload its input again"):
+        letter_body(known("FAILED"), result)

@@ -10,8 +10,8 @@ import pytest
 
 from corekit.errors import AppError
 from orchgpu.cli.cloud import PUT_BYTES_MAX, check_file
-from orchgpu.cli.main import _run
-from orchgpu.cli.objects.objects import At, file_below, is_meant, parse_url
+from orchgpu.cli.objects.places import At, file_below, parse_url
+from tests.commandline import run
 
 
 def test_a_place_is_a_bucket_and_a_prefix() -> None:
@@ -21,8 +21,8 @@ def test_a_place_is_a_bucket_and_a_prefix() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "s3://", "s3:///x", "http://b/x", "b/x"])
-def test_what_is_no_place_is_refused(text: str) -> None:
-    with pytest.raises(AppError, match="is no place"):
+def test_a_malformed_location_is_refused(text: str) -> None:
+    with pytest.raises(AppError, match="is not a location"):
         parse_url(text)
 
 
@@ -48,8 +48,8 @@ def test_a_key_that_names_no_file_is_refused(key: str, tmp_path: Path) -> None:
         ("a/", "a/b", True),
     ],
 )
-def test_a_name_means_itself_or_what_is_below(prefix: str, key: str, meant: bool) -> None:
-    assert is_meant(At(bucket="b", prefix=prefix), key) is meant
+def test_a_name_means_itself_or_everything_below(prefix: str, key: str, meant: bool) -> None:
+    assert At(bucket="b", prefix=prefix).means(key) is meant
 
 
 def test_a_file_that_can_be_no_object_is_refused_before_anything_is_sent(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_a_file_that_can_be_no_object_is_refused_before_anything_is_sent(tmp_pat
 def test_completion_is_printed_for_every_shell(
     shell: str, says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert _run(["completion", shell]) == 0
+    assert run(["completion", shell]) == 0
     shown = capsys.readouterr().out
     assert says in shown
     assert "_ORCHGPU_COMPLETE" in shown

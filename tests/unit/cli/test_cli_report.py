@@ -1,4 +1,4 @@
-"""What is said about a job: timeline, JSON, lines for people."""
+"""Output about a job: timeline, JSON, lines for people."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import pytest
 
 from contract.result import Result
 from corekit.ids import DeviceId, HostId, JobId
-from gpu_scheduler.core.actions import DeviceView, HostView
 from gpu_scheduler.model import Device, DeviceKind, Health, HostState, Record, Step
+from gpu_scheduler.protocol.answers import DeviceView, HostView
 from orchgpu.cli.cloud import JobCloud, Submitted
+from orchgpu.cli.commands.operation.gpus import device_row as row_of
 from orchgpu.cli.jobs.follow import Followed
-from orchgpu.cli.jobs.jobs import _device_row
 from orchgpu.cli.jobs.report import (
     MOMENTS,
+    echo_outcome,
+    echo_progress,
+    echo_summary,
+    echo_timeline,
     job_json,
-    say_outcome,
-    say_progress,
-    say_summary,
-    say_timeline,
     timeline,
 )
 from orchgpu.core.function import Function
@@ -78,8 +78,11 @@ def test_a_timeline_has_the_papers_moments_in_seconds() -> None:
     times = timeline(ended())
     assert [times[name] for name in MOMENTS] == [0.0, 0.5, 1.0, 3.0, 3.5, 4.0]
     assert (times["RLat"], times["DLat"], times["ELat"]) == (4.0, 1.0, 2.0)
-    assert times["wall_clock"]["RStart"] == 100.0
-    assert list(times["steps"].items()) == [("RECEIVED", 0.5), ("COMMITTED", 3.5), ("ENDED", 4.0)]
+    clock, steps = times["wall_clock"], times["steps"]
+    assert isinstance(clock, dict)
+    assert isinstance(steps, dict)
+    assert clock["RStart"] == 100.0
+    assert list(steps.items()) == [("RECEIVED", 0.5), ("COMMITTED", 3.5), ("ENDED", 4.0)]
 
 
 def test_moments_that_never_came_are_none() -> None:
@@ -95,7 +98,7 @@ def test_a_failed_jobs_result_is_seen_though_its_code_never_ran() -> None:
     assert timeline(job)["ELat"] is None
 
 
-def test_the_json_of_a_job_has_what_was_promised() -> None:
+def test_the_json_of_a_job_has_the_documented_keys() -> None:
     shown = json.loads(json.dumps(job_json(ended())))
     assert {"job_id", "input", "state", "reason", "outputs", "device", "timeline"} <= set(shown)
     assert shown["input"] == "in/a/q.fa"
@@ -116,17 +119,17 @@ def test_a_failure_shows_the_end_of_its_log(capsys: pytest.CaptureFixture[str]) 
         log_tail="going\nboom",
         detail="the script exited with 7\nj2  SUCCEEDED",
     )
-    say_outcome(job)
-    say_timeline(job)
+    echo_outcome(job)
+    echo_timeline(job)
     shown = capsys.readouterr().out
     assert "FAILED (EXIT_NONZERO)" in shown
     assert "  the script exited with 7\\nj2  SUCCEEDED\n  | going\n  | boom\n" in shown
     assert "RLat 4.000 s" in shown
 
 
-def test_a_success_that_stored_nothing_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_success_without_outputs_has_a_note(capsys: pytest.CaptureFixture[str]) -> None:
     job = ended(notes=["1 file matched no output: a\x1b[2J.txt; nothing was stored"])
-    say_outcome(job)
+    echo_outcome(job)
     shown = capsys.readouterr().out
     assert "note: 1 file matched no output: a" in shown
     assert "\x1b" not in shown
@@ -135,7 +138,7 @@ def test_a_success_that_stored_nothing_says_so(capsys: pytest.CaptureFixture[str
 
 
 def test_progress_is_one_plain_line(capsys: pytest.CaptureFixture[str]) -> None:
-    say_progress(followed(state="WAITING", reason="BUSY", sentence="2 of 2 are lent"))
+    echo_progress(followed(state="WAITING", reason="BUSY", sentence="2 of 2 are lent"))
     shown = capsys.readouterr()
     assert (shown.out, shown.err.split()) == (
         "",
@@ -152,30 +155,21 @@ def test_a_file_the_trigger_would_ignore_is_refused(tmp_path: Path, name: str) -
         JobCloud.check(FUNCTION, tmp_path / "absent.fa")
 
 
-def test_an_output_that_was_fetched_is_told_with_its_file(
+def test_a_fetched_output_is_shown_with_its_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    say_outcome(ended(), tmp_path)
+    echo_outcome(ended(), tmp_path)
     assert "->" not in capsys.readouterr().out  # another job wrote over it
     file = tmp_path / "j1" / "q.tsv"
     file.parent.mkdir()
     file.touch()
-    say_outcome(ended(), tmp_path)
+    echo_outcome(ended(), tmp_path)
     assert f"  out/q.tsv  3 B  -> {file}\n" in capsys.readouterr().out
-
-
-def test_what_people_may_not_expect_of_a_success_is_told(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    noted = ended(files=[], notes=["1 file matched no output: \x1b[2Ja.txt"])
-    say_outcome(noted)
-    assert "  note: 1 file matched no output: \\x1b[2Ja.txt\n" in capsys.readouterr().out
-    assert job_json(noted)["notes"] == ["1 file matched no output: \x1b[2Ja.txt"]
 
 
 def test_several_jobs_end_in_a_summary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     failed = ended(state="FAILED", reason="KILLED", files=[])
-    say_summary([ended(), ended(), failed, followed()])
+    echo_summary([ended(), ended(), failed, followed()])
     assert capsys.readouterr().out.splitlines() == [
         "",
         "4 jobs: 2 SUCCEEDED, 1 FAILED, 1 not received yet; 2 outputs, 6 B; 4.0 s",
@@ -189,7 +183,7 @@ def test_nothing_is_free_on_a_lost_host() -> None:
     assert device_row(HostState.LOST)[5:7] == ("-/4096 MiB", "-")
 
 
-def test_a_device_that_lends_nothing_says_so() -> None:
+def test_a_device_without_new_leases_has_its_reason() -> None:
     assert device_row(HostState.UP)[2] == "0"
     assert device_row(HostState.UP, drained=True)[2] == "0 (drained)"
     assert device_row(HostState.UP, health=Health.BAD)[2] == "0 (BAD)"
@@ -212,4 +206,4 @@ def device_row(
     host = HostView(
         host=HostId("a"), state=state, gateway="", incarnation="", silent_s=0.0, devices=(view,)
     )
-    return _device_row(host, view)
+    return row_of(host, view)

@@ -1,4 +1,4 @@
-"""What reaches a terminal: text of others made visible, colours, tables as wide as it, times."""
+"""Output on a terminal: control characters written out, colours, widths of tables, times."""
 
 from __future__ import annotations
 
@@ -14,28 +14,29 @@ from pathlib import Path
 import click
 import pytest
 
-from orchgpu.cli.definition import revisions
-from orchgpu.cli.jobs import cost, dlq, job, jobs
-from orchgpu.cli.local import config, local
-from orchgpu.cli.objects import objects
-from orchgpu.cli.terminal import screen
-from orchgpu.cli.terminal.screen import Word, continued, folded, redraw, say, say_raw, say_table
-from orchgpu.cli.terminal.table import GAP, Column, fitted, unique_prefix
-from orchgpu.cli.terminal.text import cells, cut, packed_to, printable, visible
-from orchgpu.cli.terminal.times import shown_time, utc_option
+from corekit.cli.screen import Coloured, continued, echo, echo_raw, echo_table, folded, redraw
+from corekit.cli.table import GAP, Column, fitted, unique_prefix
+from corekit.cli.text import cells, cut, packed_to, printable, visible
+from corekit.cli.times import shown_time, utc_option
+from gpu_scheduler.client import commands
+from orchgpu import cli
+from orchgpu.cli.commands.definition import history
+from orchgpu.cli.commands.jobs import cost, dlq, job, jobs
+from orchgpu.cli.commands.local import status
+from orchgpu.cli.commands.objects import ls
+from orchgpu.cli.commands.operation import config, gpus
 
-CLI = Path(screen.__file__).parent
 OSC_52 = "\x1b]52;c;ZXZpbA==\x07"
-TABLES: dict[str, Sequence[Column | str]] = {
+TABLES: dict[str, Sequence[Column]] = {
     "jobs": jobs.JOBS,
-    "gpus": jobs.DEVICES,
+    "gpus": gpus.DEVICES,
     "job": job.MOMENTS,
-    "status": local.PROCESSES,
+    "status": status.PROCESSES,
     "dlq ls": dlq.COUNTS,
     "dlq ls FUNCTION": dlq.LETTERS,
-    "ls": objects.FUNCTIONS,
-    "ls PLACE": objects.OBJECTS,
-    "history": revisions.REVISIONS,
+    "ls": ls.FUNCTIONS,
+    "ls PLACE": ls.OBJECTS,
+    "history": history.REVISIONS,
     "config show": config.SETTINGS,
     "cost": cost.COSTS,
 }
@@ -70,7 +71,7 @@ def terminal_of(monkeypatch: pytest.MonkeyPatch, columns: int = 80) -> Terminal:
         ("ünï 日本", "ünï 日本"),
     ],
 )
-def test_what_would_steer_the_terminal_is_written_out(text: str, shown: str) -> None:
+def test_control_sequences_are_written_out(text: str, shown: str) -> None:
     assert visible(text) == printable(text) == shown
 
 
@@ -83,24 +84,24 @@ def test_no_control_reaches_the_output_but_our_colours(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     terminal = terminal_of(monkeypatch)
-    say(OSC_52, Word("FAILED"), Word("\x1b[2J"))
-    say(OSC_52, Word("FAILED"), err=True)
-    say_table((Column(name="KEY"),), [("a\x1b[31m\nb",), ("ünï 日本",)], empty="")
+    echo(OSC_52, Coloured("FAILED"), Coloured("\x1b[2J"))
+    echo(OSC_52, Coloured("FAILED"), err=True)
+    echo_table((Column(name="KEY"),), [("a\x1b[31m\nb",), ("ünï 日本",)], empty="")
     shown = terminal.getvalue()
     assert shown.replace("\x1b[31mFAILED\x1b[0m", "").replace("\n", "").isprintable()
     assert "a\\x1b[31m\\nb\nünï 日本\n" in shown
     assert capsys.readouterr().err == "\\x1b]52;c;ZXZpbA==\\x07FAILED\n"  # no terminal there
 
 
-def test_every_character_that_is_no_text_is_written_out() -> None:
+def test_every_unprintable_character_is_written_out() -> None:
     for number in range(sys.maxunicode + 1):
         category = unicodedata.category(chr(number))
         if category[0] == "C" or category in ("Zl", "Zp"):
             assert visible(chr(number)).isprintable() or chr(number) in "\n\t"
 
 
-def test_who_asks_for_raw_lines_gets_them(capsys: pytest.CaptureFixture[str]) -> None:
-    say_raw(OSC_52)
+def test_raw_lines_are_unchanged(capsys: pytest.CaptureFixture[str]) -> None:
+    echo_raw(OSC_52)
     assert capsys.readouterr().out == OSC_52 + "\n"
 
 
@@ -116,16 +117,15 @@ def test_the_line_that_is_drawn_again_is_visible_and_one_line(
 
 
 def test_text_is_printed_in_one_place() -> None:
-    """What prints by itself prints no text of others: a script for a shell, a definition."""
-    by_themselves = {"screen.py", "completion.py", "fdl.py"}
     found = {
-        file.name
-        for file in CLI.glob("*.py")
+        str(file)
+        for folder in (Path(cli.__file__).parent, Path(commands.__file__).parent)
+        for file in folder.rglob("*.py")
         for node in ast.walk(ast.parse(file.read_text()))
         if (isinstance(node, ast.Attribute) and node.attr in ("echo", "secho"))
         or (isinstance(node, ast.Name) and node.id == "print")
     }
-    assert found <= by_themselves
+    assert found == set()
 
 
 # ---------------------------------------------------------------------- colours, widths
@@ -135,11 +135,11 @@ def test_colour_is_for_terminals_and_not_with_no_color(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     terminal = terminal_of(monkeypatch)
-    assert Word("FAILED").on(io.StringIO()) == "FAILED"
-    assert Word("FAILED").on(terminal) == "\x1b[31mFAILED\x1b[0m"
-    assert Word("healthy", 4, "ok").on(terminal) == "\x1b[32mok  \x1b[0m"
+    assert Coloured("FAILED").on(io.StringIO()) == "FAILED"
+    assert Coloured("FAILED").on(terminal) == "\x1b[31mFAILED\x1b[0m"
+    assert Coloured("healthy", 4, "ok").on(terminal) == "\x1b[32mok  \x1b[0m"
     monkeypatch.setenv("NO_COLOR", "1")
-    assert Word("FAILED").on(terminal) == "FAILED"
+    assert Coloured("FAILED").on(terminal) == "FAILED"
 
 
 def test_long_lines_break_between_words_on_a_terminal_only(
@@ -224,7 +224,7 @@ VALUES = (
 )
 
 
-def rows_of(columns: Sequence[Column | str], seed: int) -> list[list[str]]:
+def rows_of(columns: Sequence[Column], seed: int) -> list[list[str]]:
     choose = random.Random(seed)
     return [[choose.choice(VALUES) for _ in columns] for _ in range(6)]
 
@@ -237,7 +237,7 @@ def test_no_table_is_wider_than_the_terminal(
     terminal = terminal_of(monkeypatch, width)
     monkeypatch.setenv("NO_COLOR", "1")
     for seed in range(20):
-        say_table(TABLES[name], rows_of(TABLES[name], seed), empty="")
+        echo_table(TABLES[name], rows_of(TABLES[name], seed), empty="")
     narrowest = len(TABLES[name]) * (GAP + 1)
     assert max(map(cells, terminal.getvalue().splitlines())) <= max(width, narrowest)
 
@@ -249,17 +249,17 @@ def test_a_table_is_whole_at_a_pipe(
     monkeypatch.setenv("COLUMNS", "20")
     columns = TABLES[name]
     row = [f"{number}-" + "日本x" * 50 for number, _ in enumerate(columns)]
-    say_table(columns, [row], empty="")
+    echo_table(columns, [row], empty="")
     head, line = capsys.readouterr().out.splitlines()
-    assert all((one if isinstance(one, str) else one.name) in head for one in columns)
+    assert all(one.name in head for one in columns)
     assert all(cell in line for cell in row)
 
 
-def test_columns_are_shortened_then_leave_in_the_order_they_state() -> None:
+def test_columns_are_shortened_then_dropped_in_their_declared_order() -> None:
     columns = (
         Column(name="A"),
-        Column(name="B", gives=2, least=3, leaves=2),
-        Column(name="C", gives=1, least=4, keep="end", leaves=1),
+        Column(name="B", shrink_order=2, width_min=3, drop_order=2),
+        Column(name="C", shrink_order=1, width_min=4, keep="end", drop_order=1),
     )
     row = ["aaaa", "bbbbbbbb", "cccccccc"]  # 24 with gaps
 
@@ -276,8 +276,8 @@ def test_columns_are_shortened_then_leave_in_the_order_they_state() -> None:
     assert shown(3) == ["aa…"]
 
 
-def test_ids_are_shortened_to_what_still_tells_them_apart() -> None:
-    columns = (Column(name="JOB", ids=True, gives=1),)
+def test_ids_are_shortened_to_unique_prefixes() -> None:
+    columns = (Column(name="JOB", ids=True, shrink_order=1),)
     far, near = ["j1" + "0" * 24, "j2" + "0" * 24], ["j" + "0" * 24 + n for n in "12"]
     assert fitted(columns, [[one] for one in far], 8).line([far[0]]) == ["j1000000"]
     assert fitted(columns, [[one] for one in near], 26).line([near[0]]) == [near[0]]

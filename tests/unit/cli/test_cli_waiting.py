@@ -1,4 +1,4 @@
-"""Why a job waits: its reason of the closed set, whose leases are in its way, pauses."""
+"""The reason that a job waits: of the closed set, with blocking leases; pauses."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from contract.states import Reason
-from corekit.ids import DeviceId, HostId, JobId, LeaseId
+from corekit.ids import AttemptId, DeviceId, HostId, JobId, LeaseId
 from corekit.values import replace
 from gpu_scheduler.model import (
     DeviceKind,
@@ -22,7 +22,7 @@ from gpu_scheduler.model import (
     Step,
 )
 from gpu_scheduler.protocol.answers import LeasesAnswer
-from orchgpu.cli.jobs.waiting import in_the_way, reason_of_wait, told_pause, told_waiting
+from orchgpu.cli.jobs.waiting import blocking_leases, pause_sentence, reason_of_wait, wait_sentence
 
 
 def verdict(device: str, reason: NoFit) -> DeviceVerdict:
@@ -65,7 +65,7 @@ def lease(name: str, device: str) -> Lease:
     )
     return Lease(
         id=LeaseId(name),
-        attempt=f"j-{name}:1",
+        attempt=AttemptId(f"j-{name}:1"),
         holder=JobId(f"j-{name}"),
         fence=1,
         state=LeaseState.ACTIVE,
@@ -74,24 +74,24 @@ def lease(name: str, device: str) -> Lease:
 
 
 LIVE = LeasesAnswer(
-    leases=(lease("a", "d1"), lease("b", "d1"), lease("c", "d2")), ends_in_s={"b": 40.0}
+    leases=(lease("a", "d1"), lease("b", "d1"), lease("c", "d2")), ends_in_s={LeaseId("b"): 40.0}
 )
 
 
 def test_the_leases_of_devices_that_are_short_are_in_the_way_the_soonest_first() -> None:
-    found = in_the_way(explanation(), LIVE)
+    found = blocking_leases(explanation(), LIVE)
     assert [(one.lease, one.ends_in_s) for one in found] == [("b", 40.0), ("a", None)]
-    said = told_waiting(explanation(), found)
-    assert said.startswith("number 1 in the queue. In its way: b of j-b:1 on gpu-a/0 (512 MiB")
+    said = wait_sentence(explanation(), found)
+    assert said.startswith("number 1 in the queue. Blocked by b of j-b:1 on gpu-a/0 (512 MiB")
     assert "ends in 40 s at the latest" in said
-    assert told_waiting(explanation(), []) == "number 1 in the queue"
+    assert wait_sentence(explanation(), []) == "number 1 in the queue"
     many = [replace(one, lease=f"{one.lease}{n}") for n in range(3) for one in found]
-    assert told_waiting(explanation(), many).endswith("; and 3 more")
+    assert wait_sentence(explanation(), many).endswith("; and 3 more")
     two = [found[0], replace(found[0], index=1)]
     told = (
         "b of j-b:1 on gpu-a/0 (512 MiB, 50 %), gpu-a/1 (512 MiB, 50 %), ends in 40 s at the latest"
     )
-    assert told_waiting(explanation(), two).endswith(f"In its way: {told}")
+    assert wait_sentence(explanation(), two).endswith(f"Blocked by {told}")
 
 
 @pytest.mark.parametrize(
@@ -131,13 +131,13 @@ def test_a_wait_has_a_reason_of_the_closed_set(fields: dict[str, Any], reason: R
             {"times": {"RETRY_AT": 107.0}, "reason": "KILLED"},
             "attempt 1 failed (KILLED); the next one is due in 7 s",
         ),
-        ({"owner": None}, "its message comes again"),
-        ({"owner": None, "step": Step.RUNNING}, "its function goes on"),
+        ({"owner": None}, "its message is delivered again"),
+        ({"owner": None, "step": Step.RUNNING}, "its function continues"),
         ({"step": Step.STAGED}, "has not opened its session"),
         ({"step": Step.ENDED, "owner": None}, ""),
     ],
 )
-def test_every_other_pause_is_told(fields: dict[str, Any], said: str) -> None:
+def test_every_other_pause_has_its_reason(fields: dict[str, Any], said: str) -> None:
     given: dict[str, Any] = {
         "holder": JobId("j1"),
         "revision": 1,
@@ -148,5 +148,5 @@ def test_every_other_pause_is_told(fields: dict[str, Any], said: str) -> None:
         "waiting_since_s": None,
         "handle": "",
     }
-    told = told_pause(Record(**{**given, **fields}), 100.0)
+    told = pause_sentence(Record(**{**given, **fields}), 100.0)
     assert said in told if said else told == ""

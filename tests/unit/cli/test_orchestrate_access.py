@@ -1,4 +1,4 @@
-"""`orchgpu orchestrate` is let in by the key of a file, as every other program."""
+"""`orchgpu orchestrate` authenticates by the key of a file, as every other program."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import pytest
 from click.testing import CliRunner
 
 from corekit.errors import AppError, ErrorCode
-from orchgpu.cli.local.orchestrate import orchestrate
+from orchgpu.cli.commands.operation.orchestrate import command
 
 
-def test_its_key_comes_from_a_file_that_nobody_else_reads(tmp_path: Path) -> None:
+def test_its_key_comes_from_a_private_file(tmp_path: Path) -> None:
     file = tmp_path / "key"
     file.write_text("no key")
     words = ["--scheduler", "127.0.0.1:4700", "--key-file", str(file)]
@@ -21,5 +21,5 @@ def test_its_key_comes_from_a_file_that_nobody_else_reads(tmp_path: Path) -> Non
     ):
         file.chmod(mode)
         with pytest.raises(AppError, match=said) as caught:
-            CliRunner().invoke(orchestrate, words, catch_exceptions=False)
+            CliRunner().invoke(command, words, catch_exceptions=False)
         assert caught.value.code is code

@@ -1,4 +1,4 @@
-"""What a picture of a terminal shows."""
+"""Pictures of terminal sessions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def shown(text: str) -> list[str]:
     return ["".join(character for character, _ in line) for line in screen.lines]
 
 
-def test_a_line_can_be_written_anew() -> None:
+def test_a_line_can_be_rewritten() -> None:
     assert shown("\r[## ] 1/2\x1b[K\r[####] 2/2 done\x1b[K\r\x1b[Kend\r\n") == ["end", ""]
     assert shown("x" * COLUMNS + "y") == ["x" * COLUMNS, "y"]
 

@@ -31,3 +31,12 @@ def test_an_unwritable_one_is_named_and_leaves_nothing(tmp_path: Path, name: str
         write_ready(tmp_path / name, {})
     assert caught.value.code is ErrorCode.INVALID
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]
+
+
+def test_a_file_left_by_a_crash_does_not_widen_the_mode(tmp_path: Path) -> None:
+    left = tmp_path / f"secret.{os.getpid()}.new"
+    left.touch(mode=0o666)
+    left.chmod(0o666)
+    write_ready(tmp_path / "secret", {"key": "x"}, private=True)
+    assert (tmp_path / "secret").stat().st_mode & 0o777 == 0o600
+    assert [path.name for path in tmp_path.iterdir()] == ["secret"]

@@ -6,9 +6,9 @@ import json
 import pytest
 
 from corekit.budget import Budget
+from fdl.diagnostics import Severity
 from fdl.graph.drawing import dot, mermaid, terminal
 from fdl.graph.graph import graph_of
-from fdl.lint.diagnostics import Severity
 from fdl.lint.lint import lint
 from fdl.model import Document
 from fdl.parse import parse
@@ -125,7 +125,7 @@ def test_the_package_lists_inputs_and_outputs_of_each_step() -> None:
         (
             "guarantee: 30",
             "guarantee: 95",
-            "functions.aws[0].group: the request of its steps together is invalid: the guarantee of compute must lie in 0…100",
+            "functions.aws[0].group: the request of its steps together is invalid: the guarantee of compute 105 must lie in 0…100",
         ),
         (
             "path: inner/sound, suffix: [.wav]}]\n      output: [{path: answers/words",

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corekit.errors import AppError
+from fdl.keys.oscar import OSCAR_SERVICE
 from fdl.keys.reference import known_keys, placement_hint
 from fdl.lint.lint import lint
-from fdl.migrate.oscar import OSCAR_SERVICE
 from fdl.parse import parse
 from fdl.plan.resources import DeployTarget
 

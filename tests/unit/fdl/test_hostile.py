@@ -4,7 +4,7 @@
 import pytest
 
 from corekit.errors import AppError
-from fdl.lint.diagnostics import Severity
+from fdl.diagnostics import Severity
 from fdl.lint.lint import lint
 from fdl.parse import parse
 

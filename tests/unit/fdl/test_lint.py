@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from fdl.lint.diagnostics import FileFacts, FileKind, MiddlewareFacts, Severity
+from fdl.diagnostics import FileFacts, FileKind, MiddlewareFacts, Severity
 from fdl.lint.lint import lint
 from fdl.parse import parse
 from fdl.plan.resources import DeployTarget

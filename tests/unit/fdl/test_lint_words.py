@@ -5,7 +5,7 @@ import time
 import pytest
 
 from contract.timing import kept_back
-from fdl.lint.diagnostics import Severity
+from fdl.diagnostics import Severity
 from fdl.lint.lint import lint
 from fdl.parse import parse
 from lambda_functions.gpu_runner.limits import TimeLimits

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corekit.errors import AppError
-from fdl.lint.diagnostics import Severity
+from fdl.diagnostics import Severity
 from fdl.lint.lint import lint
 from fdl.model import Document
 from fdl.parse import parse, read

@@ -97,7 +97,7 @@ def test_no_command_asks_anything() -> None:
     asking = ("prompt", "confirm", "getpass", "input")
     calls = [
         f"{path.name}:{node.lineno}"
-        for path in (ROOT / "orchgpu" / "cli").glob("*.py")
+        for path in (ROOT / "orchgpu" / "cli").rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call)
         and (getattr(node.func, "attr", None) or getattr(node.func, "id", "")) in asking

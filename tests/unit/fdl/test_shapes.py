@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fdl.lint.diagnostics import FileFacts, Severity
+from fdl.diagnostics import FileFacts, Severity
 from fdl.lint.lint import lint
 from fdl.migrate.migrate import migrate
 from fdl.model import Document

@@ -11,7 +11,6 @@ from corekit.errors import ErrorCode
 from corekit.ids import DeviceId, HostId, IdSource, JobId, SessionId
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
-from gpu_scheduler.core.durable.changes import Entry, decode_entry, encode_entry
 from gpu_scheduler.core.invariants import check
 from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.model import (
@@ -27,6 +26,10 @@ from gpu_scheduler.model import (
 )
 from gpu_scheduler.parameters import Parameters
 from gpu_scheduler.policy_registry import installed_policies
+from gpu_scheduler.protocol import answers, ops
+from gpu_scheduler.protocol import host as host_ops
+from gpu_scheduler.protocol.changes import Entry, decode_entry, encode_entry
+from tests.scheduler_events import event_of
 
 EPOCH_S = 1_000_000.0  #: the wall clock when the monotonic one is 0
 
@@ -61,7 +64,7 @@ class World:
         return machine
 
     def handle(self, event: type[Any], **fields: Any) -> list[do.Action]:
-        happened = event(at_s=self.now_s, wall_s=EPOCH_S + self.now_s, **fields)
+        happened = event_of(event, at_s=self.now_s, wall_s=EPOCH_S + self.now_s, **fields)
         decision = self.machine.handle(happened)
         self.journal.extend(decision.changes)
         self.actions = list(decision.actions)
@@ -92,12 +95,12 @@ class World:
     def beat(self) -> list[do.Action]:
         seen: list[do.Action] = []
         for session in self.alive:
-            self.ask(on.SessionBeat, session)
-            assert self.answer() == do.Done()
+            self.ask(ops.Beat, session)
+            assert self.answer() == answers.Done()
             seen += [a for a in self.actions if not isinstance(a, do.Reply)]
         for host, devices in self.hosts.items():
             said = self.handle(
-                on.HostReported, host=host, reply_to="beat", devices=devices, usage=()
+                host_ops.Report, host=host, reply_to="beat", devices=devices, usage=()
             )
             seen += [a for a in said if not isinstance(a, do.Reply)]
         return seen
@@ -116,8 +119,8 @@ class World:
             "installed": (),
             **fields,
         }
-        self.handle(on.HostHello, host=HostId(name), reply_to="h", devices=devices, **said)
-        if isinstance(self.answer(), do.HostWelcome):
+        self.handle(host_ops.HostHello, host=HostId(name), reply_to="h", devices=devices, **said)
+        if isinstance(self.answer(), host_ops.HostWelcome):
             self.hosts[name] = devices
         return self.answer()
 
@@ -125,7 +128,7 @@ class World:
         if name in self.hosts:
             self.hosts[name] = devices
         return self.handle(
-            on.HostReported, host=HostId(name), reply_to="h", devices=devices, usage=usage
+            host_ops.Report, host=HostId(name), reply_to="h", devices=devices, usage=usage
         )
 
     def reserve(self, attempt: str = "a", request: Request | None = None, **fields: Any) -> Any:
@@ -136,7 +139,7 @@ class World:
             "lease_s": None,
             **fields,
         }
-        self.ask(on.ReserveAsked, attempt=attempt, request=request or Request(), **said)
+        self.ask(ops.Reserve, attempt=attempt, request=request or Request(), **said)
         return self.answer()
 
     def attempt(
@@ -149,7 +152,7 @@ class World:
     ) -> Any:
         said = {"session": "s1", "wait": True, "handle": "h1", "block": {}, **fields}
         self.ask(
-            on.AttemptAsked,
+            ops.Attempt,
             holder=JobId(holder),
             n=n,
             revision=revision,
@@ -161,25 +164,25 @@ class World:
     def told(self, host: str, lease: Lease, change: str, **fields: Any) -> list[do.Action]:
         """What the gateway of `host` says about a lease's session."""
         return self.handle(
-            on.LeaseSessionTold,
+            host_ops.SessionChange,
             host=HostId(host),
             reply_to="h",
             lease=lease.id,
-            change=on.SessionChange(change),
+            state=host_ops.SessionState(change),
             nonce="n",
             **fields,
         )
 
     def release(self, lease: Lease, session: str = "s1") -> list[do.Action]:
-        return self.ask(on.ReleaseAsked, session, lease=lease.id, reason=EndReason.RELEASED)
+        return self.ask(ops.Release, session, lease=lease.id, reason=EndReason.RELEASED)
 
     def renew(self, lease: Lease, session: str = "s1") -> Any:
-        self.ask(on.RenewAsked, session, lease=lease.id)
+        self.ask(ops.Renew, session, lease=lease.id)
         return self.answer()
 
     def staged(self, lease: Lease, session: str = "s1") -> Any:
         self.ask(
-            on.StagedTold,
+            ops.StagedOp,
             session,
             holder=lease.holder,
             lease=lease.id,
@@ -207,12 +210,22 @@ class World:
     def granted(self, attempt: str, request: Request, **fields: Any) -> Any:
         """The lease of a request that is granted at once."""
         answer = self.reserve(attempt, request, **fields)
-        assert answer.outcome is do.Outcome.GRANTED, answer
+        assert answer.outcome is answers.Outcome.GRANTED, answer
         return answer.granted.lease
 
     def grants(self) -> list[str]:
         """The attempts that were told of a grant, in order."""
-        return [push.attempt for push in self.pushes(do.GrantedPush)]
+        return [push.attempt for push in self.pushes(answers.GrantedPush)]
+
+    def pushed(self, kind: type[Any]) -> list[Any]:
+        """The pushes of this kind to hosts, in order."""
+        pushes = [a.push for a in self.actions if isinstance(a, do.PushToHost)]
+        return [push for push in pushes if isinstance(push, kind)]
+
+    def hosts_of(self, kind: type[Any]) -> list[HostId]:
+        """The hosts that got these pushes."""
+        actions = [a for a in self.actions if isinstance(a, do.PushToHost)]
+        return [a.host for a in actions if isinstance(a.push, kind)]
 
     def did(self, kind: type[Any]) -> list[Any]:
         return [a for a in self.actions if isinstance(a, kind)]

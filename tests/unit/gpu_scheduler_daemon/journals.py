@@ -10,10 +10,13 @@ from typing import Any
 from corekit.budget import Budget
 from corekit.ids import DeviceId, HostId, IdSource, JobId, SessionId
 from gpu_scheduler.core import events as on
-from gpu_scheduler.core.durable.changes import Entry, Part
 from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.daemon.journal.journal import Journal
 from gpu_scheduler.model import Device, DeviceKind, LeaseLifetime, Request
+from gpu_scheduler.protocol import host as host_ops
+from gpu_scheduler.protocol import ops
+from gpu_scheduler.protocol.changes import Entry, Part
+from tests.scheduler_events import event_of
 
 NOW: dict[str, Any] = {"at_s": 0.0, "wall_s": 1_700_000_000.0}
 ASKED: dict[str, Any] = {**NOW, "session": SessionId("s"), "reply_to": "1.1"}
@@ -43,7 +46,8 @@ def history() -> list[Entry]:
     device = {"kind": DeviceKind.CUDA, "model": "M", "memory_mib": 1000}
     events: list[on.Event] = [
         on.EpochBegan(**NOW),
-        on.HostHello(
+        event_of(
+            host_ops.HostHello,
             host=HostId("h"),
             incarnation="i",
             gateway="h:1",
@@ -53,7 +57,8 @@ def history() -> list[Entry]:
             reply_to="1.1",
             **NOW,
         ),
-        on.ReserveAsked(
+        event_of(
+            ops.Reserve,
             attempt="a",
             request=Request(memory_mib=900),
             wait=False,
@@ -61,7 +66,8 @@ def history() -> list[Entry]:
             lease_s=None,
             **ASKED,
         ),
-        on.AttemptAsked(
+        event_of(
+            ops.Attempt,
             holder=JobId("job-1"),
             n=1,
             revision=0,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import shutil
 import threading
 from pathlib import Path
 
@@ -14,7 +15,6 @@ from hypothesis import strategies as st
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import HostId, IdSource
-from gpu_scheduler.core.durable.changes import Entry, HostDrained, encode_entry
 from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.core.state import UNKNOWN_MAX
 from gpu_scheduler.daemon.journal.format import Mark, body_of, encode_group, encode_header, scan
@@ -27,7 +27,8 @@ from gpu_scheduler.daemon.journal.sync_marker import (
     read_marker,
     write_marker,
 )
-from tests.unit.gpu_scheduler_daemon.journals import OLD_HEADER, compact, old_line
+from gpu_scheduler.protocol.changes import Entry, HostDrained, encode_entry, from_format_2
+from tests.unit.gpu_scheduler_daemon.journals import OLD_HEADER, compact, history, old_line
 
 
 def entry(name: str) -> Entry:
@@ -148,14 +149,45 @@ def test_a_line_that_checks_but_is_of_another_version_is_refused(tmp_path: Path)
         assert caught.value.code is ErrorCode.INTERNAL
 
 
-def test_a_journal_of_the_version_before_is_read_and_rewritten(tmp_path: Path) -> None:
+#: A journal that the last build of format 2 wrote, with its note: `journals.history()`.
+FORMAT_2 = Path(__file__).parent / "format-2"
+
+
+def test_a_journal_of_format_2_is_read_and_becomes_one_of_today(tmp_path: Path) -> None:
+    shutil.copytree(FORMAT_2, tmp_path, dirs_exist_ok=True)
+    for _ in range(2):
+        journal, entries = Journal.open(tmp_path)
+        journal.close()
+        assert entries == tuple(history())
+    path = tmp_path / NAME
+    assert b'"version":3' in path.read_bytes()
+    assert b"LeaseGranted" not in path.read_bytes()
+    written(tmp_path, ["d"])
+    assert len(Journal.open(tmp_path)[1]) == len(history()) + 1
+
+
+def test_a_journal_of_format_2_that_lost_its_end_is_damaged(tmp_path: Path) -> None:
+    shutil.copytree(FORMAT_2, tmp_path, dirs_exist_ok=True)
+    path = tmp_path / NAME
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
+    with pytest.raises(AppError, match="ends too early"):
+        Journal.open(tmp_path)
+
+
+def test_what_a_newer_build_wrote_in_format_2_keeps_its_name() -> None:
+    group = b'[[["LeasePainted",{"ignorable":true}],["LeaseProlonged",{"lease":"l","lease_s":1}]]]'
+    today = b'[[["LeasePainted",{"ignorable":true}],["lease_extended",{"lease":"l","lease_s":1}]]]'
+    assert from_format_2(group) == today
+
+
+def test_a_journal_of_format_1_is_read_and_rewritten(tmp_path: Path) -> None:
     """Its torn tail is dropped as ever; from then on it is chained and noted."""
     groups = [body_of([encode_entry(entry(name)) for name in names]) for names in ("ab", "c")]
     path = tmp_path / NAME
     old = b"".join(map(old_line, [OLD_HEADER, *groups]))
     path.write_bytes(old + b"00000000 [[")
     assert read(tmp_path) == ["a", "b", "c"]
-    assert b'"version":2' in path.read_bytes()
+    assert b'"version":3' in path.read_bytes()
     written(tmp_path, ["d"])
     assert read(tmp_path) == ["a", "b", "c", "d"]
     path.write_bytes(old)  # a crash before the new one was in place: its note is not looked at
@@ -343,7 +375,7 @@ def test_an_error_of_the_disk_names_its_remedy(
 
 def test_a_compaction_keeps_the_file_whose_keys_it_would_lose(tmp_path: Path) -> None:
     """The snapshot has the keys of this version only; the old file is kept once."""
-    text = b'[["HostDrained",{"host":"a","drained":true,"since":7}]]'
+    text = b'[["host_drained",{"host":"a","drained":true,"since":7}]]'
     data, mark = rewritten([body_of([text])])
     (tmp_path / NAME).write_bytes(data)
     write_marker(tmp_path, mark)

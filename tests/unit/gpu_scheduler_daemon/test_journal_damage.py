@@ -16,13 +16,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from corekit.errors import AppError, ErrorCode
-from gpu_scheduler.core.durable.changes import Entry, encode_entry
 from gpu_scheduler.daemon.journal.format import Mark, scan
 from gpu_scheduler.daemon.journal.journal import NAME, Journal
 from gpu_scheduler.daemon.journal.reader import Entries, read_journal
 from gpu_scheduler.daemon.journal.repair import check, repair
 from gpu_scheduler.daemon.journal.sync_marker import NAME as MARKER_NAME
 from gpu_scheduler.daemon.journal.sync_marker import read_marker, write_marker
+from gpu_scheduler.protocol.changes import Entry, encode_entry
 from tests.unit.gpu_scheduler_daemon.journals import history
 
 Variant = tuple[str, bytes]

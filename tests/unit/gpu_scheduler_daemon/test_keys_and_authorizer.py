@@ -13,7 +13,7 @@ from corekit.ids import JobId, LeaseId
 from gpu_scheduler.daemon.access.authorizer import NOBODY, Authorizer, JobOwner
 from gpu_scheduler.daemon.access.keys import KeyEntry, Role, add_key, read_keys, revoke_key
 from gpu_scheduler.model import Request
-from gpu_scheduler.protocol import ops, requester
+from gpu_scheduler.protocol import ops
 
 
 def added(path: Path, name: str, role: Role, **bound: str) -> str:
@@ -88,7 +88,7 @@ def test_names_are_taken_once_and_free_again_when_revoked(path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", "A", "a.b", "a/b", "-a", "a" * 64, "a b"])
 def test_a_malformed_name_of_a_key_is_refused(path: Path, name: str) -> None:
-    with pytest.raises(AppError, match="no name of a key"):
+    with pytest.raises(AppError, match="not a valid name of a key"):
         added(path, name, Role.READER)
     assert not path.exists()
 
@@ -138,7 +138,7 @@ def test_two_keys_of_one_name_are_refused(path: Path) -> None:
 def test_without_keys_every_caller_is_trusted(path: Path) -> None:
     authorizer = Authorizer(path, owner_of, job_of)
     caller = authorizer.caller(None)
-    authorizer.authorize(caller, "forget", requester.Forget(host="h"))  # type: ignore[arg-type]
+    authorizer.authorize(caller, "forget", ops.Forget(host="h"))  # type: ignore[arg-type]
     authorizer.authorize_host(caller, "h")
     assert caller.session("s") == "s"
     assert not authorizer.has_keys
@@ -226,13 +226,11 @@ def test_a_requester_asks_for_its_own_tenant(path: Path) -> None:
     key = added(path, "a", Role.REQUESTER, tenant="lab")
     authorizer = Authorizer(path, owner_of, job_of)
     caller = authorizer.caller(key)
-    authorizer.authorize(
-        caller, "reserve", requester.Reserve(attempt="x", request=Request(tenant="lab"))
-    )
+    authorizer.authorize(caller, "reserve", ops.Reserve(attempt="x", request=Request(tenant="lab")))
     with denied("tenant 'lab' only"):
-        authorizer.authorize(caller, "reserve", requester.Reserve(attempt="x", request=Request()))
+        authorizer.authorize(caller, "reserve", ops.Reserve(attempt="x", request=Request()))
     with denied("tenant 'lab' only"):
-        op = requester.Attempt(holder=JobId("j"), n=1, revision=0, request=Request(tenant="b"))
+        op = ops.Attempt(holder=JobId("j"), n=1, revision=0, request=Request(tenant="b"))
         authorizer.authorize(caller, "attempt", op)
 
 
@@ -240,34 +238,28 @@ def test_a_lease_belongs_to_its_key_and_to_operators(path: Path) -> None:
     a, operator = added(path, "a", Role.REQUESTER), added(path, "o", Role.OPERATOR)
     authorizer = Authorizer(path, owner_of, job_of)
     for lease in ("l-a", "l-old", "l-unknown"):
-        authorizer.authorize(
-            authorizer.caller(a), "release", requester.Release(lease=LeaseId(lease))
-        )
+        authorizer.authorize(authorizer.caller(a), "release", ops.Release(lease=LeaseId(lease)))
     with denied("lease l-b belongs to key 'b'"):
-        authorizer.authorize(
-            authorizer.caller(a), "release", requester.Release(lease=LeaseId("l-b"))
-        )
-    authorizer.authorize(
-        authorizer.caller(operator), "release", requester.Release(lease=LeaseId("l-b"))
-    )
+        authorizer.authorize(authorizer.caller(a), "release", ops.Release(lease=LeaseId("l-b")))
+    authorizer.authorize(authorizer.caller(operator), "release", ops.Release(lease=LeaseId("l-b")))
 
 
 def acts(job: str) -> dict[str, ops.Op]:
     holder = JobId(job)
     return {
-        "finish": requester.Finish(holder=holder, outcome="FAILED", reason="R"),
-        "fail_attempt": requester.FailAttempt(holder=holder, revision=1, reason="R"),
-        "hand_back": requester.HandBack(holder=holder, revision=1),
-        "handle": requester.Handle(holder=holder, handle="h"),
-        "reopen": requester.Reopen(holder=holder, revision=1, handle="h"),
+        "finish": ops.Finish(holder=holder, outcome="FAILED", reason="R"),
+        "fail_attempt": ops.FailAttempt(holder=holder, revision=1, reason="R"),
+        "hand_back": ops.HandBack(holder=holder, revision=1),
+        "handle": ops.Handle(holder=holder, handle="h"),
+        "reopen": ops.Reopen(holder=holder, revision=1, handle="h"),
     }
 
 
 def takes(job: str, tenant: str) -> dict[str, ops.Op]:
     request = Request(tenant=tenant)
     return {
-        "attempt": requester.Attempt(holder=JobId(job), n=1, revision=1, request=request),
-        "adopt": requester.Adopt(holder=JobId(job), revision=1),
+        "attempt": ops.Attempt(holder=JobId(job), n=1, revision=1, request=request),
+        "adopt": ops.Adopt(holder=JobId(job), revision=1),
     }
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from corekit.ids import DeviceId, HostId, LeaseId
-from gpu_scheduler.core import actions as do
 from gpu_scheduler.daemon.journal.journal import Journal
 from gpu_scheduler.daemon.metrics import Metrics, Standing, prometheus_lines
 from gpu_scheduler.model import (
@@ -22,15 +21,16 @@ from gpu_scheduler.model import (
     Symptom,
     Usage,
 )
+from gpu_scheduler.protocol import answers
 
 SAMPLE = re.compile(r'([A-Za-z_]+)(?:\{((?:[a-zA-Z]+="(?:[^"\\\n]|\\["\\n])*",?)+)\})? (\S+)')
 
 
-def view(index: int, kind: DeviceKind, **more: object) -> do.DeviceView:
+def view(index: int, kind: DeviceKind, **more: object) -> answers.DeviceView:
     id_ = DeviceId(f"GPU-{index}")
     device = Device(id=id_, index=index, kind=kind, model='A "B"\\', memory_mib=1000, **more)
     usage = Usage(device=id_, memory_used_mib=300, utilisation_pct=42, temperature_c=41)
-    return do.DeviceView(
+    return answers.DeviceView(
         device=device, memory_free_mib=400, compute_free_pct=100, leases=(), usage=usage
     )
 
@@ -46,7 +46,7 @@ def told(state: Path, host_state: HostState) -> str:
         view(0, DeviceKind.CUDA),
         view(1, DeviceKind.CPU, health=Health.BAD, symptoms=(Symptom.ECC,)),
     )
-    host = do.HostView(
+    host = answers.HostView(
         host=HostId("h"),
         state=host_state,
         gateway="h:1",

@@ -10,10 +10,8 @@ from corekit.decode import decode, encode
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import JobId
 from gpu_scheduler.model import LENGTH_S_MAX, Request
-from gpu_scheduler.protocol.bounds import BOUNDS
 from gpu_scheduler.protocol.openapi import NOT_OVER_HTTP, openapi
-from gpu_scheduler.protocol.ops import OPS
-from gpu_scheduler.protocol.requester import Attempt, Explain
+from gpu_scheduler.protocol.ops import OPS, Attempt, Explain
 
 DOCUMENT = openapi("1.0.0")
 SCHEMAS: dict[str, Any] = DOCUMENT["components"]["schemas"]
@@ -40,9 +38,10 @@ def test_a_request_matches_its_description() -> None:
     value = encode(Attempt(holder=JobId("j"), n=1, revision=0, request=Request()))
     assert set(value) == set(SCHEMAS["Attempt"]["properties"])
     assert SCHEMAS["Attempt"]["required"] == ["holder", "n", "revision", "request"]
-    assert SCHEMAS["Request"]["properties"]["sharing"] == {"enum": ["shared", "exclusive"]}
+    assert SCHEMAS["Sharing"]["enum"] == ["exclusive", "shared"]
     assert SCHEMAS["Request"]["properties"]["max_wait_s"] == {
-        "anyOf": [{"type": "number", "minimum": 0, "maximum": LENGTH_S_MAX}, {"type": "null"}]
+        "anyOf": [{"type": "number", "minimum": 0, "maximum": LENGTH_S_MAX}, {"type": "null"}],
+        "default": None,
     }
 
 
@@ -86,16 +85,29 @@ def at_and_beyond(keyword: str, bound: Any) -> tuple[Any, Any]:
     raise AssertionError(keyword)
 
 
+def limits(schema: dict[str, Any]) -> dict[str, Any]:
+    """The keywords of a field that limit it."""
+    own = schema.get("anyOf", [schema])[0]
+    return {key: value for key, value in own.items() if key in LIMITS}
+
+
+LIMITS = ("minimum", "maximum", "exclusiveMinimum", "minLength", "maxLength", "pattern", "maxItems")
+OPS_OVER_HTTP = [cls for op, cls in OPS.items() if op not in NOT_OVER_HTTP]
 TRIALS = [
     pytest.param(cls, field, *at_and_beyond(keyword, bound), id=f"{cls.__name__}.{field}.{keyword}")
-    for cls, fields in BOUNDS.items()
-    for field, bounds in fields.items()
-    for keyword, bound in bounds.items()
+    for cls in (Request, *OPS_OVER_HTTP)
+    for field, schema in SCHEMAS[cls.__name__]["properties"].items()
+    for keyword, bound in limits(schema).items()
+    if field != "sources"
 ]
 
 
+def test_every_limit_is_described() -> None:
+    assert len(TRIALS) > 100
+
+
 @pytest.mark.parametrize(("cls", "field", "at", "beyond"), TRIALS)
-def test_a_described_bound_is_the_classes_own(cls: Any, field: str, at: Any, beyond: Any) -> None:
+def test_a_described_limit_holds(cls: Any, field: str, at: Any, beyond: Any) -> None:
     known = set(cls.__struct_fields__)
     needed = {name: value for name, value in NEEDED.items() if name in known}
     if cls in (Request, Explain):  # of these one word is enough, or all there may be

@@ -14,13 +14,6 @@ from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import IdSource, LeaseId
 from gpu_scheduler.core import events as on
-from gpu_scheduler.core.durable.changes import (
-    Entry,
-    LeaseChanged,
-    ParameterSet,
-    decode_entry,
-    encode_entry,
-)
 from gpu_scheduler.core.durable.snapshot import snapshot
 from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.daemon.journal.format import body_of
@@ -31,6 +24,13 @@ from gpu_scheduler.daemon.journal.sync_marker import NAME as MARKER_NAME
 from gpu_scheduler.daemon.journal.sync_marker import write_marker
 from gpu_scheduler.model import LeaseState
 from gpu_scheduler.parameters import Parameters
+from gpu_scheduler.protocol.changes import (
+    Entry,
+    LeaseChanged,
+    ParameterSet,
+    decode_entry,
+    encode_entry,
+)
 from tests.unit.gpu_scheduler_daemon.journals import NOW, OLD_HEADER, compact, history, old_line
 
 
@@ -265,7 +265,7 @@ def test_keys_and_changes_of_a_newer_version_are_ignored_and_named(tmp_path: Pat
     path = written_as(tmp_path, texts)
     checked = check(tmp_path)
     assert (checked.damage, checked.leases) == (None, 2)
-    assert set(checked.ignored) == {"LeaseGranted.lease.mood", "LeasePainted"}
+    assert set(checked.ignored) == {"lease_granted.lease.mood", "LeasePainted"}
     state = recovered(tmp_path).state
     assert [entry.name for entry in state.unknown] == ["LeasePainted"]
     assert encode_entry(snapshot(state)[0]).count(b"LeasePainted") == 1
@@ -275,7 +275,7 @@ def test_keys_and_changes_of_a_newer_version_are_ignored_and_named(tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("name", "fields"),
-    [("LeasePainted", {"lease": "x"}), ("LeaseChanged", {"lease": "x", "state": "PAINTED"})],
+    [("LeasePainted", {"lease": "x"}), ("lease_changed", {"lease": "x", "state": "PAINTED"})],
 )
 def test_an_unreadable_entry_names_the_version_that_wrote_it(
     tmp_path: Path, name: str, fields: dict[str, Any]

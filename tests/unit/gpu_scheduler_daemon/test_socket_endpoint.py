@@ -19,6 +19,7 @@ from gpu_scheduler.daemon.endpoints.connections import ConnectionRegistry
 from gpu_scheduler.daemon.endpoints.request_decoder import RequestDecoder
 from gpu_scheduler.daemon.endpoints.socket_endpoint import UNDER_WAY_MAX, Connection
 from gpu_scheduler.daemon.metrics import Metrics
+from gpu_scheduler.protocol import answers
 
 HELLO = b'{"id":0,"op":"hello","role":"requester","session":"s","version":1}\n'
 
@@ -75,7 +76,7 @@ class System:
         """Answer the oldest requests under way."""
         for event in self.submitted[:count]:
             assert isinstance(event, on.Asked)
-            self.connections.reply(do.Reply(reply_to=event.reply_to, answer=do.Done()))
+            self.connections.reply(do.Reply(reply_to=event.reply_to, answer=answers.Done()))
 
 
 @pytest.mark.asyncio

@@ -10,7 +10,6 @@ from corekit.decode import encode_json
 from corekit.errors import AppError
 from corekit.ids import DeviceId, HostId, JobId, LeaseId
 from corekit.values import replace
-from gpu_scheduler.core import actions as do
 from gpu_scheduler.daemon.endpoints.hello_pages import HelloPages
 from gpu_scheduler.daemon.endpoints.pages import fitting as fitting_answer
 from gpu_scheduler.model import (
@@ -21,11 +20,13 @@ from gpu_scheduler.model import (
     LeaseLifetime,
     LeaseState,
     Record,
+    Share,
     Step,
 )
 from gpu_scheduler.monitor.device_report import without_excess_keys
 from gpu_scheduler.monitor.full_state import WAITING_MAX, FullState, pages_of
 from gpu_scheduler.names import NAME_CHARS_MAX
+from gpu_scheduler.protocol import answers
 from gpu_scheduler.protocol.codec import EMPTY
 from gpu_scheduler.protocol.host import (
     INSTALLED_MAX,
@@ -95,7 +96,8 @@ def test_a_hello_is_whole_with_its_last_page_and_returned_once() -> None:
     pages.add((LeaseId("b"),), more=True)
     assert pages.whole() is None
     pages.add((LeaseId("c"),), more=False)
-    assert pages.whole() == (hello, ("a", "b", "c"), "1.0")
+    installed = tuple(map(LeaseId, "abc"))
+    assert pages.whole() == (replace(hello, installed=installed, more=False), "1.0")
     assert pages.whole() is None, "once"
     with pytest.raises(AppError, match="has more to come"):
         pages.add((), more=False)
@@ -150,12 +152,8 @@ def test_warm_keys_that_have_no_room_are_left_out() -> None:
     assert without_excess_keys((small, big), 10) == ((small, replace(big, resident=())), 1000)
 
 
-def cut_to(answer: do.Answer, bytes_max: int) -> bytes:
-    return fitting_answer(answer, encode_json(answer), bytes_max)
-
-
-def seen(host: str) -> do.HostView:
-    return do.HostView(
+def seen(host: str) -> answers.HostView:
+    return answers.HostView(
         host=HostId(host),
         state=HostState.UP,
         gateway=None,
@@ -176,13 +174,38 @@ def test_answers_are_truncated_and_marked_as_such() -> None:
         waiting_since_s=None,
         handle="h" * 100,
     )
-    whole = do.RecordsAnswer(records=(record,) * 8)
+    whole = answers.RecordsAnswer(records=(record,) * 8)
     size = len(encode_json(whole))
-    assert cut_to(whole, size) == encode_json(whole)
-    assert cut_to(whole, size - 1) == encode_json(do.RecordsAnswer(records=(record,) * 4))
-    assert cut_to(whole, 1) == encode_json(do.RecordsAnswer(records=(record,)))
-    hosts = do.InventoryAnswer(hosts=tuple(seen(f"h{n}") for n in range(4)))
-    shorter = cut_to(hosts, len(encode_json(hosts)) - 1)
+    assert fitting_answer(whole, size) == encode_json(whole)
+    assert fitting_answer(whole, size - 1) == encode_json(
+        answers.RecordsAnswer(records=(record,) * 4)
+    )
+    assert fitting_answer(whole, 1) == encode_json(answers.RecordsAnswer(records=(record,)))
+    hosts = answers.InventoryAnswer(hosts=tuple(seen(f"h{n}") for n in range(4)))
+    shorter = fitting_answer(hosts, len(encode_json(hosts)) - 1)
     assert shorter == encode_json(replace(hosts, hosts=hosts.hosts[:2], more=True))
-    leases = do.LeasesAnswer(leases=(), more=False)
-    assert cut_to(leases, 1) == encode_json(leases)
+    leases = answers.LeasesAnswer(leases=(), more=False)
+    assert fitting_answer(leases, 1) == encode_json(leases)
+
+
+def test_a_full_state_is_truncated_to_its_first_page_with_its_end() -> None:
+    share = Share(
+        host=HostId("h"),
+        device=DeviceId("h/0"),
+        index=0,
+        kind=DeviceKind.CUDA,
+        model="M",
+        memory_mib=1,
+        compute_guarantee_pct=0,
+        compute_limit_pct=100,
+        exclusive=False,
+    )
+    installs = tuple(replace(install(fence), shares=(share,)) for fence in (3, 5, 7, 9))
+    whole = HostWelcome(epoch=1, installs=installs, run="r")
+    size = len(encode_json(whole))
+    assert b"more" not in fitting_answer(whole, size), "left out of a state that is whole"
+    cut = replace(whole, installs=installs[:2], more=True, until=9)
+    assert fitting_answer(whole, size - 1) == encode_json(cut)
+    assert fitting_answer(whole, 1) == encode_json(replace(cut, installs=installs[:1]))
+    page = InstallsPage(installs=installs)
+    assert fitting_answer(page, 1) == encode_json(InstallsPage(installs=installs[:1], more=True))

@@ -14,12 +14,13 @@ from botocore import xform_name
 ROOT = Path(__file__).resolve().parents[3]
 SERVICES = ("s3", "sqs", "lambda", "sts", "iam", "logs")
 
+COMMANDS = "orchgpu/adapters/aws/commands.py"
 #: Heading in the README -> folders whose calls that role makes.
 ROLES = {
     "Orchestrator": ("orchgpu/adapters/aws",),
     "Function": ("lambda_functions", "contract", "remote_gpu/client", "remote_gpu/wire"),
-    "Whoever deploys": ("orchgpu/deploy",),
-    "Whoever uses it": ("orchgpu/cli",),
+    "Deployment": ("orchgpu/deploy",),
+    "Commands": (COMMANDS,),
 }
 #: Calls whose action has another name (AWS's service authorization reference); the rest share it.
 RENAMED: Mapping[str, str] = {
@@ -58,9 +59,11 @@ def actions_by_call() -> dict[str, set[str]]:
     return found
 
 
-def _names(folder: Path) -> set[str]:
-    """Every attribute and every string of a folder's code: methods, and names of paginators."""
-    nodes = [n for path in folder.rglob("*.py") for n in ast.walk(ast.parse(path.read_text()))]
+def _names(code: Path) -> set[str]:
+    """Every attribute and every string of the code: methods, and names of paginators."""
+    files = code.rglob("*.py") if code.is_dir() else [code]
+    paths = [path for path in files if path == code or path != ROOT / COMMANDS]
+    nodes = [n for path in paths for n in ast.walk(ast.parse(path.read_text()))]
     attributes = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
     return attributes | {
         n.value for n in nodes if isinstance(n, ast.Constant) and n.value.__class__ is str

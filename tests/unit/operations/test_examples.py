@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fdl.lint.diagnostics import FileFacts
+from fdl.diagnostics import FileFacts
 from fdl.lint.lint import lint
 from fdl.parse import parse
 from remote_gpu.client import Local

@@ -8,13 +8,15 @@ from corekit.aio.supervise import Nursery
 from corekit.aio.vloop import run_virtual
 from corekit.budget import Budget
 from corekit.ids import DeviceId, HostId, SessionId
-from gpu_scheduler.core import events as sched
 from gpu_scheduler.model import Device, DeviceKind, Health, Symptom
 from gpu_scheduler.parameters import Parameters
+from gpu_scheduler.protocol import host as host_ops
+from gpu_scheduler.protocol import ops
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
 from orchgpu.core.job import NOT_STARTED
 from orchgpu.core.window import Window
+from tests.scheduler_events import event_of
 from tests.unit.orchgpu.jobs import JOB, NOW
 from tests.unit.orchgpu.jobs import Bench as MachineBench
 from tests.unit.orchgpu.test_replica import Bench
@@ -74,7 +76,8 @@ def test_less_is_received_while_the_scheduler_takes_no_attempts() -> None:
                 for n in range(50)
             )
             bench.scheduler.tell(
-                sched.HostHello(
+                event_of(
+                    host_ops.HostHello,
                     **bench.scheduler.now(),
                     reply_to="host",
                     host=HostId("h"),
@@ -96,7 +99,8 @@ def test_less_is_received_while_the_scheduler_takes_no_attempts() -> None:
             assert bench.count("dlq") == (0, 0)
             assert all(job.phase in NOT_STARTED for job in bench.machine.jobs.values())
             bench.scheduler.tell(
-                sched.SetAsked(
+                event_of(
+                    ops.SetParameter,
                     **bench.scheduler.now(),
                     reply_to="op",
                     session=SessionId("op"),

@@ -6,12 +6,9 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
-import click
 import pytest
-from click.testing import CliRunner, Result
 
-from orchgpu.cli.definition.fdl import fdl
-from orchgpu.cli.definition.revisions import COMMANDS
+from tests.commandline import Done, done
 
 GOOD = """\
 functions:
@@ -33,9 +30,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def run(arguments: Sequence[str], status: int = 0) -> Result:
-    group = click.Group(commands={c.name or "": c for c in (*COMMANDS, fdl)})
-    result = CliRunner().invoke(group, arguments, catch_exceptions=False)
+def run(arguments: Sequence[str], status: int = 0) -> Done:
+    result = done(arguments)
     assert result.exit_code == status, result.output
     return result
 
@@ -99,7 +95,7 @@ def test_one_deploy_has_one_region(folder: Path) -> None:
     other = GOOD.split("aws:\n")[1].replace("name: f", "name: g\n      region: eu-west-1")
     first = GOOD.replace("name: f", "name: f\n      region: us-west-2")
     (folder / "f.yaml").write_text(first + other)
-    assert "one deploy, one region" in run(["deploy", "f.yaml"], 2).stderr
+    assert "one deploy has one region" in run(["deploy", "f.yaml"], 2).stderr
 
 
 def test_the_schema_is_json() -> None:
@@ -116,6 +112,6 @@ def test_what_travels_can_be_put_into_an_image(folder: Path) -> None:
     run(["package", "two.yaml", "bbb", "--out", "b.zip"])
     assert zipfile.is_zipfile("b.zip")
     several = run(["package", "two.yaml", "--out", "x"], 2)
-    assert "say which (aaa, bbb)" in several.stderr
+    assert "name one (aaa, bbb)" in several.stderr
     run(["package", "two.yaml", "ccc", "--out", "x"], 3)
     run(["package", "two.yaml", "aaa", "--out", "task"], 2)  # it is there already

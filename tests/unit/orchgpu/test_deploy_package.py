@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from corekit.errors import AppError
-from fdl.lint.diagnostics import Severity
+from fdl.diagnostics import Severity
 from fdl.model import Function
 from fdl.parse import parse
 from fdl.plan.groups import deployed

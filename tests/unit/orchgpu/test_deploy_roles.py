@@ -10,7 +10,7 @@ import pytest
 from moto import mock_aws
 
 from corekit.budget import Budget
-from fdl.lint.diagnostics import Severity
+from fdl.diagnostics import Severity
 from fdl.lint.lint import lint
 from fdl.parse import parse
 from fdl.plan.desired import Code, desired

@@ -12,7 +12,9 @@ from contract.states import Reason
 from corekit.aio.clock import SystemClock
 from corekit.aio.vloop import run_virtual
 from corekit.budget import Budget
-from gpu_scheduler.model import Record, Step
+from corekit.values import Value
+from gpu_scheduler.model import Step
+from gpu_scheduler.protocol import answers, ops
 from local_cloud.model.cloud import Cloud
 from local_cloud.model.s3.body import MemoryBodies
 from orchgpu.adapters.memory import MemoryStore
@@ -74,12 +76,13 @@ class Opening:
         self._steps = list(steps)
         self.released: list[str] = []
 
-    async def record(self, _holder: str) -> Record:
+    async def ask(self, op: ops.Op[Any]) -> Value:
+        if isinstance(op, ops.Release):
+            self.released.append(f"{op.lease} {op.reason}")
+            return answers.Done()
+        assert isinstance(op, ops.RecordOf)
         step = self._steps.pop(0) if len(self._steps) > 1 else self._steps[0]
-        return record(step, lease="lease-1")
-
-    async def release(self, lease: str, reason: str, _detail: str) -> None:
-        self.released.append(f"{lease} {reason}")
+        return answers.RecordAnswer(record=record(step, lease="lease-1"))
 
 
 class Taking:

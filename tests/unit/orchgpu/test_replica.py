@@ -13,8 +13,9 @@ from corekit.aio.clock import LoopClock
 from corekit.aio.supervise import Nursery
 from corekit.aio.vloop import run_virtual
 from corekit.budget import Budget
-from corekit.ids import IdSource
+from corekit.ids import IdSource, JobId
 from gpu_scheduler.parameters import Parameters
+from gpu_scheduler.protocol import ops
 from local_cloud.model.cloud import Cloud
 from local_cloud.model.s3.body import MemoryBodies
 from orchgpu.adapters.memory import Arrivals, MemoryQueue, MemoryStore
@@ -211,7 +212,16 @@ def test_an_adopted_job_is_a_line_of_the_log_as_well(caplog: pytest.LogCaptureFi
             dead = SimRequester(
                 bench.scheduler, "dead", Budget(), random.Random(2), delay_s_max=0.0, loss_rate=0.0
             )
-            await dead.attempt("j-left", 1, 0, "h", payload, FUNCTION.request, 0.0)
+            await dead.ask(
+                ops.Attempt(
+                    holder=JobId("j-left"),
+                    n=1,
+                    revision=0,
+                    handle="h",
+                    block=payload,
+                    request=FUNCTION.request,
+                )
+            )
             await bench.replica.start()
             await asyncio.sleep(60.0)
 

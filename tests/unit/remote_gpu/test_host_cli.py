@@ -15,7 +15,7 @@ from corekit.ids import DeviceId, HostId
 from gpu_scheduler.model import DeviceKind, Share
 from remote_gpu.host.app import _log, advertised
 from remote_gpu.host.cli import _address, _use_mps, main
-from remote_gpu.host.servers.variables import MPS_DIRECTORY, worker_variables
+from remote_gpu.host.environment import MPS_DIRECTORY, worker_variables
 from remote_gpu.worker.control import VARIABLES
 
 USUAL = ("--host-id", "h", "--scheduler", "127.0.0.1:1", "--state", "/nonexistent/state")
@@ -56,13 +56,13 @@ def test_the_advertised_address(advertise: str, bound: str, public: str) -> None
         (("--require-tls",), "--require-tls needs --tls-cert and --tls-key"),
         (("--tls-cert", "/nowhere.pem", "--tls-key", "/nowhere.pem"), "No such file"),
         (("--operation", "sgem"), "--operation 'sgem' is unknown; did you mean 'sgemm'?"),
-        (("--operation", "???"), "--operation '???' is unknown; there are arrays, burn"),
+        (("--operation", "???"), "--operation '???' is unknown; known are arrays, burn"),
         (("--program", "count"), "--program 'count' is not NAME=COMMAND"),
         (("--program", "x=wc -c"), "--program x: 'wc -c' does not begin with the absolute path"),
         (("--program", "x=/etc/passwd"), "--program x: /etc/passwd is not an executable file"),
         (("--program", "x=/bin/sh '"), "--program x: "),
         (("--program", "x=/bin/sh", "--program", "x=/bin/sh"), "given twice"),
-        (("--middleware", "builtin=/bin/true"), "'builtin' is unknown; there are cricket, gvirtus"),
+        (("--middleware", "builtin=/bin/true"), "'builtin' is unknown; known are cricket, gvirtus"),
         (("--middleware", "lupine"), "'lupine' is not NAME=PROGRAM"),
         (("--middleware", "lupine=true"), "'true' is not the absolute path of a program"),
         (("--middleware", "lupine=/etc/passwd"), "is not the absolute path of a program"),

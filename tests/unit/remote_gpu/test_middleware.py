@@ -14,7 +14,7 @@ import pytest
 
 from corekit.decode import encode
 from corekit.errors import AppError, ErrorCode
-from corekit.ids import DeviceId, HostId, LeaseId
+from corekit.ids import AttemptId, DeviceId, HostId, LeaseId
 from corekit.values import replace
 from fdl.keys.document import json_schema
 from fdl.lint.lint import lint
@@ -53,7 +53,7 @@ def granted(name: str = "builtin") -> GrantedLease:
     shares = (share("gpu-b", 1), share("gpu-a", 0), share("gpu-b", 3))
     lease = Lease(
         id=LeaseId("lease-9"),
-        attempt="j1:1",
+        attempt=AttemptId("j1:1"),
         holder=None,
         fence=41,
         state=LeaseState.RESERVED,

@@ -1,4 +1,4 @@
-"""Whatever is typed: one answer, a documented status, never a traceback."""
+"""Arbitrary command lines: one answer, a documented status, never a traceback."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ def test_a_command(command: str, arguments: list[str]) -> None:
         ["-S", "127.0.0.1", "-P", "1", "-dealloc", "-j", "7"],
     ],
 )
-def test_what_is_no_lease_is_not_said_to_be_released(words: list[str]) -> None:
+def test_a_malformed_lease_id_is_not_reported_as_released(words: list[str]) -> None:
     """An attempt's name, say: its lease would be lent on, with nobody to know."""
     status, _, err = typed(words)
     assert status == 2
-    assert f"{words[-1]!r} is no lease; `ssgm leases` lists" in err
+    assert f"{words[-1]!r} is not a lease; `ssgm leases` lists" in err
 
 
 @settings(max_examples=60, deadline=None)

@@ -1,4 +1,4 @@
-"""One table of words: every field of a request has one, and reads what it says it reads."""
+"""One table of request options: every field has one, and reads its own example."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_words_make_a_request() -> None:
         ("max_wait", "soon", "--max-wait: 'soon' is not a duration"),
     ],
 )
-def test_what_is_no_value_is_refused_by_its_flag(key: str, text: str, why: str) -> None:
+def test_an_invalid_value_is_refused_by_its_flag(key: str, text: str, why: str) -> None:
     word = next(word for word in REQUEST_OPTIONS if word.key == key)
     with pytest.raises(AppError, match="^" + why):
         parse_option(word, text)

@@ -1,4 +1,4 @@
-"""What people read: every column where it belongs, nothing left out silently."""
+"""Tables for people: every column in its place, nothing omitted silently."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from corekit.addresses import parse_address
 from corekit.errors import AppError
-from corekit.ids import DeviceId, HostId, JobId, LeaseId, SessionId
+from corekit.ids import AttemptId, DeviceId, HostId, JobId, LeaseId, SessionId
 from corekit.values import replace
 from gpu_scheduler.client.commands import tables
 from gpu_scheduler.model import (
@@ -67,16 +67,18 @@ def inventory() -> answers.InventoryAnswer:
     return answers.InventoryAnswer(hosts=(host,), declared=(device(9),), declared_left_out=4)
 
 
-def test_hosts() -> None:
-    assert tables.hosts(inventory()).splitlines() == [
-        "HOST   STATE  GATEWAY  DEVICES  LEASES  HEARD BEFORE",
-        "gpu-a  UP     none     3        2       0.5 s",
+def test_hosts(capsys: pytest.CaptureFixture[str]) -> None:
+    tables.echo_hosts(inventory())
+    assert capsys.readouterr().out.splitlines() == [
+        "HOST   STATE  GATEWAY  DEVICES  LEASES  LAST SEEN",
+        "gpu-a  UP     none     3        2       0.5 s ago",
         "5 more devices are declared",
     ]
 
 
-def test_devices() -> None:
-    assert [line.split() for line in tables.devices(inventory()).splitlines()[1:]] == [
+def test_devices(capsys: pytest.CaptureFixture[str]) -> None:
+    tables.echo_devices(inventory())
+    assert [line.split() for line in capsys.readouterr().out.splitlines()[1:]] == [
         [
             "gpu-a/0",
             "cuda",
@@ -101,10 +103,11 @@ def test_devices() -> None:
     ]
 
 
-def test_of_a_lost_host_nothing_is_free() -> None:
+def test_of_a_lost_host_nothing_is_free(capsys: pytest.CaptureFixture[str]) -> None:
     found = inventory()
     lost = replace(found, hosts=(replace(found.hosts[0], state=HostState.LOST),))
-    assert tables.devices(lost).splitlines()[1].split() == [
+    tables.echo_devices(lost)
+    assert capsys.readouterr().out.splitlines()[1].split() == [
         "gpu-a/0",
         "cuda",
         "T4",
@@ -121,12 +124,12 @@ def test_of_a_lost_host_nothing_is_free() -> None:
 
 
 @pytest.mark.parametrize("port", ["²", "port", "65536", ""])
-def test_what_is_no_port_is_refused(port: str) -> None:
+def test_an_invalid_port_is_refused(port: str) -> None:
     with pytest.raises(AppError, match="is not an address"):
         parse_address(f"127.0.0.1:{port}")
 
 
-def test_leases_end_at_a_time_or_with_their_session() -> None:
+def test_leases_end_at_a_time_or_with_their_session(capsys: pytest.CaptureFixture[str]) -> None:
     share = Share(
         host=HostId("h"),
         device=DeviceId("d"),
@@ -141,7 +144,7 @@ def test_leases_end_at_a_time_or_with_their_session() -> None:
     leases = tuple(
         Lease(
             id=LeaseId(f"l{n}"),
-            attempt=f"a{n}",
+            attempt=AttemptId(f"a{n}"),
             holder=None,
             fence=n,
             state=LeaseState.ACTIVE,
@@ -149,31 +152,33 @@ def test_leases_end_at_a_time_or_with_their_session() -> None:
         )
         for n in (1, 2)
     )
-    found = answers.LeasesAnswer(leases=leases, ends_in_s={"l2": 90.0})
+    found = answers.LeasesAnswer(leases=leases, ends_in_s={LeaseId("l2"): 90.0})
     where = "h/0 cuda T4 512 MiB, compute 25 to 50 %"
-    assert tables.leases(found).splitlines() == [
+    tables.echo_leases(found)
+    assert capsys.readouterr().out.splitlines() == [
         "LEASE  STATE   ATTEMPT  TENANT   ENDS IN           FENCE  SHARES",
         f"l1     ACTIVE  a1       default  with its session  1      {where}",
         f"l2     ACTIVE  a2       default  1 min 30 s        2      {where}",
     ]
 
 
-def test_a_queue_says_how_many_it_left_out() -> None:
+def test_a_queue_counts_omitted_requests(capsys: pytest.CaptureFixture[str]) -> None:
     view = answers.QueuedView(
-        attempt="a",
+        attempt=AttemptId("a"),
         holder=JobId("j"),
         request=Request(count=2, memory_mib=512),
         position=None,
         waiting_since_s=0.0,
         session=SessionId("s"),
     )
-    said = tables.queue(answers.QueueAnswer(queue=(view,), left_out=7)).splitlines()
-    assert said[1].startswith("parked  a        default  0  ")
-    assert said[1].endswith("2 × device with 512 MiB")
-    assert said[2] == "and 7 more behind them"
+    tables.echo_queue(answers.QueueAnswer(queue=(view,), left_out=7))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].startswith("ownerless  a        default  0  ")
+    assert lines[1].endswith("2 × device with 512 MiB")
+    assert lines[2] == "and 7 more behind them"
 
 
-def test_an_explanation_tells_every_device_it_was_given() -> None:
+def test_an_explanation_lists_every_device(capsys: pytest.CaptureFixture[str]) -> None:
     verdict = DeviceVerdict(
         host=HostId("h"),
         device=DeviceId("d"),
@@ -194,8 +199,8 @@ def test_an_explanation_tells_every_device_it_was_given() -> None:
         devices=(verdict,),
         devices_left_out=8,
     )
-    said = tables.explained(answers.ExplainAnswer(outcome=answers.Outcome.WAITING, explanation=why))
-    assert said.splitlines() == [
+    tables.echo_explained(answers.ExplainAnswer(outcome=answers.Outcome.WAITING, explanation=why))
+    assert capsys.readouterr().out.splitlines() == [
         "waiting: so",
         "DEVICE  KIND  MODEL  ANSWER  FREE MIB  COMPUTE  DETAIL",
         "h/3     cuda  T4     MEMORY  100       50 %",

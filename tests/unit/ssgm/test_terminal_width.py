@@ -1,13 +1,17 @@
-"""A table fits its terminal: columns go in a stated order, then the widest cells are shortened."""
+"""Columns without a shrink order, as those of `ssgm`: dropped in order, then the widest shrinks."""
 
 from __future__ import annotations
 
 import pytest
 
-from gpu_scheduler.client.commands.terminal import table
+from corekit.cli.table import Column, fitted
 
-HEAD = ("NAME", "STATE", "DETAIL")
-ROWS = [("gpu-a", "UP", "one CPU shared with another host"), ("gpu-b-with-a-long-name", "LOST", "")]
+COLUMNS = (
+    Column(name="NAME"),
+    Column(name="STATE", drop_order=2),
+    Column(name="DETAIL", drop_order=1),
+)
+ROWS = [["gpu-a", "UP", "one CPU shared with another host"], ["gpu-b-with-a-long-name", "LOST", ""]]
 
 
 @pytest.mark.parametrize(
@@ -21,20 +25,15 @@ ROWS = [("gpu-a", "UP", "one CPU shared with another host"), ("gpu-b-with-a-long
         (10, ["NAME"]),
     ],
 )
-def test_columns_are_left_out_in_their_order(width: int | None, columns: list[str]) -> None:
-    shown = table(HEAD, ROWS, drop=("DETAIL", "STATE"), width=width).splitlines()
-    assert shown[0].split() == columns
-    assert max(map(len, shown)) <= (width or 63)
-    assert ("…" in "".join(shown)) is (width == 10)
+def test_columns_are_dropped_in_their_order(width: int | None, columns: list[str]) -> None:
+    table = fitted(COLUMNS, ROWS, width)
+    assert [column.name for column in table.columns] == columns
+    assert sum(table.widths) + 2 * (len(columns) - 1) <= (width or 63)
+    assert ("…" in table.line(ROWS[1])[0]) is (width == 10)
 
 
-def test_what_is_not_a_terminal_has_everything(capsys: pytest.CaptureFixture[str]) -> None:
-    del capsys  # standard output is no terminal
-    long = [("x" * 500, "UP", "y" * 500)]
-    assert len(table(HEAD, long, drop=("DETAIL",)).splitlines()[1]) > 1000
-
-
-def test_without_columns_to_leave_out_the_widest_cell_gives_way() -> None:
-    shown = table(HEAD, ROWS, width=40).splitlines()
-    assert max(map(len, shown)) <= 40
-    assert "LOST" in shown[2], "what is narrow stays whole"
+def test_without_columns_to_drop_the_widest_shrinks() -> None:
+    columns = [Column(name=column.name) for column in COLUMNS]
+    table = fitted(columns, ROWS, 40)
+    assert sum(table.widths) + 4 == 40
+    assert table.line(ROWS[1])[1] == "LOST", "narrow columns stay whole"

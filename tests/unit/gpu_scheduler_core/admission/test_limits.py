@@ -9,11 +9,11 @@ import pytest
 from corekit.errors import ErrorCode
 from corekit.ids import JobId
 from gpu_scheduler.core import actions as do
-from gpu_scheduler.core import events as on
 from gpu_scheduler.core.admission.rates import BUCKETS_MAX, BURST_S, Rates
 from gpu_scheduler.core.admission.usage_counts import key_of
 from gpu_scheduler.model import Limit, Request, Sharing, Step
 from gpu_scheduler.parameters import NAMES
+from gpu_scheduler.protocol import answers, ops
 
 WHOLE = Request(sharing=Sharing.EXCLUSIVE)
 
@@ -40,13 +40,13 @@ def full_world(new_world: Any, device: Any, **parameters: Any) -> Any:
 
 def finish(world: Any, holder: str, session: str = "s1", **fields: Any) -> Any:
     said = {"outcome": "SUCCEEDED", "reason": "NONE", "detail": "", **fields}
-    world.ask(on.FinishAsked, session, holder=JobId(holder), **said)
+    world.ask(ops.Finish, session, holder=JobId(holder), **said)
     return world.answer()
 
 
 def set_(world: Any, name: str, value: Any) -> None:
-    world.ask(on.SetAsked, "op/s", name=name, value=value)
-    assert isinstance(world.answer(), do.ParametersAnswer), world.answer()
+    world.ask(ops.SetParameter, "op/s", name=name, value=value)
+    assert isinstance(world.answer(), answers.ParametersAnswer), world.answer()
 
 
 # ---------------------------------------------------------------------- what waits
@@ -65,7 +65,7 @@ def test_waiting_requests_are_limited(new_world, device, op, name, limit, still)
     world = full_world(new_world, device, **{name: 2})
     ask = getattr(world, op)
     for n in range(2):
-        assert ask(f"j{n}", request=of("t1"), session="a/s").outcome is do.Outcome.WAITING
+        assert ask(f"j{n}", request=of("t1"), session="a/s").outcome is answers.Outcome.WAITING
     assert is_refused(ask("j2", request=of("t1"), session="a/s"), limit)
     assert JobId("j2") not in world.machine.state.records, "whoever asked, asks again"
     assert "j2" not in {w.attempt.partition(":")[0] for w in world.machine.state.queue.in_order()}
@@ -73,19 +73,21 @@ def test_waiting_requests_are_limited(new_world, device, op, name, limit, still)
         assert is_refused(ask("j3", request=of("t9"), session="z/s"), limit)
     else:
         session, tenant = still
-        assert ask("j3", request=of(tenant), session=session).outcome is do.Outcome.WAITING
-    assert ask("j0", request=of("t1"), session="a/s").outcome is do.Outcome.WAITING, "it stands"
+        assert ask("j3", request=of(tenant), session=session).outcome is answers.Outcome.WAITING
+    assert ask("j0", request=of("t1"), session="a/s").outcome is answers.Outcome.WAITING, (
+        "it stands"
+    )
 
 
 def test_a_request_that_fits_is_granted_at_the_limit(new_world, device):
     world = full_world(new_world, device, key_waiting_max=0, waiting_max=0)
     world.host("h2", device("d2", memory_mib=5000))
-    assert world.reserve("b", WHOLE, session="a/s").outcome is do.Outcome.GRANTED
+    assert world.reserve("b", WHOLE, session="a/s").outcome is answers.Outcome.GRANTED
 
 
 def test_a_request_without_wait_is_busy_at_the_limit(new_world, device):
     world = full_world(new_world, device, waiting_max=0)
-    assert world.reserve("b", WHOLE, wait=False).outcome is do.Outcome.BUSY
+    assert world.reserve("b", WHOLE, wait=False).outcome is answers.Outcome.BUSY
 
 
 def test_a_served_request_makes_room_in_the_queue(new_world, device):
@@ -94,7 +96,7 @@ def test_a_served_request_makes_room_in_the_queue(new_world, device):
     assert is_refused(world.attempt("j1", request=WHOLE, session="a/s"), Limit.KEY_WAITING_MAX)
     world.release(world.leases[0], "else/s")
     assert world.grants() == ["j0:1"]
-    assert world.attempt("j1", request=WHOLE, session="a/s").outcome is do.Outcome.WAITING
+    assert world.attempt("j1", request=WHOLE, session="a/s").outcome is answers.Outcome.WAITING
 
 
 def test_an_ownerless_record_counts_for_its_key(new_world, device):
@@ -105,20 +107,20 @@ def test_an_ownerless_record_counts_for_its_key(new_world, device):
     assert world.record("j0").owner is None
     assert is_refused(world.attempt("j2", request=WHOLE, session="a/two"), Limit.KEY_WAITING_MAX)
     record = world.record("j0")
-    world.ask(on.AdoptAsked, "b/s", holder=record.holder, revision=record.revision, handle=None)
+    world.ask(ops.Adopt, "b/s", holder=record.holder, revision=record.revision, handle=None)
     assert is_refused(world.attempt("j2", request=WHOLE, session="a/two"), Limit.KEY_WAITING_MAX)
 
 
 def test_sessions_without_a_key_have_the_limits_of_all(new_world, device):
     world = full_world(new_world, device, key_waiting_max=0, key_records_max=0, key_rate_per_s=0.01)
     for n in range(3):
-        assert world.attempt(f"j{n}", request=WHOLE).outcome is do.Outcome.WAITING
+        assert world.attempt(f"j{n}", request=WHOLE).outcome is answers.Outcome.WAITING
 
 
 def test_a_dry_run_reports_the_limit_of_waiting_requests(new_world, device):
     world = full_world(new_world, device, waiting_max=0)
-    world.ask(on.ExplainAsked, request=WHOLE)
-    assert world.answer().outcome is do.Outcome.BUSY
+    world.ask(ops.Explain, request=WHOLE)
+    assert world.answer().outcome is answers.Outcome.BUSY
     assert "parameter waiting_max" in world.answer().explanation.sentence
 
 
@@ -139,7 +141,7 @@ def test_records_of_live_jobs_are_limited(new_world, device, name, limit):
         world.attempt(f"j{n}", request=of("t1"), session="a/s")
     assert is_refused(world.attempt("j2", request=of("t1"), session="a/s"), limit)
     world.ask(
-        on.AttemptFailed,
+        ops.FailAttempt,
         "a/s",
         holder=JobId("j0"),
         revision=1,
@@ -148,7 +150,7 @@ def test_records_of_live_jobs_are_limited(new_world, device, name, limit):
         retry_at_s=None,
     )
     again = world.attempt("j0", n=2, revision=2, request=of("t1"), session="a/s")
-    assert again.outcome is do.Outcome.WAITING, "what has a record goes on"
+    assert again.outcome is answers.Outcome.WAITING, "what has a record goes on"
 
 
 @pytest.mark.parametrize("name", ["key_records_max", "records_max"])
@@ -178,7 +180,7 @@ def test_an_end_is_never_refused_but_may_leave_no_history(new_world, device):
     world = full_world(new_world, device, key_records_max=1)
     world.attempt("j0", request=WHOLE, session="a/s")
     answer = finish(world, "j1", "a/s", block={"function": "f"})
-    assert answer == do.RecordAnswer(record=None)
+    assert answer == answers.RecordAnswer(record=None)
     assert finish(world, "j0", "a/s").record.step is Step.ENDED
 
 
@@ -191,7 +193,7 @@ def test_a_lower_limit_evicts_history_and_keeps_live_jobs(new_world, device):
     set_(world, "key_records_max", 2)
     assert set(world.machine.state.records) == {"j1", "j2"}
     ended = world.record("j1")
-    world.ask(on.ReopenAsked, "a/s", holder=ended.holder, revision=ended.revision, handle="h")
+    world.ask(ops.Reopen, "a/s", holder=ended.holder, revision=ended.revision, handle="h")
     assert world.answer().record.step is Step.RECEIVED, "a redrive is no new record"
     set_(world, "records_max", 0)
     assert set(world.machine.state.records) == {"j1", "j2"}
@@ -203,16 +205,16 @@ def test_a_lower_limit_evicts_history_and_keeps_live_jobs(new_world, device):
 def test_a_key_above_its_rate_is_refused_and_others_are_served(new_world, device):
     world = full_world(new_world, device, key_rate_per_s=2.0)
     for _ in range(int(2.0 * BURST_S)):
-        world.ask(on.RecordAsked, "a/s", holder=JobId("j"))
-        assert world.answer() == do.RecordAnswer(record=None)
-    world.ask(on.RecordAsked, "a/other", holder=JobId("j"))
+        world.ask(ops.RecordOf, "a/s", holder=JobId("j"))
+        assert world.answer() == answers.RecordAnswer(record=None)
+    world.ask(ops.RecordOf, "a/other", holder=JobId("j"))
     refused = world.answer()
     assert is_refused(refused, Limit.KEY_RATE_PER_S)
     assert refused.details["retry_in_s"] == pytest.approx(0.5)
-    assert world.attempt("j0", request=WHOLE, session="b/s").outcome is do.Outcome.WAITING
+    assert world.attempt("j0", request=WHOLE, session="b/s").outcome is answers.Outcome.WAITING
     world.advance(0.5)
-    world.ask(on.RecordAsked, "a/s", holder=JobId("j"))
-    assert world.answer() == do.RecordAnswer(record=None)
+    world.ask(ops.RecordOf, "a/s", holder=JobId("j"))
+    assert world.answer() == answers.RecordAnswer(record=None)
 
 
 def test_a_tenant_and_all_together_have_a_rate_too(new_world, device):
@@ -222,19 +224,19 @@ def test_a_tenant_and_all_together_have_a_rate_too(new_world, device):
     answer = world.attempt("j2", request=of("t"), session="k2/s")
     assert is_refused(answer, Limit.TENANT_RATE_PER_S)
     set_(world, "rate_per_s", 0.1)
-    assert world.attempt("j3", request=of("u"), session="k2/s").outcome is do.Outcome.WAITING
+    assert world.attempt("j3", request=of("u"), session="k2/s").outcome is answers.Outcome.WAITING
     assert is_refused(world.attempt("j4", request=of("v"), session="k3/s"), Limit.RATE_PER_S)
 
 
 def test_beats_and_ends_have_no_rate_limit(new_world, device):
     world = full_world(new_world, device, key_rate_per_s=0.1)
     answer = world.attempt("j0", request=WHOLE, session="a/s")
-    assert answer.outcome is do.Outcome.WAITING, "the one token of its bucket"
+    assert answer.outcome is answers.Outcome.WAITING, "the one token of its bucket"
     for _ in range(3):
-        world.ask(on.SessionBeat, "a/s")
-        assert world.answer() == do.Done()
-        world.ask(on.HandleGiven, "a/s", holder=JobId("j0"), handle="h")
-        assert world.answer() == do.Done()
+        world.ask(ops.Beat, "a/s")
+        assert world.answer() == answers.Done()
+        world.ask(ops.Handle, "a/s", holder=JobId("j0"), handle="h")
+        assert world.answer() == answers.Done()
     assert finish(world, "j0", "a/s").record.step is Step.ENDED
 
 
@@ -279,7 +281,7 @@ def test_every_limit_is_a_parameter_that_changes_while_it_runs(new_world, device
     world.attempt("j0", request=WHOLE, session="a/s")
     assert is_refused(world.attempt("j1", request=WHOLE, session="a/s"), Limit.KEY_WAITING_MAX)
     set_(world, "key_waiting_max", "none")
-    assert world.attempt("j1", request=WHOLE, session="a/s").outcome is do.Outcome.WAITING
+    assert world.attempt("j1", request=WHOLE, session="a/s").outcome is answers.Outcome.WAITING
 
 
 def test_counts_survive_a_restart(new_world, device):

@@ -4,9 +4,6 @@ import pytest
 
 from corekit.decode import decode, encode
 from corekit.errors import AppError
-from gpu_scheduler.core import actions as do
-from gpu_scheduler.core import events as on
-from gpu_scheduler.core.durable import changes as to
 from gpu_scheduler.model import Request
 from gpu_scheduler.parameters import (
     DEFAULT,
@@ -18,6 +15,8 @@ from gpu_scheduler.parameters import (
     known_name,
     overridden,
 )
+from gpu_scheduler.protocol import answers, ops
+from gpu_scheduler.protocol import changes as to
 
 POLICIES = ("fifo", "backfill", "fair")
 
@@ -50,8 +49,8 @@ def test_a_parameter_changes_by_its_name(name, value, field, expected):
 @pytest.mark.parametrize(
     ("name", "value", "says"),
     [
-        ("polic", "fair", "did you mean policy?"),
-        ("quota.a.device", 3, "did you mean quota.TENANT.devices?"),
+        ("polic", "fair", "did you mean 'policy'?"),
+        ("quota.a.device", 3, "did you mean 'quota.TENANT.devices'?"),
         ("quota.devices", 3, "is unknown"),
         ("weight.", 3, "is unknown"),
         ("zzz", 3, "known are policy"),
@@ -98,7 +97,7 @@ def test_the_star_applies_to_tenants_without_values():
 
 
 def set_(world, name, value):
-    world.ask(on.SetAsked, name=name, value=value)
+    world.ask(ops.SetParameter, name=name, value=value)
     return world.answer()
 
 
@@ -108,11 +107,11 @@ def test_setting_is_journalled_idempotent_and_removable(world):
     assert set_(world, "bypass_max", "3").overridden == ("bypass_max",)
     assert len(world.journal) == entries
     world.start()
-    world.ask(on.ParametersAsked)
-    assert world.answer() == do.ParametersAnswer(
+    world.ask(ops.ParametersOf)
+    assert world.answer() == answers.ParametersAnswer(
         parameters=Parameters(bypass_max=3), overridden=("bypass_max",)
     )
-    assert set_(world, "bypass_max", DEFAULT) == do.ParametersAnswer(
+    assert set_(world, "bypass_max", DEFAULT) == answers.ParametersAnswer(
         parameters=Parameters(), overridden=()
     )
     assert set_(world, "bypass_max", DEFAULT).overridden == ()
@@ -129,7 +128,7 @@ def test_unknown_overrides_are_kept_out_of_force_and_removable(world, code):
     newer = to.Entry(parts=tuple(to.ParameterSet(name=n, value=v) for n, v in given.items()))
     world.machine.apply(newer)
     world.journal.append(newer)
-    world.ask(on.ParametersAsked)
+    world.ask(ops.ParametersOf)
     assert world.answer().overridden == ("bypass_max",)
     assert state.overrides == given
     assert set_(world, "colour", "red").code is code.INVALID, "nobody sets what is not known"
@@ -149,6 +148,6 @@ def test_a_wrong_parameter_changes_nothing(world, code):
 def test_a_changed_limit_serves_the_queue_at_once(one):
     set_(one, "leases_max", 1)
     one.reserve("a", Request(memory_mib=100))
-    assert one.reserve("b", Request(memory_mib=100)).outcome is do.Outcome.WAITING
+    assert one.reserve("b", Request(memory_mib=100)).outcome is answers.Outcome.WAITING
     set_(one, "leases_max", 2)
-    assert [push.attempt for push in one.pushes(do.GrantedPush)] == ["b"]
+    assert [push.attempt for push in one.pushes(answers.GrantedPush)] == ["b"]

@@ -3,10 +3,10 @@
 import pytest
 
 from corekit.errors import AppError
-from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
-from gpu_scheduler.core.durable.changes import decode_entry
 from gpu_scheduler.model import EndReason, LeaseLifetime, LeaseState, Step
+from gpu_scheduler.protocol import answers, ops
+from gpu_scheduler.protocol.changes import decode_entry
 
 
 def restart(world, down_s=0.0):
@@ -29,13 +29,16 @@ def test_leases_records_and_queue_survive(one, whole):
     assert (welcome.epoch, [i.lease for i in welcome.installs]) == (2, [lease.id])
     assert one.record("running").owner == "s1"
     one.told("h1", lease, "freed")
-    assert [p.attempt for p in one.pushes(do.GrantedPush, "s1")] == ["waits:1"]
+    assert [p.attempt for p in one.pushes(answers.GrantedPush, "s1")] == ["waits:1"]
 
 
 def test_no_leases_before_a_host_reports(one):
     restart(one)
     answer = one.reserve("a")
-    assert (answer.outcome, answer.explanation.counts) == (do.Outcome.WAITING, {"HOST_STALE": 1})
+    assert (answer.outcome, answer.explanation.counts) == (
+        answers.Outcome.WAITING,
+        {"HOST_STALE": 1},
+    )
 
 
 def test_a_host_that_does_not_return_is_lost(one):
@@ -44,7 +47,7 @@ def test_a_host_that_does_not_return_is_lost(one):
     restart(one)
     one.alive["s1"] = None
     one.advance(one.budget.host_lost_s)
-    assert one.pushes(do.LeasePush)[0].reason is EndReason.HOST_LOST
+    assert one.pushes(answers.LeasePush)[0].reason is EndReason.HOST_LOST
 
 
 def test_a_session_that_does_not_return_is_gone(one):
@@ -59,8 +62,8 @@ def test_a_grant_under_way_is_pushed_again(one, whole):
     one.attempt(request=whole)
     one.release(filler)
     restart(one)
-    one.ask(on.SessionHello, "s1")
-    assert [p.attempt for p in one.pushes(do.GrantedPush, "s1")] == ["job:1"]
+    one.ask(ops.Hello, "s1")
+    assert [p.attempt for p in one.pushes(answers.GrantedPush, "s1")] == ["job:1"]
 
 
 def test_a_deadline_lease_keeps_its_end(one):
@@ -76,7 +79,7 @@ def test_a_deadline_lease_keeps_its_end(one):
 
 def test_finished_records_are_forgotten_in_time(one):
     one.attempt()
-    one.ask(on.FinishAsked, holder="job", outcome="SUCCEEDED", reason="NONE", detail="")
+    one.ask(ops.Finish, holder="job", outcome="SUCCEEDED", reason="NONE", detail="")
     restart(one, one.budget.record_forget_s - 10)
     assert one.record().step is Step.ENDED
     one.advance(10.0)

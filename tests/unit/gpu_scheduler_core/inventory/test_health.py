@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_scheduler.core import actions as do
-from gpu_scheduler.core import events as on
 from gpu_scheduler.model import EndReason, Health, Request, Symptom, Usage
+from gpu_scheduler.protocol import answers, ops
+from gpu_scheduler.protocol import host as host_ops
 
 BAD = {"health": Health.BAD, "symptoms": (Symptom.XID,), "detail": "Xid 79: fell off the bus"}
 SUSPECT = {"health": Health.SUSPECT, "symptoms": (Symptom.MEMORY_HELD,), "detail": "900 MiB held"}
@@ -28,15 +28,15 @@ def test_a_suspect_device_keeps_its_lease_and_gets_no_new_one(patient, device):
     patient.report("h1", device("d1", **SUSPECT))
     assert [x.id for x in patient.leases] == [lease.id]
     answer = patient.reserve("b", Request(memory_mib=100))
-    assert (answer.outcome, answer.explanation.counts) == (do.Outcome.WAITING, {"SUSPECT": 1})
+    assert (answer.outcome, answer.explanation.counts) == (answers.Outcome.WAITING, {"SUSPECT": 1})
     patient.report("h1", device("d1"))  # one clean look clears a suspicion
-    assert [p.attempt for p in patient.pushes(do.GrantedPush)] == ["b"]
+    assert [p.attempt for p in patient.pushes(answers.GrantedPush)] == ["b"]
 
 
 def test_a_bad_device_recovers_by_staying_clean(patient, device):
     lease = patient.reserve("a").granted.lease
     patient.report("h1", device("d1", **BAD))
-    [ended] = patient.pushes(do.LeasePush, "s1")
+    [ended] = patient.pushes(answers.LeasePush, "s1")
     assert (ended.lease, ended.reason) == (lease.id, EndReason.DEVICE_BAD)
     assert "Xid 79" in ended.detail
     assert patient.reserve("b").explanation.counts == {"BAD": 1}
@@ -105,31 +105,31 @@ def test_other_devices_are_not_affected(world, device):
 def test_an_empty_report_resets_the_silence_and_changes_nothing(patient, device):
     patient.report("h1", device("d1", **SUSPECT))
     before = len(patient.journal)
-    patient.handle(on.HostReported, host="h1", reply_to="h", devices=None, usage=())
-    assert patient.answer() == do.Done()
+    patient.handle(host_ops.Report, host="h1", reply_to="h", devices=None, usage=())
+    assert patient.answer() == answers.Done()
     assert (len(patient.journal), shown(patient).health) == (before, Health.SUSPECT)
 
 
 def test_one_device_can_be_drained(world, device, code, whole):
     world.host("h1", device("d1"), device("d2", index=1))
-    world.ask(on.DrainAsked, host="h1", device="d1", drained=True)
-    assert world.answer() == do.Done()
+    world.ask(ops.Drain, host="h1", device="d1")
+    assert world.answer() == answers.Done()
     assert world.reserve("a", whole).granted.lease.shares[0].device == "d2"
     assert world.reserve("b", whole).explanation.counts == {"DRAINED": 1, "EXCLUSIVE_TAKEN": 1}
     world.start()
     world.host("h1", device("d1"), device("d2", index=1))
     assert world.machine.state.inventory.devices["d1"].drained
-    world.ask(on.DrainAsked, host="h1", device="d1", drained=False)
+    world.ask(ops.Undrain, host="h1", device="d1")
     assert [x.attempt for x in world.leases][-1] == "b"
-    world.ask(on.DrainAsked, host="h1", device="d9", drained=True)
+    world.ask(ops.Drain, host="h1", device="d9")
     assert world.answer().code is code.NOT_FOUND
 
 
 @pytest.mark.parametrize("what", [{}, {"device": "d1"}])
 def test_draining_can_revoke_live_leases(one, what):
     one.reserve("a")
-    one.ask(on.DrainAsked, host="h1", drained=True, revoke=True, **what)
-    [push] = one.pushes(do.LeasePush, "s1")
+    one.ask(ops.Drain, host="h1", revoke=True, **what)
+    [push] = one.pushes(answers.LeasePush, "s1")
     assert push.reason is EndReason.REVOKED
     assert one.leases == []
 

@@ -2,7 +2,6 @@
 
 import pytest
 
-from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
 from gpu_scheduler.model import (
     EndReason,
@@ -15,10 +14,12 @@ from gpu_scheduler.model import (
     Step,
     Usage,
 )
+from gpu_scheduler.protocol import answers, ops
+from gpu_scheduler.protocol import host as host_ops
 
 
 def state(world, host="h1"):
-    world.ask(on.InventoryAsked)
+    world.ask(ops.Inventory)
     return next(h.state for h in world.answer().hosts if h.host == host)
 
 
@@ -41,14 +42,14 @@ def test_silence_is_stale_then_lost(one):
     assert one.reserve("b").explanation.counts == {"HOST_STALE": 1}
     assert len(one.leases) == 1
     one.advance(one.budget.host_lost_s - one.budget.host_stale_s)
-    [push] = one.pushes(do.LeasePush, "s1")
+    [push] = one.pushes(answers.LeasePush, "s1")
     assert state(one) is HostState.LOST
     assert (push.reason, push.holder) == (EndReason.HOST_LOST, "job")
     assert one.record().reason == "HOST_LOST"
     # it returns, the same as before, and must cut what is not in the full state
     welcome = one.host("h1", *devices, installed=("x",))
     assert welcome.installs == ()
-    assert [p.attempt for p in one.pushes(do.GrantedPush)] == ["b"]
+    assert [p.attempt for p in one.pushes(answers.GrantedPush)] == ["b"]
     assert state(one) is HostState.UP
 
 
@@ -60,7 +61,7 @@ def test_a_host_without_a_connection_gets_no_new_leases(one):
     assert state(one) is HostState.STALE
     assert one.reserve("b").explanation.counts == {"HOST_STALE": 1}
     one.host("h1", *devices)
-    assert [p.attempt for p in one.pushes(do.GrantedPush)] == ["b"]
+    assert [p.attempt for p in one.pushes(answers.GrantedPush)] == ["b"]
     assert state(one) is HostState.UP
     one.hosts.clear()
     one.handle(on.HostLeft, host="h1")
@@ -83,7 +84,7 @@ def test_any_message_resets_the_silence(one):
     one.advance(one.budget.host_stale_s - 1)
     one.told("h1", lease, "opened")
     one.advance(one.budget.host_stale_s - 1)
-    one.handle(on.CutTold, host="h1", reply_to="h", lease="any")
+    one.handle(host_ops.Cut, host="h1", reply_to="h", lease="any")
     one.advance(one.budget.host_stale_s - 1)
     assert state(one) is HostState.UP
 
@@ -103,7 +104,7 @@ def test_a_restarted_host_has_lost_its_sessions(one):
     one.handle(on.HostLeft, host="h1")
     welcome = one.host("h1", *one.hosts["h1"], incarnation="two")
     assert [i.lease for i in welcome.installs] == [reserved.id]  # had no session yet
-    assert one.pushes(do.LeasePush, "s1")[0].lease == running.id
+    assert one.pushes(answers.LeasePush, "s1")[0].lease == running.id
     assert one.record().reason == "HOST_RESTARTED"
 
 
@@ -115,7 +116,7 @@ def test_a_restarted_monitor_keeps_deadline_leases(world, device):
     world.handle(on.HostLeft, host="h")
     welcome = world.host("h", device("d"), gateway=None, incarnation="two")
     assert [install.lease for install in welcome.installs] == [world.leases[0].id]
-    assert world.reserve("b", asked).outcome is do.Outcome.WAITING
+    assert world.reserve("b", asked).outcome is answers.Outcome.WAITING
 
 
 def test_a_second_program_of_a_host_that_is_up_is_refused(one, code):
@@ -195,7 +196,7 @@ def test_a_device_that_goes_bad_ends_its_leases(world, device, change):
     good = world.reserve("good", Request(memory_mib=700)).granted.lease
     assert lease.shares[0].device != good.shares[0].device
     world.report("h1", device("d1", **change), device("d2", index=1))
-    [push] = world.pushes(do.LeasePush, "s1")
+    [push] = world.pushes(answers.LeasePush, "s1")
     assert (push.reason, push.lease) == (EndReason.DEVICE_BAD, lease.id)
     assert [x.id for x in world.leases] == [good.id]
 
@@ -205,11 +206,13 @@ def test_a_size_that_holds_the_allocations_ends_no_lease(world, device, memory_m
     world.host("h1", device("d1"))
     lease = run(world, Request(memory_mib=500))
     world.report("h1", device("d1", memory_mib=memory_mib))
-    assert world.pushes(do.LeasePush, "s1") == []
+    assert world.pushes(answers.LeasePush, "s1") == []
     assert [x.id for x in world.leases] == [lease.id]
     assert world.machine.state.inventory.devices["d1"].device.memory_mib == memory_mib
     rest = world.reserve("rest", Request(memory_mib=memory_mib - 500 or 1))
-    assert rest.outcome is (do.Outcome.GRANTED if memory_mib > 500 else do.Outcome.WAITING)
+    assert rest.outcome is (
+        answers.Outcome.GRANTED if memory_mib > 500 else answers.Outcome.WAITING
+    )
 
 
 @pytest.mark.parametrize(
@@ -224,7 +227,7 @@ def test_the_end_of_a_lease_by_a_change_has_its_detail(world, device, change, wh
     world.host("h1", device("d1"))
     run(world, Request(memory_mib=500))
     world.report("h1", device("d1", **change))
-    [push] = world.pushes(do.LeasePush, "s1")
+    [push] = world.pushes(answers.LeasePush, "s1")
     assert (push.reason, push.detail) == (EndReason.DEVICE_BAD, why)
 
 
@@ -234,38 +237,38 @@ def test_a_device_that_disappears_is_known_but_bad(world, device):
     world.report("h1", device("d2", index=1))
     assert world.record().reason == "DEVICE_BAD"
     answer = world.reserve("two", Request(count=2))
-    assert answer.outcome is do.Outcome.WAITING
+    assert answer.outcome is answers.Outcome.WAITING
     assert answer.explanation.counts == {"BAD": 1}
     world.report("h1", device("d1"), device("d2", index=1))
     world.alive["s1"] = None
     world.advance(world.budget.device_clean_s)
-    assert [p.attempt for p in world.pushes(do.GrantedPush)] == ["two"]
+    assert [p.attempt for p in world.pushes(answers.GrantedPush)] == ["two"]
 
 
 def test_reports_without_news_are_not_journalled(one, device):
     before = len(one.journal)
     usage = Usage(device="d1", memory_used_mib=7, utilisation_pct=3)
     one.report("h1", device("d1", resident=("k",)), usage=(usage,))
-    one.ask(on.SessionBeat)
+    one.ask(ops.Beat)
     assert len(one.journal) == before
-    one.ask(on.InventoryAsked)
+    one.ask(ops.Inventory)
     assert one.answer().hosts[0].devices[0].usage == usage
 
 
 def test_drained_hosts_get_no_new_leases_and_keep_live_ones(one, code):
     lease = run(one)
-    one.ask(on.DrainAsked, host="h1", drained=True)
-    assert one.answer() == do.Done()
+    one.ask(ops.Drain, host="h1")
+    assert one.answer() == answers.Done()
     assert state(one) is HostState.DRAINED
     assert one.reserve("b").explanation.counts == {"DRAINED": 1}
     one.told("h1", lease, "closed")
     assert one.leases == []
-    one.ask(on.DrainAsked, host="h1", drained=False)
-    assert [p.attempt for p in one.pushes(do.GrantedPush)] == ["b"]
-    one.ask(on.DrainAsked, host="nowhere", drained=True)
+    one.ask(ops.Undrain, host="h1")
+    assert [p.attempt for p in one.pushes(answers.GrantedPush)] == ["b"]
+    one.ask(ops.Drain, host="nowhere")
     assert one.answer().message == "host nowhere is unknown"
     assert one.answer().code is code.NOT_FOUND
-    one.ask(on.DrainAsked, host="h1", device="zz", drained=True)
+    one.ask(ops.Drain, host="h1", device="zz")
     assert one.answer().message == "host h1 has no device zz"
 
 
@@ -276,24 +279,27 @@ def test_a_host_lost_ends_gangs_on_the_others_too(world, device):
     world.alive["s1"] = None
     world.hosts.pop("h2")
     world.advance(world.budget.host_lost_s)
-    ended = [(a.host, a.reason) for a in world.did(do.EndOnHost)]
+    ended = [
+        (host, push.reason)
+        for host, push in zip(world.hosts_of(host_ops.End), world.pushed(host_ops.End), strict=True)
+    ]
     assert ended == [("h1", EndReason.HOST_LOST), ("h2", EndReason.HOST_LOST)]
 
 
 def test_the_acknowledgement_of_a_revocation_changes_nothing(one):
     before = len(one.journal)
-    one.handle(on.CutTold, host="h1", reply_to="h", lease="any")
-    assert one.answer() == do.Done()
+    one.handle(host_ops.Cut, host="h1", reply_to="h", lease="any")
+    assert one.answer() == answers.Done()
     assert len(one.journal) == before
 
 
 def test_the_inventory_shows_allocations(one):
     lease = one.reserve("a", Request(memory_mib=300, compute_guarantee_pct=20)).granted.lease
-    one.ask(on.InventoryAsked)
+    one.ask(ops.Inventory)
     [host] = one.answer().hosts
     [view] = host.devices
     assert (view.memory_free_mib, view.compute_free_pct, view.leases) == (700, 80, (lease.id,))
-    one.ask(on.LeasesAsked)
+    one.ask(ops.Leases)
     assert one.answer().leases == (lease,)
 
 
@@ -320,17 +326,17 @@ def test_a_waiting_request_is_refused_when_a_host_changes_its_devices(
 ):
     world.host("h1", device("d1", driver="550"), middlewares=("rcuda",))
     world.reserve("a", whole)
-    assert world.reserve("b", wanted).outcome is do.Outcome.WAITING
+    assert world.reserve("b", wanted).outcome is answers.Outcome.WAITING
     if hello:
         world.host("h1", device("d1", driver="550"), **hello)
     else:
         world.report("h1", device("d1", **{"driver": "550", **now}))
-    assert [push.attempt for push in world.pushes(do.ImpossiblePush)] == ["b"]
+    assert [push.attempt for push in world.pushes(answers.ImpossiblePush)] == ["b"]
     assert not world.machine.state.queue.entries
 
 
 def test_a_waiting_request_is_refused_when_a_declared_device_is_smaller(world, device):
     world.handle(on.CapacityDeclared, devices=(device("d1", 1000),))
-    assert world.reserve("a", Request(memory_mib=800)).outcome is do.Outcome.WAITING
+    assert world.reserve("a", Request(memory_mib=800)).outcome is answers.Outcome.WAITING
     world.host("h1", device("d1", 500))
-    assert [push.attempt for push in world.pushes(do.ImpossiblePush)] == ["a"]
+    assert [push.attempt for push in world.pushes(answers.ImpossiblePush)] == ["a"]

@@ -2,9 +2,9 @@
 
 import pytest
 
-from gpu_scheduler.core import actions as do
-from gpu_scheduler.core import events as on
 from gpu_scheduler.model import LeaseLifetime, Request, Sharing
+from gpu_scheduler.protocol import answers, ops
+from gpu_scheduler.protocol import host as host_ops
 
 WHOLE = Request(sharing=Sharing.EXCLUSIVE)
 
@@ -17,15 +17,15 @@ def lent(one):
 
 
 def prolong(world, lease, lease_s):
-    world.ask(on.RenewAsked, lease=lease.id, lease_s=lease_s)
+    world.ask(ops.Renew, lease=lease.id, lease_s=lease_s)
     return world.answer()
 
 
 def test_a_renewal_sets_the_remaining_length_also_on_the_host(lent):
     world, lease = lent
     world.advance(50.0)
-    assert prolong(world, lease, 100.0) == do.Done()
-    (told,) = [a.install for a in world.actions if isinstance(a, do.InstallOnHost)]
+    assert prolong(world, lease, 100.0) == answers.Done()
+    (told,) = [push.install for push in world.pushed(host_ops.InstallPush)]
     assert (told.lease, told.cap_s) == (lease.id, 100.0)
     world.advance(99.0)
     assert [live.id for live in world.leases] == [lease.id]
@@ -35,7 +35,7 @@ def test_a_renewal_sets_the_remaining_length_also_on_the_host(lent):
 
 def test_a_renewal_may_shorten_the_lease(lent):
     world, lease = lent
-    assert prolong(world, lease, 5.0) == do.Done()
+    assert prolong(world, lease, 5.0) == answers.Done()
     world.advance(6.0)
     assert not world.leases
 
@@ -51,18 +51,18 @@ def test_a_renewed_length_survives_a_restart(lent):
 
 def test_the_whole_length_is_bounded(lent, code):
     world, lease = lent
-    world.ask(on.SetAsked, name="lease_s_max", value=100.0)
+    world.ask(ops.SetParameter, name="lease_s_max", value=100.0)
     world.advance(30.0)
     assert prolong(world, lease, 71.0).code is code.INVALID
-    assert prolong(world, lease, 70.0) == do.Done()
+    assert prolong(world, lease, 70.0) == answers.Done()
 
 
 def test_a_lease_on_a_device_reserved_for_the_head_is_not_extended(lent, code):
     world, lease = lent
-    world.ask(on.SetAsked, name="bypass_max", value=0)
-    assert world.reserve("head", WHOLE, session="s2").outcome is do.Outcome.WAITING
+    world.ask(ops.SetParameter, name="bypass_max", value=0)
+    assert world.reserve("head", WHOLE, session="s2").outcome is answers.Outcome.WAITING
     assert prolong(world, lease, 100.0).code is code.CONFLICT
-    assert prolong(world, lease, 5.0) == do.Done(), "but it may end sooner"
+    assert prolong(world, lease, 5.0) == answers.Done(), "but it may end sooner"
     world.advance(6.0)
     assert [live.attempt for live in world.leases] == ["head"]
 

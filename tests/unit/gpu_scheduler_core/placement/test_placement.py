@@ -6,11 +6,12 @@ from gpu_scheduler.core import actions as do
 from gpu_scheduler.core.placement.placement import slots
 from gpu_scheduler.core.views.explain import explain
 from gpu_scheduler.model import DeviceKind, NoFit, Placement, Request, Sharing
+from gpu_scheduler.protocol import answers
 from gpu_scheduler.warm import kept_key, tenant_folder
 
 
 def devices_of(answer):
-    assert answer.outcome is do.Outcome.GRANTED
+    assert answer.outcome is answers.Outcome.GRANTED
     return [share.device for share in answer.granted.lease.shares]
 
 
@@ -118,7 +119,7 @@ def cluster(world, device):
 def test_a_gang_gets_all_or_nothing(cluster, whole):
     assert len(set(place(cluster, "1", count=7, sharing=Sharing.EXCLUSIVE))) == 7
     answer = cluster.reserve("2", Request(count=2, memory_mib=1))
-    assert answer.outcome is do.Outcome.WAITING
+    assert answer.outcome is answers.Outcome.WAITING
     assert answer.explanation.devices_fitting == 0
 
 
@@ -131,13 +132,13 @@ def test_a_same_host_gang_waits_with_its_reason(cluster):
     place(cluster, "1", count=1, models=("M",), sharing=Sharing.EXCLUSIVE)
     gang = Request(count=3, placement=Placement.SAME_HOST, sharing=Sharing.EXCLUSIVE)
     first = cluster.reserve("2", gang)
-    assert first.outcome is do.Outcome.GRANTED
+    assert first.outcome is answers.Outcome.GRANTED
     second = cluster.reserve(
         "3", Request(count=2, placement=Placement.SAME_HOST, sharing=Sharing.EXCLUSIVE)
     )
-    assert second.outcome is do.Outcome.GRANTED
+    assert second.outcome is answers.Outcome.GRANTED
     third = cluster.reserve("4", gang)
-    assert third.outcome is do.Outcome.WAITING
+    assert third.outcome is answers.Outcome.WAITING
 
 
 def test_same_host_counts_devices_that_fit_but_not_together(world, device):
@@ -162,9 +163,9 @@ def test_pack_of_a_gang_uses_few_hosts(cluster):
 
 def test_advisory_hosts_serve_only_requests_that_accept_them(world, device):
     world.host("h", device("a"), gateway=None)
-    assert world.reserve("1", Request()).outcome is do.Outcome.IMPOSSIBLE
+    assert world.reserve("1", Request()).outcome is answers.Outcome.IMPOSSIBLE
     answer = world.reserve("2", Request(advisory=True))
-    assert answer.outcome is do.Outcome.GRANTED
+    assert answer.outcome is answers.Outcome.GRANTED
     assert answer.granted.gateways == {}
 
 
@@ -187,10 +188,10 @@ def test_a_waiting_request_is_refused_when_its_middleware_disappears(world, devi
     world.host("h", device("a"), middlewares=("cricket",))
     whole = Request(sharing=Sharing.EXCLUSIVE, middleware="cricket")
     world.reserve("1", whole)
-    assert world.reserve("2", whole).outcome is do.Outcome.WAITING
+    assert world.reserve("2", whole).outcome is answers.Outcome.WAITING
     world.host("h", device("a"), middlewares=())
     told = [a.push for a in world.actions if isinstance(a, do.PushToSession)]
-    assert [push.attempt for push in told if isinstance(push, do.ImpossiblePush)] == ["2"]
+    assert [push.attempt for push in told if isinstance(push, answers.ImpossiblePush)] == ["2"]
 
 
 def test_a_same_host_gang_that_fits_is_explained(cluster):
@@ -272,6 +273,6 @@ def test_a_gang_on_one_host_takes_the_host_with_the_fewest_to_spare(world, devic
 def test_versions_are_compared_as_numbers(world, device, wanted, granted):
     world.host("h", device("a", driver="550.54.15", runtime="12.4"), device("b", index=1))
     answer = world.reserve("1", Request(**wanted))
-    assert (answer.outcome is do.Outcome.GRANTED) is granted
+    assert (answer.outcome is answers.Outcome.GRANTED) is granted
     if granted:
         assert devices_of(answer) == ["a"]  # b does not say what it has

@@ -11,6 +11,7 @@ from corekit.ids import HostId
 from corekit.values import replace
 from gpu_scheduler.core import events as on
 from gpu_scheduler.model import Health, HeldBack, Request, Sharing, Symptom
+from gpu_scheduler.protocol import ops
 
 WHOLE = Request(sharing=Sharing.EXCLUSIVE, memory_mib=500)
 
@@ -20,11 +21,11 @@ def lent(world: Any) -> None:
 
 
 def drained(world: Any) -> None:
-    world.ask(on.DrainAsked, host=HostId("h"), drained=True)
+    world.ask(ops.Drain, host=HostId("h"))
 
 
 def device_drained(world: Any) -> None:
-    world.ask(on.DrainAsked, host=HostId("h"), drained=True, device="d")
+    world.ask(ops.Drain, host=HostId("h"), device="d")
 
 
 def silent(world: Any) -> None:
@@ -48,14 +49,14 @@ def unhealthy(health: Health) -> Callable[[Any], None]:
 
 def quota_used(world: Any) -> None:
     world.host("h2", world.spare)
-    world.ask(on.SetAsked, name="quota.default.devices", value=1)
+    world.ask(ops.SetParameter, name="quota.default.devices", value=1)
     world.granted("taken", WHOLE)
 
 
 def leases_full(world: Any) -> None:
     world.host("h2", world.spare)
     world.granted("taken", WHOLE)
-    world.ask(on.SetAsked, name="leases_max", value=1)
+    world.ask(ops.SetParameter, name="leases_max", value=1)
 
 
 def disk_full(world: Any) -> None:
@@ -93,7 +94,7 @@ def test_the_rule_that_holds_back_a_request_is_reported(
     why = answer.explanation
     assert why.held_back is held_back
     assert says in why.sentence
-    world.ask(on.ExplainAsked, attempt="b")
+    world.ask(ops.Explain, attempt="b")
     told = world.answer().explanation
     assert (told.held_back, told.position) == (held_back, 1)
     assert says in told.sentence

@@ -2,7 +2,6 @@
 
 import pytest
 
-from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
 from gpu_scheduler.model import (
     EndReason,
@@ -14,6 +13,8 @@ from gpu_scheduler.model import (
     Sharing,
     Step,
 )
+from gpu_scheduler.protocol import answers, ops
+from gpu_scheduler.protocol import host as host_ops
 
 
 def fill(world, whole):
@@ -21,7 +22,7 @@ def fill(world, whole):
 
 
 def queue_of(world):
-    world.ask(on.QueueAsked)
+    world.ask(ops.Queue)
     return [(item.attempt, item.position) for item in world.answer().queue]
 
 
@@ -36,7 +37,7 @@ def test_order_is_priority_then_age_then_id(one, whole):
     served = []
     for _ in range(4):
         one.release(lease)
-        lease = one.pushes(do.GrantedPush)[0].granted.lease
+        lease = one.pushes(answers.GrantedPush)[0].granted.lease
         one.renew(lease)
         served.append(lease.attempt)
     assert served == ["urgent", "late-a", "x1", "x2"]
@@ -49,22 +50,22 @@ def test_a_release_grants_in_the_same_decision(one, whole):
     one.release(lease)
     assert one.grants() == ["b"]
     assert len(one.journal) == before + 1  # the end and the next grant are one entry
-    kinds = [type(a).__name__ for a in one.actions if hasattr(a, "host")]
-    assert kinds == ["EndOnHost", "InstallOnHost"]  # in this order on the host's channel
+    kinds = [type(push) for push in one.pushed(object)]
+    assert kinds == [host_ops.End, host_ops.InstallPush]  # in this order on the host's channel
 
 
 def test_a_later_request_that_fits_is_served(world, device, whole):
     world.host("h", device("a"), device("b", index=1))
     world.reserve("1", Request(memory_mib=600))
     world.reserve("2", Request(memory_mib=600))
-    assert world.reserve("big", Request(memory_mib=900)).outcome is do.Outcome.WAITING
-    assert world.reserve("small", Request(memory_mib=300)).outcome is do.Outcome.GRANTED
+    assert world.reserve("big", Request(memory_mib=900)).outcome is answers.Outcome.WAITING
+    assert world.reserve("small", Request(memory_mib=300)).outcome is answers.Outcome.GRANTED
 
 
 def test_busy_when_it_may_not_wait(one, whole):
     fill(one, whole)
     answer = one.reserve("b", whole, wait=False)
-    assert answer.outcome is do.Outcome.BUSY
+    assert answer.outcome is answers.Outcome.BUSY
     assert answer.explanation.counts == {"EXCLUSIVE_TAKEN": 1}
     assert queue_of(one) == []
 
@@ -72,7 +73,7 @@ def test_busy_when_it_may_not_wait(one, whole):
 def test_impossible_in_both_modes(one):
     for wait in (True, False):
         answer = one.reserve("b", Request(memory_mib=1001), wait=wait)
-        assert answer.outcome is do.Outcome.IMPOSSIBLE
+        assert answer.outcome is answers.Outcome.IMPOSSIBLE
         assert "1 × cuda with 1000 MiB" in answer.explanation.sentence
     assert queue_of(one) == []
 
@@ -86,12 +87,12 @@ def test_a_grant_that_is_not_accepted_goes_to_the_next_request(one, whole):
     assert one.grants() == ["b"]
     one.alive.pop("s2")  # falls silent
     one.advance(one.budget.accept_s)
-    ended = [p for p in one.pushes(do.LeasePush, "s2") if p.state is LeaseState.ENDED]
+    ended = [p for p in one.pushes(answers.LeasePush, "s2") if p.state is LeaseState.ENDED]
     assert [p.reason for p in ended] == [EndReason.NOT_ACCEPTED]
     assert one.grants() == ["c"]
     assert queue_of(one) == [("b", None)]
     # it is back at its place as soon as it shows life
-    one.ask(on.SessionBeat, "s2")
+    one.ask(ops.Beat, "s2")
     assert queue_of(one) == [("b", 1)]
 
 
@@ -101,7 +102,7 @@ def test_an_unresponsive_request_is_served_after_the_next_beat(one, whole):
     one.release(lease, "filler")
     one.advance(one.budget.accept_s)
     assert one.leases == []
-    one.ask(on.SessionBeat, "s2")
+    one.ask(ops.Beat, "s2")
     assert one.grants() == ["b"]
 
 
@@ -110,7 +111,7 @@ def test_an_accepted_grant_is_kept(one, whole):
     lease = fill(one, whole)
     one.reserve("b", whole, session="s2")
     one.release(lease)
-    one.renew(one.pushes(do.GrantedPush)[0].granted.lease, "s2")
+    one.renew(one.pushes(answers.GrantedPush)[0].granted.lease, "s2")
     one.advance(one.budget.accept_s * 3)
     assert [x.attempt for x in one.leases] == ["b"]
 
@@ -129,7 +130,7 @@ def test_max_wait_makes_a_request_busy(one, whole):
     one.advance(4.9)
     assert one.record().step is Step.WAITING
     one.advance(0.2)
-    [push] = one.pushes(do.BusyPush, "s2")
+    [push] = one.pushes(answers.BusyPush, "s2")
     assert (push.holder, push.attempt) == ("job", "job:1")
     assert (one.record().step, one.record().owner) == (Step.RECEIVED, "s2")
     assert queue_of(one) == []
@@ -147,7 +148,7 @@ def test_max_wait_restarts_after_a_grant_that_was_not_accepted(one, whole):
     one.advance(6.9)
     assert one.record().step is Step.WAITING
     one.advance(0.2)
-    assert [p.attempt for p in one.pushes(do.BusyPush, "s2")] == ["job:1"]
+    assert [p.attempt for p in one.pushes(answers.BusyPush, "s2")] == ["job:1"]
 
 
 def test_max_wait_does_not_count_without_a_session(one, whole):
@@ -160,11 +161,11 @@ def test_max_wait_does_not_count_without_a_session(one, whole):
     one.advance(10.0)
     assert one.record().step is Step.WAITING
     record = one.record()
-    one.ask(on.AdoptAsked, "s1", holder="job", revision=record.revision, handle=None)
+    one.ask(ops.Adopt, "s1", holder="job", revision=record.revision, handle=None)
     one.advance(14.0)
     assert one.record().step is Step.WAITING
     one.advance(1.0)
-    assert [p.attempt for p in one.pushes(do.BusyPush, "s1")] == ["job:1"]
+    assert [p.attempt for p in one.pushes(answers.BusyPush, "s1")] == ["job:1"]
 
 
 def test_forgetting_a_host_refuses_infeasible_requests(world, device, code):
@@ -176,25 +177,25 @@ def test_forgetting_a_host_refuses_infeasible_requests(world, device, code):
     world.attempt("other", request=Request(memory_mib=500))
     world.reserve("more", Request(memory_mib=500))
     world.hosts.pop("big")
-    world.ask(on.ForgetAsked, host="big")
+    world.ask(ops.Forget, host="big")
     assert world.answer().code is code.CONFLICT  # still up
-    world.ask(on.ForgetAsked, host="nowhere")
+    world.ask(ops.Forget, host="nowhere")
     assert world.answer().code is code.NOT_FOUND
     world.advance(world.budget.host_stale_s)
-    world.ask(on.ForgetAsked, host="big")
-    [push] = world.pushes(do.ImpossiblePush, "s1")
+    world.ask(ops.Forget, host="big")
+    [push] = world.pushes(answers.ImpossiblePush, "s1")
     assert push.holder == "job"
     assert push.explanation.devices_known == 1
     assert world.record().step is Step.RECEIVED
-    assert [p.reason for p in world.pushes(do.LeasePush)] == [EndReason.HOST_LOST]
-    assert world.reserve("again", Request(memory_mib=1500)).outcome is do.Outcome.IMPOSSIBLE
+    assert [p.reason for p in world.pushes(answers.LeasePush)] == [EndReason.HOST_LOST]
+    assert world.reserve("again", Request(memory_mib=1500)).outcome is answers.Outcome.IMPOSSIBLE
 
 
 def test_declared_capacity_counts_as_known(world, device):
     request = Request(memory_mib=1500)
-    assert world.reserve("a", request).outcome is do.Outcome.IMPOSSIBLE
+    assert world.reserve("a", request).outcome is answers.Outcome.IMPOSSIBLE
     world.handle(on.CapacityDeclared, devices=(device("later", 2000),))
-    assert world.reserve("b", request).outcome is do.Outcome.WAITING
+    assert world.reserve("b", request).outcome is answers.Outcome.WAITING
     world.host("h", device("later", 2000))
     assert world.grants() == ["b"]
 
@@ -205,12 +206,12 @@ def test_unavailable_capacity_means_waiting_not_impossible(one, device, spoil):
         one.hosts.clear()
         one.advance(one.budget.host_lost_s + 1)
     elif spoil == "drained":
-        one.ask(on.DrainAsked, host="h1", drained=True)
+        one.ask(ops.Drain, host="h1")
     else:
         one.report("h1", device("d1", health=Health.BAD, detail="ECC"))
     answer = one.reserve("b")
-    assert answer.outcome is do.Outcome.WAITING
-    one.ask(on.DrainAsked, host="h1", drained=False)
+    assert answer.outcome is answers.Outcome.WAITING
+    one.ask(ops.Undrain, host="h1")
     one.report("h1", device("d1"))
     one.alive["s1"] = None
     one.advance(one.budget.device_clean_s if spoil == "bad" else 0.0)
@@ -225,11 +226,11 @@ def test_the_head_is_overtaken_at_most_bypass_max_times(new_world, device, whole
     world = new_world(bypass_max)
     world.host("h", device("a"))
     last = world.reserve("first", Request(memory_mib=400)).granted.lease
-    assert world.reserve("head", whole).outcome is do.Outcome.WAITING
+    assert world.reserve("head", whole).outcome is answers.Outcome.WAITING
     passed = 0
     while True:
         answer = world.reserve(f"small-{passed}", Request(memory_mib=400))
-        if answer.outcome is not do.Outcome.GRANTED:
+        if answer.outcome is not answers.Outcome.GRANTED:
             break
         passed += 1
         world.release(last)
@@ -244,7 +245,7 @@ def test_only_as_many_devices_as_the_head_needs_are_reserved(new_world, device, 
     world = new_world(1)
     world.host("h", *(device(f"d{i}", index=i) for i in range(3)))
     for i in range(3):
-        assert world.reserve(f"f{i}", Request(memory_mib=900)).outcome is do.Outcome.GRANTED
+        assert world.reserve(f"f{i}", Request(memory_mib=900)).outcome is answers.Outcome.GRANTED
     world.reserve("head", whole)
     used = []
     for i in range(4):  # one passes, then one device is kept, two still take others
@@ -281,9 +282,9 @@ def test_the_reservation_leaves_a_drained_host(new_world, device, whole):
     world.reserve("head", whole)
     devices = world.machine.state.inventory.devices
     assert {d: e.reserved_for for d, e in devices.items()} == {"a": "head", "b": None}
-    world.ask(on.DrainAsked, host="h1", drained=True)
+    world.ask(ops.Drain, host="h1")
     assert {d: e.reserved_for for d, e in devices.items()} == {"a": None, "b": "head"}
-    world.ask(on.DrainAsked, host="h2", drained=True)
+    world.ask(ops.Drain, host="h2")
     assert {d: e.reserved_for for d, e in devices.items()} == {"a": None, "b": None}
 
 
@@ -317,7 +318,7 @@ def test_reserved_devices_are_free_when_the_head_leaves(new_world, device, whole
     world.reserve("filler", Request(memory_mib=500))
     world.reserve("head", whole, session="doomed")
     world.now_s += 1
-    assert world.reserve("b", Request(memory_mib=500)).outcome is do.Outcome.WAITING
+    assert world.reserve("b", Request(memory_mib=500)).outcome is answers.Outcome.WAITING
     world.alive["s1"] = None
     world.advance(world.budget.client_gone_s)
     assert world.grants() == ["b"]

@@ -1,10 +1,9 @@
 """The head of the queue: a request that no available device can serve does not block others."""
 
 from corekit.ids import DeviceId, HostId
-from gpu_scheduler.core import actions as do
-from gpu_scheduler.core import events as on
 from gpu_scheduler.model import DeviceKind, Placement, Request, Sharing
 from gpu_scheduler.parameters import Quota
+from gpu_scheduler.protocol import answers, ops
 
 
 def part(memory_mib, tenant="o", **fields):
@@ -20,7 +19,7 @@ def passed(world, request, rounds=4):
     lease = world.granted("pass0", request)
     for n in range(1, rounds):
         answer = world.reserve(f"pass{n}", request)
-        if answer.outcome is not do.Outcome.GRANTED:
+        if answer.outcome is not answers.Outcome.GRANTED:
             return True
         world.release(lease)
         lease = answer.granted.lease
@@ -34,7 +33,7 @@ def test_more_room_in_a_quota_allows_larger_devices(new_world, device):
     other = world.granted("other", part(100))
     assert {s.device for lease in (own, other) for s in lease.shares} == {"d"}
     answer = world.reserve("a", whole(tenant="t"))
-    assert answer.outcome is do.Outcome.WAITING
+    assert answer.outcome is answers.Outcome.WAITING
     world.release(own)
     assert world.grants() == ["a"]
 
@@ -64,7 +63,7 @@ def test_a_request_at_its_quota_is_not_the_head(new_world, device):
 def test_a_request_for_a_drained_device_is_not_the_head(new_world, device):
     world = new_world(bypass_max=1)
     world.host("h", device("d"), device("e", index=1, kind=DeviceKind.CPU))
-    world.ask(on.DrainAsked, host=HostId("h"), device=DeviceId("e"), drained=True, revoke=False)
+    world.ask(ops.Drain, host=HostId("h"), device=DeviceId("e"), revoke=False)
     world.granted("first", part(100))
     world.reserve("a", whole(kinds=(DeviceKind.CPU,)))
     world.reserve("b", whole(kinds=(DeviceKind.CUDA,)))
@@ -75,13 +74,13 @@ def test_a_same_host_gang_is_the_head_only_while_a_host_has_enough(new_world, de
     world = new_world(bypass_max=1)
     world.host("h", device("d"), device("e", index=1))
     world.host("i", device("f"))
-    world.ask(on.DrainAsked, host=HostId("h"), device=DeviceId("e"), drained=True, revoke=False)
+    world.ask(ops.Drain, host=HostId("h"), device=DeviceId("e"), revoke=False)
     world.granted("hold", whole(tenant="o"))
     world.granted("first", part(100))
     world.reserve("gang", whole(count=2, placement=Placement.SAME_HOST))
     world.reserve("b", whole())
     assert passed(world, part(100))
-    world.ask(on.DrainAsked, host=HostId("h"), device=DeviceId("e"), drained=False, revoke=False)
+    world.ask(ops.Undrain, host=HostId("h"), device=DeviceId("e"))
     assert world.machine.state.head_reservation.attempt == "gang"  # at its old place
     for lease in world.leases:
         world.release(lease)
@@ -95,7 +94,7 @@ def test_a_gang_within_its_quota_reserves_a_host_with_small_enough_devices(new_w
     share = world.granted("share", part(100))
     world.reserve("gang", whole(tenant="t", count=2, placement=Placement.SAME_HOST))
     assert set(world.machine.state.head_reservation.devices) == {"d", "e"}
-    assert world.reserve("pass", part(100, memory_max_mib=1000)).outcome is do.Outcome.WAITING
+    assert world.reserve("pass", part(100, memory_max_mib=1000)).outcome is answers.Outcome.WAITING
     world.release(share)
     assert world.grants() == ["gang"]
 
@@ -106,9 +105,9 @@ def test_a_head_that_lost_its_reserved_devices_blocks_no_other(new_world, device
     share = world.granted("first", part(100, kinds=(DeviceKind.CPU,)))
     world.granted("second", part(100, kinds=(DeviceKind.CUDA,)))
     world.reserve("a", whole(kinds=(DeviceKind.CPU,)))
-    world.ask(on.DrainAsked, host=HostId("h"), device=DeviceId("e"), drained=True, revoke=False)
+    world.ask(ops.Drain, host=HostId("h"), device=DeviceId("e"), revoke=False)
     world.reserve("b", whole(kinds=(DeviceKind.CUDA,)))
-    assert world.reserve("pass", part(100)).outcome is do.Outcome.WAITING
+    assert world.reserve("pass", part(100)).outcome is answers.Outcome.WAITING
     world.release(share)
-    world.ask(on.DrainAsked, host=HostId("h"), device=DeviceId("e"), drained=False, revoke=False)
+    world.ask(ops.Undrain, host=HostId("h"), device=DeviceId("e"))
     assert world.grants() == ["a"]

@@ -3,11 +3,10 @@
 import pytest
 
 from corekit.ids import JobId
-from gpu_scheduler.core import actions as do
-from gpu_scheduler.core import events as on
 from gpu_scheduler.model import DeviceKind, LeaseLifetime, NoFit, Request, Sharing, Step
 from gpu_scheduler.parameters import Quota
 from gpu_scheduler.policy_registry import installed_policies
+from gpu_scheduler.protocol import answers, ops
 
 
 def part(tenant="t", memory_mib=100, **fields):
@@ -31,7 +30,7 @@ def test_a_tenant_at_its_quota_does_not_block_others(new_world, device, quota):
     first = world.granted("a1", part("a", **need))
     world.granted("a2", part("a", **need))
     answer = world.reserve("a3", part("a", **need))
-    assert answer.outcome is do.Outcome.WAITING
+    assert answer.outcome is answers.Outcome.WAITING
     assert "tenant a has used up its quota of" in answer.explanation.sentence
     world.granted("b1", part("b", **need))
     assert (
@@ -45,7 +44,7 @@ def test_a_request_above_the_whole_quota_is_impossible_at_once(new_world, device
     world = new_world(quotas={"*": Quota(memory_mib=500)})
     world.host("h", device("d"))
     answer = world.reserve("a", part(memory_mib=600))
-    assert answer.outcome is do.Outcome.IMPOSSIBLE
+    assert answer.outcome is answers.Outcome.IMPOSSIBLE
     assert "exceeds the whole quota of tenant t: 500 MiB" in answer.explanation.sentence
 
 
@@ -53,9 +52,9 @@ def test_a_smaller_quota_refuses_requests_above_it(one):
     one.granted("filler", part(memory_mib=900))
     one.reserve("a", part(memory_mib=600))
     one.reserve("b", part(memory_mib=300))
-    one.ask(on.SetAsked, name="quota.t.memory_mib", value=500)
-    assert [push.attempt for push in one.pushes(do.ImpossiblePush)] == ["a"]
-    one.ask(on.SetAsked, name="quota.t.memory_mib", value="default")
+    one.ask(ops.SetParameter, name="quota.t.memory_mib", value=500)
+    assert [push.attempt for push in one.pushes(answers.ImpossiblePush)] == ["a"]
+    one.ask(ops.SetParameter, name="quota.t.memory_mib", value="default")
     assert list(one.machine.state.queue.entries) == ["b"]
 
 
@@ -64,7 +63,7 @@ def test_a_larger_quota_serves_at_once(new_world, device):
     world.host("h", device("d"))
     world.granted("a", part())
     world.reserve("b", part())
-    world.ask(on.SetAsked, name="quota.t.devices", value=2)
+    world.ask(ops.SetParameter, name="quota.t.devices", value=2)
     assert world.grants() == ["b"]
 
 
@@ -72,7 +71,7 @@ def test_an_exclusive_device_counts_as_all_of_it(new_world, device):
     world = new_world(quotas={"t": Quota(memory_mib=1500)})
     world.host("h", device("d0"), device("d1", index=1))
     lease = world.granted("a", whole(tenant="t", memory_mib=10))
-    assert world.reserve("b", whole(tenant="t", memory_mib=10)).outcome is do.Outcome.WAITING
+    assert world.reserve("b", whole(tenant="t", memory_mib=10)).outcome is answers.Outcome.WAITING
     world.release(lease)
     assert world.grants() == ["b"]
 
@@ -92,7 +91,7 @@ def test_a_smaller_device_serves_when_the_free_one_is_too_large(new_world, devic
     world.host("i", device("d"))
     lease = world.granted("other", whole(tenant="o", memory_mib=1000))
     answer = world.reserve("a", whole(tenant="t"))
-    assert answer.outcome is do.Outcome.WAITING
+    assert answer.outcome is answers.Outcome.WAITING
     assert "1 larger than allowed" in answer.explanation.sentence
     world.release(lease)
     assert world.grants() == ["a"]
@@ -119,7 +118,7 @@ def test_a_small_enough_device_is_reserved_while_a_too_large_one_is_free(new_wor
     world.reserve("a", whole(tenant="t"))
     world.release(large)  # looked at for "a", and too large
     leases.append(world.granted("second", small))
-    assert world.reserve("third", small).outcome is do.Outcome.WAITING
+    assert world.reserve("third", small).outcome is answers.Outcome.WAITING
     for lease in leases:
         world.release(lease)
     assert world.grants() == ["a"]
@@ -133,7 +132,7 @@ def test_the_next_is_the_head_while_every_device_is_too_large_for_the_first(new_
     answer = world.reserve("a", whole(tenant="t"))
     assert "used up its quota" in answer.explanation.sentence
     world.reserve("b", whole(tenant="o", models=("S",)))
-    assert world.reserve("c", part("o", models=("S",))).outcome is do.Outcome.WAITING
+    assert world.reserve("c", part("o", models=("S",))).outcome is answers.Outcome.WAITING
     world.release(share)
     assert world.grants() == ["b"]
     world.release(held)
@@ -152,7 +151,7 @@ def test_a_new_smaller_device_serves_when_all_others_are_too_large(new_world, de
 def test_verdicts_of_an_infeasible_request_agree_with_its_counts(new_world, device):
     world = new_world(quotas={"t": Quota(memory_mib=1200)})
     world.host("h", device("d0"), device("d1", memory_mib=2000, index=1))
-    world.ask(on.ExplainAsked, request=whole(tenant="t", count=3))
+    world.ask(ops.Explain, request=whole(tenant="t", count=3))
     told = world.answer().explanation
     assert told.devices_fitting == sum(one.reason is None for one in told.devices) == 2
 
@@ -168,7 +167,7 @@ def test_devices_above_the_whole_quota_make_a_request_impossible(new_world, devi
     world = new_world(quotas={"t": Quota(memory_mib=1200)})
     world.host("h", device("large", memory_mib=2000), device("larger", memory_mib=3000, index=1))
     answer = world.reserve("a", whole(tenant="t", count=count))
-    assert answer.outcome is do.Outcome.IMPOSSIBLE
+    assert answer.outcome is answers.Outcome.IMPOSSIBLE
     assert said in answer.explanation.sentence
     assert answer.explanation.counts == {NoFit.TOO_LARGE: 2}
 
@@ -187,7 +186,7 @@ def test_the_rest_of_a_quota_is_reported(new_world, device, large_mib, fields, o
     world = new_world(quotas={"t": Quota(memory_mib=1200)})
     world.host("h", device("l", large_mib, model="L"), device("d", 500, index=1))
     world.granted("held", part("t", memory_mib=400, models=("L",)))
-    world.ask(on.ExplainAsked, request=whole(tenant="t", **fields))
+    world.ask(ops.Explain, request=whole(tenant="t", **fields))
     told = world.answer()
     assert told.outcome == outcome
     assert said in told.explanation.sentence
@@ -217,8 +216,8 @@ def test_a_dry_run_knows_the_quota(new_world, device):
     world = new_world(quotas={"t": Quota(devices=1)})
     world.host("h", device("d"))
     world.granted("a", part())
-    world.ask(on.ExplainAsked, request=part())
-    assert world.answer().outcome is do.Outcome.WAITING
+    world.ask(ops.Explain, request=part())
+    assert world.answer().outcome is answers.Outcome.WAITING
     assert "quota" in world.answer().explanation.sentence
     assert world.machine.state.queue.entries == {}
 
@@ -231,7 +230,7 @@ def test_live_leases_are_limited(new_world, device):
     world.host("h", device("d0"), device("d1", index=1))
     lease = world.granted("a", part())
     answer = world.reserve("b", part())
-    assert answer.outcome is do.Outcome.WAITING
+    assert answer.outcome is answers.Outcome.WAITING
     assert "the limit of 1 live leases" in answer.explanation.sentence
     world.reserve("c", part())
     world.release(lease)
@@ -251,7 +250,7 @@ def test_a_passed_deadline_makes_a_request_impossible(one):
     one.advance(19.0)
     assert list(one.machine.state.queue.entries) == ["a"]
     one.advance(1.5)
-    refused = one.pushes(do.ImpossiblePush, "s1")
+    refused = one.pushes(answers.ImpossiblePush, "s1")
     assert [push.attempt for push in refused] == ["a"]
     assert "its deadline passed 0." in refused[0].explanation.sentence  # never "-0.0"
     assert refused[0].explanation.late
@@ -261,13 +260,13 @@ def test_a_passed_deadline_makes_a_request_impossible(one):
 def test_a_job_keeps_its_deadline_through_hand_backs(one):
     one.granted("filler", whole(), session="s2")
     record = one.attempt("job", request=whole(deadline_s=20.0)).record
-    one.ask(on.HandBackAsked, holder=JobId("job"), revision=record.revision)
+    one.ask(ops.HandBack, holder=JobId("job"), revision=record.revision)
     one.alive["s2"] = None
     one.advance(21.0)
     answer = one.attempt(
         "job", revision=one.record().revision, request=whole(deadline_s=20.0), session="s2"
     )
-    assert answer.outcome is do.Outcome.IMPOSSIBLE
+    assert answer.outcome is answers.Outcome.IMPOSSIBLE
     assert "its deadline passed" in answer.explanation.sentence
 
 
@@ -288,7 +287,7 @@ def test_the_earlier_of_max_wait_and_deadline_counts(one):
     one.reserve("a", whole(deadline_s=20.0, max_wait_s=5.0))
     one.alive["s1"] = None
     one.advance(6.0)
-    assert [push.attempt for push in one.pushes(do.BusyPush)] == ["a"]
+    assert [push.attempt for push in one.pushes(answers.BusyPush)] == ["a"]
 
 
 # ---------------------------------------------------------------------- fair share
@@ -399,8 +398,8 @@ def lent(world, attempt, length_s, **fields):
 
 def test_a_request_that_ends_before_the_head_starts_is_backfilled(new_world, device):
     world = backfill(new_world, device)
-    assert lent(world, "too long", 96.0) is do.Outcome.WAITING  # and 5 s to take the grant
-    assert lent(world, "short", 94.0) is do.Outcome.GRANTED
+    assert lent(world, "too long", 96.0) is answers.Outcome.WAITING  # and 5 s to take the grant
+    assert lent(world, "short", 94.0) is answers.Outcome.GRANTED
     world.alive["s1"] = None
     world.advance(101.0)
     assert "head" in [lease.attempt for lease in world.leases]
@@ -408,14 +407,14 @@ def test_a_request_that_ends_before_the_head_starts_is_backfilled(new_world, dev
 
 def test_a_request_without_a_length_is_not_backfilled(new_world, device):
     world = backfill(new_world, device)
-    assert world.reserve("unknown", whole()).outcome is do.Outcome.WAITING
+    assert world.reserve("unknown", whole()).outcome is answers.Outcome.WAITING
 
 
 def test_fifo_has_no_backfill(new_world, device):
     world = backfill(new_world, device)
-    world.ask(on.SetAsked, name="policy", value="fifo")
-    assert lent(world, "short", 10.0) is do.Outcome.WAITING
-    world.ask(on.SetAsked, name="policy", value="backfill")
+    world.ask(ops.SetParameter, name="policy", value="fifo")
+    assert lent(world, "short", 10.0) is answers.Outcome.WAITING
+    world.ask(ops.SetParameter, name="policy", value="backfill")
     assert world.grants() == ["short"]
 
 
@@ -424,7 +423,7 @@ def test_no_backfill_while_the_start_of_the_head_is_unknown(new_world, device):
     world.host("h", device("d0"), device("d1", index=1))
     world.granted("endless", whole())
     world.reserve("head", whole(count=2))
-    assert lent(world, "short", 1.0) is do.Outcome.WAITING
+    assert lent(world, "short", 1.0) is answers.Outcome.WAITING
 
 
 def test_a_waiting_short_request_is_backfilled_on_newly_reserved_devices(new_world, device):
@@ -433,7 +432,7 @@ def test_a_waiting_short_request_is_backfilled_on_newly_reserved_devices(new_wor
     world.granted("long", whole(lease_s=100.0), hold=LeaseLifetime.DEADLINE)
     other = world.granted("other", whole())
     world.reserve("head", whole(count=2))
-    assert lent(world, "short", 30.0) is do.Outcome.WAITING
+    assert lent(world, "short", 30.0) is answers.Outcome.WAITING
     world.release(other)
     assert world.grants() == ["short"]
 
@@ -443,7 +442,7 @@ def test_backfill_of_a_session_lease_counts_its_longest_time(new_world, device):
     budget = world.budget
     before_s = budget.accept_s + budget.reserved_ttl_s + budget.connect_by_s
     assert before_s > 100.0
-    assert world.reserve("session", whole(lease_s=1.0)).outcome is do.Outcome.WAITING
+    assert world.reserve("session", whole(lease_s=1.0)).outcome is answers.Outcome.WAITING
 
 
 def test_the_forecast_needs_only_enough_ends(new_world, device):
@@ -457,9 +456,9 @@ def test_the_forecast_needs_only_enough_ends(new_world, device):
     world.alive["s1"] = None
     world.advance(51.0)
     short = part(memory_mib=100, lease_s=20.0)
-    assert world.reserve("a", short, hold=LeaseLifetime.DEADLINE).outcome is do.Outcome.GRANTED
+    assert world.reserve("a", short, hold=LeaseLifetime.DEADLINE).outcome is answers.Outcome.GRANTED
     late = part(memory_mib=100, lease_s=25.0)
-    assert world.reserve("b", late, hold=LeaseLifetime.DEADLINE).outcome is do.Outcome.WAITING
+    assert world.reserve("b", late, hold=LeaseLifetime.DEADLINE).outcome is answers.Outcome.WAITING
 
 
 # ---------------------------------------------------------------------- no ghosts

@@ -4,7 +4,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corekit.ids import SessionId
-from gpu_scheduler.core.durable.changes import Waiting
 from gpu_scheduler.core.queue.queue import WaitingQueue
 from gpu_scheduler.core.queue.request_class import (
     MEMORY_MIB_MAX,
@@ -13,6 +12,7 @@ from gpu_scheduler.core.queue.request_class import (
     rounded_length_s,
 )
 from gpu_scheduler.model import LeaseLifetime, Request
+from gpu_scheduler.protocol.changes import Waiting
 
 MEMORIES = (0, 1, 5, 16, 1000, 1024, 2**20, MEMORY_MIB_MAX, *range(2000, 2012))
 

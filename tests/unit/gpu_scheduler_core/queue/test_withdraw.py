@@ -2,26 +2,26 @@
 
 from corekit.errors import ErrorCode
 from gpu_scheduler.core import actions as do
-from gpu_scheduler.core import events as on
-from gpu_scheduler.core.durable import changes as to
 from gpu_scheduler.core.records import sessions
 from gpu_scheduler.model import EndReason, LeaseState
+from gpu_scheduler.protocol import answers, ops
+from gpu_scheduler.protocol import changes as to
 
 
 def test_a_withdrawn_request_unblocks_the_next(new_world, device, whole):
     world = new_world()
     world.host("h", device("a"))
     held = world.reserve("a", whole).granted.lease
-    assert world.reserve("b", whole, session="s2", wait=True).outcome is do.Outcome.WAITING
-    assert world.reserve("c", whole, session="s3", wait=True).outcome is do.Outcome.WAITING
-    world.ask(on.WithdrawAsked, session="s2", attempt="b")
-    assert world.answer() == do.Done()
+    assert world.reserve("b", whole, session="s2", wait=True).outcome is answers.Outcome.WAITING
+    assert world.reserve("c", whole, session="s3", wait=True).outcome is answers.Outcome.WAITING
+    world.ask(ops.Withdraw, session="s2", attempt="b")
+    assert world.answer() == answers.Done()
     assert list(world.machine.state.queue.entries) == ["c"]
     world.release(held)
     assert [lease.attempt for lease in world.leases] == ["c"]
     for _ in range(2):  # unknown is success, and nothing is journalled
-        decision = world.ask(on.WithdrawAsked, session="s2", attempt="b")
-        assert world.answer() == do.Done()
+        decision = world.ask(ops.Withdraw, session="s2", attempt="b")
+        assert world.answer() == answers.Done()
         assert [type(action) for action in decision] == [do.Reply]
 
 
@@ -29,11 +29,11 @@ def test_withdrawing_ends_a_lease_granted_meanwhile(new_world, device, whole):
     world = new_world()
     world.host("h", device("a"))
     lease = world.reserve("a", whole).granted.lease
-    world.ask(on.WithdrawAsked, attempt="a")
-    assert world.answer() == do.Done()
+    world.ask(ops.Withdraw, attempt="a")
+    assert world.answer() == answers.Done()
     assert not world.leases
     pushed = [a.push for a in world.actions if isinstance(a, do.PushToSession)]
-    ended = [p for p in pushed if isinstance(p, do.LeasePush) and p.lease == lease.id]
+    ended = [p for p in pushed if isinstance(p, answers.LeasePush) and p.lease == lease.id]
     assert [(p.state, p.reason) for p in ended] == [(LeaseState.ENDED, EndReason.RELEASED)]
 
 
@@ -43,7 +43,7 @@ def test_a_request_of_another_session_is_not_withdrawn(new_world, device, whole)
     world.reserve("a", whole)
     world.reserve("b", whole, session="s2", wait=True)
     for attempt in ("a", "b"):
-        world.ask(on.WithdrawAsked, session="stranger", attempt=attempt)
+        world.ask(ops.Withdraw, session="stranger", attempt=attempt)
         assert world.answer().code is ErrorCode.CONFLICT
     assert [lease.attempt for lease in world.leases] == ["a"]
     assert list(world.machine.state.queue.entries) == ["b"]

@@ -2,27 +2,29 @@
 
 import pytest
 
+from corekit.decode import decode
+from corekit.errors import AppError
 from gpu_scheduler.core import actions as do
-from gpu_scheduler.core import events as on
 from gpu_scheduler.model import EndReason, LeaseState, Request, Step
+from gpu_scheduler.protocol import answers, ops
 
 
 def adopt(world, session="s2", revision=None, holder="job", handle=None):
     if revision is None:
         revision = world.record(holder).revision
-    world.ask(on.AdoptAsked, session, holder=holder, revision=revision, handle=handle)
+    world.ask(ops.Adopt, session, holder=holder, revision=revision, handle=handle)
     return world.answer()
 
 
 def finish(world, session="s1", outcome="SUCCEEDED", holder="job", **fields):
     said = {"holder": holder, "outcome": outcome, "reason": "NONE", "detail": "", **fields}
-    world.ask(on.FinishAsked, session, **said)
+    world.ask(ops.Finish, session, **said)
     return world.answer().record
 
 
 def fail(world, revision, session="s1", reason="EXIT_NONZERO"):
     world.ask(
-        on.AttemptFailed,
+        ops.FailAttempt,
         session,
         holder="job",
         revision=revision,
@@ -34,7 +36,7 @@ def fail(world, revision, session="s1", reason="EXIT_NONZERO"):
 
 
 def hand_back(world, revision, session="s1"):
-    world.ask(on.HandBackAsked, session, holder="job", revision=revision)
+    world.ask(ops.HandBack, session, holder="job", revision=revision)
     return world.answer()
 
 
@@ -66,7 +68,7 @@ def test_repeating_an_attempt_returns_its_state(one, whole):
     granted = one.attempt(request=whole)
     assert one.attempt(request=whole) == granted
     waiting = one.attempt("other", request=whole)
-    assert one.attempt("other", request=whole).outcome is waiting.outcome is do.Outcome.WAITING
+    assert one.attempt("other", request=whole).outcome is waiting.outcome is answers.Outcome.WAITING
     assert len(one.machine.state.queue.entries) == 1
 
 
@@ -102,8 +104,8 @@ def test_attempts_of_others_and_old_revisions_conflict(one, code):
 @pytest.mark.parametrize(
     ("request_", "wait", "outcome"),
     [
-        (Request(memory_mib=1001), True, do.Outcome.IMPOSSIBLE),
-        (Request(memory_mib=600), False, do.Outcome.BUSY),
+        (Request(memory_mib=1001), True, answers.Outcome.IMPOSSIBLE),
+        (Request(memory_mib=600), False, answers.Outcome.BUSY),
     ],
 )
 def test_refused_attempts_leave_an_owned_record(one, request_, wait, outcome):
@@ -115,10 +117,13 @@ def test_refused_attempts_leave_an_owned_record(one, request_, wait, outcome):
     assert finish(one, outcome="REJECTED").outcome == "REJECTED"
 
 
-def test_the_size_of_a_block_is_limited(one, code):
-    assert one.attempt(block={"x": "y" * 5000}).code is code.INVALID
-    assert one.attempt(n=0).code is code.INVALID
-    assert one.machine.state.records == {}
+def test_the_size_of_a_block_is_limited():
+    fields = {"holder": "job", "n": 1, "revision": 0, "request": {}}
+    with pytest.raises(AppError, match="block has 5008 bytes; at most 4096"):
+        decode(ops.Attempt, {**fields, "block": {"x": "y" * 5000}})
+    decode(ops.Attempt, {**fields, "block": {"x": "y" * 4000}})
+    with pytest.raises(AppError, match="n 0 must lie in 1"):
+        decode(ops.Attempt, {**fields, "n": 0})
 
 
 # ---------------------------------------------------------------------- failing and retrying
@@ -131,7 +136,7 @@ def test_an_attempt_ends_its_lease_and_the_next_opens(one):
     assert (failed.step, failed.reason, failed.owner) == (Step.RECEIVED, "EXIT_NONZERO", "s1")
     assert failed.times["RETRY_AT"] == 5.0
     assert one.leases == []
-    assert one.pushes(do.LeasePush)[0].reason is EndReason.RELEASED
+    assert one.pushes(answers.LeasePush)[0].reason is EndReason.RELEASED
     assert fail(one, first.record.revision).record == failed  # its answer was lost
     second = one.attempt(n=2, revision=failed.revision)
     assert second.granted.lease.attempt == "job:2"
@@ -178,8 +183,8 @@ def test_a_gone_owner_leaves_orphans(one):
     one.attempt("other")
     finish(one, holder="other")
     die(one)
-    assert [p.holder for p in one.pushes(do.DisownedPush, "s1")] == ["job"]
-    one.ask(on.OrphansAsked, "s2", limit=10)
+    assert [p.holder for p in one.pushes(answers.DisownedPush, "s1")] == ["job"]
+    one.ask(ops.Orphans, "s2", limit=10)
     [orphan] = one.answer().records
     assert (orphan.holder, orphan.owner) == ("job", None)
 
@@ -223,7 +228,7 @@ def test_an_attempt_on_an_ownerless_record_is_an_adoption_too(one):
     record = one.record()
     assert (record.owner, record.reason, record.strikes) == (None, "EXPIRED", 0)
     again = one.attempt(session="s9", revision=record.revision)
-    assert (again.outcome, again.record.strikes) == (do.Outcome.GRANTED, 1)
+    assert (again.outcome, again.record.strikes) == (answers.Outcome.GRANTED, 1)
 
 
 def test_adopting_what_is_staged_renews_nothing(one):
@@ -254,14 +259,14 @@ def test_an_ownerless_waiting_job_keeps_its_place(one, whole):
     one.now_s += 1
     one.attempt("young", request=whole, session="s2")
     die(one)
-    one.ask(on.QueueAsked, "s2")
+    one.ask(ops.Queue, "s2")
     assert [(q.attempt, q.position) for q in one.answer().queue] == [
         ("young:1", 1),
         ("old:1", None),
     ]
     assert adopt(one, holder="old").record.step is Step.WAITING
     one.release(filler)
-    assert [p.attempt for p in one.pushes(do.GrantedPush, "s2")] == ["old:1"]
+    assert [p.attempt for p in one.pushes(answers.GrantedPush, "s2")] == ["old:1"]
 
 
 def test_an_ownerless_request_is_overtaken(one, whole):
@@ -271,7 +276,7 @@ def test_an_ownerless_request_is_overtaken(one, whole):
     one.attempt("young", request=whole, session="s2")
     die(one)
     one.release(filler)
-    assert [p.attempt for p in one.pushes(do.GrantedPush)] == ["young:1"]
+    assert [p.attempt for p in one.pushes(answers.GrantedPush)] == ["young:1"]
 
 
 def test_a_grant_to_a_dead_owner_returns_to_the_queue(one, whole):
@@ -284,16 +289,16 @@ def test_a_grant_to_a_dead_owner_returns_to_the_queue(one, whole):
     assert one.leases == []
     got = adopt(one)
     assert (got.record.strikes, got.record.step) == (0, Step.WAITING)  # nobody packed
-    assert [p.attempt for p in one.pushes(do.GrantedPush, "s2")] == ["job:1"]
+    assert [p.attempt for p in one.pushes(answers.GrantedPush, "s2")] == ["job:1"]
 
 
 def test_a_grant_is_pushed_again_after_a_reconnect(one, whole):
     filler = one.reserve("filler", whole, session="s9").granted.lease
     one.attempt(request=whole)
     one.release(filler, "s9")
-    missed = one.pushes(do.GrantedPush, "s1")
-    one.ask(on.SessionHello, "s1")
-    assert one.pushes(do.GrantedPush, "s1") == missed
+    missed = one.pushes(answers.GrantedPush, "s1")
+    one.ask(ops.Hello, "s1")
+    assert one.pushes(answers.GrantedPush, "s1") == missed
     assert one.did(do.Reply)[0].answer.epoch == 1
 
 
@@ -313,7 +318,7 @@ def test_handing_back_while_waiting_counts_no_attempt(one, whole):
     again = one.attempt(session="s2", revision=one.record().revision, request=whole)
     assert (again.record.attempt, again.explanation.position) == (1, 1)
     one.release(filler)
-    assert [p.attempt for p in one.pushes(do.GrantedPush)] == ["job:1"]
+    assert [p.attempt for p in one.pushes(answers.GrantedPush)] == ["job:1"]
 
 
 def test_handing_back_a_reservation_frees_the_device(one):
@@ -335,7 +340,7 @@ def test_handing_back_a_running_job_only_changes_the_owner(one):
 def test_handing_back_a_job_of_another_session_conflicts(one, code):
     one.attempt()
     assert hand_back(one, 1, session="s2").code is code.CONFLICT
-    one.ask(on.HandBackAsked, holder="nobody", revision=1)
+    one.ask(ops.HandBack, holder="nobody", revision=1)
     assert one.answer().code is code.NOT_FOUND
     assert hand_back(one, 4).code is code.CONFLICT
 
@@ -352,7 +357,7 @@ def test_finish_ends_everything_in_one_entry(one):
     assert (ended.step, ended.outcome, ended.owner) == (Step.ENDED, "SUCCEEDED", None)
     assert ended.revision == answer.record.revision + 1
     assert one.leases == []
-    assert one.pushes(do.LeasePush, "s1")[0].state is LeaseState.ENDED
+    assert one.pushes(answers.LeasePush, "s1")[0].state is LeaseState.ENDED
     assert finish(one) == ended
 
 
@@ -370,7 +375,7 @@ def test_finishing_an_unknown_job_succeeds(one):
 def test_another_replica_may_finish(one):
     one.attempt()
     finish(one, "s2")
-    assert [p.holder for p in one.pushes(do.DisownedPush, "s1")] == ["job"]
+    assert [p.holder for p in one.pushes(answers.DisownedPush, "s1")] == ["job"]
 
 
 def test_ended_records_are_kept_for_a_while(one, code):
@@ -388,25 +393,25 @@ def test_ended_records_are_kept_for_a_while(one, code):
 def test_reopening_a_failed_job(one, code):
     one.attempt()
     ended = finish(one, outcome="FAILED")
-    one.ask(on.ReopenAsked, "s2", holder="job", revision=ended.revision, handle="h9")
+    one.ask(ops.Reopen, "s2", holder="job", revision=ended.revision, handle="h9")
     reopened = one.answer().record
     assert (reopened.step, reopened.owner, reopened.outcome) == (Step.RECEIVED, "s2", None)
     assert reopened.revision == ended.revision + 1
-    one.ask(on.ReopenAsked, "s2", holder="job", revision=ended.revision - 1, handle="h9")
+    one.ask(ops.Reopen, "s2", holder="job", revision=ended.revision - 1, handle="h9")
     assert one.answer().code is code.CONFLICT
-    one.ask(on.ReopenAsked, "s3", holder="job", revision=ended.revision, handle="h9")
+    one.ask(ops.Reopen, "s3", holder="job", revision=ended.revision, handle="h9")
     assert one.answer().code is code.CONFLICT
-    one.ask(on.ReopenAsked, "s2", holder="job", revision=ended.revision, handle="h9")
+    one.ask(ops.Reopen, "s2", holder="job", revision=ended.revision, handle="h9")
     assert one.answer().record == reopened
     again = one.attempt(n=2, revision=reopened.revision, session="s2")
-    assert again.outcome is do.Outcome.GRANTED
+    assert again.outcome is answers.Outcome.GRANTED
     one.alive["s2"] = None
     one.advance(one.budget.record_forget_s + 1)
     assert one.record().owner == "s2"  # its forgetting was called off
     finish(one, "s2", "SUCCEEDED")
-    one.ask(on.ReopenAsked, "s3", holder="job", revision=one.record().revision, handle="h")
+    one.ask(ops.Reopen, "s3", holder="job", revision=one.record().revision, handle="h")
     assert one.answer().code is code.CONFLICT
-    one.ask(on.ReopenAsked, "s3", holder="nobody", revision=1, handle="h")
+    one.ask(ops.Reopen, "s3", holder="nobody", revision=1, handle="h")
     assert one.answer().code is code.NOT_FOUND
 
 
@@ -415,23 +420,23 @@ def test_reopening_a_failed_job(one, code):
 
 def test_the_newest_handle_is_kept_and_pushed(one):
     record = one.attempt().record
-    one.ask(on.HandleGiven, "s2", holder="job", handle="newer")
-    assert [p.handle for p in one.pushes(do.HandlePush, "s1")] == ["newer"]
+    one.ask(ops.Handle, "s2", holder="job", handle="newer")
+    assert [p.handle for p in one.pushes(answers.HandlePush, "s1")] == ["newer"]
     assert (one.record().handle, one.record().revision) == ("newer", record.revision)
-    one.ask(on.HandleGiven, "s2", holder="job", handle="newer")
-    assert one.pushes(do.HandlePush) == []
-    one.ask(on.HandleGiven, "s2", holder="nobody", handle="x")
-    assert one.answer() == do.Done()
+    one.ask(ops.Handle, "s2", holder="job", handle="newer")
+    assert one.pushes(answers.HandlePush) == []
+    one.ask(ops.Handle, "s2", holder="nobody", handle="x")
+    assert one.answer() == answers.Done()
 
 
 def test_pages_are_newest_first(one):
     for i in range(5):
         one.attempt(f"j{i}", session="s1")
-    one.ask(on.RecordsAsked, limit=2, after=None)
+    one.ask(ops.Records, limit=2, after=None)
     assert [r.holder for r in one.answer().records] == ["j4", "j3"]
-    one.ask(on.RecordsAsked, limit=9, after="j3")
+    one.ask(ops.Records, limit=9, after="j3")
     assert [r.holder for r in one.answer().records] == ["j2", "j1", "j0"]
-    one.ask(on.RecordAsked, holder="j2")
+    one.ask(ops.RecordOf, holder="j2")
     assert one.answer().record.holder == "j2"
 
 
@@ -456,7 +461,7 @@ def test_a_record_is_received_when_its_message_was(one):
 def test_the_times_are_of_the_newest_attempt_and_of_the_one_receipt(one):
     record = one.attempt().record
     received_s = record.times["RECEIVED"]
-    one.ask(on.StagedTold, holder="job", lease=record.lease, connect_by_s=150.0)
+    one.ask(ops.StagedOp, holder="job", lease=record.lease, connect_by_s=150.0)
     one.advance(1.0)
     failed = fail(one, one.record().revision).record
     assert failed.times["RECEIVED"] == received_s
@@ -477,5 +482,5 @@ def test_a_redriven_job_is_received_again(one):
     first = one.attempt().record.times["RECEIVED"]
     revision = finish(one, outcome="FAILED").revision
     one.advance(5.0)
-    one.ask(on.ReopenAsked, "s1", holder="job", revision=revision, handle="h2")
+    one.ask(ops.Reopen, "s1", holder="job", revision=revision, handle="h2")
     assert one.answer().record.times == {"RECEIVED": first + 5.0}

@@ -1,7 +1,11 @@
 """Records of jobs that ended before any attempt."""
 
-from gpu_scheduler.core import events as on
+import pytest
+
+from corekit.decode import decode
+from corekit.errors import AppError
 from gpu_scheduler.model import Step
+from gpu_scheduler.protocol import ops
 
 
 def test_a_job_that_ended_before_its_first_attempt_has_a_terminal_record(one):
@@ -14,25 +18,19 @@ def test_a_job_that_ended_before_its_first_attempt_has_a_terminal_record(one):
         "received_ago_s": 2.0,
         "committed_ago_s": 0.5,
     }
-    one.ask(on.FinishAsked, "s1", **gone)
+    one.ask(ops.Finish, "s1", **gone)
     record = one.answer().record
     assert (record.step, record.outcome, record.owner) == (Step.ENDED, "INPUT_GONE", None)
     assert (record.revision, record.attempt, record.block) == (1, 0, {"function": "f"})
     assert record.times["ENDED"] - record.times["RECEIVED"] == 2.0
-    one.ask(on.FinishAsked, "s2", **gone)
+    one.ask(ops.Finish, "s2", **gone)
     assert one.answer().record == record
     one.advance(one.budget.record_forget_s)
     assert "gone" not in one.machine.state.records
 
 
-def test_the_block_of_an_ended_job_is_limited(one):
-    one.ask(
-        on.FinishAsked,
-        "s1",
-        holder="gone",
-        outcome="INPUT_GONE",
-        reason="INPUT_DELETED",
-        detail="",
-        block={"x": "y" * 5000},
-    )
-    assert "gone" not in one.machine.state.records
+def test_the_block_of_an_ended_job_is_limited():
+    fields = {"holder": "gone", "outcome": "INPUT_GONE", "reason": "INPUT_DELETED"}
+    with pytest.raises(AppError, match="block has 5008 bytes; at most 4096"):
+        decode(ops.Finish, {**fields, "block": {"x": "y" * 5000}})
+    decode(ops.Finish, {**fields, "block": {"x": "y" * 4000}})

@@ -3,9 +3,9 @@
 import pytest
 
 from corekit.values import replace
-from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
 from gpu_scheduler.model import DeviceKind, LeaseLifetime, Placement, Request, Sharing
+from gpu_scheduler.protocol import answers, ops
 
 
 @pytest.fixture
@@ -20,13 +20,13 @@ def mixed(world, device):
 
 
 def explain(world, **fields):
-    world.ask(on.ExplainAsked, **fields)
+    world.ask(ops.Explain, **fields)
     return world.answer()
 
 
 def test_impossible_names_the_largest_fit(mixed):
     answer = mixed.reserve("a", Request(kinds=(DeviceKind.CUDA,), memory_mib=9000))
-    assert answer.outcome is do.Outcome.IMPOSSIBLE
+    assert answer.outcome is answers.Outcome.IMPOSSIBLE
     reason = answer.explanation
     assert reason.largest_fit == "1 × cuda with 8000 MiB, 100 %"
     assert reason.counts == {"KIND": 1, "MEMORY": 2}
@@ -39,9 +39,9 @@ def test_impossible_names_the_largest_fit(mixed):
 
 def test_too_many_devices_are_impossible(mixed):
     answer = mixed.reserve("a", Request(count=4))
-    assert answer.outcome is do.Outcome.IMPOSSIBLE
+    assert answer.outcome is answers.Outcome.IMPOSSIBLE
     answer = mixed.reserve("b", Request(count=3, placement=Placement.SAME_HOST))
-    assert answer.outcome is do.Outcome.GRANTED
+    assert answer.outcome is answers.Outcome.GRANTED
 
 
 def test_too_many_devices_report_the_known_number(world, device):
@@ -72,12 +72,12 @@ def test_same_host_too_large_for_any_host(world, device):
     world.host("h1", device("a"))
     world.host("h2", device("b"))
     answer = world.reserve("a", Request(count=2, placement=Placement.SAME_HOST))
-    assert answer.outcome is do.Outcome.IMPOSSIBLE
+    assert answer.outcome is answers.Outcome.IMPOSSIBLE
 
 
 def test_nothing_known(world):
     answer = world.reserve("a")
-    assert answer.outcome is do.Outcome.IMPOSSIBLE
+    assert answer.outcome is answers.Outcome.IMPOSSIBLE
     said = "no known capacity can ever hold 1 × device: no device is known"
     assert answer.explanation.sentence == said
 
@@ -96,18 +96,18 @@ def test_a_waiting_request_has_a_reason_and_a_position(mixed):
 
 
 def test_dry_runs(mixed, code):
-    assert explain(mixed, request=Request()).outcome is do.Outcome.GRANTED
+    assert explain(mixed, request=Request()).outcome is answers.Outcome.GRANTED
     assert explain(mixed, request=Request()).explanation.sentence == "1 × device fits now"
-    assert explain(mixed, request=Request(count=9)).outcome is do.Outcome.IMPOSSIBLE
-    mixed.ask(on.DrainAsked, host="h1", drained=True)
-    assert explain(mixed, request=Request()).outcome is do.Outcome.WAITING
+    assert explain(mixed, request=Request(count=9)).outcome is answers.Outcome.IMPOSSIBLE
+    mixed.ask(ops.Drain, host="h1")
+    assert explain(mixed, request=Request()).outcome is answers.Outcome.WAITING
     assert explain(mixed, attempt="none").code is code.NOT_FOUND
     assert mixed.leases == []
 
 
 def test_by_holder(mixed):
     mixed.attempt("job")
-    assert explain(mixed, holder="job").outcome is do.Outcome.GRANTED
+    assert explain(mixed, holder="job").outcome is answers.Outcome.GRANTED
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_an_impossible_request_reports_the_shortage(world, device, fields, what,
     assert told.short.what == what
     assert words in told.sentence
     assert told.largest_fit.startswith(largest)
-    assert world.reserve("largest", told.largest).outcome is do.Outcome.GRANTED
+    assert world.reserve("largest", told.largest).outcome is answers.Outcome.GRANTED
 
 
 def test_explain_lists_feasible_devices_first(mixed):
@@ -193,7 +193,7 @@ def test_the_slowest_of_the_devices_it_needs_decides(world, device, whole):
         world.reserve(f"f{number}", whole, hold=LeaseLifetime.DEADLINE, lease_s=length_s)
     pair = Request(count=2, sharing=Sharing.EXCLUSIVE, placement=Placement.SAME_HOST)
     answer = explain(world, request=pair)
-    assert (answer.outcome, answer.explanation.expected_s) == (do.Outcome.WAITING, 200.0)
+    assert (answer.outcome, answer.explanation.expected_s) == (answers.Outcome.WAITING, 200.0)
 
 
 def test_the_end_of_a_lease_without_a_length_is_unknown(one, whole):
@@ -204,7 +204,7 @@ def test_the_end_of_a_lease_without_a_length_is_unknown(one, whole):
         None,
         "1 of 1 feasible devices have leases without a stated length",
     )
-    one.ask(on.DrainAsked, host="h1", drained=True)
+    one.ask(ops.Drain, host="h1")
     assert explain(one, attempt="b").explanation.expected_why == (
         "none of the feasible devices are up, healthy and not reserved for others"
     )
@@ -213,7 +213,7 @@ def test_the_end_of_a_lease_without_a_length_is_unknown(one, whole):
 def test_a_granted_request_is_explained_with_its_devices(mixed):
     mixed.reserve("a", Request(models=("A100",)))
     answer = explain(mixed, attempt="a")
-    assert answer.outcome is do.Outcome.GRANTED
+    assert answer.outcome is answers.Outcome.GRANTED
     lease = mixed.leases[0].id
     assert answer.explanation.sentence == f"1 × device A100 is granted: lease {lease} on h1/0"
 
@@ -223,8 +223,8 @@ def test_refused_requests_are_remembered_for_a_while(mixed, whole):
     for attempt in ("x", "y", "z"):
         mixed.reserve(attempt, whole)
     mixed.reserve("busy", whole, wait=False)
-    assert explain(mixed, attempt="never").outcome is do.Outcome.IMPOSSIBLE
-    assert explain(mixed, attempt="busy").outcome is do.Outcome.WAITING  # if it were to wait
+    assert explain(mixed, attempt="never").outcome is answers.Outcome.IMPOSSIBLE
+    assert explain(mixed, attempt="busy").outcome is answers.Outcome.WAITING  # if it were to wait
     state = mixed.machine.state
     for number in range(1000):
         state.remember_refused(replace(state.refused["busy"], attempt=f"n{number}"))
@@ -235,24 +235,24 @@ def test_refused_requests_are_remembered_for_a_while(mixed, whole):
 @pytest.mark.parametrize(("length_s", "lent"), [(50.0, True), (150.0, False)])
 def test_a_dry_run_uses_the_length_of_its_lease(world, device, whole, length_s, lent):
     """Backfill uses the length of the lease, also when the request has another one."""
-    world.ask(on.SetAsked, name="policy", value="backfill")
-    world.ask(on.SetAsked, name="bypass_max", value=0)
+    world.ask(ops.SetParameter, name="policy", value="backfill")
+    world.ask(ops.SetParameter, name="bypass_max", value=0)
     world.host("h", *(device(f"d{i}", index=i) for i in range(2)))
     world.reserve("a", whole, hold=LeaseLifetime.DEADLINE, lease_s=100.0)
     world.reserve("head", Request(count=2, sharing=Sharing.EXCLUSIVE))
     asked = {"hold": LeaseLifetime.DEADLINE, "lease_s": length_s}
     told = explain(world, request=whole, **asked)
-    assert (told.outcome is do.Outcome.GRANTED) is lent
+    assert (told.outcome is answers.Outcome.GRANTED) is lent
     made = world.reserve("b", whole, wait=False, **asked)
-    assert (made.outcome is do.Outcome.GRANTED) is lent
+    assert (made.outcome is answers.Outcome.GRANTED) is lent
     if not lent:
-        assert explain(world, attempt="b").outcome is do.Outcome.WAITING
+        assert explain(world, attempt="b").outcome is answers.Outcome.WAITING
 
 
 def test_a_dry_run_with_an_invalid_length_is_refused(one, code):
     week = one.configured.lease_s_max
     fine = explain(one, request=Request(), hold=LeaseLifetime.DEADLINE, lease_s=week - 1)
-    assert fine.outcome is do.Outcome.GRANTED
+    assert fine.outcome is answers.Outcome.GRANTED
     wrong = explain(one, request=Request(), hold=LeaseLifetime.DEADLINE, lease_s=week + 1)
     assert (wrong.code, "at most 604800" in wrong.message) == (code.INVALID, True)
 
@@ -260,7 +260,7 @@ def test_a_dry_run_with_an_invalid_length_is_refused(one, code):
 def test_a_job_without_an_open_request_is_not_found(mixed, code):
     record = mixed.attempt("job").record
     mixed.ask(
-        on.AttemptFailed,
+        ops.FailAttempt,
         holder="job",
         revision=record.revision,
         reason="EXIT_NONZERO",

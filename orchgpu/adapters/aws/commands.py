@@ -1,0 +1,326 @@
+"""AWS, and every cloud with its protocols: LocalStack, moto, the embedded cloud."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from botocore.exceptions import BotoCoreError
+
+from corekit.errors import AppError, ErrorCode, invalid
+from fdl.plan.resources import Notification
+from orchgpu.adapters.aws.endpoints import (
+    ClientSettings,
+    boto3_client,
+    boto3_session,
+    guard_real_aws,
+    require_cloud,
+    resolve,
+)
+from orchgpu.adapters.aws.errors import translated
+from orchgpu.cloud_services import (
+    Address,
+    DeployCloud,
+    Entry,
+    FunctionSettings,
+    Head,
+    Identity,
+    LogEvent,
+    MessageCounts,
+    Setting,
+)
+from orchgpu.deploy.aws.cloud import AwsCloud
+from orchgpu.deploy.aws.storage import Notifications
+from orchgpu.ports import Message
+
+_COUNTS = (
+    "ApproximateNumberOfMessages",
+    "ApproximateNumberOfMessagesNotVisible",
+    "ApproximateNumberOfMessagesDelayed",
+)
+SERVICES = ("s3", "sqs", "lambda", "logs", "sts", "iam")
+#: Characters of a key's id that are shown: enough to tell two apart.
+SHOWN_OF_ID = 4
+
+
+class AwsServices:
+    """`CloudServices` by synchronous boto3 clients, made on first use."""
+
+    def __init__(self, address: Address, connections: int, within_s: float | None) -> None:
+        self._address = address
+        self._clients: dict[str, Any] = {}
+        self._config: dict[str, object] = {"max_pool_connections": connections}
+        if within_s is not None:
+            self._config |= {
+                "connect_timeout": within_s,
+                "read_timeout": within_s,
+                "retries": {"total_max_attempts": 1},
+            }
+
+    @property
+    def local(self) -> bool:
+        return self._settings("s3").local
+
+    @cached_property
+    def state_bucket(self) -> str:
+        with closing(self._deployed()) as aws:
+            return aws.place.state_bucket
+
+    def list_objects(self, bucket: str, prefix: str) -> Iterator[Entry]:
+        with translated(f"s3:ListObjectsV2 {bucket}/{prefix}"):
+            pages = self._client("s3").get_paginator("list_objects_v2")
+            for page in pages.paginate(Bucket=bucket, Prefix=prefix):
+                for found in page.get("Contents", ()):
+                    yield Entry(
+                        key=str(found["Key"]),
+                        size=int(found["Size"]),
+                        modified_s=found["LastModified"].timestamp(),
+                    )
+
+    def read_object(self, bucket: str, key: str) -> tuple[bytes, float]:
+        with translated(f"s3:GetObject {bucket}/{key}"):
+            answer = self._client("s3").get_object(Bucket=bucket, Key=key)
+            return answer["Body"].read(), answer["LastModified"].timestamp()
+
+    def head_object(self, bucket: str, key: str, version_id: str | None = None) -> Head:
+        pinned = {} if version_id is None else {"VersionId": version_id}
+        with translated(f"s3:HeadObject {bucket}/{key}"):
+            head = self._client("s3").head_object(Bucket=bucket, Key=key, **pinned)
+        return Head(
+            etag=head["ETag"].strip('"'),
+            version_id=_version(head),
+            modified=head["LastModified"],
+            metadata=dict(head.get("Metadata", {})),
+        )
+
+    def write_once(self, bucket: str, key: str, body: bytes, *, replaces: str | None) -> None:
+        condition = {"IfMatch": f'"{replaces}"'} if replaces else {"IfNoneMatch": "*"}
+        with translated(f"s3:PutObject {bucket}/{key}"):
+            self._client("s3").put_object(
+                Bucket=bucket, Key=key, Body=body, ContentType="application/json", **condition
+            )
+
+    def upload(
+        self, file: Path, bucket: str, key: str, metadata: Mapping[str, str] | None = None
+    ) -> str | None:
+        try:
+            body = file.open("rb")
+        except OSError as error:
+            raise invalid(f"cannot read {str(file)!r}: {error.strerror or error}") from error
+        with body, translated(f"s3:PutObject {bucket}/{key}"):
+            answer = self._client("s3").put_object(
+                Bucket=bucket, Key=key, Body=body, Metadata=dict(metadata or {})
+            )
+        return _version(answer)
+
+    def download(self, bucket: str, key: str, to: Path) -> None:
+        with translated(f"s3:GetObject {bucket}/{key}"):
+            self._client("s3").download_file(bucket, key, str(to))
+
+    def triggers(self, bucket: str) -> Sequence[Notification]:
+        return Notifications(self._client("s3")).observe(bucket)
+
+    def count_messages(self, queue_url: str) -> MessageCounts:
+        with translated(f"sqs:GetQueueAttributes {queue_url}"):
+            answer = self._client("sqs").get_queue_attributes(
+                QueueUrl=queue_url, AttributeNames=list(_COUNTS)
+            )
+        visible, in_flight, delayed = (int(answer["Attributes"].get(name, 0)) for name in _COUNTS)
+        return MessageCounts(visible=visible, in_flight=in_flight, delayed=delayed)
+
+    def receive(
+        self, queue_url: str, *, count_max: int, hidden_s: int, wait_s: int
+    ) -> Sequence[Message]:
+        with translated(f"sqs:ReceiveMessage {queue_url}"):
+            answer = self._client("sqs").receive_message(
+                QueueUrl=queue_url,
+                MaxNumberOfMessages=count_max,
+                VisibilityTimeout=hidden_s,
+                WaitTimeSeconds=wait_s,
+            )
+        return [
+            Message(id=one["MessageId"], receipt_handle=one["ReceiptHandle"], body=one["Body"])
+            for one in answer.get("Messages", ())
+        ]
+
+    def send(self, queue_url: str, body: str) -> None:
+        with translated(f"sqs:SendMessage {queue_url}"):
+            self._client("sqs").send_message(QueueUrl=queue_url, MessageBody=body)
+
+    def delete(self, queue_url: str, receipt_handle: str) -> None:
+        with translated(f"sqs:DeleteMessage {queue_url}"):
+            self._client("sqs").delete_message(QueueUrl=queue_url, ReceiptHandle=receipt_handle)
+
+    def unhide(self, queue_url: str, receipt_handles: Sequence[str]) -> None:
+        entries = [
+            {"Id": str(number), "ReceiptHandle": handle, "VisibilityTimeout": 0}
+            for number, handle in enumerate(receipt_handles)
+        ]
+        with translated(f"sqs:ChangeMessageVisibilityBatch {queue_url}"):
+            self._client("sqs").change_message_visibility_batch(QueueUrl=queue_url, Entries=entries)
+
+    def function_settings(self, name: str) -> FunctionSettings:
+        with translated(f"lambda:GetFunctionConfiguration {name}"):
+            found = self._client("lambda").get_function_configuration(FunctionName=name)
+        variables = found.get("Environment", {}).get("Variables", {})
+        return FunctionSettings(memory_mib=int(found["MemorySize"]), variables=dict(variables))
+
+    def log_events(self, function: str, start_s: float, text: str = "") -> Iterator[LogEvent]:
+        wanted = {"filterPattern": f'"{text}"'} if text else {}
+        return log_pages(self._client("logs"), "filter_log_events", function, start_s, **wanted)
+
+    def stream_events(self, function: str, stream: str, start_s: float) -> Iterator[LogEvent]:
+        wanted = {"logStreamName": stream, "startFromHead": True}
+        return log_pages(self._client("logs"), "get_log_events", function, start_s, **wanted)
+
+    def identity(self) -> Identity:
+        with translated("sts:GetCallerIdentity"):
+            answer = self._client("sts").get_caller_identity()
+        date = answer["ResponseMetadata"].get("HTTPHeaders", {}).get("date")
+        return Identity(name=str(answer["Arn"]), date=date)
+
+    def missing(self, name: str) -> list[str]:
+        with closing(self._deployed()) as aws:
+            observed = aws.observe([name], ())
+        ledger = observed.ledgers.get(name)
+        created = ledger.created if ledger is not None else ()
+        return [key for key in created if key not in observed.resources]
+
+    def close(self) -> None:
+        for client in self._clients.values():
+            client.close()
+
+    def _settings(self, service: str) -> ClientSettings:
+        address = self._address
+        return resolve(service, endpoint_url=address.endpoint_url, region=address.region)
+
+    def _client(self, service: str) -> Any:
+        """A boto3 client, which has no types."""
+        if service not in self._clients:
+            settings = self._settings(service)
+            self._clients[service] = boto3_client(service, settings, **self._config)
+        return self._clients[service]
+
+    def _deployed(self) -> AwsCloud:
+        patience = self._config if "connect_timeout" in self._config else None
+        return AwsCloud(self._settings, patience)
+
+
+def _version(answer: Mapping[str, object]) -> str | None:
+    version = answer.get("VersionId")
+    return None if version in (None, "null") else str(version)
+
+
+def log_pages(
+    client: Any, call: str, function: str, start_s: float, **wanted: object
+) -> Iterator[LogEvent]:
+    """All events of a paged call of CloudWatch Logs; a log group that does not exist is empty."""
+    group = f"/aws/lambda/{function}"
+    given = "nextForwardToken" if call == "get_log_events" else "nextToken"
+    token: dict[str, str] = {}
+    while True:
+        try:
+            with translated(f"logs:{call} {group}"):
+                page = getattr(client, call)(
+                    logGroupName=group, startTime=max(0, int(start_s * 1000)), **wanted, **token
+                )
+        except AppError as error:
+            if error.code is not ErrorCode.NOT_FOUND:
+                raise
+            return  # nothing was ever written
+        for event in page.get("events", ()):
+            stream = str(event.get("logStreamName", ""))
+            yield LogEvent(at_ms=event["timestamp"], message=str(event["message"]), stream=stream)
+        new = page.get(given)
+        if not new or new == token.get("nextToken"):
+            return
+        token = {"nextToken": str(new)}
+
+
+def connect(address: Address, *, connections: int, within_s: float | None) -> AwsServices:
+    """See `Provider`."""
+    return AwsServices(address, connections, within_s)
+
+
+@contextmanager
+def deploy_cloud(address: Address, declared: Address) -> Iterator[DeployCloud]:
+    """See `Provider`."""
+
+    def settings(service: str) -> ClientSettings:
+        url = address.endpoint_url
+        found = resolve(service, endpoint_url=url, region=address.region, profile=address.profile)
+        if found.local:
+            return found  # the definition's region and profile are those of AWS
+        return resolve(
+            service,
+            endpoint_url=url,
+            region=address.region or declared.region,
+            profile=address.profile or declared.profile,
+        )
+
+    with closing(AwsCloud(settings)) as aws:
+        found = settings("s3")
+        require_cloud(found)
+
+        def locate() -> str:
+            endpoint = found.endpoint_url or found.source
+            return f"account {aws.place.account}, {aws.place.region}, {endpoint}"
+
+        yield DeployCloud(
+            cloud=aws,
+            locate=locate,
+            guard=lambda allowed: guard_real_aws(found, allowed=allowed),
+        )
+
+
+def settings(address: Address) -> Iterator[Setting]:
+    """See `Provider`."""
+    for service in SERVICES:
+        yield _endpoint(service, address)
+    for name, look in (("region", _region), ("credentials", _credentials)):
+        try:
+            value, source = look(address)
+            yield Setting(name=name, value=value, source=source)
+        except AppError as error:
+            yield Setting(name=name, value=None, source="-", problem=error.message)
+
+
+def _endpoint(service: str, address: Address) -> Setting:
+    name = f"{service} endpoint"
+    try:
+        found = resolve(service, endpoint_url=address.endpoint_url, region=address.region)
+    except AppError as error:
+        return Setting(name=name, value=None, source="-", problem=error.message)
+    url = found.endpoint_url or os.environ.get(found.source)  # botocore reads that itself
+    return Setting(name=name, value=url or "AWS", source=found.source)
+
+
+def _region(address: Address) -> tuple[str | None, str]:
+    if address.region:
+        return address.region, "--region"
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+        if os.environ.get(name):
+            return os.environ[name], name
+    found = resolve("s3", endpoint_url=address.endpoint_url)
+    if found.local:
+        return found.region, "default"
+    return boto3_session(found).region_name, "the AWS configuration files"
+
+
+def _credentials(address: Address) -> tuple[str | None, str]:
+    found = resolve("s3", endpoint_url=address.endpoint_url)
+    if found.access_key_id is not None:
+        return found.access_key_id, "a local cloud accepts any key"
+    session = boto3_session(found)
+    try:
+        known = session.get_credentials()
+    except BotoCoreError as error:
+        return None, f"not available: {error}"
+    if known is None:
+        return None, "none found"
+    profile = f", profile {session.profile_name}" if session.profile_name != "default" else ""
+    return f"…{known.access_key[-SHOWN_OF_ID:]}", f"{known.method}{profile}"

@@ -1,0 +1,49 @@
+"""Deploy the functions of a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from corekit.cli.screen import echo
+from orchgpu.cli.completing import definition
+from orchgpu.cli.definition.target import (
+    cloud_options,
+    echo_warnings,
+    execute_shown,
+    open_target,
+    prepared_plan,
+)
+from orchgpu.cli.scheduler import scheduler_option
+from orchgpu.cloud_services import Address
+from orchgpu.deploy.deployment import warm_up
+from orchgpu.deploy.files import read_document
+
+
+@click.command("deploy")
+@click.argument("file", type=click.Path(path_type=Path), shell_complete=definition)
+@cloud_options
+@scheduler_option
+@click.option("--yes-real-aws", is_flag=True, help="Create resources on real AWS.")
+def command(
+    file: Path, address: Address, scheduler: str | None, as_json: bool, yes_real_aws: bool
+) -> None:
+    """Create or update everything that FILE declares. Repeating it changes nothing.
+
+    FILE may be `-` (standard input).
+
+    \b
+    Example:  orchgpu deploy fdl.yaml
+    """
+    document = read_document(file)
+    with open_target(address, document) as target:
+        target.guard(yes_real_aws)
+        prepared = prepared_plan(file, document, target, scheduler)
+        echo_warnings(prepared, file)
+        execute_shown(prepared, target, as_json=as_json)
+        for notice in warm_up(prepared, target.cloud):
+            echo(f"note: {notice}", err=True)
+        if not as_json:
+            done = "deployed" if not prepared.plan.empty else "already deployed"
+            echo(f"{', '.join(prepared.names)}: {done} ({target.where})")

@@ -1,0 +1,223 @@
+"""Check and rewrite a definition, without a cloud."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from corekit.cli.groups import CommandGroup
+from corekit.cli.screen import counted, echo, echo_json, echo_raw, json_option
+from corekit.errors import EXIT_STATUS, AppError, ErrorCode, invalid
+from fdl.diagnostics import Severity
+from fdl.graph import drawing
+from fdl.graph.graph import graph_of
+from fdl.keys.document import json_schema
+from fdl.keys.reference import explain, known_keys
+from fdl.lint.lint import lint
+from fdl.model import Rewrite
+from fdl.parse import read
+from fdl.text.compose import Composed
+from fdl.text.nodes import Node
+from fdl.text.render import render
+from orchgpu.cli.definition.findings import echo_notes, note_json
+from orchgpu.deploy.deployment import validate
+from orchgpu.deploy.files import (
+    STANDARD_INPUT,
+    known_middlewares,
+    name_of,
+    read_composed,
+    read_document,
+)
+from remote_gpu.middleware import names as middlewares
+
+#: `fmt --check` found a file that is formatted differently.
+UNFORMATTED_STATUS = 1
+
+_file = click.argument("file", type=click.Path(path_type=Path))
+_write = click.option("--write", "-w", is_flag=True, help="Rewrite FILE instead of printing it.")
+
+
+@click.group("fdl", cls=CommandGroup)
+def command() -> None:
+    """Check and rewrite a function definition, without a cloud."""
+
+
+@command.command("validate")
+@_file
+@json_option
+def validate_file(file: Path, as_json: bool) -> int:
+    """List errors and warnings in FILE; ends with 2 when there is an error.
+
+    FILE may be `-` (standard input).
+
+    \b
+    Example:  orchgpu fdl validate fdl.yaml
+    """
+    document, notes = validate(file)
+    errors = [note for note in notes if note.severity is Severity.ERROR]
+    if as_json:
+        names = [function.name for function in document.functions.aws]
+        shown = [note_json(note) for note in notes]
+        echo_json({"valid": not errors, "functions": names, "notes": shown})
+    echo_notes(notes, name_of(file))
+    if document.rewrites:
+        echo(f"note: `orchgpu fdl migrate {file}` prints the file as it is read", err=True)
+    if errors:
+        echo(f"orchgpu: {name_of(file)}: {counted(len(errors), 'error')}", err=True)
+        return EXIT_STATUS[ErrorCode.INVALID]
+    if not as_json:
+        echo(f"{name_of(file)}: valid")
+    return 0
+
+
+@command.command("fmt")
+@_file
+@_write
+@click.option("--check", is_flag=True, help="Print nothing; end with 1 if FILE would change.")
+@json_option
+def fmt(file: Path, write: bool, check: bool, as_json: bool) -> int:
+    """Print FILE in the one style; keys keep their order, comments their place.
+
+    FILE may be `-` (standard input).
+
+    \b
+    Example:  orchgpu fdl fmt --write fdl.yaml
+    """
+    composed = read_composed(file)
+    text = render(composed, composed.root)
+    changes = text != composed.source.text
+    if not check:
+        _put(file, text, composed, write=write, quiet=as_json)
+    if as_json:
+        echo_json({"changes": changes, "written": write and not check, "text": text})
+    if check and changes:
+        echo(f"orchgpu: {name_of(file)}: fmt would change it", err=True)
+        return UNFORMATTED_STATUS
+    return 0
+
+
+@command.command("migrate")
+@_file
+@_write
+@json_option
+def migrate_file(file: Path, write: bool, as_json: bool) -> None:
+    """Print FILE with older shapes and foreign blocks rewritten into what a deploy reads.
+
+    The rewrites are listed on standard error. A file that a deploy would refuse is not printed: the
+    command ends with 2 and lists the errors. FILE may be `-` (standard input).
+
+    \b
+    Example:  orchgpu fdl migrate scar.yaml > fdl.yaml
+    """
+    composed = read_composed(file)
+    root, rewrites = _migrated(composed)
+    for rewrite in rewrites:
+        place = f"{composed.source.name}:{rewrite.at.line}:{rewrite.at.column}"
+        echo(f"{place}: {rewrite.path}: {rewrite.message}", err=True)
+    text = render(composed, root)
+    _put(file, text, composed, write=write, quiet=as_json)
+    if as_json:
+        shown = [
+            {"path": r.path, "line": r.at.line, "column": r.at.column, "message": r.message}
+            for r in rewrites
+        ]
+        echo_json({"rewrites": shown, "written": write, "text": text})
+
+
+def _migrated(composed: Composed) -> tuple[Node, tuple[Rewrite, ...]]:
+    """The document that a deploy reads. Raises INVALID where a deploy would refuse it."""
+    document, root = read(composed)
+    notes = lint(document, middlewares=known_middlewares())
+    errors = [note for note in notes if note.severity is Severity.ERROR]
+    if errors:
+        raise invalid("\n".join(note.text(composed.source.name) for note in errors))
+    return root, document.rewrites
+
+
+def _put(file: Path, text: str, composed: Composed, *, write: bool, quiet: bool) -> None:
+    if write and file == STANDARD_INPUT:
+        raise click.UsageError("--write needs a FILE: standard input cannot be rewritten")
+    if not write:
+        echo_raw("" if quiet else text, nl=False)
+    elif text != composed.source.text:
+        new = file.with_name(f".{file.name}.new")
+        try:
+            new.write_text(text, encoding="utf-8")
+            new.chmod(file.stat().st_mode & 0o777)
+            new.replace(file)
+        except OSError as error:
+            new.unlink(missing_ok=True)
+            raise AppError(ErrorCode.DENIED, f"{file}: {error.strerror}") from error
+
+
+@command.command("explain")
+@click.argument("key", required=False)
+@json_option
+def explain_key(key: str | None, as_json: bool) -> None:
+    """Meaning, value and default of KEY; without KEY, all keys with a line each.
+
+    \b
+    Example:  orchgpu fdl explain gpu.memory
+    """
+    found = known_keys() if key is None else explain(key)
+    if as_json:
+        shown = [
+            {
+                "path": known.path,
+                "status": known.status.value,
+                "meaning": known.meaning,
+                "value": known.key.reader.describe(),
+                "default": known.default,
+                "required": known.key.required,
+            }
+            for known in found
+        ]
+        echo_json({"keys": shown})
+    elif key is None:
+        width = max(len(known.short) for known in found)
+        for known in found:
+            echo(f"{known.short:<{width}}  {known.status.value}")
+    else:
+        echo("\n\n".join(known.text() for known in found))
+
+
+@command.command("graph")
+@_file
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice(("terminal", "dot", "mermaid")),
+    default="terminal",
+    show_default=True,
+    help="Output format.",
+)
+@json_option
+def graph(file: Path, kind: str, as_json: bool) -> None:
+    """Draw the workflow of FILE: an output that another function's input takes is an edge.
+
+    FILE may be `-` (standard input).
+
+    \b
+    Example:  orchgpu fdl graph fdl.yaml --format mermaid > workflow.mmd
+    """
+    found = graph_of(read_document(file))
+    if as_json:
+        echo_json(asdict(found))
+        return
+    if kind == "terminal":
+        echo(drawing.terminal(found).removesuffix("\n"))
+    else:
+        echo_raw({"dot": drawing.dot, "mermaid": drawing.mermaid}[kind](found), nl=False)
+
+
+@command.command("schema")
+def schema() -> None:
+    """Print the JSON Schema of a definition, for an editor.
+
+    \b
+    Example:  orchgpu fdl schema > fdl.schema.json
+    """
+    echo_raw(json.dumps(json_schema(middlewares()), indent=2))

@@ -1,0 +1,173 @@
+"""Cost of a job, on CPU and on a lent device."""
+
+from __future__ import annotations
+
+import math
+from contextlib import closing
+
+import click
+
+from corekit.cli.screen import echo, echo_json, echo_table, json_option
+from corekit.cli.table import Column
+from corekit.errors import AppError, ErrorCode, invalid
+from orchgpu.cli.cloud import JobCloud
+from orchgpu.cli.completing import any_job
+from orchgpu.cli.jobs.ids import whole_id
+from orchgpu.cli.jobs.known import known_job
+from orchgpu.cli.scheduler import scheduler_option
+from orchgpu.cost import Comparison, Prices
+
+COSTS = tuple(Column(name=name) for name in ("ON", "SHARERS", "TIME", "COST", "OF CPU"))
+#: The paper's function, without a job or another memory.
+DEFAULT_MEMORY_MIB = 3072
+SECONDS_MAX = 1e9
+#: Numbers of jobs on one device that are compared.
+SHARERS = (1, 2, 3, 4, 6, 8)
+
+
+class _Finite(click.FloatRange):
+    """A range of finite numbers: a comparison with `nan` would accept it."""
+
+    def convert(
+        self, value: float, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is not an amount.", param, ctx)
+        return number
+
+
+@click.command("cost")
+@click.argument("job", required=False, metavar="[ID]", shell_complete=any_job)
+@click.option(
+    "--cpu-s",
+    type=_Finite(0, SECONDS_MAX, min_open=True),
+    required=True,
+    help="Seconds the function takes without a device.",
+)
+@click.option(
+    "--gpu-s",
+    type=_Finite(0, SECONDS_MAX, min_open=True),
+    help="Seconds it takes with one. [default: as measured for ID]",
+)
+@click.option(
+    "--memory-mib",
+    type=click.IntRange(128, 10240),
+    help=f"Memory of the function. [default: {DEFAULT_MEMORY_MIB}, or ID's]",
+)
+@click.option(
+    "--device-usd-per-hour",
+    type=_Finite(0),
+    help="Price of the device. [default: 0.90, a p2.xlarge in 2021]",
+)
+@click.option(
+    "--lambda-usd-per-gb-s",
+    type=_Finite(0, min_open=True),
+    help="Price of the function. [default: 0.0000166667, x86 in us-east-1]",
+)
+@scheduler_option
+@json_option
+def command(
+    job: str | None,
+    cpu_s: float,
+    gpu_s: float | None,
+    memory_mib: int | None,
+    device_usd_per_hour: float | None,
+    lambda_usd_per_gb_s: float | None,
+    scheduler: str | None,
+    as_json: bool,
+) -> None:
+    """Compare the cost of a job without and with a lent device, shared by more and more jobs.
+
+    The formula is the paper's: Lambda's GB-seconds, plus the device's time divided by the number of
+    sharers. With the ID of a job that succeeded, its measured time and its memory are used.
+
+    \b
+    Example:  orchgpu cost --cpu-s 368 --gpu-s 118
+    """
+    if job is not None:
+        measured_s, its_memory_mib = _measured(job, scheduler)
+        gpu_s, memory_mib = gpu_s or measured_s, memory_mib or its_memory_mib
+    if gpu_s is None:
+        raise invalid("give --gpu-s, or the ID of a job that ran on a device")
+    standard = Prices()
+    given = device_usd_per_hour is not None or lambda_usd_per_gb_s is not None
+    prices = Prices(
+        device_usd_per_hour=_or(device_usd_per_hour, standard.device_usd_per_hour),
+        lambda_usd_per_gb_s=_or(lambda_usd_per_gb_s, standard.lambda_usd_per_gb_s),
+        as_of="given" if given else standard.as_of,
+    )
+    compared = Comparison(
+        cpu_s=cpu_s, gpu_s=gpu_s, memory_mib=memory_mib or DEFAULT_MEMORY_MIB, prices=prices
+    )
+    if as_json:
+        echo_json(_as_json(compared))
+    else:
+        _echo(compared)
+
+
+def _or(given: float | None, standard: float) -> float:
+    return standard if given is None else given
+
+
+def _measured(job: str, scheduler: str | None) -> tuple[float, int]:
+    """The function's time for the job, from its start to its result, and its memory."""
+    known = known_job(whole_id(job, scheduler), scheduler, despite_scheduler=True)
+    times = known.standing.times if known.standing is not None else {}
+    if known.state != "SUCCEEDED" or not {"EStart", "committed"} <= set(times):
+        raise invalid(f"{job} is {known.state}: only a job that succeeded has a measured time")
+    if known.function is None:
+        raise AppError(ErrorCode.NOT_FOUND, f"the function of {job} is no longer deployed")
+    with closing(JobCloud()) as cloud:
+        settings = cloud.services.function_settings(known.function.name)
+    return times["committed"] - times["EStart"], settings.memory_mib
+
+
+def _as_json(compared: Comparison) -> dict[str, object]:
+    prices = compared.prices
+    return {
+        "cpu_s": compared.cpu_s,
+        "gpu_s": compared.gpu_s,
+        "memory_mib": compared.memory_mib,
+        "prices": {
+            "lambda_usd_per_gb_s": prices.lambda_usd_per_gb_s,
+            "device_usd_per_hour": prices.device_usd_per_hour,
+            "as_of": prices.as_of,
+        },
+        "speed_up": compared.speed_up,
+        "cpu_usd": compared.cpu_usd,
+        "gpu": [{"sharers": k, "usd": compared.gpu_usd(k)} for k in SHARERS],
+        "break_even_speed_up": compared.break_even_speed_up(),
+        "break_even_sharers": compared.break_even_sharers,
+    }
+
+
+def _echo(compared: Comparison) -> None:
+    rows = [("cpu", "-", f"{compared.cpu_s:g} s", _usd(compared.cpu_usd), "1.00")]
+    rows += [
+        (
+            "device",
+            str(k),
+            f"{compared.gpu_s:g} s",
+            _usd(compared.gpu_usd(k)),
+            f"{compared.gpu_usd(k) / compared.cpu_usd:.2f}",
+        )
+        for k in SHARERS
+    ]
+    echo_table(COSTS, rows)
+    alone = compared.break_even_speed_up()
+    echo(f"\n{compared.speed_up:.2f} times as fast; alone on a device {alone:.2f} would pay")
+    sharers = compared.break_even_sharers
+    if sharers is None:
+        echo("not faster on the device: sharing does not make it pay")
+    else:
+        echo(f"at this speed the device pays from {sharers:.2f} sharers on")
+    prices = compared.prices
+    echo(
+        f"prices ({prices.as_of}): {prices.lambda_usd_per_gb_s:.10f} USD per GB-second, "
+        f"{prices.device_usd_per_hour:g} USD per device hour; {compared.memory_mib} MiB"
+    )
+
+
+def _usd(amount: float) -> str:
+    return f"{amount:.4g} USD"

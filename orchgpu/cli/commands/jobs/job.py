@@ -1,0 +1,137 @@
+"""One job: timeline, reason of waiting, result."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+
+import click
+
+from corekit.cli.screen import (
+    Coloured,
+    continued,
+    echo,
+    echo_json,
+    echo_table,
+    folded,
+    json_option,
+)
+from corekit.cli.table import Column
+from corekit.cli.text import printable
+from corekit.cli.times import shown_time, utc_option
+from corekit.decode import encode
+from corekit.units import format_bytes
+from orchgpu.cli.completing import any_job
+from orchgpu.cli.jobs.ids import whole_id
+from orchgpu.cli.jobs.known import (
+    Known,
+    Moment,
+    echo_scheduler_error,
+    known_job,
+    latencies,
+    moments,
+)
+from orchgpu.cli.jobs.records import record_json
+from orchgpu.cli.jobs.waiting import in_lines, pause_sentence, reason_of_wait, wait_sentence
+from orchgpu.cli.scheduler import scheduler_option
+
+#: Last lines of a failed job's output that are shown.
+LOG_LINES = 10
+
+MOMENTS = (
+    Column(name="TIME", drop_order=2),
+    Column(name="SINCE"),
+    Column(name="WHERE", drop_order=3),
+    Column(name="WHAT", shrink_order=1, width_min=56, keep="both"),
+    Column(name="MOMENT", drop_order=1),
+)
+
+
+@click.command("job")
+@click.argument("job", metavar="ID", shell_complete=any_job)
+@scheduler_option
+@utc_option
+@json_option
+def command(job: str, scheduler: str | None, as_json: bool) -> None:
+    """The timeline of the job ID, the reason that it waits, its outputs or its failure.
+
+    Here and in every other command an id may be abbreviated to a unique prefix of four characters
+    or more.
+
+    Without a scheduler, or while it does not answer, only the job's result is shown, which is
+    permanent; the scheduler keeps the record of a job for an hour after its end.
+
+    \b
+    Example:  orchgpu job j1f0c2a9b3d4e5f60718293a4b
+    """
+    known = known_job(whole_id(job, scheduler), scheduler, despite_scheduler=True)
+    found = moments(known)
+    echo_scheduler_error(known)
+    if as_json:
+        echo_json({"job": job_json(known, found)})
+        return
+    echo_head(known)
+    start_s = found[0].at_s if found else 0.0
+    rows = [
+        (shown_time(m.at_s), f"{m.at_s - start_s:+.3f} s", m.where, m.what, m.name or "")
+        for m in found
+    ]
+    echo_table(MOMENTS, rows, empty="no moment has a time")
+    latency_s = latencies(found).items()
+    echo("  ".join(f"{n} {'-' if s is None else f'{s:.3f} s'}" for n, s in latency_s))
+    echo_end(known)
+
+
+def job_json(known: Known, found: list[Moment]) -> dict[str, object]:
+    """All of it as data."""
+    scheduled = known.scheduled
+    why = scheduled.waits if scheduled else None
+    return {
+        "job_id": known.job,
+        "function": known.function.name if known.function else None,
+        **(record_json(known.record) if known.record else {}),
+        "state": known.state,
+        **({"reason": reason_of_wait(why).value} if why is not None else {}),
+        "waits": encode(why) if why is not None else None,
+        "blocking_leases": encode(scheduled.others) if scheduled else [],
+        "lease_now": encode(scheduled.lease) if scheduled and scheduled.lease else None,
+        "lease_ends_in_s": scheduled.ends_in_s if scheduled else None,
+        "result": asdict(known.standing) if known.standing else None,
+        "failed_attempts": {str(n): asdict(report) for n, report in known.reports.items()},
+        "moments": [asdict(moment) for moment in found],
+        **latencies(found),
+        "scheduler_error": known.scheduler_error.as_json() if known.scheduler_error else None,
+    }
+
+
+def echo_head(known: Known) -> None:
+    """State and attempt, and the reason that it waits."""
+    function = known.function.name if known.function else "function unknown"
+    used, most = known.attempt - known.first_attempt + 1, ""
+    if known.function is not None and used > 0:
+        most = f" ({used} of {known.function.attempts_max})"
+    echo(f"{known.job}  {function}  ", Coloured(known.state), f"  attempt {known.attempt}{most}")
+    scheduled = known.scheduled
+    if scheduled and scheduled.waits:
+        echo(folded(in_lines(wait_sentence(scheduled.waits, scheduled.others))))
+    elif scheduled and (pause := pause_sentence(scheduled.record, time.time())):
+        echo(folded(pause))
+    if scheduled and scheduled.ends_in_s is not None:
+        echo(f"its lease ends in {scheduled.ends_in_s:.0f} s at the latest")
+    echo()
+
+
+def echo_end(known: Known) -> None:
+    """Outputs and notes, and the reason and log of a failure."""
+    result = known.standing
+    if result is None:
+        return
+    for file in result.files:
+        key = printable(str(file["key"]))
+        echo(f"s3://{file['bucket']}/{key}  {format_bytes(int(file['size']))}")
+    for note in result.notes:
+        echo(folded(f"note: {printable(note)}"))
+    if result.reason != "NONE":
+        echo(folded(f"{result.reason}: {printable(result.detail)}"))
+        for line in result.log_tail.splitlines()[-LOG_LINES:]:
+            echo("| ", continued(line, 2))

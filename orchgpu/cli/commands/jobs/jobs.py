@@ -1,0 +1,230 @@
+"""Jobs with their states and reasons."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import click
+
+from contract.states import JobState
+from corekit.cli.screen import echo, echo_json, echo_table, folded, json_option
+from corekit.cli.table import Column
+from corekit.cli.text import printable
+from corekit.cli.times import shown_time, utc_option
+from corekit.decode import encode
+from corekit.errors import EXIT_STATUS, AppError
+from corekit.units import parse_duration_s
+from gpu_scheduler.client import SchedulerClient
+from gpu_scheduler.model import Record, Step
+from gpu_scheduler.protocol.answers import LeasesAnswer
+from orchgpu.cli.cloud import JobCloud
+from orchgpu.cli.completing import function as function_name
+from orchgpu.cli.jobs.ended import ended_jobs
+from orchgpu.cli.jobs.records import SCANNED_MAX, JobFilter, newest_records, record_json
+from orchgpu.cli.jobs.waiting import (
+    blocking_leases,
+    in_lines,
+    pause_sentence,
+    reason_of_wait,
+    wait_sentence,
+    waits,
+)
+from orchgpu.cli.scheduler import NO_ANSWER, ask, scheduler_address, scheduler_option
+
+#: Waiting jobs whose reason is asked for; for each the scheduler evaluates every device.
+EXPLAINED_MAX = 50
+
+#: A job as JSON: its record, and why it waits.
+Entry: TypeAlias = dict[str, object]
+
+JOBS = (
+    Column(name="JOB", ids=True, shrink_order=2),
+    Column(name="FUNCTION", shrink_order=3, width_min=10, drop_order=3),
+    Column(name="STATE"),
+    Column(name="REASON", shrink_order=4, width_min=8, drop_order=4),
+    Column(name="ATTEMPT", drop_order=1),
+    Column(name="SINCE", drop_order=5),
+    Column(name="INPUT", shrink_order=1, width_min=14, keep="end", drop_order=2),
+)
+
+
+@click.command("jobs")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 1000),
+    default=100,
+    show_default=True,
+    help="The maximum number of jobs.",
+)
+@click.option(
+    "--function",
+    "functions",
+    multiple=True,
+    metavar="NAME",
+    shell_complete=function_name,
+    help="Only jobs of this function (repeatable).",
+)
+@click.option(
+    "--state",
+    "states",
+    multiple=True,
+    type=click.Choice([state.value for state in JobState], case_sensitive=False),
+    metavar="STATE",
+    help="Only in this state (repeatable); a job that was not received yet has none. States:"
+    f" {', '.join(JobState)}.",
+)
+@click.option("--since", metavar="DURATION", help="Only changed since then, as in 90s or 2h.")
+@scheduler_option
+@utc_option
+@json_option
+def command(
+    limit: int,
+    functions: tuple[str, ...],
+    states: tuple[str, ...],
+    since: str | None,
+    scheduler: str | None,
+    as_json: bool,
+) -> int:
+    """Jobs with their states, newest first; for waiting jobs the reason and the expected end.
+
+    For a device: the position in the queue, the shortage, the blocking leases and their ends.
+    Otherwise: the pause before the next attempt, a starting function, messages that were not
+    received yet. While the scheduler does not answer, jobs that ended are listed by their results,
+    and the command ends with 8.
+
+    A filter searches the newest 10000 job records.
+
+    \b
+    Example:  orchgpu jobs --json
+    """
+    since_s = 0.0 if since is None else time.time() - parse_duration_s(since)
+    wanted = JobFilter(frozenset(functions), frozenset(states), since_s)
+    scheduler_error: AppError | None = None
+    try:
+        address = scheduler_address(scheduler)
+        found = ask(address, lambda client: _jobs(client, limit, wanted))
+    except AppError as error:
+        scheduler_error, found = error, _ended(error, limit, wanted)
+    notes = notes_of_functions()
+    not_received = {
+        name: count
+        for name, count in notes.not_received.items()
+        if not functions or name in functions
+    }
+    if as_json:
+        failed = {} if scheduler_error is None else {"error": scheduler_error.as_json()}
+        jobs = [{**entry, "note": notes.of(entry)} for entry in found]
+        echo_json({"jobs": jobs, "not_received": not_received, **failed})
+    else:
+        _echo_jobs(found, not_received, notes, filtered=bool(wanted))
+    if scheduler_error is None:
+        return 0
+    limits = "listed are the jobs that ended, by their results"
+    echo(f"orchgpu: {scheduler_error.message}; {limits}", err=True)
+    return EXIT_STATUS[scheduler_error.code]
+
+
+def _ended(scheduler_error: AppError, limit: int, wanted: JobFilter) -> list[Entry]:
+    """Jobs by their results; raises the scheduler's error when there are none."""
+    if scheduler_error.code not in NO_ANSWER:
+        raise scheduler_error
+    try:
+        with closing(JobCloud()) as cloud:
+            found = ended_jobs(cloud, limit, wanted)
+    except AppError:
+        raise scheduler_error from None
+    if not found:
+        raise scheduler_error
+    return found
+
+
+def _echo_jobs(
+    found: Sequence[Entry], not_received: dict[str, int], notes: Notes, *, filtered: bool
+) -> None:
+    rows = [
+        (
+            str(entry["job_id"]),
+            str(entry["function"] or "-"),
+            str(entry["state"]),
+            str(entry["reason"]),
+            str(entry["attempt"]),
+            shown_time(float(str(entry["updated_s"]))),
+            str(entry["input"] or "-"),
+        )
+        for entry in found
+    ]
+    empty = "no such jobs" if filtered else "no jobs"
+    echo_table(JOBS, rows, empty=f"{empty} in the last hour")
+    for entry in found:
+        if entry["why"]:
+            why = in_lines(printable(str(entry["why"])))
+            echo(folded(f"{entry['job_id']} waits: {why}"))
+    for function, count in not_received.items():
+        echo(f"{function}: {count} more in its queue, not received yet")
+    for function in dict.fromkeys(str(entry["function"]) for entry in found if notes.of(entry)):
+        echo(f"{printable(function)}: {notes.images[function]}")
+
+
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """Facts from the records of deployed functions."""
+
+    images: dict[str, str] = field(default_factory=dict)  #: by function: about its image
+    not_received: dict[str, int] = field(default_factory=dict)  #: messages, by function
+
+    def of(self, entry: Entry) -> str | None:
+        """The note of a job."""
+        return self.images.get(str(entry["function"]))
+
+
+def notes_of_functions() -> Notes:
+    """Empty where the cloud cannot be asked."""
+    images: dict[str, str] = {}
+    counts: dict[str, int] = {}
+    with closing(JobCloud()) as cloud, suppress(AppError):
+        deployed = cloud.functions()
+        if cloud.local:  # it runs the script of an image function outside the image
+            images = {
+                one.name: f"image {one.image} is not used here: the script runs on this machine's"
+                " files"
+                for one in deployed
+                if one.image is not None
+            }
+        for one in deployed:
+            counts[one.name] = cloud.not_received(one)
+    return Notes(images, {name: count for name, count in counts.items() if count})
+
+
+async def _jobs(client: SchedulerClient, limit: int, wanted: JobFilter) -> list[Entry]:
+    records = await newest_records(client, limit, wanted.allows, scanned_max=SCANNED_MAX)
+    waiting = [record for record in records if record.step is Step.WAITING][-EXPLAINED_MAX:]
+    live = await client.live_leases() if waiting else LeasesAnswer(leases=(), ends_in_s={})
+    explained = {record.holder: await _explained(client, record, live) for record in waiting}
+    now_s = time.time()
+    return [
+        {
+            **record_json(record),
+            "why": pause_sentence(record, now_s),
+            "waits": None,
+            "blocking_leases": [],
+            **explained.get(record.holder, {}),
+        }
+        for record in records
+    ]
+
+
+async def _explained(client: SchedulerClient, record: Record, live: LeasesAnswer) -> Entry:
+    why = await waits(client, record)
+    if why is None:
+        return {}
+    others = blocking_leases(why, live)
+    return {
+        "reason": reason_of_wait(why).value,
+        "why": wait_sentence(why, others),
+        "waits": encode(why),
+        "blocking_leases": encode(others),
+    }

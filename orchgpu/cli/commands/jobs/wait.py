@@ -1,0 +1,72 @@
+"""Wait until jobs have ended."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import closing
+from pathlib import PurePosixPath
+
+import click
+
+from corekit.cli.screen import echo_json, json_option
+from corekit.errors import AppError, ErrorCode
+from corekit.units import parse_duration_s
+from orchgpu.cli.cloud import JobCloud, Submitted
+from orchgpu.cli.completing import live_job
+from orchgpu.cli.jobs.follow import follow
+from orchgpu.cli.jobs.ids import resolve_ids
+from orchgpu.cli.jobs.known import Known, known_job, moments
+from orchgpu.cli.jobs.report import (
+    NOT_SUCCEEDED_STATUS,
+    echo_nothing,
+    echo_outcomes,
+    echo_progress,
+    job_json,
+)
+from orchgpu.cli.scheduler import scheduler_option, scheduler_or_none
+from orchgpu.core.job import input_from_payload
+
+
+@click.command("wait")
+@click.argument("jobs", nargs=-1, required=True, metavar="ID...", shell_complete=live_job)
+@click.option("--timeout", metavar="DURATION", help="Stop waiting after this, as in 90s or 5m.")
+@scheduler_option
+@json_option
+def command(
+    jobs: tuple[str, ...], timeout: str | None, scheduler: str | None, as_json: bool
+) -> int:
+    """Follow the jobs ID to their end and show it, as `orchgpu run --wait` does.
+
+    Ends with 1 when a job did not succeed, with 9 after the timeout; jobs that have ended already
+    are shown at once.
+
+    \b
+    Example:  orchgpu wait j1f0c2a9b --timeout 10m
+    """
+    within_s = None if timeout is None else parse_duration_s(timeout)
+    submitted = [submitted_as(known_job(job, scheduler)) for job in resolve_ids(jobs, scheduler)]
+    on_change = echo_nothing if as_json else echo_progress
+    with closing(JobCloud()) as cloud:
+        address = scheduler_or_none(scheduler)
+        followed = asyncio.run(follow(cloud, address, submitted, on_change, within_s=within_s))
+    if as_json:
+        echo_json({"jobs": [job_json(job) for job in followed]})
+    else:
+        echo_outcomes(followed)
+    return 0 if all(job.succeeded for job in followed) else NOT_SUCCEEDED_STATUS
+
+
+def submitted_as(known: Known) -> Submitted:
+    """The job as if it had been uploaded here. Raises NOT_FOUND when its function is gone."""
+    if known.function is None:
+        raise AppError(ErrorCode.NOT_FOUND, f"the function of {known.job} is no longer deployed")
+    source = input_from_payload(known.record.block) if known.record else None
+    key = source.key if source is not None else known.job
+    began = moments(known)
+    return Submitted(
+        function=known.function,
+        file=PurePosixPath(key),
+        key=key,
+        job_ids=(known.job,),
+        uploaded_s=began[0].at_s if began else 0.0,
+    )

@@ -1,0 +1,1 @@
+"""A system on this machine."""

@@ -1,0 +1,125 @@
+"""Start the local system."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import click
+
+from corekit.aio.output import ignoring_closed_pipe
+from corekit.cli.screen import echo, json_option
+from corekit.errors import EXIT_STATUS, ErrorCode, invalid
+from orchgpu.cli.local.launching import (
+    START_AGAIN,
+    await_up,
+    cloud_option,
+    show_event,
+    show_system,
+    stop_launch,
+)
+from orchgpu.local.examples import resident_data
+from orchgpu.local.home import ProgramState, SystemRecord, default_home
+from orchgpu.local.installed import check_installed
+from orchgpu.local.system import Launch, unhealthy
+
+
+@click.command("up")
+@click.option("--detach", is_flag=True, help="Return once it serves; `orchgpu down` ends it.")
+@cloud_option
+@click.option(
+    "--data",
+    multiple=True,
+    metavar="NAME=PATH",
+    help="Data set of every GPU host (repeatable).",
+)
+@click.option(
+    "--middleware",
+    multiple=True,
+    metavar="NAME=PROGRAM",
+    help="Remote-GPU software that every GPU host offers too (repeatable).",
+)
+@click.option(
+    "--verify-signatures",
+    is_flag=True,
+    help="Refuse requests to the cloud that its own key pair did not sign.",
+)
+@click.option(
+    "--allow-host",
+    multiple=True,
+    metavar="NAME",
+    help="Additional host name under which clients and web pages may reach the cloud (repeatable).",
+)
+@json_option
+def command(
+    detach: bool,
+    cloud: str,
+    data: tuple[str, ...],
+    middleware: tuple[str, ...],
+    verify_signatures: bool,
+    allow_host: tuple[str, ...],
+    as_json: bool,
+) -> int:
+    """Start the local system: cloud, scheduler, two GPU hosts, orchestrator.
+
+    Buckets, queues and functions stay in its folder over `down` and `up`; those of moto are kept in
+    memory only. Ends with 8 when a system runs already and one of its programs is dead.
+
+    \b
+    Example:  orchgpu up --detach
+    """
+    if verify_signatures and cloud != "embedded":
+        raise invalid(f"--verify-signatures: {cloud} verifies none; use --cloud embedded")
+    home = default_home()
+    running = home.read_system()
+    if running is not None:
+        return _show_running(running, str(home.path), as_json=as_json)
+    check_installed(cloud)
+    launch = Launch(
+        home,
+        cloud=cloud,
+        data={**resident_data(), **_named_files("--data", data)},
+        middlewares=_named_files("--middleware", middleware),
+        allowed_hosts=allow_host,
+        verify_signatures=verify_signatures,
+        lifeline=not detach,
+    )
+    try:
+        # a closed pipe must not end the system: `orchgpu up | head -1` closes it after a line
+        system = await_up(launch, quiet=as_json, show=ignoring_closed_pipe(show_event))
+        if detach:
+            launch.leave_running()
+        ignoring_closed_pipe(show_system)(system, as_json=as_json)
+        if detach:
+            return 0
+        ignoring_closed_pipe(lambda: echo("Ctrl-C stops it.", err=True))()
+        for event in launch.events():
+            ignoring_closed_pipe(show_event)(event)
+    finally:
+        if not launch.left:
+            stop_launch(launch, quiet=as_json)
+    return 0
+
+
+def _show_running(system: SystemRecord, home: str, *, as_json: bool) -> int:
+    """A second `up`: the running system, and its dead programs."""
+    echo(f"already running in {home}; `orchgpu down` stops it", err=True)
+    show_system(system, as_json=as_json)
+    dead = unhealthy(system)
+    for process in dead:
+        echo(f"orchgpu: {process.name} does not run; see {process.log}", err=True)
+    if any(process.state == ProgramState.GIVEN_UP for process in dead):
+        echo(f"orchgpu: {START_AGAIN}", err=True)
+    return EXIT_STATUS[ErrorCode.UNAVAILABLE] if dead else 0
+
+
+def _named_files(option: str, pairs: Iterable[str]) -> dict[str, Path]:
+    found = {}
+    for pair in pairs:
+        name, equals, path = pair.partition("=")
+        if not (name and equals and path):
+            raise invalid(f"{option} {pair!r} is not NAME=PATH")
+        if not Path(path).is_file():
+            raise invalid(f"{option} {name}: there is no file {path!r}")
+        found[name] = Path(path).absolute()
+    return found

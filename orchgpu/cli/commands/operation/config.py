@@ -1,0 +1,133 @@
+"""Every setting in force here, with its source."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
+
+import click
+
+from corekit.aio.environment import SCALE_VARIABLE, budget_from_environment
+from corekit.cli.groups import CommandGroup
+from corekit.cli.screen import echo_json, echo_table, json_option
+from corekit.cli.table import Column
+from corekit.errors import AppError
+from gpu_scheduler.client.access import CA_VARIABLE, KEY_FILE_VARIABLE, KEY_VARIABLE
+from orchgpu.adapters.aws.endpoints import REAL_AWS_VARIABLE
+from orchgpu.cli.provider import DEFAULT_PROVIDER, PROVIDER_VARIABLE, provider
+from orchgpu.cli.scheduler import scheduler_address, scheduler_option
+from orchgpu.cloud_services import Address, Setting
+from orchgpu.local.home import HOME_VARIABLE, default_home
+from orchgpu.local.system import SCHEDULER_VARIABLE
+
+SETTINGS = (
+    Column(name="SETTING"),
+    Column(name="VALUE", shrink_order=2, width_min=20, keep="both"),
+    Column(name="SOURCE", shrink_order=3, width_min=12, drop_order=1),
+    Column(name="PROBLEM", shrink_order=1, width_min=24, drop_order=2),
+)
+DEFAULT = "default"
+
+
+@click.group("config", cls=CommandGroup)
+def command() -> None:
+    """The settings of all commands: addresses of clouds and schedulers, with their sources.
+
+    \b
+    Example:  orchgpu config show
+    """
+
+
+@command.command("show", short_help="Every setting with its source.")
+@click.option("--endpoint-url", help="As given to another command.")
+@click.option("--region", help="As given to another command.")
+@scheduler_option
+@json_option
+@click.pass_context
+def show(
+    context: click.Context,
+    endpoint_url: str | None,
+    region: str | None,
+    scheduler: str | None,
+    as_json: bool,
+) -> None:
+    """Every setting that is in force in this folder, with its value and its source.
+
+    Options are those of other commands: they show what these would do. No cloud is asked.
+
+    \b
+    Example:  orchgpu config show --json
+    """
+    home_given = context.find_root().params.get("home") is not None
+    address = Address(endpoint_url=endpoint_url, region=region)
+    found = list(settings(address, scheduler, home_given=home_given))
+    if as_json:
+        echo_json({"settings": [asdict(one) for one in found]})
+        return
+    echo_table(SETTINGS, [(one.name, one.value or "-", one.source, one.problem) for one in found])
+
+
+def settings(address: Address, scheduler: str | None, *, home_given: bool) -> Iterator[Setting]:
+    """All settings; a wrong one is reported beside its name and hides no other."""
+    home = default_home()
+    source = "--home" if home_given else HOME_VARIABLE if os.environ.get(HOME_VARIABLE) else DEFAULT
+    yield Setting(name="home", value=str(home.path), source=source)
+    yield _checked("local system", "its folder", _local_system)
+    yield from _provider(address)
+    given = "--scheduler" if scheduler else SCHEDULER_VARIABLE
+    known = bool(scheduler or os.environ.get(SCHEDULER_VARIABLE))
+    source = given if known else "the local system"
+    yield _checked("scheduler", source, lambda: scheduler_address(scheduler))
+    yield from _variables(os.environ)
+
+
+def _checked(name: str, source: str, look: Callable[[], str | None]) -> Setting:
+    try:
+        return Setting(name=name, value=look(), source=source)
+    except AppError as error:
+        return Setting(name=name, value=None, source=source, problem=error.message)
+
+
+def _local_system() -> str | None:
+    system = default_home().read_system()
+    return None if system is None else f"runs, cloud {system.cloud}"
+
+
+def _provider(address: Address) -> Iterator[Setting]:
+    name = os.environ.get(PROVIDER_VARIABLE)
+    source = PROVIDER_VARIABLE if name else DEFAULT
+    try:
+        found = provider()
+    except AppError as error:
+        yield Setting(name="provider", value=None, source=source, problem=error.message)
+        return
+    yield Setting(name="provider", value=name or DEFAULT_PROVIDER, source=source)
+    yield from found.settings(address)
+
+
+def _variables(environ: Mapping[str, str]) -> Iterator[Setting]:
+    """Settings that are not addresses; of a key only whether it is set."""
+    file = environ.get(KEY_FILE_VARIABLE)
+    key, source = file, KEY_FILE_VARIABLE
+    if not file and environ.get(KEY_VARIABLE):
+        key, source = "set", KEY_VARIABLE
+    yield Setting(name="scheduler key", value=key or None, source=source if key else DEFAULT)
+    ca = environ.get(CA_VARIABLE)
+    yield Setting(name="scheduler CA", value=ca or None, source=CA_VARIABLE if ca else DEFAULT)
+    real = environ.get(REAL_AWS_VARIABLE)
+    allowed = "allowed" if real == "1" else "refused without --yes-real-aws"
+    yield Setting(
+        name="deploys to AWS", value=allowed, source=REAL_AWS_VARIABLE if real else DEFAULT
+    )
+    scale = environ.get(SCALE_VARIABLE)
+    source = SCALE_VARIABLE if scale else DEFAULT
+
+    def scaled() -> str:
+        budget_from_environment()
+        return scale or "1"
+
+    yield _checked("time scale", source, scaled)
+    plain = bool(environ.get("NO_COLOR"))
+    colour = "never" if plain else "on a terminal"
+    yield Setting(name="colour", value=colour, source="NO_COLOR" if plain else DEFAULT)

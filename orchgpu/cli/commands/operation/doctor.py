@@ -1,0 +1,228 @@
+"""Check everything that a job needs."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+
+import click
+
+from corekit.addresses import parse_address
+from corekit.cli.screen import Coloured, counted, echo, echo_json, folded, json_option
+from corekit.errors import AppError, ErrorCode, invalid
+from corekit.units import parse_duration_s
+from gpu_scheduler.model import Health, HostState
+from gpu_scheduler.protocol.answers import HostView
+from orchgpu.cli.cloud import JobCloud
+from orchgpu.cli.completing import function as function_name
+from orchgpu.cli.jobs.follow import follow
+from orchgpu.cli.jobs.report import echo_nothing, relative_times
+from orchgpu.cli.local.launching import START_AGAIN
+from orchgpu.cli.scheduler import ask, scheduler_address, scheduler_option, scheduler_or_none
+from orchgpu.local.home import ProgramState, SystemRecord, default_home
+from orchgpu.local.system import health, unhealthy
+
+#: Ends `doctor` when something is wrong.
+WRONG_STATUS = 1
+#: S3 refuses requests that are 15 minutes off; timelines are misleading long before.
+SKEW_S_MAX = 5.0
+#: Of one gateway; a slower network is too slow for computing.
+DIAL_WITHIN_S = 3.0
+#: A canary on an idle system takes seconds; a busy one may need `--timeout`.
+CANARY_WITHIN_S = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """The outcome of one check."""
+
+    check: str
+    good: bool
+    message: str
+
+
+@click.command("doctor")
+@click.argument("names", nargs=-1, metavar="[FUNCTION]...", shell_complete=function_name)
+@click.option(
+    "--canary",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Send FILE through the one FUNCTION and wait for its result.",
+)
+@click.option(
+    "--timeout", metavar="DURATION", help="Limit of the canary, as in 90s or 5m. [default: 2m]"
+)
+@scheduler_option
+@json_option
+def command(
+    names: tuple[str, ...],
+    canary: Path | None,
+    timeout: str | None,
+    scheduler: str | None,
+    as_json: bool,
+) -> int:
+    """Check the cloud, its clock, the scheduler, its hosts, and the resources of FUNCTIONs.
+
+    Without FUNCTION all functions are checked. Every check is made, also after a failed one; ends
+    with 1 when one fails. The outputs of a canary stay, as those of any job.
+
+    \b
+    Example:  orchgpu doctor text-recognition --canary sign.png
+    """
+    if canary is not None and len(names) != 1:
+        raise invalid("--canary needs exactly one FUNCTION")
+    within_s = CANARY_WITHIN_S if timeout is None else parse_duration_s(timeout)
+    findings: list[Finding] = []
+    with closing(JobCloud()) as cloud:
+        for finding in _checks(cloud, names, canary, within_s, scheduler):
+            findings.append(finding)
+            if not as_json:
+                _echo(finding)
+    good = all(finding.good for finding in findings)
+    if as_json:
+        echo_json({"good": good, "findings": [asdict(finding) for finding in findings]})
+    return 0 if good else WRONG_STATUS
+
+
+def _echo(finding: Finding) -> None:
+    word = "ok" if finding.good else "FAILED"
+    text = folded(f"{word:<7} {finding.check}: {finding.message}")
+    echo(Coloured("healthy" if finding.good else word, 7, word), text[7:])
+
+
+def _checks(
+    cloud: JobCloud,
+    names: tuple[str, ...],
+    canary: Path | None,
+    within_s: float,
+    scheduler: str | None,
+) -> Iterator[Finding]:
+    deployed: list[str] = []
+    system = default_home().read_system()
+    if system is not None:
+        yield checked("local system", lambda: check_processes(system))
+    answers = checked("cloud", lambda: _cloud(cloud, deployed))
+    yield answers
+    yield checked("clock", lambda: check_clock(cloud.identity()[1]))
+    hosts: list[HostView] = []
+    yield checked("scheduler", lambda: _scheduler(scheduler, hosts))
+    if hosts:
+        yield checked("gateways", lambda: check_gateways(hosts, near=cloud.local))
+    for name in (names or deployed) if answers.good else ():
+        yield checked(f"function {name}", partial(_deployed, cloud, name))
+    if canary is not None and answers.good:
+        address = scheduler_or_none(scheduler)
+        yield checked("canary", lambda: _canary(cloud, names[0], canary, within_s, address))
+
+
+def checked(check: str, look: Callable[[], str]) -> Finding:
+    """Good with what `look` returns, bad with what it raises."""
+    try:
+        return Finding(check=check, good=True, message=look())
+    except AppError as error:
+        return Finding(check=check, good=False, message=error.message)
+
+
+def check_processes(system: SystemRecord) -> str:
+    """Raises UNAVAILABLE naming dead programs, and whether the supervisor restarts them."""
+    dead = unhealthy(system)
+    if dead:
+        named = ", ".join(
+            f"{process.name} ({health(process, good=False)}, "
+            f"{counted(process.restarts, 'restart')}; log: {process.log})"
+            for process in dead
+        )
+        lost = any(process.state == ProgramState.GIVEN_UP for process in dead)
+        message = f"not healthy: {named}" + (f"; {START_AGAIN}" if lost else "")
+        raise AppError(ErrorCode.UNAVAILABLE, message)
+    again = [f"{p.name} {p.restarts}" for p in system.processes if p.restarts]
+    restarts = f"; restarts since it is up: {', '.join(again)}" if again else ""
+    return f"its {len(system.processes)} programs run{restarts}"
+
+
+def _cloud(cloud: JobCloud, deployed: list[str]) -> str:
+    deployed += cloud.deployed()
+    return f"it answers {cloud.identity()[0].name}; deployed: {', '.join(deployed) or 'nothing'}"
+
+
+def check_clock(ahead_s: float | None) -> str:
+    """Raises INVALID for clocks so far apart that requests or timelines suffer."""
+    if ahead_s is None:
+        return "not known: the cloud does not report its time"
+    if abs(ahead_s) > SKEW_S_MAX:
+        way = "behind" if ahead_s > 0 else "ahead of"
+        raise invalid(f"this machine is {abs(ahead_s):.0f} s {way} the cloud; set its clock")
+    return f"within {SKEW_S_MAX:g} s of the cloud's"
+
+
+def check_gateways(hosts: Sequence[HostView], *, near: bool) -> str:
+    """The number of hosts that accept a connection, of those that are up.
+
+    Raises UNAVAILABLE for the others, if functions run in the same network as this machine.
+    """
+    gateways = {
+        host.host: host.gateway for host in hosts if host.state is HostState.UP and host.gateway
+    }
+    closed = [f"{name} ({gateway})" for name, gateway in gateways.items() if not _open(gateway)]
+    summary = f"{len(gateways) - len(closed)} of {len(gateways)} can be reached"
+    if not near:
+        return f"{summary} from here; functions reach them from their own network"
+    if closed:
+        message = f"{summary}; not: {', '.join(closed)}"
+        raise AppError(ErrorCode.UNAVAILABLE, message)
+    return summary
+
+
+def _open(gateway: str) -> bool:
+    try:
+        with socket.create_connection(parse_address(gateway), timeout=DIAL_WITHIN_S):
+            return True
+    except (OSError, AppError):
+        return False
+
+
+def _scheduler(given: str | None, hosts: list[HostView]) -> str:
+    address = scheduler_address(given)
+    inventory = ask(address, lambda client: client.inventory())
+    hosts += inventory.hosts
+    up = [host for host in inventory.hosts if host.state is HostState.UP]
+    devices = [view.device for host in up for view in host.devices]
+    sound = [device for device in devices if device.health is Health.OK]
+    summary = (
+        f"{len(up)} of {len(inventory.hosts)} hosts up, {len(sound)} of {len(devices)} devices"
+    )
+    if not sound:
+        raise invalid(f"{address} answers, but no job can be served: {summary} sound")
+    return f"{address} answers: {summary} sound"
+
+
+def _deployed(cloud: JobCloud, name: str) -> str:
+    direct = cloud.direct(name)
+    function = cloud.function(name) if direct is None else None
+    missing = cloud.services.missing(name)
+    if missing:
+        names = ", ".join(missing)
+        raise invalid(f"gone since it was deployed: {names}; `orchgpu deploy` creates them again")
+    if function is None:
+        places = " and ".join(direct.places if direct else ()) or "nothing"
+        return f"all its resources exist; objects in {places} start it"
+    dead = cloud.messages(function.dead_letter_url)
+    waiting = cloud.messages(function.queue_url)
+    letters = f", {counted(dead, 'dead letter')} (`orchgpu dlq ls {function.name}`)" if dead else ""
+    return f"all its resources exist; {counted(waiting, 'message')}{letters}"
+
+
+def _canary(cloud: JobCloud, name: str, file: Path, within_s: float, address: str | None) -> str:
+    submitted = cloud.submit(cloud.function(name), file, now_s=time.time())
+    (job,) = asyncio.run(follow(cloud, address, [submitted], echo_nothing, within_s=within_s))
+    if not job.succeeded:
+        detail = job.result.detail if job.result is not None else job.sentence
+        raise invalid(f"{job.job_id} {job.state} {job.reason}: {detail}")
+    took_s = relative_times(job)["RLat"]
+    return f"{job.job_id} SUCCEEDED" + ("" if took_s is None else f" in {took_s:.1f} s")

@@ -1,0 +1,119 @@
+"""Commands that deploy: their cloud, their options, and the output of their steps."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from corekit.aio.environment import budget_from_environment
+from corekit.cli.screen import echo, echo_json, json_option
+from corekit.errors import invalid
+from fdl.diagnostics import Severity
+from fdl.model import Document
+from fdl.plan.plan import Plan, Step
+from orchgpu.cli.definition.capacity import capacity_notes
+from orchgpu.cli.definition.findings import echo_notes, note_json
+from orchgpu.cli.provider import provider
+from orchgpu.cloud_services import Address, DeployCloud
+from orchgpu.deploy.deployment import Prepared, execute, prepare
+from orchgpu.deploy.files import name_of
+
+
+def cloud_options(command: Callable[..., int | None]) -> Callable[..., int | None]:
+    """The options of every command that deploys; the command gets an `Address`."""
+
+    @functools.wraps(command)
+    def call(
+        endpoint_url: str | None, region: str | None, profile: str | None, **options: object
+    ) -> int | None:
+        address = Address(endpoint_url=endpoint_url, region=region, profile=profile)
+        return command(address=address, **options)
+
+    for option in (
+        json_option,
+        click.option("--profile", help="AWS profile. [default: the file's boto_profile]"),
+        click.option("--region", help="AWS region. [default: the file's, else the environment's]"),
+        click.option("--endpoint-url", help="Endpoint of S3, SQS and Lambda."),
+    ):
+        option(call)
+    return call
+
+
+def open_target(
+    address: Address, document: Document | None = None
+) -> AbstractContextManager[DeployCloud]:
+    """The cloud to deploy to; closed with the block."""
+    return provider().deploy_cloud(address, _declared(document))
+
+
+def _declared(document: Document | None) -> Address:
+    """The region and profile that all functions of a file share."""
+    functions = [f.function for f in document.functions.aws] if document is not None else []
+    regions = dict.fromkeys(f.region for f in functions if f.region)
+    profiles = dict.fromkeys(f.boto_profile for f in functions if f.boto_profile)
+    for name, values in (("region", regions), ("boto_profile", profiles)):
+        if len(values) > 1:
+            raise invalid(f"one deploy has one {name}, but the file names {', '.join(values)}")
+    return Address(region=next(iter(regions), None), profile=next(iter(profiles), None))
+
+
+def prepared_plan(
+    file: Path, document: Document, target: DeployCloud, scheduler: str | None
+) -> Prepared:
+    """A plan, with the scheduler's refusals of its requests among the findings."""
+    prepared = prepare(file, target.cloud, budget_from_environment(), document)
+    capacity = capacity_notes(document, scheduler)
+    return replace(prepared, notes=(*prepared.notes, *capacity))
+
+
+def execute_shown(prepared: Prepared, target: DeployCloud, *, as_json: bool) -> None:
+    """Execute a plan and print its steps."""
+
+    def progress(number: int, count: int, step: Step) -> None:
+        if not as_json:
+            echo(f"[{number}/{count}] {step.sentence()}")
+
+    if not as_json:
+        echo_notices(prepared)
+    execute(prepared, target.cloud, progress)
+    if as_json:
+        echo_json(plan_json(prepared, target.where, applied=True))
+
+
+def plan_json(prepared: Prepared, where: str, *, applied: bool) -> dict[str, object]:
+    """A plan as data."""
+    drift = [
+        {
+            "function": found.name,
+            "revision": found.revision,
+            "steps": Plan(steps=found.steps).as_json()["steps"],
+        }
+        for found in prepared.drift
+    ]
+    return {
+        "drift": drift,
+        "functions": list(prepared.names),
+        "where": where,
+        "applied": applied,
+        "plan": prepared.plan.as_json(),
+        "notes": [note_json(note) for note in prepared.notes],
+    }
+
+
+def echo_warnings(prepared: Prepared, file: Path) -> None:
+    """Findings that need an action; mere notes are left to `fdl validate`."""
+    worth_doing = [note for note in prepared.notes if note.severity is not Severity.NOTE]
+    echo_notes(worth_doing, name_of(file))
+    if prepared.rewritten:
+        echo(f"note: `orchgpu fdl migrate {file}` prints the file as it is read", err=True)
+
+
+def echo_notices(prepared: Prepared) -> None:
+    """Remarks on the plan itself."""
+    for notice in prepared.plan.notices:
+        echo(f"note: {notice}")

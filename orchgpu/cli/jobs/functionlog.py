@@ -1,0 +1,125 @@
+"""The log of a function: the lines of its invocations, each with the job it worked on.
+
+The invocations of a job are found by the first line of the runner, which names the job.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from orchgpu.cli.jobs.ids import JOB_ID
+from orchgpu.cli.jobs.joblog import Line
+from orchgpu.cloud_services import CloudServices, LogEvent
+
+#: The newest lines that are kept, as many as `--tail` may ask for.
+LINES_MAX = 100_000
+#: A look begins this long before the newest line that was seen: a cloud shows lines late, and not
+#: in their order.
+LATE_S = 300.0
+#: Requests, and streams, whose job is remembered while a log is followed.
+REQUESTS_MAX = 10_000
+#: Of one stream, the newest invocations whose begin is remembered: a look goes back `LATE_S`.
+STARTS_MAX = 1000
+#: The prefix that the runtime writes before a message: level, time, request.
+_RUNTIME = re.compile(r"\[\w+\]\t[^\t]*\t(?P<request>[0-9a-f-]{36})\t")
+#: After that, the first line of the runner.
+_MARKER = re.compile(rf"(?P<job>{JOB_ID.pattern}), attempt ")
+_PLATFORM = re.compile(r"(?P<word>START|END|REPORT) RequestId: (?P<request>[0-9a-f-]{36})")
+
+
+@dataclass(slots=True)
+class JobsByRequest:
+    """The job of each event of a function's log, over several looks at it.
+
+    A stream has one invocation at a time, which begins with START; the runner's first line names
+    its job. A look may begin in the middle of an invocation that an earlier one saw begin.
+    """
+
+    _jobs: dict[str, str] = field(default_factory=dict)  #: by request
+    _began: dict[str, list[tuple[int, str]]] = field(default_factory=dict)  #: by stream: START
+
+    def named(self, events: Collection[LogEvent]) -> list[tuple[LogEvent, str | None]]:
+        """The events of one look, in their order, each with its job if that is known."""
+        now: dict[str, str] = {}  #: by stream
+        requests: list[str | None] = []
+        for event in events:
+            found = _PLATFORM.match(event.message) or _RUNTIME.match(event.message)
+            if found is not None:
+                now[event.stream] = found["request"]
+                self._note(found, event)
+            requests.append(now.get(event.stream) or self._request_at(event))
+        jobs = [self._jobs.get(request) if request else None for request in requests]
+        self._forget()
+        return list(zip(events, jobs, strict=True))
+
+    def _note(self, found: re.Match[str], event: LogEvent) -> None:
+        marker = _MARKER.match(event.message, found.end())
+        if marker is not None:
+            self._jobs.setdefault(found["request"], marker["job"])  # the runner's line is the first
+        elif event.message.startswith("START"):
+            began = self._began.setdefault(event.stream, [])
+            if (event.at_ms, found["request"]) not in began:
+                began.append((event.at_ms, found["request"]))
+
+    def _request_at(self, event: LogEvent) -> str | None:
+        began = reversed(self._began.get(event.stream, ()))
+        return next((request for since_ms, request in began if since_ms <= event.at_ms), None)
+
+    def _forget(self) -> None:
+        """Drop the oldest, of more than a look can show."""
+        for kept in (self._jobs, self._began):
+            while len(kept) > REQUESTS_MAX:
+                del kept[next(iter(kept))]
+        for began in self._began.values():
+            del began[:-STARTS_MAX]
+
+
+@dataclass(slots=True)
+class FunctionLog:
+    """The log of one function. Raises AppError only; the log of a function never run is empty."""
+
+    services: CloudServices
+    function: str
+    _newest_s: float = 0.0  #: time of the newest line that `since` found
+    _jobs: JobsByRequest = field(default_factory=JobsByRequest)
+
+    def since(self, start_s: float) -> list[Line]:
+        """The newest lines written since then; repeated, those that may be new."""
+        after_s = max(start_s, self._newest_s - LATE_S)
+        events = deque(self.services.log_events(self.function, after_s), maxlen=LINES_MAX)
+        lines = [_line(event, job) for event, job in self._jobs.named(events)]
+        self._newest_s = max([self._newest_s, *(line.at_s for line in lines)])
+        return lines
+
+    def of_job(self, job: str, start_s: float) -> list[Line]:
+        """The lines of those invocations that worked on the job."""
+        found: list[Line] = []
+        for marker in self.services.log_events(self.function, start_s, job):
+            named = _RUNTIME.match(marker.message)
+            if named is not None:
+                events = self.services.stream_events(self.function, marker.stream, start_s)
+                found += [_line(one, job) for one in invocation(events, named["request"])]
+        return found
+
+
+def invocation(events: Iterable[LogEvent], request: str) -> Iterator[LogEvent]:
+    """The events of one request in its stream: an environment has one at a time."""
+    inside = False
+    for event in events:
+        found = _PLATFORM.match(event.message)
+        if found is not None:
+            inside = found["request"] == request
+        if inside:
+            yield event
+        if found is not None and found["word"] != "START":
+            if inside and found["word"] == "REPORT":
+                return  # a stream may be long
+            inside = False
+
+
+def _line(event: LogEvent, job: str | None) -> Line:
+    text = _RUNTIME.sub("", event.message).rstrip("\r\n")
+    return Line(at_s=event.at_ms / 1000, where="function", text=text, job=job)

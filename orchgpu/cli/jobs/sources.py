@@ -1,0 +1,135 @@
+"""The sources of log lines: of one job, and of all jobs of a function."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from corekit.cli.screen import echo
+from corekit.errors import AppError
+from gpu_scheduler.model import RETRY_AT, Record, Step
+from orchgpu.cli.cloud import JobCloud
+from orchgpu.cli.jobs.batch import for_each
+from orchgpu.cli.jobs.functionlog import FunctionLog
+from orchgpu.cli.jobs.joblog import Line, LineSource, Programs, record_lines, tail_lines
+from orchgpu.cli.jobs.known import (
+    Known,
+    Scheduled,
+    echo_scheduler_error,
+    known_job,
+    look_of,
+    moments,
+)
+from orchgpu.cli.jobs.records import newest_records
+from orchgpu.cli.scheduler import NO_ANSWER, ask, scheduler_address
+from orchgpu.core.function import Function
+from orchgpu.local.home import default_home
+
+#: An envelope's event reaches the function after the job was received, clocks differ a little.
+SLACK_S = 60.0
+#: The age of a function's lines without --since.
+FUNCTION_SINCE_S = 3600.0
+#: Jobs of a function whose lines are shown, the newest.
+JOBS_MAX = 50
+#: The newest records, of all functions, among which those are searched.
+RECORDS_MAX = 1000
+#: Results and reports that are read together.
+LOOKS_AT_ONCE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class LogSources:
+    """All sources of one log."""
+
+    sources: Sequence[LineSource]
+    over: Callable[[], bool] = lambda: False  #: no further lines are expected
+
+
+def sources_of_job(cloud: JobCloud, job: str, scheduler: str | None) -> LogSources:
+    """Record, function and programs of one job. Raises NOT_FOUND for an unknown job."""
+    known = known_job(job, scheduler, despite_scheduler=True)
+    echo_scheduler_error(known)
+
+    def of_record() -> Iterator[Line]:  # the first source: the others use the same look at the job
+        nonlocal known
+        if not known.over:
+            known = known_job(job, scheduler, despite_scheduler=True)
+        yield from record_lines(known)
+
+    def of_function() -> list[Line]:
+        began = moments(known)
+        if known.function is None or not began:
+            return []
+        log = FunctionLog(cloud.services, known.function.name)
+        lines = log.of_job(job, began[0].at_s - SLACK_S)
+        return lines or (tail_lines(known) if known.over else [])
+
+    def words() -> Iterator[tuple[str, str]]:
+        yield job, job
+        if known.record is not None and known.record.lease:
+            yield known.record.lease, job
+
+    programs = Programs(default_home().logs, words)
+    return LogSources([of_record, of_function, programs], lambda: known.over)
+
+
+@dataclass(slots=True)
+class JobsOfFunction:
+    """The newest jobs of a function, as they were at their last change."""
+
+    cloud: JobCloud
+    name: str
+    function: Function | None  #: None: without a device
+    scheduler: str | None
+    jobs: dict[str, Known]
+    reported: bool = False  #: a scheduler that does not answer is reported once
+
+    def lines(self) -> Iterator[Line]:
+        """The moments of all of them."""
+        mine = [one for one in self._records() if one.block.get("function") == self.name]
+        changed = [one for one in mine[:JOBS_MAX] if self._changed(one)]
+        found = for_each(self._look, changed, LOOKS_AT_ONCE, lambda _: None)
+        before = {**self.jobs, **{one.job: one for one in found}}
+        self.jobs = {one.holder: before[one.holder] for one in mine[:JOBS_MAX]}
+        for known in self.jobs.values():
+            yield from record_lines(known)
+
+    def _changed(self, record: Record) -> bool:
+        return record.holder not in self.jobs or self.jobs[record.holder].record != record
+
+    def _look(self, record: Record) -> Known:
+        """One job with its objects in the cloud.
+
+        An attempt leaves a report when it failed and a job a result at its end: before that there
+        are none to read.
+        """
+        scheduled, job = Scheduled(record=record), record.holder
+        if record.step is Step.ENDED or record.attempt > 1 or RETRY_AT in record.times:
+            return look_of(self.cloud, self.function, scheduled, job)
+        return Known(job=job, function=self.function, scheduled=scheduled, result=None, reports={})
+
+    def _records(self) -> list[Record]:
+        """The newest records; none while the scheduler does not answer."""
+        try:
+            address = scheduler_address(self.scheduler)
+            return ask(address, lambda one: newest_records(one, RECORDS_MAX))
+        except AppError as error:
+            if error.code not in NO_ANSWER:
+                raise
+            if not self.reported:
+                echo(f"orchgpu: {error.message}; shown are the function's lines", err=True)
+            self.reported = True
+            return []
+
+
+def sources_of_function(
+    cloud: JobCloud, name: str, scheduler: str | None, since_s: float | None
+) -> LogSources:
+    """Records, log and programs of all jobs of a deployed function."""
+    function = cloud.function(name) if name in cloud.served() else None
+    start_s = time.time() - FUNCTION_SINCE_S if since_s is None else since_s
+    jobs = JobsOfFunction(cloud, name, function, scheduler, {})
+    log = FunctionLog(cloud.services, name)
+    programs = Programs(default_home().logs, lambda: [(job, job) for job in jobs.jobs])
+    return LogSources([jobs.lines, lambda: log.since(start_s), programs])

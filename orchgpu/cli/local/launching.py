@@ -1,0 +1,113 @@
+"""The start and the stop of a local system, as its commands show them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import click
+
+from corekit.aio.output import ignoring_closed_pipe
+from corekit.cli.screen import Coloured, echo, echo_json
+from corekit.decode import decode
+from corekit.errors import AppError, ErrorCode
+from orchgpu.local.home import SystemRecord
+from orchgpu.local.programs import CLOUDS
+from orchgpu.local.system import Launch, healthy
+
+#: The end of a program, by whether it stopped in time.
+_ENDS = {True: "stopped", False: "killed: it did not stop"}
+
+START_AGAIN = "`orchgpu down`, then `orchgpu up` starts the whole system again"
+
+cloud_option = click.option(
+    "--cloud",
+    type=click.Choice(CLOUDS),
+    default="embedded",
+    show_default=True,
+    help="The program with buckets and queues; functions run in the same sandbox either way.",
+)
+
+
+def await_up(
+    launch: Launch,
+    *,
+    quiet: bool,
+    show: Callable[[Mapping[str, object]], None] | None = None,
+) -> SystemRecord:
+    """Follow the start to its end. Raises the failure of a program, after its last lines."""
+    for event in launch.events():
+        if event["event"] == "up":
+            return decode(SystemRecord, event["system"], "system")
+        if event["event"] == "failed":
+            raise launch_failure(event)
+        if not quiet:
+            (show or show_event)(event)
+    raise AppError.from_json({"code": "unavailable", "message": "the supervisor ended too early"})
+
+
+def stop_launch(launch: Launch, *, quiet: bool) -> None:
+    """Stop the system and show its events; returns when the supervisor has ended.
+
+    Raises UNAVAILABLE when the supervisor was killed first: the kernel ended the programs then.
+    """
+    launch.ask_to_stop()
+    for event in launch.events():
+        if not quiet:
+            ignoring_closed_pipe(show_event)(event)
+    status = launch.wait()
+    if status < 0:
+        raise AppError(ErrorCode.UNAVAILABLE, f"the supervisor was killed by signal {-status}")
+
+
+def launch_failure(event: Mapping[str, object]) -> AppError:
+    """The supervisor's failure; the last lines of the dead program go to standard error."""
+    error = AppError.from_json(event)
+    for line in error.details.get("log_tail", []):
+        echo(f"  | {line}", err=True)
+    return error
+
+
+def show_event(event: Mapping[str, object]) -> None:
+    """One line of progress on standard error."""
+    program = f"{event.get('program')!s:<13}"
+    match event:
+        case {"event": "ready", "took_s": float() | int() as took_s}:
+            where = f" on {event['address']}" if event.get("address") else ""
+            echo(f"{program} ready{where} ({took_s:.1f} s)", err=True)
+        case {"event": "stopped", "in_time": bool(in_time)}:
+            how = Coloured("stopped" if in_time else "FAILED", shown=_ENDS[in_time])
+            echo(f"{program} ", how, err=True)
+        case {"event": "died"}:
+            echo(f"orchgpu: {launch_failure(event).message}", err=True)
+        case {"event": "restarting", "in_s": float() | int() as in_s}:
+            echo(f"orchgpu: {event['program']} is restarted in {in_s:.1f} s", err=True)
+        case {"event": "given_up", "restarts": int(restarts)}:
+            died = f"{event['program']} died {restarts + 1} times and is given up"
+            echo(f"orchgpu: {died}; see {event['log']}. {START_AGAIN}", err=True)
+
+
+def show_system(system: SystemRecord, *, as_json: bool) -> None:
+    """The endpoints of a running system, with its key pair."""
+    if as_json:
+        processes = [
+            {"name": p.name, "pid": p.pid, "healthy": healthy(p)} for p in system.processes
+        ]
+        keys = {"access_key": system.access_key, "secret_key": system.secret_key}
+        shown = {"credentials": keys} if system.access_key else {}
+        about = {"cloud": system.cloud, "endpoints": endpoints_of(system)}
+        echo_json({**about, **shown, "processes": processes})
+        return
+    echo(f"AWS endpoint  {system.endpoint}   (export AWS_ENDPOINT_URL={system.endpoint})")
+    if system.access_key:
+        access = f"AWS_ACCESS_KEY_ID={system.access_key}"
+        echo(f"key pair      export {access} AWS_SECRET_ACCESS_KEY={system.secret_key}")
+    echo(f"scheduler     {system.scheduler}, http://{system.scheduler_http}")
+
+
+def endpoints_of(system: SystemRecord) -> dict[str, str]:
+    """The endpoints for clients, by name."""
+    return {
+        "aws": system.endpoint,
+        "scheduler": system.scheduler,
+        "scheduler_http": f"http://{system.scheduler_http}",
+    }

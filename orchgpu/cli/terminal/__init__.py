@@ -1,1 +1,0 @@
-"""Output to terminals: text, tables, times, completion."""

@@ -1,0 +1,226 @@
+"""The cloud as commands need it: objects, queues, functions, logs. One file for each provider.
+
+A provider is a package of `orchgpu/adapters` with a module `commands`, which has the functions of
+`Provider`; the variable ORCHGPU_PROVIDER chooses another one than AWS. A contract suite holds every
+provider to this port. Every method raises only `AppError`: NOT_FOUND for a bucket, object, queue or
+function that does not exist, DENIED, UNAVAILABLE or TIMEOUT.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol
+
+from fdl.plan.resources import Notification
+from orchgpu.deploy.ports import Cloud
+from orchgpu.ports import Message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One listed object."""
+
+    key: str
+    size: int  #: bytes
+    modified_s: float  #: wall clock of the store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """Properties of one object."""
+
+    etag: str  #: without quotes
+    version_id: str | None  #: None: the bucket keeps no versions
+    modified: datetime  #: by the clock of the store
+    metadata: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageCounts:
+    """Messages of a queue by their state."""
+
+    visible: int
+    in_flight: int
+    delayed: int
+
+    @property
+    def all(self) -> int:
+        return self.visible + self.in_flight + self.delayed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionSettings:
+    """Settings of a deployed function."""
+
+    memory_mib: int
+    variables: Mapping[str, str]  #: the environment of its process
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogEvent:
+    """One line of a function's log."""
+
+    at_ms: int  #: wall clock
+    message: str
+    stream: str = ""  #: one for each execution environment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """The caller as the cloud knows it."""
+
+    name: str
+    date: str | None  #: the cloud's clock, as an HTTP date of whole seconds
+
+
+class CloudServices(Protocol):
+    """One account and region."""
+
+    @property
+    def local(self) -> bool:
+        """Whether this is a local cloud, not the provider's own."""
+        ...
+
+    @property
+    def state_bucket(self) -> str:
+        """The bucket with the registry of deployed functions."""
+        ...
+
+    def list_objects(self, bucket: str, prefix: str) -> Iterator[Entry]:
+        """Every object below a prefix, by key."""
+        ...
+
+    def read_object(self, bucket: str, key: str) -> tuple[bytes, float]:
+        """The whole object and the wall clock of its last write."""
+        ...
+
+    def head_object(self, bucket: str, key: str, version_id: str | None = None) -> Head:
+        """The object's properties."""
+        ...
+
+    def write_once(self, bucket: str, key: str, body: bytes, *, replaces: str | None) -> None:
+        """Write JSON where no object exists, or over the one with the etag `replaces`.
+
+        Raises CONFLICT when there is another object.
+        """
+        ...
+
+    def upload(
+        self, file: Path, bucket: str, key: str, metadata: Mapping[str, str] | None = None
+    ) -> str | None:
+        """One file in one request; its version id. Raises INVALID for an unreadable file."""
+        ...
+
+    def download(self, bucket: str, key: str, to: Path) -> None:
+        """One object into a file, which is replaced once the new one is whole."""
+        ...
+
+    def triggers(self, bucket: str) -> Sequence[Notification]:
+        """The rules by which objects of the bucket start functions."""
+        ...
+
+    def count_messages(self, queue_url: str) -> MessageCounts:
+        """The approximate numbers of messages."""
+        ...
+
+    def receive(
+        self, queue_url: str, *, count_max: int, hidden_s: int, wait_s: int
+    ) -> Sequence[Message]:
+        """At most `count_max` messages, hidden from others for `hidden_s`."""
+        ...
+
+    def send(self, queue_url: str, body: str) -> None:
+        """One message."""
+        ...
+
+    def delete(self, queue_url: str, receipt_handle: str) -> None:
+        """Delete one received message; a stale receipt handle is ignored."""
+        ...
+
+    def unhide(self, queue_url: str, receipt_handles: Sequence[str]) -> None:
+        """Make received messages visible again."""
+        ...
+
+    def function_settings(self, name: str) -> FunctionSettings:
+        """The settings of a deployed function."""
+        ...
+
+    def log_events(self, function: str, start_s: float, text: str = "") -> Iterator[LogEvent]:
+        """Lines of a function's log since then, by time; with `text`, those that contain it.
+
+        Nothing where the function never wrote.
+        """
+        ...
+
+    def stream_events(self, function: str, stream: str, start_s: float) -> Iterator[LogEvent]:
+        """The same for one stream of the log."""
+        ...
+
+    def identity(self) -> Identity:
+        """The caller; every valid key may ask."""
+        ...
+
+    def missing(self, name: str) -> list[str]:
+        """Resources that a deploy created for the function and that are gone, as `kind/name`."""
+        ...
+
+    def close(self) -> None:
+        """Close the connections that were opened."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """The address of a cloud as it is given on a command line; None: by other rules."""
+
+    endpoint_url: str | None = None
+    region: str | None = None
+    profile: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeployCloud:
+    """A cloud to deploy to."""
+
+    cloud: Cloud
+    locate: Callable[[], str]  #: account, region and endpoint, for people; asks the cloud
+    #: Raises DENIED unless resources may be created there.
+    guard: Callable[[bool], None]
+
+    @property
+    def where(self) -> str:
+        return self.locate()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One setting in force."""
+
+    name: str
+    value: str | None  #: None: not set, or wrong
+    source: str  #: the option, the variable, the local system, a file, or the default
+    problem: str = ""  #: why it cannot be used
+
+
+class Provider(Protocol):
+    """The module `commands` of a package of `orchgpu/adapters`."""
+
+    def connect(
+        self, address: Address, *, connections: int, within_s: float | None
+    ) -> CloudServices:
+        """The services; nothing is sent yet. `within_s` limits each call, which is not repeated."""
+        ...
+
+    def deploy_cloud(
+        self, address: Address, declared: Address
+    ) -> AbstractContextManager[DeployCloud]:
+        """The same cloud for a deploy; `declared` is the definition's, where it is not local."""
+        ...
+
+    def settings(self, address: Address) -> Iterator[Setting]:
+        """Endpoints, region and credentials, without secrets."""
+        ...

@@ -1,0 +1,95 @@
+"""The command-line options of `gpud`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+from corekit.cli.settings import Option
+from gpu_scheduler.client.access import CA_VARIABLE, KEY_FILE_VARIABLE
+from remote_gpu.worker.isolation.policy import Setting as Isolation
+from remote_gpu.worker.operation import BATCH_WAIT_S
+
+
+class OpenClDevices(StrEnum):
+    """The OpenCL devices to lend."""
+
+    NONE = "none"
+    CARDS = "cards"
+    ALL = "all"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostOptions:
+    """One field for each option."""
+
+    host_id: Annotated[str, Option("Name of this host, unique in the system.")]
+    scheduler: Annotated[str, Option("Socket endpoint of ssgmd.", metavar="ADDRESS:PORT")]
+    listen: Annotated[str, Option("Address of the gateway; port 0: any.")] = "127.0.0.1:0"
+    advertise: Annotated[
+        str,
+        Option(
+            "Address of the gateway for functions. [default: that of --listen]",
+            metavar="ADDRESS:PORT",
+        ),
+    ] = ""
+    door_ports: Annotated[
+        str, Option("Ports of classic leases. [default: any]", metavar="FIRST-LAST")
+    ] = ""
+    key_file: Annotated[
+        Path | None, Option(f"File with the key for ssgmd. [default: ${KEY_FILE_VARIABLE}]")
+    ] = None
+    ca: Annotated[
+        Path | None, Option(f"CA of ssgmd's certificate; enables TLS. [default: ${CA_VARIABLE}]")
+    ] = None
+    state: Annotated[Path, Option("Folder for logs and secrets of leases.")]
+    cpus: Annotated[str, Option("Cores to lend, as 0,2-3. [default: all that gpud may use]")] = ""
+    cpus_shared_with: Annotated[
+        tuple[str, ...], Option("Another host with the same cores (repeatable).", metavar="HOST")
+    ] = ()
+    memory_mib: Annotated[str, Option("Memory to lend. [default: half of the machine's]")] = ""
+    data: Annotated[
+        tuple[str, ...],
+        Option("Data on this host for all leases (repeatable).", metavar="NAME=PATH"),
+    ] = ()
+    operation: Annotated[
+        tuple[str, ...],
+        Option("An operation to offer (repeatable). [default: all]", metavar="NAME"),
+    ] = ()
+    program: Annotated[
+        tuple[str, ...],
+        Option("A command that the operation `exec` may run (repeatable).", metavar="NAME=COMMAND"),
+    ] = ()
+    batch_wait_ms: Annotated[
+        float,
+        Option(
+            "The longest wait of a call for others of the same model, in one batch.",
+            range=(0, 1000),
+        ),
+    ] = BATCH_WAIT_S * 1000
+    middleware: Annotated[
+        tuple[str, ...],
+        Option("Server of another middleware to offer (repeatable).", metavar="NAME=PROGRAM"),
+    ] = ()
+    tls_cert: Annotated[Path | None, Option("PEM file of the certificate; needs --tls-key.")] = None
+    tls_key: Annotated[Path | None, Option("PEM file of its key, not encrypted.")] = None
+    require_tls: Annotated[bool, Option("Require TLS of programs on this machine too.")] = False
+    nvml: Annotated[bool, Option("Lend NVIDIA devices, where there are any.")] = True
+    opencl: Annotated[
+        OpenClDevices,
+        Option("OpenCL devices to lend; `all` includes CPUs, which --cpus lends already."),
+    ] = OpenClDevices.NONE
+    mps: Annotated[
+        Path | None,
+        Option(
+            "Folder of the control daemon of NVIDIA MPS, which limits each lease to its share.",
+            metavar="FOLDER",
+        ),
+    ] = None
+    isolation: Annotated[
+        Isolation,
+        Option("Isolation of leases from each other and from this host; `none`: a single tenant."),
+    ] = Isolation.AUTO
+    ready_file: Annotated[Path | None, Option("JSON file, written once registered.")] = None
