@@ -20,6 +20,8 @@ from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.errors import AppError
 from gpu_scheduler.protocol import ops
+from orchgpu.actions.performer import FAULTS, Performer, Render
+from orchgpu.actions.timers import Timers
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
 from orchgpu.core.completion import InvocationFailed, ObjectWasWritten, read_completion
@@ -28,10 +30,8 @@ from orchgpu.core.job import Phase
 from orchgpu.core.machine import OrchestratorMachine
 from orchgpu.core.window import Window
 from orchgpu.job_timing import JobTimings
-from orchgpu.performer import FAULTS, Performer, Render
 from orchgpu.ports import JobQueue, Message, ObjectStore, Registry, Scheduler
 from orchgpu.pushes import Clocks, event_of_push
-from orchgpu.timers import Timers
 
 logger = logging.getLogger(__name__)
 

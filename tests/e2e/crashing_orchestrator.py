@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from orchgpu import shell
+from orchgpu.actions.performer import Performer
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
-from orchgpu.performer import Performer
 from orchgpu.pushes import event_of_push
 
 POINT, MARKER = sys.argv[1], Path(sys.argv[2])

@@ -20,11 +20,11 @@ from gpu_scheduler.model import (
     Share,
     Step,
 )
+from orchgpu.actions.performer import Performer
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
 from orchgpu.core.function import Function, Output
 from orchgpu.core.machine import OrchestratorMachine
-from orchgpu.performer import Performer
 
 ME = "session-me"
 NOW: dict[str, float] = {"at_s": 100.0, "wall_s": 1_000_000.0}

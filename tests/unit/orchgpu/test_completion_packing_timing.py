@@ -24,11 +24,11 @@ from contract.keys import (
 from contract.states import Reason
 from corekit.aio.clock import LoopClock
 from corekit.aio.vloop import run_virtual
+from orchgpu.actions.packing import local_name, pack
 from orchgpu.core import actions as do
 from orchgpu.core.completion import InvocationFailed, ResultWasWritten, read_completion
 from orchgpu.core.routing import InputEvent
 from orchgpu.job_timing import JobTiming, without_cloud
-from orchgpu.packing import local_name, pack
 from orchgpu.ports import StoredObject
 from tests.unit.orchgpu.jobs import FUNCTION, JOB, granted
 

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from contract.keys import report_key, staging_key
+from contract.keys import report_key
 from contract.result import Report
 from corekit.aio.clock import Clock
 from corekit.budget import Budget
@@ -16,14 +16,14 @@ from corekit.ids import JobId, LeaseId
 from gpu_scheduler.model import EndReason, GrantedLease, Record, Step
 from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol.answers import Outcome, RecordAnswer
-from orchgpu import foreign
+from orchgpu.actions import envelopes, foreign
+from orchgpu.actions.packing import pack
+from orchgpu.actions.results import put_once, read_report, read_result, write_result
+from orchgpu.actions.timers import Timers
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
 from orchgpu.core.routing import InputEvent
-from orchgpu.packing import pack
 from orchgpu.ports import JobQueue, ObjectStore, Scheduler, StoredObject
-from orchgpu.results import put_once, read_report, read_result, write_result
-from orchgpu.timers import Timers
 
 logger = logging.getLogger(__name__)
 
@@ -394,23 +394,13 @@ class Performer:
         if action.target is not None:
             await foreign.note_etag(self._store, action)
         body = await self._pack(action, stored)
-        function, fence = action.function, action.granted.lease.fence
-        key = staging_key(function.name, action.job, action.attempt, fence, function.envelope_form)
-        await put_once(self._store, function.intermediate_bucket, key, body)
+        await envelopes.put(self._store, action, body)
         self._drop_input(action.job)
         return on.EnvelopeStaged(**self._about(action), attempt=action.attempt)
 
     async def _remove_envelope(self, action: do.RemoveEnvelope) -> None:
-        function, bucket = action.function, action.function.intermediate_bucket
         try:
-            if action.fence is None:
-                keys = [*await self._store.etags(bucket, _staged_for(function.name, action.job))]
-            else:
-                form = function.envelope_form
-                n, fence = action.attempt, action.fence
-                keys = [staging_key(function.name, action.job, n, fence, form)]
-            for key in keys:
-                await self._store.delete(bucket, key)
+            await envelopes.remove(self._store, action)
         except AppError as error:
             logger.warning("%s", error, extra={"event": "envelope_left", "job": action.job})
 
@@ -505,8 +495,3 @@ def _is_unopened(record: Record | None, action: do.RecordFunctionFailure) -> boo
     if record is None or record.lease is None:
         return False
     return record.step is Step.STAGED and record.attempt == action.attempt
-
-
-def _staged_for(function: str, job: str) -> str:
-    """The prefix of all envelopes of a job."""
-    return staging_key(function, job, 0, 0).rpartition("/")[0] + "/"

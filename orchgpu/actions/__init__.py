@@ -1,0 +1,1 @@
+"""Actions of the job machine, performed through the ports."""
