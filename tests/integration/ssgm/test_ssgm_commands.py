@@ -291,13 +291,14 @@ def test_events_are_printed_as_they_happen(lab: Lab) -> None:
 def test_every_event_is_sent_by_the_http_endpoint(lab: Lab) -> None:
     pipe: dict[str, Any] = {"stdout": subprocess.PIPE}
     with started(lab, "events", "--http", lab.http, **pipe) as watcher:
-        assert watcher.stdout is not None
+        output = watcher.stdout
+        assert output is not None
         told: list[list[str]] = []
 
         def seen(*words: str) -> None:
             """Read on until a line has these words."""
             while not told or told[-1][: len(words)] != list(words):
-                told.append(watcher.stdout.readline().split())  # type: ignore[union-attr]
+                told.append(output.readline().split())
 
         seen("started", "epoch")
         seen("host", "k80", "UP")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from corekit.addresses import parse_address
@@ -26,9 +28,9 @@ from gpu_scheduler.model import (
 from gpu_scheduler.protocol import answers
 
 
-def device(index: int, **fields: object) -> Device:
-    said = {"kind": DeviceKind.CUDA, "model": "T4", "memory_mib": 15000, **fields}
-    return Device(id=DeviceId(f"d{index}"), index=index, **said)  # type: ignore[arg-type]
+def device(index: int, **fields: Any) -> Device:
+    said: dict[str, Any] = {"kind": DeviceKind.CUDA, "model": "T4", "memory_mib": 15000, **fields}
+    return Device(id=DeviceId(f"d{index}"), index=index, **said)
 
 
 def inventory() -> answers.InventoryAnswer:
