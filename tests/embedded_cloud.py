@@ -124,7 +124,7 @@ def embedded_cloud(options: Options) -> Iterator[Address]:
 
 
 @contextmanager
-def cloud_in(folder: Path, **options: object) -> Iterator[Address]:
+def cloud_in(folder: Path, **options: Any) -> Iterator[Address]:
     """The same over a fresh folder."""
-    with embedded_cloud(Options(state=folder / "state", **options)) as address:  # type: ignore[arg-type]
+    with embedded_cloud(Options(state=folder / "state", **options)) as address:
         yield address

@@ -6,6 +6,7 @@ import dataclasses
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from remote_gpu.wire.proof import Hello, Role, client_proof, lane_key
 
@@ -45,7 +46,7 @@ def _hex(draw: random.Random, count: int = 16) -> str:
     return draw.randbytes(count).hex()
 
 
-def _hello(draw: random.Random, host: str, target: Target, **changes: object) -> Hello:
+def _hello(draw: random.Random, host: str, target: Target, **changes: Any) -> Hello:
     hello = Hello(
         role=draw.choice([Role.SESSION, Role.LANE, Role.RELAY]),
         lease=target.lease,
@@ -94,17 +95,15 @@ def _changed(draw: random.Random, host: str, held: list[Target], ended: Target) 
     """Somebody between client and gateway changes a word of the hello."""
     target = draw.choice(held)
     said = _hello(draw, host, target)
-    change = draw.choice(
-        [
-            {"cap_ms": 1},
-            {"device": 1},
-            {"port": 1},
-            {"nonce": _hex(draw)},
-            {"middleware": "pocl"},
-            {"role": Role.LANE if said.role is not Role.LANE else Role.RELAY},
-        ]
-    )
-    heard = dataclasses.replace(said, **change)
+    changes: list[dict[str, Any]] = [
+        {"cap_ms": 1},
+        {"device": 1},
+        {"port": 1},
+        {"nonce": _hex(draw)},
+        {"middleware": "pocl"},
+        {"role": Role.LANE if said.role is not Role.LANE else Role.RELAY},
+    ]
+    heard = dataclasses.replace(said, **draw.choice(changes))
     return _attempt(heard, lambda n, a: client_proof(_key(target, said), said, n, a), "DENIED")
 
 

@@ -15,12 +15,14 @@ def event_of(
     kind: type[Any], *, reply_to: str = "r", at_s: float, wall_s: float, **fields: Any
 ) -> on.Event:
     """The event of one op: `session` or `host` is who sends it, the other fields are the op's."""
-    now = {"at_s": at_s, "wall_s": wall_s}
+    now: dict[str, Any] = {"at_s": at_s, "wall_s": wall_s}
     if issubclass(kind, ops.Op):
         session = SessionId(fields.pop("session", "s"))
         if kind is ops.Hello:
             fields = {"session": session, "version": VERSION}
-        own = {name: fields.pop(name) for name in ("foreign", "sees_all") if name in fields}
+        own: dict[str, Any] = {
+            name: fields.pop(name) for name in ("foreign", "sees_all") if name in fields
+        }
         return on.Asked(session=session, reply_to=reply_to, op=kind(**fields), **own, **now)
     if kind in get_args(HostOp):
         host = HostId(fields["host"] if kind is HostHello else fields.pop("host"))

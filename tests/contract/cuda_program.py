@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from remote_gpu.worker.memory.quota import Quota
 N = 3 * staging.PAGE_BYTES // 4 + 5  #: three full pages, and some bytes of a fourth
 
 
-def code_of(call) -> str:
+def code_of(call: Callable[[], object]) -> str:
     try:
         call()
     except OpFailed as error:
@@ -33,7 +34,7 @@ def check_memory(backend: CudaBackend) -> None:
     x, y = backend.allocate(quota, 4 * N), backend.allocate(quota, 4 * N)
     assert not np.frombuffer(y.read(), np.uint8).any(), "what the last one left is seen"
     data = np.arange(N, dtype=np.float32)
-    x.write(memoryview(data).cast("B"))
+    x.write(data.data.cast("B"))
     kernel = backend.build("").kernel("scale", [y, x, Scalar("float", 2.0)])
     kernel.enqueue((N,), (1,))
     assert (np.frombuffer(y.read(), np.float32) == 2 * data).all()

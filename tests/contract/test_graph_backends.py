@@ -99,7 +99,8 @@ def device(lane: Device) -> Iterator[Device]:
 
 
 def floats(data: Any) -> list[float]:
-    return np.frombuffer(data, np.float32).tolist()
+    values: list[float] = np.frombuffer(data, np.float32).tolist()
+    return values
 
 
 def test_roles_of_buffers(device: Device) -> None:
@@ -124,7 +125,8 @@ def test_iterations_run_without_asking(device: Device) -> None:
     x = graph.inout("x", 4 * N)
     graph.launch("scale", (N,), (16,), x, x, 2.0)
     assert floats(device.run(graph, iterations=20, x=ONES)["x"]) == [2.0**20] * N
-    for wrong in (0, -1, 10**9, 1.5, True):
+    odd: tuple[Any, ...] = (0, -1, 10**9, 1.5, True)
+    for wrong in odd:
         with pytest.raises(OpFailed, match="EINVAL: 'iterations'"):
             device.run(graph, iterations=wrong, x=ONES)
 
@@ -133,10 +135,10 @@ def test_iterations_run_without_asking(device: Device) -> None:
     ("whole", "group"),
     [((8,), (4,)), ((4, 6), (2, 3)), ((4, 6, 8), (4, 3, 2)), ((3, 1, 2), (1, 1, 1))],
 )
-def test_dimensions(device: Device, whole, group) -> None:
+def test_dimensions(device: Device, whole: tuple[int, ...], group: tuple[int, ...]) -> None:
     graph = Graph(KERNELS)
     graph.launch("where", whole, group, graph.output("y", 4 * math.prod(whole)))
-    found = np.frombuffer(device.run(graph)["y"], np.int32).tolist()
+    found = np.frombuffer(device.run(graph).outputs["y"], np.int32).tolist()
     w, h, d = (*whole, 1, 1)[:3]
     lw, lh, ld = (*group, 1, 1)[:3]
     assert found == [
@@ -179,7 +181,7 @@ def test_all_address_spaces(device: Device) -> None:
     shared = (graph.shared(32), graph.shared(32))
     graph.launch("spaces", (16,), (8,), at, out, given, *shared, 5)
     result = device.run(graph)
-    whole = np.frombuffer(result["at"], np.int32).tolist()
+    whole = np.frombuffer(result.outputs["at"], np.int32).tolist()
     assert whole == [3] * 8 + [13] * 8
     parts = [(i // 8 * 8 + 7 - i % 8) + (7 - i % 8) + 5 for i in range(16)]
     assert np.allclose(floats(result["out"]), parts, atol=1e-3)
@@ -191,7 +193,7 @@ def test_scalars_arrive_as_they_are(device: Device) -> None:
     kinds = ("int", "uint", "long", "ulong", "float", "double")
     arguments = [scalar(kind, value) for kind, value in zip(kinds, values, strict=True)]
     graph.launch("scalars", (1,), (1,), graph.output("y", 48), *arguments)
-    found = np.frombuffer(device.run(graph)["y"]).tolist()
+    found = np.frombuffer(device.run(graph).outputs["y"]).tolist()
     assert found == [*values[:4], float(np.float32(0.1)), 0.1]
 
 
@@ -236,7 +238,7 @@ def test_integers_and_atomics(device: Device) -> None:
     graph = Graph(FUNCTIONS)
     y, x = graph.inout("y", 4 * 17), graph.constant("x", np.array([6, -7], np.int32))
     graph.launch("integers", (1,), (1,), y, x)
-    found = np.frombuffer(device.run(graph, y=bytes(68))["y"], np.int32).tolist()
+    found = np.frombuffer(device.run(graph, y=bytes(68)).outputs["y"], np.int32).tolist()
     assert found[:10] == [-7, 6, 1, 7, 2, 26, -42, -36, ((6 << 30) % 2**32 - 2**32) * -7 >> 32, 20]
     assert found[10:] == [4, -1, -3, 9, 3, 77, 88]
 
@@ -252,7 +254,7 @@ def test_temporaries_begin_empty(device: Device) -> None:
     reader = Graph(KERNELS)
     out = reader.output("out", 1 << 18)
     reader.launch("add", (16,), (16,), out, out, reader.scalar("uint", 0))
-    assert not np.frombuffer(device.run(reader)["out"], np.float32).any()
+    assert not np.frombuffer(device.run(reader).outputs["out"], np.float32).any()
 
 
 def test_inputs_of_a_wrong_size(device: Device) -> None:
@@ -273,7 +275,9 @@ def test_inputs_of_a_wrong_size(device: Device) -> None:
         ("__kernel void f(__global float *x) {\n  x[0] = (1;\n}", "line 2: expected"),
     ],
 )
-def test_what_does_not_compile_is_named_with_its_line(device: Device, source, words) -> None:
+def test_what_does_not_compile_is_named_with_its_line(
+    device: Device, source: str, words: str
+) -> None:
     graph = Graph(source)
     graph.launch("f", (1,), (1,), graph.inout("x", 4))
     with pytest.raises(OpFailed, match=f"EINVAL: the source does not build: {words}"):
@@ -292,7 +296,9 @@ def test_what_does_not_compile_is_named_with_its_line(device: Device, source, wo
         ("group_sum", ("x", "x", "x"), "argument 2 .* is buffer; 'part' takes shared"),
     ],
 )
-def test_calls_that_do_not_fit(device: Device, kernel, arguments, words) -> None:
+def test_calls_that_do_not_fit(
+    device: Device, kernel: str, arguments: tuple[Any, ...], words: str
+) -> None:
     graph = Graph(KERNELS)
     graph.inout("x", 4 * N)
     graph.launch(kernel, (N,), (16,), *arguments)
@@ -335,7 +341,7 @@ def test_operations_and_kernels_in_one_graph(device: Device) -> None:
 @pytest.mark.parametrize(
     ("source", "architecture"), [(KERNELS, "sm_80"), (KERNELS, "sm_90"), (FUNCTIONS, "sm_90")]
 )
-def test_every_kernel_compiles_to_machine_code_of_nvidia(source, architecture) -> None:
+def test_every_kernel_compiles_to_machine_code_of_nvidia(source: str, architecture: str) -> None:
     """By NVRTC, which needs neither GPU nor driver."""
     pytest.importorskip("cuda.bindings.nvrtc", reason="the cuda extra is not installed")
     from remote_gpu.worker.backends.nvrtc import compile_source
@@ -345,7 +351,7 @@ def test_every_kernel_compiles_to_machine_code_of_nvidia(source, architecture) -
     assert all(name.encode() in image for name in read_source(source).kernels)
 
 
-def test_what_was_compiled_for_nvidia_is_kept(tmp_path) -> None:
+def test_what_was_compiled_for_nvidia_is_kept(tmp_path: Path) -> None:
     pytest.importorskip("cuda.bindings.nvrtc", reason="the cuda extra is not installed")
     from remote_gpu.worker.backends.nvrtc import compile_source
 

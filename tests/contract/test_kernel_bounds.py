@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import mmap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -17,14 +17,17 @@ from hypothesis import strategies as st
 
 from remote_gpu.client import OpFailed
 from remote_gpu.wire.graphs import Scalar, Shared
-from remote_gpu.worker.backends.base import HostMemory
+from remote_gpu.worker.backends.base import DeviceMemory, HostMemory
 from remote_gpu.worker.backends.bounds import Bounds
 from remote_gpu.worker.backends.choice import open_backend
 from remote_gpu.worker.kernels.source import Source, read_source
 from remote_gpu.worker.memory.quota import Quota
 
-cl = pytest.importorskip("pyopencl", reason="the opencl extra is not installed")
-opencl = pytest.importorskip("remote_gpu.worker.backends.opencl")
+pytest.importorskip("pyopencl", reason="the opencl extra is not installed")
+
+import pyopencl as cl
+
+from remote_gpu.worker.backends import opencl
 
 PAGE = mmap.PAGESIZE
 N = PAGE // 4  # ints of a buffer
@@ -71,7 +74,7 @@ __kernel void wrapped(__global int *y, int a) {
 }
 """
 #: Of each kernel: what it takes, after y, from the index.
-TAKES = {
+TAKES: dict[str, Callable[[int], list[str | Scalar | Shared]]] = {
     "get": lambda at: ["x", Scalar("long", at)],
     "set": lambda at: [Scalar("long", at), Scalar("int", 1)],
     "add": lambda at: [Scalar("long", at), Scalar("int", 1)],
@@ -198,6 +201,10 @@ def test_a_compiler_cannot_argue_a_check_away(machine: Machine, a: int, inside: 
 
 def test_a_memory_holds_at_least_one_element(machine: Machine) -> None:
     kernel = machine.source.kernels["group"]
-    given = [machine.memories["y"], Shared(3), Scalar("long", 0)]
+    given: list[DeviceMemory | Scalar | Shared] = [
+        machine.memories["y"],
+        Shared(3),
+        Scalar("long", 0),
+    ]
     with pytest.raises(OpFailed, match="'part': the memory has 3 bytes, one element 4"):
         machine.bounds.kernel(machine.program, kernel, given)

@@ -20,6 +20,7 @@ from orchgpu import shell
 from orchgpu.actions.performer import Performer
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
+from orchgpu.pushes import event_of_push
 
 POINT, MARKER = sys.argv[1], Path(sys.argv[2])
 
@@ -56,16 +57,13 @@ class CrashingPerformer(Performer):
 
 
 def crashing_events(push: Any, now: Any) -> on.Event | None:
-    event = _event_of_push(push, now)
+    event = event_of_push(push, now)
     crash_at(f"on:{type(event).__name__}:{getattr(event, 'state', '')}")
     return event
 
 
-_event_of_push = shell.event_of_push
-
 if __name__ == "__main__":
-    shell.Performer = CrashingPerformer  # type: ignore[misc]
-    shell.event_of_push = crashing_events
+    vars(shell).update(Performer=CrashingPerformer, event_of_push=crashing_events)
     sys.argv = ["orchgpu", "orchestrate", *sys.argv[3:]]
     from orchgpu.cli import main
 

@@ -6,6 +6,7 @@ here the test is their supervisor, so that it can be as cruel as it likes.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
@@ -287,12 +288,15 @@ class Live:
     def leases(self) -> list[dict[str, Any]]:
         return list(self.scheduler("leases")["leases"])
 
+    def has_no_message(self, function: str) -> bool:
+        return self.messages(function) == 0
+
     def quiet(self, *functions: str, within_s: float = 90.0) -> None:
         """Nothing is left of any job: no message, no lease."""
         for function in functions:
             until(
                 f"an empty job queue of {function}",
-                lambda name=function: self.messages(name) == 0,  # type: ignore[misc]
+                functools.partial(self.has_no_message, function),
                 within_s,
             )
         until("no lease", lambda: not self.leases(), within_s)

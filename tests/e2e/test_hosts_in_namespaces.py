@@ -93,7 +93,8 @@ class System:
             assert program.poll() is None, f"{where} ended: {log_text}"
             assert time.monotonic() < deadline_s, f"{where} is not ready: {log_text}"
             time.sleep(0.02)
-        return json.loads(ready.read_text())
+        told: dict[str, Any] = json.loads(ready.read_text())
+        return told
 
     def make_key(self, name: str, *role: str) -> str:
         state = self.folder / "ssgmd"
@@ -136,6 +137,7 @@ class System:
                 stderr=subprocess.PIPE,
                 text=True,
             )
+            output: str
             output, log = lent.communicate(timeout=WAIT_S)
             assert lent.returncode == 0, log
             return output

@@ -98,7 +98,7 @@ def said(shell: subprocess.Popen[str], command: str) -> str:
     assert shell.stdout is not None
     mark = "the end of this command"
     shell.stdin.write(f"{command}\necho '{mark}'\n")
-    lines = []
+    lines: list[str] = []
     for line in shell.stdout:
         if line.rstrip("\n") == mark:
             return "".join(lines)

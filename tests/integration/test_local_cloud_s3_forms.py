@@ -202,8 +202,8 @@ def test_answers(open_cloud: Address) -> None:
     answer = post(open_cloud, {"key": "a b", "success_action_redirect": target})
     etag = hashlib.md5(b"data", usedforsecurity=False).hexdigest()
     assert answer.status == 303
-    wanted = f"{target}&bucket=bucket&key=a%20b&etag=%22{etag}%22"
-    assert answer.headers["Location"] == wanted
+    redirected = f"{target}&bucket=bucket&key=a%20b&etag=%22{etag}%22"
+    assert answer.headers["Location"] == redirected
     for wrong in ("no address", "javascript:alert(1)", "http://a\r\nb"):
         assert post(open_cloud, {"key": "k", "success_action_redirect": wrong}).status == 204
 
@@ -260,8 +260,8 @@ def test_parts_that_cannot_be_read(open_cloud: Address, part: bytes) -> None:
 
 
 def test_fields_after_the_file_are_ignored(open_cloud: Address) -> None:
-    parts = [("key", "first"), ("file", ("f", b"data")), ("key", "second")]
-    body, kind = encode_multipart_formdata(parts)  # type: ignore[arg-type]
+    parts: list[Any] = [("key", "first"), ("file", ("f", b"data")), ("key", "second")]
+    body, kind = encode_multipart_formdata(parts)
     assert open_cloud.ask("POST", "/bucket", body, {"Content-Type": kind}).status == 204
     assert open_cloud.ask("GET", "/bucket/first").body == b"data"
 

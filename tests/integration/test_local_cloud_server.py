@@ -255,8 +255,8 @@ def test_large_objects_are_not_held_in_memory(tmp_path: Path) -> None:
         with big.open("wb") as file:
             file.truncate(96 * 2**20)
         before = resident_mib(running.process.pid)
-        with big.open("rb") as file:
-            s3.put_object(Bucket="bucket", Key="big", Body=file)
+        with big.open("rb") as source:
+            s3.put_object(Bucket="bucket", Key="big", Body=source)
         size = 0
         with s3.get_object(Bucket="bucket", Key="big")["Body"] as body:
             while data := body.read(2**20):

@@ -55,8 +55,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run(
         [sys.executable, "-c", build, str(made)], cwd=source, check=True, capture_output=True
     )
-    (file,) = made.glob("*.whl")
-    return file
+    (built,) = made.glob("*.whl")
+    return built
 
 
 def test_the_wheel_holds_every_file_of_every_package(wheel: Path) -> None:

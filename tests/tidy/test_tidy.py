@@ -101,6 +101,7 @@ def test_cores_call_nothing_impure_and_iterate_over_no_set(core: str) -> None:
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             if _is_call_of(node, IMPURE_CALLS):
+                assert isinstance(node, ast.Call)
                 faults.append(f"{path.name}:{node.lineno} calls what a replay cannot repeat")
             if isinstance(node, ast.For | ast.comprehension) and _is_set(node.iter):
                 faults.append(f"{path.name}:{node.iter.lineno} iterates over a set")

@@ -356,7 +356,8 @@ def test_a_commit_whose_answer_was_lost_is_recognised(
 ) -> None:
     """The first PUT arrives, its answer does not; botocore tries again and gets a 412."""
     http = bench.s3._endpoint.http_session
-    send, lost = http.send, []
+    send = http.send
+    lost: list[int] = []
 
     def send_and_lose(request: Any) -> Any:
         response = send(request)

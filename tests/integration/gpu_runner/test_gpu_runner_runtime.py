@@ -249,7 +249,8 @@ def test_test_events_are_ignored_and_other_events_refused(function: Function) ->
     test_event = {"Service": "Amazon S3", "Event": "s3:TestEvent", "Bucket": "b"}
     assert function.invoke(test_event)[1]["status"] == "ignored"
     assert function.invoke(event("b", "not/an/envelope"))[1]["status"] == "ignored"
-    for odd in ({}, [], {"Records": 1}, {"Records": [{"s3": {}}]}, "text", None):
+    events: tuple[object, ...] = ({}, [], {"Records": 1}, {"Records": [{"s3": {}}]}, "text", None)
+    for odd in events:
         kind, answer = function.invoke(odd)
         assert (kind, answer["errorType"]) == ("error", "RunnerError")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import gc
 import json
 import os
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from corekit.decode import encode
 from corekit.ids import DeviceId, HostId, LeaseId
 from gpu_scheduler.model import DeviceKind, Door, EndReason, LeaseLifetime, LeaseState, Share
 from gpu_scheduler.protocol.host import End, Install
-from remote_gpu.client import Session
+from remote_gpu.client import Devices, Session
 from remote_gpu.host.lease_log import read_overlaps
 from remote_gpu.wire.connection import SESSION_VARIABLE, Access
 
@@ -48,7 +49,14 @@ def environment_over_tcp(session: Session) -> dict[str, str]:
     return {SESSION_VARIABLE: over_tcp(session).to_json()}
 
 
-def until(ready, wait_s: float = WAIT_S) -> None:
+def socket_of(device: Devices) -> socket.socket:
+    """Of a lane without TLS, for bytes that no client sends."""
+    stream = device[0]._stream
+    assert isinstance(stream, socket.socket)
+    return stream
+
+
+def until(ready: Callable[[], object], wait_s: float = WAIT_S) -> None:
     """Poll a condition; the test fails when it is not true in time."""
     deadline_s = time.monotonic() + wait_s
     while not ready():
@@ -117,18 +125,21 @@ class SchedulerSide:
         with self._sending:
             stream.sendall(json.dumps(value).encode() + b"\n")
 
+    def _push(self, value: dict[str, Any]) -> None:
+        assert self._stream is not None
+        self._send(self._stream, value)
+
     def install(self, install: Install) -> None:
         self.installs[install.lease] = install
-        self._send(self._stream, {"push": "install", "install": encode(install)})
+        self._push({"push": "install", "install": encode(install)})
 
     def end(self, install: Install, reason: EndReason = EndReason.REVOKED) -> None:
         self.installs.pop(install.lease, None)
         end = End(lease=install.lease, fence=install.fence, reason=reason)
-        self._send(self._stream, {"push": "end", **encode(end)})
+        self._push({"push": "end", **encode(end)})
 
     def staged(self, install: Install, connect_by_s: float) -> None:
-        push = {"push": "staged", "lease": install.lease, "connect_by_s": connect_by_s}
-        self._send(self._stream, push)
+        self._push({"push": "staged", "lease": install.lease, "connect_by_s": connect_by_s})
 
     def states(self, lease: str) -> list[tuple[str, str | None]]:
         return [
@@ -231,7 +242,7 @@ class Gpud:
             compute_guarantee_pct=guarantee_pct,
             compute_limit_pct=limit_pct,
         )
-        values = {
+        values: dict[str, Any] = {
             "lease": LeaseId(f"lease-{self._fence}"),
             "fence": self._fence,
             "secret": secrets.token_hex(32),
@@ -349,7 +360,7 @@ def shared_gpud(_gpud_of_this_file: Gpud) -> Iterator[Gpud]:
     scheduler = _gpud_of_this_file.scheduler
     for install in list(scheduler.installs.values()):
         scheduler.end(install)
-        until(lambda lease=install.lease: scheduler.is_cut(lease))
+        until(functools.partial(scheduler.is_cut, install.lease))
 
 
 @pytest.fixture

@@ -6,6 +6,8 @@ import asyncio
 import re
 import select
 from array import array
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -22,11 +24,14 @@ from remote_gpu.client import (
     aio,
     connect,
 )
-from tests.integration.gpud.conftest import until
+from tests.integration.gpud.conftest import Gpud, socket_of, until
+
+#: Of a device of any kind, and also what none takes.
+Act = Callable[[Any], object]
 
 
 @pytest.fixture
-def pair(shared_gpud, nothing_left):
+def pair(shared_gpud: Gpud, nothing_left: None) -> Iterator[Session]:
     """A session whose lease has the host's device twice, according to its connection."""
     install = shared_gpud.install()
     connection = shared_gpud.connection(install)
@@ -36,7 +41,7 @@ def pair(shared_gpud, nothing_left):
         yield session
 
 
-def test_devices_are_a_sequence_and_their_first_device(pair) -> None:
+def test_devices_are_a_sequence_and_their_first_device(pair: Session) -> None:
     with connect(pair.environment()) as devices:
         assert len(devices) == len(devices.infos) == 2
         assert devices.info == devices[0].info == devices[-2].info
@@ -57,7 +62,7 @@ def test_devices_are_a_sequence_and_their_first_device(pair) -> None:
 
 
 @pytest.mark.asyncio
-async def test_the_same_calls_to_be_awaited(pair) -> None:
+async def test_the_same_calls_to_be_awaited(pair: Session) -> None:
     async with await aio.connect(pair.environment()) as devices:
         assert len(devices) == 2
         assert devices[0] is devices
@@ -83,7 +88,7 @@ async def test_the_same_calls_to_be_awaited(pair) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_cancelled_call_is_dropped_and_a_close_ends_what_runs(pair) -> None:
+async def test_a_cancelled_call_is_dropped_and_a_close_ends_what_runs(pair: Session) -> None:
     devices = await aio.connect(pair.environment())
     task = asyncio.ensure_future(devices.op("burn", ms=50))
     await asyncio.sleep(0)
@@ -111,7 +116,9 @@ async def test_a_cancelled_call_is_dropped_and_a_close_ends_what_runs(pair) -> N
 async def test_a_local_device_to_be_awaited() -> None:
     async with aio.local() as devices:
         assert bytes((await devices.op("noop", b"abc")).buffers[0]) == b"abc"
-        assert [(await one.op("noop")).values for one in devices] == [{}]
+        assert [(await devices[n].op("noop")).values for n in range(len(devices))] == [{}]
+        with pytest.raises(IndexError):
+            devices[1]
         assert devices.infos == (devices.info,) == (devices[-1].info,)
     with Local() as same:
         assert [one.op("noop").values for one in same] == [{}]
@@ -125,7 +132,7 @@ def squared(device: Device) -> bytes:
     graph = Graph()
     given, got = graph.input("x", 16), graph.output("y", 16)
     graph.op("sgemm", given, given, out=[got], m=2, n=2, k=2)
-    return bytes(device.run(graph, x=array("f", [1, 2, 3, 4]))["y"])
+    return bytes(device.run(graph, x=array("f", [1, 2, 3, 4])).outputs["y"])
 
 
 def after_a_posted_error(device: Device) -> list[object]:
@@ -145,7 +152,7 @@ def registered(device: Device) -> bytes:
 
 
 #: What a script does with a device, right and wrong.
-ACTS = (
+ACTS: tuple[Act, ...] = (
     lambda d: d.op("noop", array("f", [1, 2]), memoryview(b"abcdef")[::2], b""),
     lambda d: d.op("noop", object()),
     lambda d: d.op("noop", "text"),
@@ -174,7 +181,7 @@ ACTS = (
 )
 
 
-def outcome(act, device) -> object:
+def outcome(act: Act, device: Device) -> object:
     try:
         result = act(device)
     except RemoteError as error:
@@ -182,18 +189,20 @@ def outcome(act, device) -> object:
     except (TypeError, ValueError) as error:
         return type(error), str(error)
     if isinstance(result, OpResult):
-        return result._replace(buffers=[bytes(view) for view in result.buffers])
+        return result.values, [bytes(view) for view in result.buffers], result.implementation
     return result
 
 
-def heard(act, device) -> str:
+def heard(act: Act, device: Device) -> str:
     """Without the names of operations, of which a host may have fewer, and the size of a frame."""
     message = str(outcome(act, device)).partition("this device has")[0]
     return re.sub(r"\d{7} bytes of JSON", "", message)
 
 
 @pytest.mark.drivers
-def test_a_script_cannot_tell_a_lent_device_from_its_own_cpu(shared_gpud, nothing_left) -> None:
+def test_a_script_cannot_tell_a_lent_device_from_its_own_cpu(
+    shared_gpud: Gpud, nothing_left: None
+) -> None:
     with (
         shared_gpud.open(shared_gpud.install()) as session,
         connect(session.environment()) as lent,
@@ -209,11 +218,11 @@ def test_a_script_cannot_tell_a_lent_device_from_its_own_cpu(shared_gpud, nothin
         device.close()
 
 
-def test_a_session_of_operations_ends_with_its_lane(shared_gpud) -> None:
+def test_a_session_of_operations_ends_with_its_lane(shared_gpud: Gpud) -> None:
     install = shared_gpud.install()
     with shared_gpud.open(install) as session, connect(session.environment()) as device:
         operations = Operations(device)
-        device[0]._stream.sendall(b"no frame of ours, but as long as one's header")
+        socket_of(device).sendall(b"no frame of ours, but as long as one's header")
         until(lambda: select.select([device[0]._stream], [], [], 0)[0])  # the error
         with pytest.raises(Refused, match="EPROTO: not this protocol"):
             operations.run("noop")

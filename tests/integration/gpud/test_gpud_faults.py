@@ -19,10 +19,10 @@ from remote_gpu.client.transport.handshake import open_connection
 from remote_gpu.wire.connection import parse_access
 from remote_gpu.wire.frames import HEADER, MAGIC, VERSION, pack, parse_meta
 from remote_gpu.wire.proof import Hello, Role, client_proof
-from tests.integration.gpud.conftest import environment_over_tcp, until
+from tests.integration.gpud.conftest import Gpud, environment_over_tcp, socket_of, until
 
 
-def dial(gpud) -> socket.socket:
+def dial(gpud: Gpud) -> socket.socket:
     host, _, port = gpud.gateway.rpartition(":")
     return socket.create_connection((host, int(port)), timeout=10)
 
@@ -51,7 +51,7 @@ def answer(stream: socket.socket) -> bytes:
     ],
 )
 def test_foreign_bytes_are_refused_and_affect_no_other_connection(
-    shared_gpud, nothing_left, garbage
+    shared_gpud: Gpud, nothing_left: None, garbage: bytes
 ) -> None:
     install = shared_gpud.install()
     with shared_gpud.open(install) as session:
@@ -61,7 +61,7 @@ def test_foreign_bytes_are_refused_and_affect_no_other_connection(
         assert session.alive
 
 
-def test_unauthenticated_connections_are_limited(shared_gpud, nothing_left) -> None:
+def test_unauthenticated_connections_are_limited(shared_gpud: Gpud, nothing_left: None) -> None:
     install = shared_gpud.install()
     with shared_gpud.open(install) as session:
         idle = [dial(shared_gpud) for _ in range(300)]
@@ -75,7 +75,7 @@ def test_unauthenticated_connections_are_limited(shared_gpud, nothing_left) -> N
                 stream.close()
 
 
-def test_random_bytes_affect_no_other_connection(shared_gpud) -> None:
+def test_random_bytes_affect_no_other_connection(shared_gpud: Gpud) -> None:
     for _ in range(50):
         with dial(shared_gpud) as stream:
             with contextlib.suppress(OSError):  # it may be closed already
@@ -85,7 +85,7 @@ def test_random_bytes_affect_no_other_connection(shared_gpud) -> None:
     shared_gpud.open(shared_gpud.install()).close()
 
 
-def test_a_recorded_handshake_cannot_be_replayed(shared_gpud, nothing_left) -> None:
+def test_a_recorded_handshake_cannot_be_replayed(shared_gpud: Gpud, nothing_left: None) -> None:
     """A proof is bound to the gateway's nonce, which is new on every connection."""
     install = shared_gpud.install()
     recorded: list[bytes] = []
@@ -115,31 +115,33 @@ def test_a_recorded_handshake_cannot_be_replayed(shared_gpud, nothing_left) -> N
     shared_gpud.open(install).close()
 
 
-def test_a_program_that_stops_in_the_middle_of_a_call(shared_gpud, nothing_left) -> None:
+def test_a_program_that_stops_in_the_middle_of_a_call(
+    shared_gpud: Gpud, nothing_left: None
+) -> None:
     install = shared_gpud.install()
     with shared_gpud.open(install) as session:
         broken = connect(session.environment())
         meta = b'{"op":"noop","in":[1000000]}'
         head = struct.pack("!HBBIIQ", MAGIC, VERSION, 0, 1, len(meta), 1_000_000)
-        broken[0]._stream.sendall(head + meta + b"only a part")
+        socket_of(broken).sendall(head + meta + b"only a part")
         broken.close()
         with connect(session.environment()) as device:
             device.op("noop")
 
 
-def test_bytes_out_of_place_end_their_lane_only(shared_gpud, nothing_left) -> None:
+def test_bytes_out_of_place_end_their_lane_only(shared_gpud: Gpud, nothing_left: None) -> None:
     install = shared_gpud.install()
     with shared_gpud.open(install) as session, connect(session.environment()) as neighbour:
         for garbage in (b"x" * 100, pack({"op": 5}), pack({"op": "noop", "in": [5]})):
             broken = connect(session.environment())
-            broken[0]._stream.sendall(garbage)
-            assert b"EPROTO" in answer(broken[0]._stream)
+            socket_of(broken).sendall(garbage)
+            assert b"EPROTO" in answer(socket_of(broken))
             broken.close()
         assert neighbour.op("noop").values == {}
         assert session.alive
 
 
-def test_nothing_survives_a_killed_gpud(own_gpud, nothing_left) -> None:
+def test_nothing_survives_a_killed_gpud(own_gpud: Gpud, nothing_left: None) -> None:
     install = own_gpud.install()
     session = own_gpud.open(install)
     device = connect(session.environment())
@@ -155,7 +157,7 @@ def test_nothing_survives_a_killed_gpud(own_gpud, nothing_left) -> None:
     session.close()
 
 
-def test_sigterm_ends_leases_and_reports_them(own_gpud, nothing_left) -> None:
+def test_sigterm_ends_leases_and_reports_them(own_gpud: Gpud, nothing_left: None) -> None:
     install = own_gpud.install()
     session = own_gpud.open(install)
     with connect(session.environment()) as device:
@@ -167,7 +169,9 @@ def test_sigterm_ends_leases_and_reports_them(own_gpud, nothing_left) -> None:
     assert own_gpud.log_s(install.lease, "cut")
 
 
-def test_a_dead_spawner_is_replaced_and_the_lease_goes_on(own_gpud, nothing_left) -> None:
+def test_a_dead_spawner_is_replaced_and_the_lease_goes_on(
+    own_gpud: Gpud, nothing_left: None
+) -> None:
     install = own_gpud.install()
     with own_gpud.open(install) as session:
         with connect(session.environment()) as device:
@@ -190,7 +194,9 @@ def test_a_dead_spawner_is_replaced_and_the_lease_goes_on(own_gpud, nothing_left
         assert session.alive
 
 
-def test_leases_outlive_the_scheduler_until_their_own_deadlines(own_gpud, nothing_left) -> None:
+def test_leases_outlive_the_scheduler_until_their_own_deadlines(
+    own_gpud: Gpud, nothing_left: None
+) -> None:
     held, capped, never = (own_gpud.install(memory_mib=100) for _ in range(3))
     own_gpud.scheduler.staged(never, 1.0)
     session, short = own_gpud.open(held), own_gpud.open(capped, cap_s=1.0)
@@ -206,7 +212,7 @@ def test_leases_outlive_the_scheduler_until_their_own_deadlines(own_gpud, nothin
     assert own_gpud.log_s(held.lease, "cut")
 
 
-def test_a_resumed_host_first_ends_overdue_leases(own_gpud) -> None:
+def test_a_resumed_host_first_ends_overdue_leases(own_gpud: Gpud) -> None:
     """After SIGSTOP past every deadline, open leases are cut before any request is served."""
     old = own_gpud.install(exclusive=True)
     session = own_gpud.open(old, cap_s=60)
@@ -230,7 +236,7 @@ def test_a_resumed_host_first_ends_overdue_leases(own_gpud) -> None:
         (["--scheduler", "nowhere"], "nowhere"),
     ],
 )
-def test_wrong_flags_are_named(tmp_path, arguments, word) -> None:
+def test_wrong_flags_are_named(tmp_path: Path, arguments: list[str], word: str) -> None:
     fixed = ["--host-id", "x", "--no-nvml", "--scheduler", "127.0.0.1:1"]
     command = [
         sys.executable,
@@ -262,7 +268,7 @@ def test_refusals_are_a_closed_set() -> None:
 
 @pytest.mark.parametrize("over", ["tcp", "shared memory"])
 def test_a_client_that_stops_reading_stops_its_own_lane_and_nothing_else(
-    shared_gpud, nothing_left, over
+    shared_gpud: Gpud, nothing_left: None, over: str
 ) -> None:
     """Its worker waits with one answer, however many calls it sends, until the lease ends."""
     install = shared_gpud.install()
@@ -276,10 +282,10 @@ def test_a_client_that_stops_reading_stops_its_own_lane_and_nothing_else(
                 buffer.write(bytes(answer_bytes))
                 assert stuck[0]._memory is not None
             read = pack({"op": "buffer.read", "args": {"buffer": 1, "size": answer_bytes}})
-            stuck[0]._stream.settimeout(0.2)
+            socket_of(stuck).settimeout(0.2)
             with contextlib.suppress(TimeoutError):  # it takes what the kernel has room for
                 for _ in range(100_000):
-                    stuck[0]._stream.sendall(read)
+                    socket_of(stuck).sendall(read)
             assert neighbour.op("noop").values == {}
             assert session.alive
             shared_gpud.scheduler.end(install)
@@ -289,7 +295,7 @@ def test_a_client_that_stops_reading_stops_its_own_lane_and_nothing_else(
 
 
 @pytest.mark.soak  # the kernel takes a hundred thousand answers before the gateway has to wait
-def test_a_session_that_stops_reading_is_lost_by_its_silence(shared_gpud) -> None:
+def test_a_session_that_stops_reading_is_lost_by_its_silence(shared_gpud: Gpud) -> None:
     """A client that sends beats without reading answers: the gateway ends it after a while."""
     install = shared_gpud.install()
     [host] = parse_access(shared_gpud.connection(install)).hosts
@@ -302,6 +308,7 @@ def test_a_session_that_stops_reading_is_lost_by_its_silence(shared_gpud) -> Non
         timeout_s=60,
         cap_s=600,
     )
+    assert isinstance(stream, socket.socket)
     stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     stream.settimeout(0.5)
     beats = pack({"beat": {}}) * 1000

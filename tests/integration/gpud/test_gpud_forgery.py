@@ -7,31 +7,38 @@ import itertools
 import socket
 import threading
 from collections import Counter
-from typing import Any
 
 import pytest
 
 from remote_gpu.client import Session, connect
 from remote_gpu.wire.channel import Channel
-from remote_gpu.wire.frames import HANDSHAKE
+from remote_gpu.wire.frames import HANDSHAKE, Meta
 from tests.forgery import Attempt, Target, attempts
-from tests.integration.gpud.conftest import until
+from tests.integration.gpud.conftest import Gpud, until
 
 
-def code_of(gpud: Any, one: Attempt) -> str:
+def said(channel: Channel) -> tuple[str, Meta]:
+    """The gateway's one word, and what it says of it."""
+    received = channel.receive()
+    assert received is not None
+    [(word, value)] = received[1].items()
+    return word, value
+
+
+def code_of(gpud: Gpud, one: Attempt) -> str:
     """The code with which the gateway refuses an attempt."""
     host, _, port = gpud.gateway.rpartition(":")
     with socket.create_connection((host, int(port)), 60) as stream:
         channel = Channel(stream, HANDSHAKE)
         channel.send(one.hello.to_meta())
-        [(word, value)] = channel.receive()[1].items()
+        word, value = said(channel)
         if word == "challenge":
             channel.send({"proof": one.prove(value["nonce"], value["authority"])})
-            [(word, value)] = channel.receive()[1].items()
-        return value["code"] if word == "refused" else word
+            word, value = said(channel)
+        return str(value["code"]) if word == "refused" else word
 
 
-def attack(gpud: Any, seed: int, count: int, kinds: tuple[str, ...] = ()) -> Counter[str]:
+def attack(gpud: Gpud, seed: int, count: int, kinds: tuple[str, ...] = ()) -> Counter[str]:
     installs = [gpud.install() for _ in range(4)]
     with contextlib.ExitStack() as stack:
         sessions = [stack.enter_context(gpud.open(one)) for one in installs]
@@ -53,17 +60,19 @@ def attack(gpud: Any, seed: int, count: int, kinds: tuple[str, ...] = ()) -> Cou
         return tried
 
 
-def test_every_kind_is_refused(shared_gpud, nothing_left) -> None:
+def test_every_kind_is_refused(shared_gpud: Gpud, nothing_left: None) -> None:
     assert len(attack(shared_gpud, seed=1, count=22)) == 11
 
 
 @pytest.mark.soak
-def test_a_thousand_are_refused(shared_gpud, nothing_left) -> None:
+def test_a_thousand_are_refused(shared_gpud: Gpud, nothing_left: None) -> None:
     assert sum(attack(shared_gpud, seed=2, count=1_100).values()) == 1_100
 
 
 @pytest.mark.soak
-def test_a_hundred_second_starts_at_once_and_one_holds(shared_gpud, nothing_left) -> None:
+def test_a_hundred_second_starts_at_once_and_one_holds(
+    shared_gpud: Gpud, nothing_left: None
+) -> None:
     install = shared_gpud.install()
     opened: list[Session] = []
 

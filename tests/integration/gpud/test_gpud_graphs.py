@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -42,14 +43,14 @@ def scaled() -> Graph:
 def check_works(session: Session) -> str:
     with connect(session.environment()) as device:
         result = device.run(scaled(), x=np.ones(16, np.float32))
-    assert np.frombuffer(result["x"], np.float32).tolist() == [3.0] * 16
+    assert np.frombuffer(result.outputs["x"], np.float32).tolist() == [3.0] * 16
     return str(result.implementation)
 
 
 def end(gpud: Gpud, *installs: Install) -> None:
     for install in installs:
         gpud.scheduler.end(install)
-        until(lambda lease=install.lease: gpud.scheduler.is_cut(lease))
+        until(functools.partial(gpud.scheduler.is_cut, install.lease))
 
 
 def test_an_opencl_device_is_lent_as_it_is_named(gpud: Gpud) -> None:
@@ -113,7 +114,9 @@ def lane(gpud: Gpud) -> Iterator[Any]:
 def _mutations() -> st.SearchStrategy[Any]:
     """A right graph with one of its values in another's place."""
     numbers = st.sampled_from([-1, 0, 1, 2**70])  # none makes a grid that writes far outside
-    values = st.none() | numbers | st.text(max_size=3) | st.just([]) | st.floats()
+    values: st.SearchStrategy[object] = (
+        st.none() | numbers | st.text(max_size=3) | st.just([]) | st.floats()
+    )
     return st.tuples(st.lists(st.integers(0, 9), min_size=1, max_size=4), values)
 
 

@@ -155,7 +155,7 @@ def bound_workers(gpud: Gpud) -> list[int]:
 
 @contextlib.contextmanager
 def ground(
-    ordinary: bool, *options: str, operations: tuple[str, ...] = (), **more: str
+    ordinary: bool, *options: str, operations: tuple[str, ...] = (), bare: str = ""
 ) -> Iterator[Ground]:
     folder = Path(tempfile.mkdtemp(prefix="isolation-"))
     home, abstract = folder / "home", f"isolation-{secrets.token_hex(8)}"
@@ -164,7 +164,7 @@ def ground(
         secret.write_text(KEY)
         secret.chmod(0o600)
     prefix: tuple[str, ...] = ()
-    if os.geteuid() == 0 and (ordinary or more):
+    if os.geteuid() == 0 and (ordinary or bare):
         user = ORDINARY_USER if ordinary else 0
         for path in (folder, home, home / ".ssh", home / "key", home / ".ssh" / "id"):
             os.chown(path, user, user)
@@ -176,7 +176,8 @@ def ground(
         "PYTHONPATH": f"{HOSTILE}{os.pathsep}{ROOT}",
         "ORCHGPU_SCHEDULER_KEY": KEY,
         "HOME": str(home),
-    } | more
+        "BARE": bare,
+    }
     with contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, folder)
         listener = stack.enter_context(socket.socket(socket.AF_UNIX))
@@ -205,19 +206,19 @@ def ordinary_users_have_namespaces() -> bool:
     return subprocess.run(command, user=user, check=False, timeout=60).returncode == 0
 
 
-def lacks(who: str) -> dict[str, str]:
-    """What the kernel is to lack."""
+def lacks(who: str) -> str:
+    """What the kernel is to lack, as `as_user.py` takes it."""
     if who == "an ordinary user":
         if not ordinary_users_have_namespaces():
             pytest.skip("NOT TESTED: ordinary users may have no user namespaces on this machine")
-        return {}
+        return ""
     if os.geteuid() != 0:
         pytest.skip("NOT TESTED: a gpud that runs as root; run the tests as root")
     if who == "root":
-        return {}
+        return ""
     if system.architecture() != "x86_64":
         pytest.skip("NOT TESTED: a kernel without namespaces; needs x86-64, to play one")
-    return {"BARE": "unshare"}
+    return "unshare"
 
 
 @pytest.fixture(scope="module", params=WHO)
@@ -232,7 +233,7 @@ def attacked(request: pytest.FixtureRequest) -> Iterator[Ground]:
         "--program",
         ATTEMPTS,
         operations=("exec",),
-        **lacks(request.param),
+        bare=lacks(request.param),
     ) as found:
         found.who = request.param
         yield found
@@ -242,7 +243,7 @@ def attacked(request: pytest.FixtureRequest) -> Iterator[Ground]:
 def strict(request: pytest.FixtureRequest) -> Iterator[Ground]:
     """A gpud without programs: its workers start nothing but a compiler's linker."""
     less = lacks(request.param)
-    with ground(request.param == WHO[-1], "--isolation", "require", **less) as found:
+    with ground(request.param == WHO[-1], "--isolation", "require", bare=less) as found:
         found.who = request.param
         yield found
 
@@ -472,13 +473,13 @@ BARE = pytest.mark.skipif(
 def test_kernels_and_programs_are_refused_where_nothing_isolates() -> None:
     with contextlib.ExitStack() as stack:
         options = ("--program", ATTEMPTS)
-        bare = stack.enter_context(ground(True, *options, operations=("exec",), BARE="1"))
+        bare = stack.enter_context(ground(True, *options, operations=("exec",), bare="1"))
         assert not {"graph", "exec"} & set(bare.gpud.device["operations"])
         _, device, _ = bare.lease(stack, "one")
         graph = Graph("__kernel void one(__global int *x) { x[get_global_id(0)] = 1; }")
         graph.launch("one", (4,), (1,), graph.inout("x", 16))
         run = functools.partial(device.run, graph, x=bytes(16))
-        for refused in (run, lambda: device.op("exec", program="attempts")):
+        for refused in (run, functools.partial(device.op, "exec", program="attempts")):
             with pytest.raises(OpFailed, match="no seccomp") as failed:
                 refused()
             assert (failed.value.code, "Landlock" in failed.value.message) == ("ENOTSUP", True)
@@ -489,7 +490,7 @@ def test_kernels_and_programs_are_refused_where_nothing_isolates() -> None:
 @BARE
 def test_gpud_does_not_start_without_required_isolation() -> None:
     refused = pytest.raises(AssertionError, match=r"--isolation require: .*no seccomp")
-    with refused, ground(True, "--isolation", "require", BARE="1"):
+    with refused, ground(True, "--isolation", "require", bare="1"):
         pytest.fail("it started")
 
 

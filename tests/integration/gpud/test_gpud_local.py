@@ -14,14 +14,16 @@ import pytest
 from remote_gpu.client import Lane, OpFailed, Refusal, Refused, connect
 from remote_gpu.wire.connection import Access
 from remote_gpu.wire.frames import SHARED, pack
-from tests.integration.gpud.conftest import environment_over_tcp
+from tests.integration.gpud.conftest import Gpud, environment_over_tcp, socket_of
 
 
 def at(view: Access, path: str) -> Access:
     return replace(view, hosts=tuple(replace(host, unix=path) for host in view.hosts))
 
 
-def test_a_program_of_this_machine_gets_the_unix_socket(shared_gpud, nothing_left) -> None:
+def test_a_program_of_this_machine_gets_the_unix_socket(
+    shared_gpud: Gpud, nothing_left: None
+) -> None:
     with shared_gpud.open(shared_gpud.install()) as session:
         [host] = session.view().hosts
         assert stat.S_IMODE(os.stat(host.unix).st_mode) == 0o600
@@ -30,11 +32,11 @@ def test_a_program_of_this_machine_gets_the_unix_socket(shared_gpud, nothing_lef
             (environment_over_tcp(session), socket.AF_INET),
         ):
             with connect(environment) as device:
-                assert device[0]._stream.family == family
+                assert socket_of(device).family == family
                 assert bytes(device.op("noop", b"abc").buffers[0]) == b"abc"
 
 
-def test_a_foreign_unix_socket_falls_back_to_tcp(shared_gpud, tmp_path: Path) -> None:
+def test_a_foreign_unix_socket_falls_back_to_tcp(shared_gpud: Gpud, tmp_path: Path) -> None:
     foreign = tmp_path / "foreign.sock"
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(foreign))
@@ -50,11 +52,14 @@ def test_a_foreign_unix_socket_falls_back_to_tcp(shared_gpud, tmp_path: Path) ->
         with shared_gpud.open(shared_gpud.install()) as session:
             for path in (str(foreign), str(tmp_path / "nothing"), "\0", "x" * 107):
                 with Lane.open(at(session.view(), path)) as lane:
+                    assert isinstance(lane._stream, socket.socket)
                     assert lane._stream.family == socket.AF_INET
         thread.join()
 
 
-def test_a_refusal_over_the_unix_socket_is_final_where_tcp_would_say_the_same(shared_gpud) -> None:
+def test_a_refusal_over_the_unix_socket_is_final_where_tcp_would_say_the_same(
+    shared_gpud: Gpud,
+) -> None:
     session = shared_gpud.open(shared_gpud.install())
     view = session.view()
     session.close()
@@ -63,7 +68,9 @@ def test_a_refusal_over_the_unix_socket_is_final_where_tcp_would_say_the_same(sh
     assert refused.value.code == Refusal.ENDED
 
 
-def test_large_payloads_go_through_shared_memory_both_ways(shared_gpud, nothing_left) -> None:
+def test_large_payloads_go_through_shared_memory_both_ways(
+    shared_gpud: Gpud, nothing_left: None
+) -> None:
     data = os.urandom(1 << 20) * 3 + b"the end"
     with shared_gpud.open(shared_gpud.install()) as session:
         for environment, shared in (
@@ -93,14 +100,15 @@ def test_large_payloads_go_through_shared_memory_both_ways(shared_gpud, nothing_
             assert device[0]._memory is not None
 
 
-def test_a_client_that_dies_in_shared_memory_leaves_a_worker_that_serves(shared_gpud) -> None:
+def test_a_client_that_dies_in_shared_memory_leaves_a_worker_that_serves(shared_gpud: Gpud) -> None:
     with shared_gpud.open(shared_gpud.install()) as session:
         with connect(session.environment()) as device:
             device.op("noop", bytes(1 << 20))
             head = pack(
                 {"op": "noop", "in": [1 << 30]}, call=9, flags=SHARED, payload_bytes=1 << 30
             )
-            device[0]._stream.sendall(head)
+            socket_of(device).sendall(head)
+            assert device[0]._memory is not None
             device[0]._memory.segment.put([memoryview(bytes(3 << 20))])  # and no more
         with connect(session.environment()) as device:
             assert bytes(device.op("noop", b"abc").buffers[0]) == b"abc"

@@ -11,12 +11,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from remote_gpu.forwarder import Forwarder
-from tests.integration.gpud.conftest import until
+from tests.integration.gpud.conftest import Gpud, until
 
 PROGRAM = """
 import lupine, lupine._native
@@ -26,7 +25,7 @@ with lupine.connect():
 
 
 @pytest.fixture(scope="module")
-def gpud(start_gpud, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def gpud(start_gpud: type[Gpud], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gpud]:
     pytest.importorskip("lupine")
     folder = tmp_path_factory.mktemp("gpud")
     server = folder / "lupine_driver_server"
@@ -56,7 +55,9 @@ def client(folder: Path, port: int) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_real_client_connects_and_is_refused_after_the_lease(gpud, tmp_path: Path) -> None:
+def test_the_real_client_connects_and_is_refused_after_the_lease(
+    gpud: Gpud, tmp_path: Path
+) -> None:
     install = gpud.install()
     session = gpud.open(install)
     with Forwarder(session.view(), "lupine") as forwarder:
@@ -71,7 +72,7 @@ def test_the_real_client_connects_and_is_refused_after_the_lease(gpud, tmp_path:
     session.close()
 
 
-def test_the_real_client_is_refused_without_the_secret(gpud, tmp_path: Path) -> None:
+def test_the_real_client_is_refused_without_the_secret(gpud: Gpud, tmp_path: Path) -> None:
     install = gpud.install()
     with gpud.open(install) as session:
         view = session.view()

@@ -7,13 +7,15 @@ import hashlib
 import os
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from remote_gpu.client import Operations, OpFailed, Refused, connect
-from tests.integration.gpud.conftest import relu_model, until
+from remote_gpu.client import Devices, Operations, OpFailed, Refused, Resource, Session, connect
+from tests.integration.gpud.conftest import Gpud, relu_model, until
 
 OPERATIONS = ("noop", "onnx", "exec")
 WAIT_S = 60.0
@@ -24,7 +26,9 @@ MARK = str(10**8 + os.getpid())
 
 
 @pytest.fixture(scope="module")
-def _gpud_of_this_file(tmp_path_factory, start_gpud):
+def _gpud_of_this_file(
+    tmp_path_factory: pytest.TempPathFactory, start_gpud: type[Gpud]
+) -> Iterator[Gpud]:
     endless = f"endless=/bin/sh -c 'setsid sleep {MARK} & wait'"
     count = "count=/bin/sh -c 'wc -c; echo {word}'"
     options = ("--program", endless, "--program", count)
@@ -35,19 +39,18 @@ def _gpud_of_this_file(tmp_path_factory, start_gpud):
 
 
 @contextlib.contextmanager
-def lane(gpud, **install):
+def lane(gpud: Gpud, **install: Any) -> Iterator[tuple[Devices, Session]]:
     with gpud.open(gpud.install(**install)) as session, connect(session.environment()) as device:
-        device.session = session
-        yield device
+        yield device, session
 
 
 def test_bytes_are_sent_once_to_a_tenant_and_never_found_by_another(
-    shared_gpud, nothing_left
+    shared_gpud: Gpud, nothing_left: None
 ) -> None:
     data = os.urandom(2000)
     for tenant, missing in (("one", True), ("one", False), ("two", True)):
-        with lane(shared_gpud, tenant=tenant) as device, Operations(device) as operations:
-            asked = {"session": operations.id, "type": "data"}
+        with lane(shared_gpud, tenant=tenant) as (device, _), Operations(device) as operations:
+            asked: dict[str, Any] = {"session": operations.id, "type": "data"}
             resource = content_of(data)
             found = device.op("resource.register", content=resource, **asked).values
             assert found == {"missing": missing}
@@ -60,8 +63,8 @@ def content_of(data: bytes) -> str:
     return "sha256:" + hashlib.sha256(data).hexdigest()
 
 
-def test_a_resource_is_the_leases_not_the_lanes(shared_gpud, nothing_left) -> None:
-    with lane(shared_gpud) as device, connect(device.session.environment()) as other:
+def test_a_resource_is_the_leases_not_the_lanes(shared_gpud: Gpud, nothing_left: None) -> None:
+    with lane(shared_gpud) as (device, session), connect(session.environment()) as other:
         operations = Operations(device)
         resource = operations.resource("data", b"shared")
         assert bytes(other.op("noop", resource).buffers[0]) == b"shared"
@@ -72,14 +75,16 @@ def test_a_resource_is_the_leases_not_the_lanes(shared_gpud, nothing_left) -> No
             other.op("noop", resource)
 
 
-def test_a_lane_that_is_gone_takes_its_sessions_along(shared_gpud, nothing_left) -> None:
-    with lane(shared_gpud) as device:
-        with connect(device.session.environment()) as other:
+def test_a_lane_that_is_gone_takes_its_sessions_along(
+    shared_gpud: Gpud, nothing_left: None
+) -> None:
+    with lane(shared_gpud) as (device, session):
+        with connect(session.environment()) as other:
             resource = Operations(other).resource("data", b"gone")
         until(lambda: is_gone(device, resource))
 
 
-def is_gone(device, resource) -> bool:
+def is_gone(device: Devices, resource: Resource) -> bool:
     try:
         device.op("noop", resource)
     except OpFailed as error:
@@ -87,16 +92,16 @@ def is_gone(device, resource) -> bool:
     return False
 
 
-def test_calls_of_several_lanes_are_joined_and_right(shared_gpud, nothing_left) -> None:
+def test_calls_of_several_lanes_are_joined_and_right(shared_gpud: Gpud, nothing_left: None) -> None:
     """Three programs ask until one of them had company; each gets its own results."""
     together = threading.Event()
-    with lane(shared_gpud) as device, Operations(device) as operations:
+    with lane(shared_gpud) as (device, session), Operations(device) as operations:
         model = operations.resource("model", relu_model()).content
         with contextlib.ExitStack() as stack:
-            lanes = [stack.enter_context(connect(device.session.environment())) for _ in range(3)]
+            lanes = [stack.enter_context(connect(session.environment())) for _ in range(3)]
             wrong: list[object] = []
 
-            def ask(own, number: int) -> None:
+            def ask(own: Devices, number: int) -> None:
                 x = np.arange(-number, 16 - number, dtype=np.float32)
                 described = [{"name": "x", "shape": [16]}]
                 deadline_s = time.monotonic() + WAIT_S
@@ -120,8 +125,8 @@ def test_calls_of_several_lanes_are_joined_and_right(shared_gpud, nothing_left) 
     assert wrong == []
 
 
-def test_a_program_of_the_operators(shared_gpud, nothing_left) -> None:
-    with lane(shared_gpud) as device:
+def test_a_program_of_the_operators(shared_gpud: Gpud, nothing_left: None) -> None:
+    with lane(shared_gpud) as (device, _):
         result = device.op("exec", b"12345", program="count", words={"word": "done"})
         assert b"".join(result.buffers).split() == [b"5", b"done"]
         assert result.values == {"status": 0}
@@ -138,7 +143,7 @@ def marked() -> list[int]:
     return found
 
 
-def test_a_program_ends_with_its_lease(shared_gpud, nothing_left) -> None:
+def test_a_program_ends_with_its_lease(shared_gpud: Gpud, nothing_left: None) -> None:
     install = shared_gpud.install()
     with shared_gpud.open(install) as session:
 

@@ -20,8 +20,9 @@ from typing import Any
 import pytest
 
 from corekit.errors import EXIT_STATUS, ErrorCode
-from corekit.ids import HostId
+from corekit.ids import AttemptId, HostId
 from gpu_scheduler.model import Door, GrantedLease, Lease, LeaseLifetime, LeaseState
+from gpu_scheduler.protocol.host import Install
 from remote_gpu.client import Refusal, Refused, Session
 from remote_gpu.client.transport.handshake import open_connection
 from remote_gpu.forwarder import Forwarder, client_variables
@@ -31,7 +32,7 @@ from remote_gpu.middleware import ServerLease, find, names, render
 from remote_gpu.wire.connection import Access
 from remote_gpu.wire.proof import Role
 from tests.drivers import needs_cpu_driver
-from tests.integration.gpud.conftest import until
+from tests.integration.gpud.conftest import Gpud, until
 
 WAIT_S = 60.0
 OTHERS = tuple(name for name in names() if name != "builtin")
@@ -54,7 +55,7 @@ def refused_here(name: str = "pocl") -> str | None:
 
 
 @pytest.fixture(scope="module")
-def gpud(start_gpud, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def gpud(start_gpud: type[Gpud], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gpud]:
     folder = tmp_path_factory.mktemp("gpud")
     programs = {
         name: program(folder, name, find(name).server_ports)
@@ -105,11 +106,11 @@ def refuses_connections(port: int) -> bool:
     return False
 
 
-def rendered(gpud, install: Any, name: str) -> dict[str, str]:
+def rendered(gpud: Gpud, install: Install, name: str) -> dict[str, str]:
     """The variables as the orchestrator puts them into an envelope."""
     lease = Lease(
         id=install.lease,
-        attempt="j:1",
+        attempt=AttemptId("j:1"),
         holder=None,
         fence=install.fence,
         state=LeaseState.RESERVED,
@@ -133,7 +134,7 @@ def address(name: str, variables: dict[str, str]) -> int:
 
 
 @pytest.mark.parametrize("name", [name for name in OTHERS if name != "cricket"])
-def test_an_unmodified_client_reaches_its_own_server(gpud, tmp_path: Path, name: str) -> None:
+def test_an_unmodified_client_reaches_its_own_server(gpud: Gpud, tmp_path: Path, name: str) -> None:
     if why := refused_here(name):
         pytest.skip(f"this machine may not offer {name}: {why}")
     install = gpud.install()
@@ -170,7 +171,7 @@ def test_an_unmodified_client_reaches_its_own_server(gpud, tmp_path: Path, name:
     assert not list((gpud.state / "servers").iterdir())
 
 
-def opened(gpud, session: Session, name: str = "lupine", **changes: Any) -> None:
+def opened(gpud: Gpud, session: Session, name: str = "lupine", **changes: Any) -> None:
     """Open one relay; raises Refused."""
     view = session.view()
     host = replace(view.hosts[0], **{k: v for k, v in changes.items() if k == "secret"})
@@ -187,7 +188,7 @@ def opened(gpud, session: Session, name: str = "lupine", **changes: Any) -> None
     stream.close()
 
 
-def test_a_client_without_a_proof_starts_no_server(gpud) -> None:
+def test_a_client_without_a_proof_starts_no_server(gpud: Gpud) -> None:
     install = gpud.install()
     with gpud.open(install) as session:
         view = session.view()
@@ -213,7 +214,7 @@ def test_a_client_without_a_proof_starts_no_server(gpud) -> None:
         assert set(gpud.workers()) <= set(below)
 
 
-def test_a_program_that_does_not_serve_is_refused_as_not_ready(gpud) -> None:
+def test_a_program_that_does_not_serve_is_refused_as_not_ready(gpud: Gpud) -> None:
     install = gpud.install()
     with gpud.open(install) as session:
         with pytest.raises(Refused, match="did not begin to serve") as refused:
@@ -223,7 +224,7 @@ def test_a_program_that_does_not_serve_is_refused_as_not_ready(gpud) -> None:
             opened(gpud, session, "lupine")
 
 
-def test_a_revoked_lease_leaves_no_connection_and_no_process(gpud) -> None:
+def test_a_revoked_lease_leaves_no_connection_and_no_process(gpud: Gpud) -> None:
     install = gpud.install()
     session = gpud.open(install)
     with Forwarder(session.view(), "lupine") as forwarder, Client(forwarder.ports[0]) as client:
@@ -239,7 +240,7 @@ def test_a_revoked_lease_leaves_no_connection_and_no_process(gpud) -> None:
     session.close()
 
 
-def test_a_server_that_died_is_replaced(gpud) -> None:
+def test_a_server_that_died_is_replaced(gpud: Gpud) -> None:
     install = gpud.install()
     with (
         gpud.open(install) as session,
@@ -255,7 +256,7 @@ def test_a_server_that_died_is_replaced(gpud) -> None:
             assert json.loads(client.ask(b"facts"))["parent"] != dead
 
 
-def test_servers_die_with_gpud(start_gpud, tmp_path: Path) -> None:
+def test_servers_die_with_gpud(start_gpud: type[Gpud], tmp_path: Path) -> None:
     gpud = start_gpud(tmp_path, {}, ("noop",), {"cricket": program(tmp_path, "cricket")})
     try:
         session = gpud.open(gpud.install())
@@ -276,7 +277,7 @@ def test_servers_die_with_gpud(start_gpud, tmp_path: Path) -> None:
         gpud.close()
 
 
-def test_both_ways_at_once_to_the_last_byte(gpud) -> None:
+def test_both_ways_at_once_to_the_last_byte(gpud: Gpud) -> None:
     body = bytes(range(256)) * (1 << 15)  # 8 MiB: more than all buffers on the way
     install = gpud.install()
     with (
@@ -299,7 +300,7 @@ def test_both_ways_at_once_to_the_last_byte(gpud) -> None:
         sender.join()
 
 
-def test_a_port_of_a_lease_leads_to_its_middleware(gpud) -> None:
+def test_a_port_of_a_lease_leads_to_its_middleware(gpud: Gpud) -> None:
     """As classic rCUDA has it: no proof, the server's bytes from the first one on."""
     install = gpud.install(
         hold=LeaseLifetime.DEADLINE,

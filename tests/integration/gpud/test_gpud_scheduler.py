@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import json
 import os
@@ -18,7 +19,7 @@ import pytest
 
 from corekit.budget import Budget
 from gpu_scheduler.client.client import SchedulerClient
-from gpu_scheduler.model import GrantedLease, LeaseLifetime, LeaseState, Request
+from gpu_scheduler.model import EndReason, GrantedLease, LeaseLifetime, LeaseState, Request
 from remote_gpu.client import Graph, Refused, Session, connect
 from remote_gpu.client.reply import connection_of
 from remote_gpu.host.lease_log import read_overlaps
@@ -80,7 +81,8 @@ class System:
     def ready(self, module: str) -> dict[str, Any]:
         path = self.folder / f"{module}.json"
         until(path.exists)
-        return json.loads(path.read_text())
+        found: dict[str, Any] = json.loads(path.read_text())
+        return found
 
     def client(self) -> SchedulerClient:
         return SchedulerClient(self.address, budget=Budget().scaled(SCALE))
@@ -220,7 +222,7 @@ async def goes_where_its_contents_are(scheduler: SchedulerClient) -> None:
     async def chosen(host: str) -> bool:
         wanted = {"memory_mib": 1, "warm_key": keys[host], "tenant": "t"}
         granted = await reserve(scheduler, f"warm:{next(numbers)}", **wanted)
-        await scheduler.release(granted.lease.id, "RELEASED")
+        await scheduler.release(granted.lease.id, EndReason.RELEASED)
         await until_leases(scheduler)
         return granted.lease.shares[0].host == host
 
@@ -256,8 +258,12 @@ async def test_two_hosts_serve_one_session_and_the_warm_one_is_chosen(system: Sy
         for name in system.hosts:
             log = system.folder / name / "leases.jsonl"
             # the return is reported at once, the cut when no process is left
-            await asyncio.to_thread(until, lambda log=log: '"event":"cut"' in log.read_text())
+            await asyncio.to_thread(until, functools.partial(says_cut, log))
         await goes_where_its_contents_are(scheduler)
+
+
+def says_cut(log: Path) -> bool:
+    return '"event":"cut"' in log.read_text()
 
 
 def classic(system: System, *words: str) -> str:

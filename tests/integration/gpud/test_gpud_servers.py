@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import secrets
 import shutil
@@ -95,5 +96,5 @@ def test_each_server_has_a_user_and_leaves_no_process(gpud: Gpud, mark: str) -> 
     until(lambda: len(running(mark)) == 2)
     for install, _ in leases:
         gpud.scheduler.end(install)
-        until(lambda lease=install.lease: gpud.scheduler.is_cut(lease))
+        until(functools.partial(gpud.scheduler.is_cut, install.lease))
     assert running(mark) == []

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,10 +18,10 @@ from corekit.values import replace
 from gpu_scheduler.model import LeaseLifetime
 from remote_gpu.client import Lane, OpFailed, Refusal, Refused, Session, connect
 from remote_gpu.wire.connection import parse_access
-from tests.integration.gpud.conftest import SCALE, until
+from tests.integration.gpud.conftest import SCALE, Gpud, until
 
 
-def test_one_lease_from_install_to_cut(shared_gpud, nothing_left) -> None:
+def test_one_lease_from_install_to_cut(shared_gpud: Gpud, nothing_left: None) -> None:
     install = shared_gpud.install()
     session = shared_gpud.open(install)
     assert session.alive
@@ -48,7 +49,7 @@ def test_one_lease_from_install_to_cut(shared_gpud, nothing_left) -> None:
 
 
 def test_a_second_start_of_the_same_attempt_is_refused_as_claimed(
-    shared_gpud, nothing_left
+    shared_gpud: Gpud, nothing_left: None
 ) -> None:
     install = shared_gpud.install()
     with shared_gpud.open(install) as session:
@@ -65,7 +66,7 @@ def test_a_second_start_of_the_same_attempt_is_refused_as_claimed(
     assert refused.value.code == Refusal.ENDED
 
 
-def test_ten_starts_at_once_one_claims(shared_gpud, nothing_left) -> None:
+def test_ten_starts_at_once_one_claims(shared_gpud: Gpud, nothing_left: None) -> None:
     install = shared_gpud.install()
     opened: list[Session] = []
     codes: list[str] = []
@@ -85,7 +86,7 @@ def test_ten_starts_at_once_one_claims(shared_gpud, nothing_left) -> None:
     opened[0].close()
 
 
-def test_a_lease_that_is_never_installed(shared_gpud) -> None:
+def test_a_lease_that_is_never_installed(shared_gpud: Gpud) -> None:
     install = shared_gpud.install()
     started_s = time.monotonic()
     with pytest.raises(Refused) as refused:
@@ -95,7 +96,9 @@ def test_a_lease_that_is_never_installed(shared_gpud) -> None:
 
 
 @pytest.mark.parametrize("changes", [{"secret": "00" * 32}, {"fence": 10_000}, {"host": "gpu-b"}])
-def test_a_forged_secret_a_foreign_fence_a_foreign_host(shared_gpud, changes) -> None:
+def test_a_forged_secret_a_foreign_fence_a_foreign_host(
+    shared_gpud: Gpud, changes: dict[str, Any]
+) -> None:
     install = shared_gpud.install()
     with pytest.raises(Refused) as refused:
         Session.open(shared_gpud.connection(install, **changes), 10)
@@ -103,13 +106,15 @@ def test_a_forged_secret_a_foreign_fence_a_foreign_host(shared_gpud, changes) ->
     shared_gpud.open(install).close()  # the lease itself is not disturbed
 
 
-def test_a_secret_is_good_for_its_own_lease_only(shared_gpud) -> None:
+def test_a_secret_is_good_for_its_own_lease_only(shared_gpud: Gpud) -> None:
     one, other = shared_gpud.install(), shared_gpud.install()
     with pytest.raises(Refused, match="DENIED"):
         Session.open(shared_gpud.connection(one, secret=other.secret), 10)
 
 
-def test_a_program_holds_no_secret_and_cannot_take_the_session(shared_gpud, nothing_left) -> None:
+def test_a_program_holds_no_secret_and_cannot_take_the_session(
+    shared_gpud: Gpud, nothing_left: None
+) -> None:
     install = shared_gpud.install()
     with shared_gpud.open(install) as session:
         environment = session.environment()
@@ -120,7 +125,7 @@ def test_a_program_holds_no_secret_and_cannot_take_the_session(shared_gpud, noth
         assert refused.value.code == Refusal.DENIED
 
 
-def test_a_lane_needs_the_session_it_belongs_to(shared_gpud, nothing_left) -> None:
+def test_a_lane_needs_the_session_it_belongs_to(shared_gpud: Gpud, nothing_left: None) -> None:
     one, other = shared_gpud.install(), shared_gpud.install()
     with pytest.raises(Refused) as refused:  # with the secret in place of a lane's key
         Lane.open(parse_access(shared_gpud.connection(one) | {"session": "0" * 32}))
@@ -134,7 +139,9 @@ def test_a_lane_needs_the_session_it_belongs_to(shared_gpud, nothing_left) -> No
             Lane.open(mixed)
 
 
-def test_an_install_that_arrives_after_the_session_asks(shared_gpud, nothing_left) -> None:
+def test_an_install_that_arrives_after_the_session_asks(
+    shared_gpud: Gpud, nothing_left: None
+) -> None:
     shared_gpud.install()
     fence = shared_gpud._fence + 1
     port = int(shared_gpud.gateway.rpartition(":")[2])
@@ -160,7 +167,7 @@ def connections_at(port: int) -> int:
     )
 
 
-def test_a_killed_client_ends_its_lease(shared_gpud) -> None:
+def test_a_killed_client_ends_its_lease(shared_gpud: Gpud) -> None:
     install = shared_gpud.install()
     code = (
         "import json, sys, time; from remote_gpu.client import Session, connect;"
@@ -171,6 +178,7 @@ def test_a_killed_client_ends_its_lease(shared_gpud) -> None:
         [sys.executable, "-c", code, json.dumps(shared_gpud.connection(install))],
         stdout=subprocess.PIPE,
     )
+    assert client.stdout is not None
     assert client.stdout.readline() == b"open\n"
     client.kill()
     client.wait()
@@ -179,7 +187,7 @@ def test_a_killed_client_ends_its_lease(shared_gpud) -> None:
     until(lambda: ("closed", "SESSION_LOST") in shared_gpud.scheduler.states(install.lease))
 
 
-def test_a_stopped_client_loses_its_lease_by_silence(shared_gpud) -> None:
+def test_a_stopped_client_loses_its_lease_by_silence(shared_gpud: Gpud) -> None:
     install = shared_gpud.install()
     code = (
         "import json, sys, time; from remote_gpu.client import Session;"
@@ -189,6 +197,7 @@ def test_a_stopped_client_loses_its_lease_by_silence(shared_gpud) -> None:
         [sys.executable, "-c", code, json.dumps(shared_gpud.connection(install))],
         stdout=subprocess.PIPE,
     )
+    assert client.stdout is not None
     assert client.stdout.readline() == b"open\n"
     client.send_signal(signal.SIGSTOP)
     assert shared_gpud.log_s(install.lease, "closed")  # it would have slept for a minute
@@ -198,7 +207,7 @@ def test_a_stopped_client_loses_its_lease_by_silence(shared_gpud) -> None:
     until(lambda: ("closed", "SESSION_LOST") in shared_gpud.scheduler.states(install.lease))
 
 
-def test_heartbeats_keep_a_session_until_its_cap(shared_gpud, nothing_left) -> None:
+def test_heartbeats_keep_a_session_until_its_cap(shared_gpud: Gpud, nothing_left: None) -> None:
     install = shared_gpud.install()
     lost: list[Refused] = []
     started_s = time.monotonic()
@@ -214,7 +223,7 @@ def test_heartbeats_keep_a_session_until_its_cap(shared_gpud, nothing_left) -> N
     until(lambda: ("closed", "CAP") in shared_gpud.scheduler.states(install.lease))
 
 
-def test_a_revoke_cuts_session_and_lanes_at_once(shared_gpud, nothing_left) -> None:
+def test_a_revoke_cuts_session_and_lanes_at_once(shared_gpud: Gpud, nothing_left: None) -> None:
     install = shared_gpud.install()
     session = shared_gpud.open(install)
     device = connect(session.environment())
@@ -234,7 +243,7 @@ def test_a_revoke_cuts_session_and_lanes_at_once(shared_gpud, nothing_left) -> N
         shared_gpud.open(install)
 
 
-def test_no_session_by_connect_by(shared_gpud) -> None:
+def test_no_session_by_connect_by(shared_gpud: Gpud) -> None:
     install = shared_gpud.install()
     shared_gpud.scheduler.staged(install, 0.3)
     until(lambda: ("closed", "NOT_STARTED") in shared_gpud.scheduler.states(install.lease))
@@ -242,12 +251,12 @@ def test_no_session_by_connect_by(shared_gpud) -> None:
         shared_gpud.open(install)
 
 
-def test_a_deadline_lease_ends_at_its_deadline(shared_gpud) -> None:
+def test_a_deadline_lease_ends_at_its_deadline(shared_gpud: Gpud) -> None:
     install = shared_gpud.install(hold=LeaseLifetime.DEADLINE, cap_s=0.3)
     until(lambda: ("closed", "EXPIRED") in shared_gpud.scheduler.states(install.lease))
 
 
-def test_a_deadline_lease_outlives_its_sessions(shared_gpud, nothing_left) -> None:
+def test_a_deadline_lease_outlives_its_sessions(shared_gpud: Gpud, nothing_left: None) -> None:
     install = shared_gpud.install(hold=LeaseLifetime.DEADLINE, cap_s=60.0)
     environment = {"ORCHGPU_CONNECTION": json.dumps(shared_gpud.connection(install))}
     for _ in range(3):
@@ -260,7 +269,7 @@ def test_a_deadline_lease_outlives_its_sessions(shared_gpud, nothing_left) -> No
 
 @pytest.mark.parametrize("by_its_cap", [False, True])
 def test_lanes_end_with_their_session_where_the_lease_goes_on(
-    shared_gpud, nothing_left, by_its_cap: bool
+    shared_gpud: Gpud, nothing_left: None, by_its_cap: bool
 ) -> None:
     install = shared_gpud.install(hold=LeaseLifetime.DEADLINE, cap_s=600.0)
     with shared_gpud.open(install, cap_s=1.0 if by_its_cap else 60.0) as session:
@@ -279,7 +288,9 @@ def test_lanes_end_with_their_session_where_the_lease_goes_on(
     until(lambda: shared_gpud.scheduler.is_cut(install.lease))
 
 
-def test_a_deadline_lease_that_goes_on_keeps_its_worker(shared_gpud, nothing_left) -> None:
+def test_a_deadline_lease_that_goes_on_keeps_its_worker(
+    shared_gpud: Gpud, nothing_left: None
+) -> None:
     install = shared_gpud.install(hold=LeaseLifetime.DEADLINE, cap_s=4.0)
     with connect({"ORCHGPU_CONNECTION": json.dumps(shared_gpud.connection(install))}) as device:
         device.op("noop")
@@ -291,7 +302,9 @@ def test_a_deadline_lease_that_goes_on_keeps_its_worker(shared_gpud, nothing_lef
     assert ("closed", "EXPIRED") not in shared_gpud.scheduler.states(install.lease)
 
 
-def test_without_a_runner_connect_holds_the_session_itself(shared_gpud, nothing_left) -> None:
+def test_without_a_runner_connect_holds_the_session_itself(
+    shared_gpud: Gpud, nothing_left: None
+) -> None:
     install = shared_gpud.install()
     environment = {"ORCHGPU_CONNECTION": json.dumps(shared_gpud.connection(install))}
     with connect(environment) as device:
@@ -299,7 +312,7 @@ def test_without_a_runner_connect_holds_the_session_itself(shared_gpud, nothing_
     until(lambda: shared_gpud.scheduler.states(install.lease)[-1] == ("closed", "DONE"))
 
 
-def test_a_session_waits_until_the_old_lease_is_cut(shared_gpud, nothing_left) -> None:
+def test_a_session_waits_until_the_old_lease_is_cut(shared_gpud: Gpud, nothing_left: None) -> None:
     """A cut is real work, which no time scale shortens: the wait for one is not scaled either."""
     old = shared_gpud.install(exclusive=True)
     with shared_gpud.open(old) as session:
@@ -318,17 +331,18 @@ def test_a_session_waits_until_the_old_lease_is_cut(shared_gpud, nothing_left) -
     assert shared_gpud.log_s(old.lease, "cut") <= shared_gpud.log_s(new.lease, "placed")
 
 
-def test_an_error_of_an_operation_names_its_cause(shared_gpud, nothing_left) -> None:
+def test_an_error_of_an_operation_names_its_cause(shared_gpud: Gpud, nothing_left: None) -> None:
     install = shared_gpud.install()
     with shared_gpud.open(install) as session, connect(session.environment()) as device:
-        for name, args, code in (
+        wrong: tuple[tuple[str, dict[str, Any], str], ...] = (
             ("nonsense", {}, "ENOENT"),
             ("burn", {"ms": "x"}, "EINVAL"),
             ("burn", {}, "EINVAL"),
             ("burn", {"ms": 1, "x": 1}, "EINVAL"),
             ("sgemm", {"m": 1}, "EINVAL"),
-        ):
+        )
+        for name, args, code in wrong:
             with pytest.raises(OpFailed) as failed:
                 device.op(name, **args)
             assert failed.value.code == code
-        assert device.op("noop", b"still there").buffers[0] == b"still there"
+        assert device.op("noop", b"still there").buffers[0].tobytes() == b"still there"

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,9 +15,10 @@ from remote_gpu.client import Lane, Refusal, Refused, Session
 from remote_gpu.client.transport.tls import TlsStream, client_context, secure, server_context
 from remote_gpu.forwarder import Forwarder
 from remote_gpu.wire.channel import Channel
-from remote_gpu.wire.frames import HANDSHAKE
+from remote_gpu.wire.connection import Access
+from remote_gpu.wire.frames import HANDSHAKE, Meta
 from tests.certificates import certificate
-from tests.integration.gpud.conftest import over_tcp, until
+from tests.integration.gpud.conftest import Gpud, over_tcp, until
 from tests.integration.gpud.test_gpud_relays import Client, program
 
 MARK = b"nobody else may read this. " * 8
@@ -30,7 +30,9 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 @pytest.fixture(scope="module")
-def gpud(start_gpud, pair, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def gpud(
+    start_gpud: type[Gpud], pair: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Gpud]:
     folder = tmp_path_factory.mktemp("gpud")
     options = ("--tls-cert", str(pair[0]), "--tls-key", str(pair[1]), "--require-tls")
     found = start_gpud(folder, {}, ("noop",), {"lupine": program(folder, "lupine")}, options)
@@ -68,7 +70,7 @@ class Between:
         self._thread.join()
 
 
-def carry(source: Channel, sink: Channel, change: Callable[[dict], dict] = dict) -> dict:
+def carry(source: Channel, sink: Channel, change: Callable[[Meta], Meta] = dict) -> Meta:
     received = source.receive()
     assert received is not None
     sink.send(change(received[1]))
@@ -94,11 +96,11 @@ def relay(heard: bytearray) -> Callable[[socket.socket, socket.socket], None]:
     return act
 
 
-def through(view: Any, address: str) -> Any:
+def through(view: Access, address: str) -> Access:
     return replace(view, hosts=tuple(replace(host, gateway=address) for host in view.hosts))
 
 
-def test_session_lane_and_relay_are_encrypted(gpud) -> None:
+def test_session_lane_and_relay_are_encrypted(gpud: Gpud) -> None:
     install = gpud.install()
     heard = bytearray()
     with Between(gpud.gateway, relay(heard)) as between, gpud.open(install) as session:
@@ -119,7 +121,9 @@ def test_session_lane_and_relay_are_encrypted(gpud) -> None:
 
 
 @pytest.mark.parametrize("what", ["session", "lane"])
-def test_a_stolen_host_key_does_not_pass_the_channel_binding(gpud, pair, what) -> None:
+def test_a_stolen_host_key_does_not_pass_the_channel_binding(
+    gpud: Gpud, pair: tuple[Path, Path], what: str
+) -> None:
     """He passes the proof on, then ends both TLS connections: their bindings differ."""
 
     def act(client: socket.socket, gateway: socket.socket) -> None:
@@ -150,7 +154,7 @@ def test_a_stolen_host_key_does_not_pass_the_channel_binding(gpud, pair, what) -
         gpud.open(install).close()  # nothing was claimed
 
 
-def test_another_certificate_is_not_taken(gpud, tmp_path: Path) -> None:
+def test_another_certificate_is_not_taken(gpud: Gpud, tmp_path: Path) -> None:
     other = certificate(tmp_path)
 
     def act(client: socket.socket, gateway: socket.socket) -> None:
@@ -167,10 +171,12 @@ def test_another_certificate_is_not_taken(gpud, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("authority", ["", "his own"])
-def test_tls_cannot_be_downgraded_nor_its_authority_replaced(gpud, authority, tmp_path) -> None:
+def test_tls_cannot_be_downgraded_nor_its_authority_replaced(
+    gpud: Gpud, authority: str, tmp_path: Path
+) -> None:
     named = certificate(tmp_path)[0].read_text() if authority else ""
 
-    def weaker(meta: dict) -> dict:
+    def weaker(meta: Meta) -> Meta:
         return {"challenge": {**meta["challenge"], "authority": named}}
 
     def act(client: socket.socket, gateway: socket.socket) -> None:
@@ -186,7 +192,7 @@ def test_tls_cannot_be_downgraded_nor_its_authority_replaced(gpud, authority, tm
     assert "does not know the secret" in refused.value.message
 
 
-def test_a_proven_client_without_tls_is_dropped(gpud) -> None:
+def test_a_proven_client_without_tls_is_dropped(gpud: Gpud) -> None:
     def act(client: socket.socket, gateway: socket.socket) -> None:
         inner, outer = Channel(client, HANDSHAKE), Channel(gateway, HANDSHAKE)
         for source, sink in ((inner, outer), (outer, inner), (inner, outer), (outer, inner)):

@@ -8,37 +8,53 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from remote_gpu.client import Graph, Local, Operations, OpFailed, Refused, connect
+from remote_gpu.client import (
+    Device,
+    Devices,
+    Graph,
+    Local,
+    Operations,
+    OpFailed,
+    Refused,
+    Session,
+    connect,
+)
 from tests.drivers import needs_cpu_driver
-from tests.integration.gpud.conftest import environment_over_tcp, relu_model
+from tests.integration.gpud.conftest import Gpud, environment_over_tcp, relu_model, socket_of
 
 
 @pytest.fixture
-def device(shared_gpud, nothing_left):
-    install = shared_gpud.install(memory_mib=128)
-    with shared_gpud.open(install) as session, connect(session.environment()) as lane:
-        lane.session = session
+def session(shared_gpud: Gpud, nothing_left: None) -> Iterator[Session]:
+    with shared_gpud.open(shared_gpud.install(memory_mib=128)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def device(session: Session) -> Iterator[Devices]:
+    with connect(session.environment()) as lane:
         yield lane
 
 
 @pytest.fixture
-def local():
+def local() -> Iterator[Local]:
     with Local() as device:
         yield device
 
 
 @pytest.fixture(params=["device", "local"])
-def anywhere(request):
+def anywhere(request: pytest.FixtureRequest) -> Device:
     """The same operations give the same results on a lent device and without a lease."""
-    return request.getfixturevalue(request.param)
+    device: Device = request.getfixturevalue(request.param)
+    return device
 
 
-def test_sgemm_is_right(anywhere) -> None:
+def test_sgemm_is_right(anywhere: Device) -> None:
     rng = np.random.default_rng(7)
     a = rng.standard_normal((33, 65), dtype=np.float32)
     b = rng.standard_normal((65, 17), dtype=np.float32)
@@ -50,7 +66,7 @@ def test_sgemm_is_right(anywhere) -> None:
     assert result.implementation.startswith("numpy")
 
 
-def test_onnx_by_content(anywhere) -> None:
+def test_onnx_by_content(anywhere: Device) -> None:
     model = relu_model()
     name = "sha256:" + hashlib.sha256(model).hexdigest()
     x = np.array([-1.5, 0, 2.5], np.float32)
@@ -82,7 +98,7 @@ def test_onnx_by_content(anywhere) -> None:
         [5],
     ],
 )
-def test_onnx_inputs_that_do_not_fit(local, described) -> None:
+def test_onnx_inputs_that_do_not_fit(local: Local, described: object) -> None:
     with Operations(local) as operations:
         model = operations.resource("model", relu_model())
         with pytest.raises(OpFailed, match="EINVAL"):
@@ -90,12 +106,12 @@ def test_onnx_inputs_that_do_not_fit(local, described) -> None:
 
 
 @pytest.mark.parametrize("model", ["data:nothing", "data:../../etc/passwd", "/etc/passwd", "", 5])
-def test_onnx_models_that_do_not_exist(local, model) -> None:
+def test_onnx_models_that_do_not_exist(local: Local, model: object) -> None:
     with pytest.raises(OpFailed):
         local.op("onnx", model=model)
 
 
-def test_buffers_stay_on_the_device(anywhere) -> None:
+def test_buffers_stay_on_the_device(anywhere: Device) -> None:
     buffer = anywhere.buffer(1 << 20)
     data = os.urandom(1 << 20)
     buffer.write(data)
@@ -122,13 +138,13 @@ def test_buffers_stay_on_the_device(anywhere) -> None:
         buffer.read()
 
 
-def test_results_that_do_not_fit_are_the_callers_error(device) -> None:
+def test_results_that_do_not_fit_are_the_callers_error(device: Devices) -> None:
     with pytest.raises(ValueError, match="fit"):
         device.op("noop", b"abc", out=[bytearray(2)])
     assert bytes(device.op("noop", b"abc").buffers[0]) == b"abc"
 
 
-def test_posted_calls_keep_their_first_error_until_sync(anywhere) -> None:
+def test_posted_calls_keep_their_first_error_until_sync(anywhere: Device) -> None:
     anywhere.post("noop", b"x")
     anywhere.post("nonsense")
     anywhere.post("burn", ms="x")
@@ -140,7 +156,9 @@ def test_posted_calls_keep_their_first_error_until_sync(anywhere) -> None:
     assert anywhere.op("noop").values == {}
 
 
-def test_the_quota_is_checked_before_anything_is_allocated(device) -> None:
+def test_the_quota_is_checked_before_anything_is_allocated(
+    device: Devices, session: Session
+) -> None:
     with pytest.raises(OpFailed) as failed:
         device.buffer(1 << 40)
     assert failed.value.code == "ENOMEM"
@@ -153,16 +171,16 @@ def test_the_quota_is_checked_before_anything_is_allocated(device) -> None:
     device.buffer(75 << 20).free()
     device.post("noop", bytearray(75 << 20))
     device.buffer(100 << 20).free()  # where that call's inputs were is nobody's
-    with connect(device.session.environment()) as other:
+    with connect(session.environment()) as other:
         held = device.buffer(75 << 20)
         with pytest.raises(OpFailed, match="ENOMEM"):  # the lease's, not the lane's
             other.buffer(75 << 20)
         held.free()
 
 
-def test_a_closed_lane_gives_its_memory_back(device) -> None:
+def test_a_closed_lane_gives_its_memory_back(device: Devices, session: Session) -> None:
     for _ in range(3):
-        with connect(device.session.environment()) as other:
+        with connect(session.environment()) as other:
             other.buffer(100 << 20)
         deadline_s = time.monotonic() + 20
         while True:
@@ -173,7 +191,7 @@ def test_a_closed_lane_gives_its_memory_back(device) -> None:
                 assert time.monotonic() < deadline_s
 
 
-def test_a_graph_runs_in_one_round_trip(anywhere) -> None:
+def test_a_graph_runs_in_one_round_trip(anywhere: Device) -> None:
     graph = Graph()
     a, b = graph.input("a", 16), graph.constant("b", np.eye(2, dtype=np.float32) * 2)
     c = graph.temporary("c", 16)
@@ -182,10 +200,10 @@ def test_a_graph_runs_in_one_round_trip(anywhere) -> None:
     for factor in (1, 3):
         given = np.full((2, 2), factor, np.float32)
         result = anywhere.run(graph, a=given)
-        assert np.frombuffer(result["d"], np.float32).tolist() == [4.0 * factor] * 4
+        assert np.frombuffer(result.outputs["d"], np.float32).tolist() == [4.0 * factor] * 4
 
 
-def test_contents_stay_for_the_tenants_next_lease(shared_gpud, nothing_left) -> None:
+def test_contents_stay_for_the_tenants_next_lease(shared_gpud: Gpud, nothing_left: None) -> None:
     graph = Graph()
     weights = graph.constant("weights", os.urandom(1000))
     graph.op("noop", weights, out=[graph.output("same", 1000)])
@@ -201,7 +219,7 @@ def test_contents_stay_for_the_tenants_next_lease(shared_gpud, nothing_left) -> 
 
 
 @needs_cpu_driver
-def test_a_wild_kernel_is_a_fault_with_its_line(shared_gpud, nothing_left) -> None:
+def test_a_wild_kernel_is_a_fault_with_its_line(shared_gpud: Gpud, nothing_left: None) -> None:
     graph = Graph("\n__kernel void wild(__global char *x, ulong far) { x[far] = 1; }")
     graph.launch("wild", (1,), (1,), graph.inout("x", 64), graph.scalar("ulong", 1 << 46))
     with (
@@ -214,15 +232,15 @@ def test_a_wild_kernel_is_a_fault_with_its_line(shared_gpud, nothing_left) -> No
         assert device.op("noop").values == {}
 
 
-def test_lanes_are_limited(device) -> None:
-    others = [connect(device.session.environment()) for _ in range(15)]
+def test_lanes_are_limited(device: Devices, session: Session) -> None:
+    others = [connect(session.environment()) for _ in range(15)]
     with pytest.raises(Refused, match="BUSY"):
-        connect(device.session.environment())
+        connect(session.environment())
     others.pop().close()
     deadline_s = time.monotonic() + 20
     while True:
         try:
-            others.append(connect(device.session.environment()))
+            others.append(connect(session.environment()))
             break
         except Refused:
             assert time.monotonic() < deadline_s
@@ -230,21 +248,21 @@ def test_lanes_are_limited(device) -> None:
         lane.close()
 
 
-def test_two_lanes_work_at_the_same_time(device) -> None:
+def test_two_lanes_work_at_the_same_time(device: Devices, session: Session) -> None:
     def burn() -> None:
         with contextlib.suppress(Refused):  # the lease ends before its minute is over
             device.op("burn", ms=60_000)
 
-    with connect(device.session.environment()) as other:
+    with connect(session.environment()) as other:
         thread = threading.Thread(target=burn)
         thread.start()
         other.op("noop")
         assert thread.is_alive()
-    device.session.close()
+    session.close()
     thread.join()
 
 
-def endless(session) -> threading.Thread:
+def endless(session: Session) -> threading.Thread:
     """A program that computes until its session is cut."""
 
     def compute() -> None:
@@ -256,7 +274,7 @@ def endless(session) -> threading.Thread:
     return thread
 
 
-def cpu_s(gpud) -> dict[int, float]:
+def cpu_s(gpud: Gpud) -> dict[int, float]:
     """What each worker has computed, in seconds."""
     ticks = os.sysconf("SC_CLK_TCK")
     spent = {}
@@ -267,7 +285,9 @@ def cpu_s(gpud) -> dict[int, float]:
     return spent
 
 
-def test_an_endless_operation_leaves_the_others_their_share(shared_gpud, nothing_left) -> None:
+def test_an_endless_operation_leaves_the_others_their_share(
+    shared_gpud: Gpud, nothing_left: None
+) -> None:
     greedy = shared_gpud.open(shared_gpud.install(guarantee_pct=50))
     thread = endless(greedy)
     with (
@@ -282,7 +302,7 @@ def test_an_endless_operation_leaves_the_others_their_share(shared_gpud, nothing
 
 
 @pytest.mark.soak  # seconds of computing on an otherwise idle machine
-def test_shares_of_computing_are_as_granted(shared_gpud, nothing_left) -> None:
+def test_shares_of_computing_are_as_granted(shared_gpud: Gpud, nothing_left: None) -> None:
     """Counted in processor time of the workers, so that a loaded machine does not matter."""
     cores = len(os.sched_getaffinity(shared_gpud.process.pid))  # as many turns at once
     guarantees = [75 // cores] * cores + [25 // cores] * cores
@@ -306,10 +326,10 @@ def test_shares_of_computing_are_as_granted(shared_gpud, nothing_left) -> None:
     assert 0.65 < sum(spent[:cores]) / sum(spent) < 0.85
 
 
-def worker_of(gpud, lane) -> int:
+def worker_of(gpud: Gpud, lane: Devices) -> int:
     """The pid of the process in which a lane ends."""
     ours, theirs = (
-        f":{end[1]:04X}" for end in (lane[0]._stream.getsockname(), lane[0]._stream.getpeername())
+        f":{end[1]:04X}" for end in (socket_of(lane).getsockname(), socket_of(lane).getpeername())
     )
     lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     inode = next(
@@ -325,7 +345,9 @@ def worker_of(gpud, lane) -> int:
     raise AssertionError("no worker holds the lane")
 
 
-def test_a_worker_that_crashes_harms_its_own_lease_only(shared_gpud, nothing_left) -> None:
+def test_a_worker_that_crashes_harms_its_own_lease_only(
+    shared_gpud: Gpud, nothing_left: None
+) -> None:
     one, other = shared_gpud.install(), shared_gpud.install()
     with (
         shared_gpud.open(one) as session,
@@ -347,7 +369,9 @@ def test_a_worker_that_crashes_harms_its_own_lease_only(shared_gpud, nothing_lef
         assert neighbour.alive
 
 
-def test_a_lane_given_to_a_dying_worker_gets_a_new_one(shared_gpud, nothing_left) -> None:
+def test_a_lane_given_to_a_dying_worker_gets_a_new_one(
+    shared_gpud: Gpud, nothing_left: None
+) -> None:
     with shared_gpud.open(shared_gpud.install()) as session:
         with connect(environment_over_tcp(session)) as device:
             dying = worker_of(shared_gpud, device)
@@ -366,7 +390,7 @@ def test_a_lane_given_to_a_dying_worker_gets_a_new_one(shared_gpud, nothing_left
         assert answers == [{}]
 
 
-def test_the_kernel_enforces_the_quota(shared_gpud, nothing_left) -> None:
+def test_the_kernel_enforces_the_quota(shared_gpud: Gpud, nothing_left: None) -> None:
     """A worker has a limit of its own on private memory, not far above the lease's."""
     install = shared_gpud.install(memory_mib=128)
     with shared_gpud.open(install) as session, connect(environment_over_tcp(session)) as device:
@@ -375,7 +399,7 @@ def test_the_kernel_enforces_the_quota(shared_gpud, nothing_left) -> None:
         assert int(line.split()[3]) < 4 << 30
 
 
-def test_a_worker_does_not_inherit_gpuds_environment(shared_gpud, nothing_left) -> None:
+def test_a_worker_does_not_inherit_gpuds_environment(shared_gpud: Gpud, nothing_left: None) -> None:
     """There the scheduler's key may be, and a tenant's kernel reads its worker's memory."""
     with (
         shared_gpud.open(shared_gpud.install()) as session,

@@ -214,7 +214,7 @@ def waiting(lab: Lab) -> list[Any]:
 
 def test_a_waiter_gets_the_device_by_the_release(lab: Lab) -> None:
     lease = lab.take("-g", "2", "--sharing", "exclusive")
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     wanted = ("alloc", "--advisory", "--wait", "--json", "--attempt", "patient")
     with started(lab, *wanted, **pipes) as waiter:
         until("it waits", lambda: len(waiting(lab)) == 1)
@@ -275,7 +275,7 @@ def test_progress_and_colour_on_a_terminal_unless_no_color(lab: Lab) -> None:
 
 
 def test_events_are_printed_as_they_happen(lab: Lab) -> None:
-    pipe = {"stdout": subprocess.PIPE}
+    pipe: dict[str, Any] = {"stdout": subprocess.PIPE}
     with started(lab, "events", "--count", "2", "--json", **pipe) as watcher:
         assert watcher.stdout is not None
         assert json.loads(watcher.stdout.readline())["event"] == "connected"
@@ -289,15 +289,16 @@ def test_events_are_printed_as_they_happen(lab: Lab) -> None:
 
 
 def test_every_event_is_sent_by_the_http_endpoint(lab: Lab) -> None:
-    pipe = {"stdout": subprocess.PIPE}
+    pipe: dict[str, Any] = {"stdout": subprocess.PIPE}
     with started(lab, "events", "--http", lab.http, **pipe) as watcher:
-        assert watcher.stdout is not None
+        output = watcher.stdout
+        assert output is not None
         told: list[list[str]] = []
 
         def seen(*words: str) -> None:
             """Read on until a line has these words."""
             while not told or told[-1][: len(words)] != list(words):
-                told.append(watcher.stdout.readline().split())  # type: ignore[union-attr]
+                told.append(output.readline().split())
 
         seen("started", "epoch")
         seen("host", "k80", "UP")

@@ -43,7 +43,9 @@ class Step:
 
 def steps_of(page: str) -> Iterator[Step]:
     """All commands, in the order of the page."""
-    block, step, said = "", None, []
+    block = ""
+    step: tuple[int, str] | None = None
+    said: list[str] = []
     for number, text in enumerate(page.splitlines(), 1):
         if text.startswith("```"):
             if step is not None:

@@ -343,7 +343,9 @@ def test_a_job_is_described_by_its_record() -> None:
     assert json.loads(json.dumps(shown)) == shown
     assert (shown["state"], shown["reason"], shown["input"]) == ("RUNNING", "NONE", "b/k/x")
     assert shown["waiting_s"] is None
-    assert record_json(record(step=Step.WAITING))["waiting_s"] > 0
+    waiting_s = record_json(record(step=Step.WAITING))["waiting_s"]
+    assert isinstance(waiting_s, float)
+    assert waiting_s > 0
 
 
 def test_reasons_of_leases_are_not_reasons_of_jobs() -> None:
@@ -363,10 +365,13 @@ def test_a_foreign_block_is_shown_as_unknown(block: dict[str, Any]) -> None:
 def test_ctrl_c_before_a_coroutines_first_step_prints_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
     @click.command
     def begin() -> None:
         work = asyncio.sleep(0)  # of which the interrupt's traceback has the last reference
-        raise KeyboardInterrupt
+        interrupted()
         asyncio.run(work)
 
     monkeypatch.setitem(cli.commands, "begin", begin)

@@ -10,7 +10,9 @@ import pytest
 from tests.commandline import run
 
 
-def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, tuple[str, str, str]]:
+def shown(
+    capsys: pytest.CaptureFixture[str], *arguments: str
+) -> dict[str, tuple[str | None, str, str]]:
     assert run(arguments) == 0
     told = json.loads(capsys.readouterr().out)["settings"]
     return {one["name"]: (one["value"], one["source"], one["problem"]) for one in told}

@@ -78,8 +78,11 @@ def test_a_timeline_has_the_papers_moments_in_seconds() -> None:
     times = timeline(ended())
     assert [times[name] for name in MOMENTS] == [0.0, 0.5, 1.0, 3.0, 3.5, 4.0]
     assert (times["RLat"], times["DLat"], times["ELat"]) == (4.0, 1.0, 2.0)
-    assert times["wall_clock"]["RStart"] == 100.0
-    assert list(times["steps"].items()) == [("RECEIVED", 0.5), ("COMMITTED", 3.5), ("ENDED", 4.0)]
+    clock, steps = times["wall_clock"], times["steps"]
+    assert isinstance(clock, dict)
+    assert isinstance(steps, dict)
+    assert clock["RStart"] == 100.0
+    assert list(steps.items()) == [("RECEIVED", 0.5), ("COMMITTED", 3.5), ("ENDED", 4.0)]
 
 
 def test_moments_that_never_came_are_none() -> None:

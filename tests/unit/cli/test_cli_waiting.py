@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from contract.states import Reason
-from corekit.ids import DeviceId, HostId, JobId, LeaseId
+from corekit.ids import AttemptId, DeviceId, HostId, JobId, LeaseId
 from corekit.values import replace
 from gpu_scheduler.model import (
     DeviceKind,
@@ -65,7 +65,7 @@ def lease(name: str, device: str) -> Lease:
     )
     return Lease(
         id=LeaseId(name),
-        attempt=f"j-{name}:1",
+        attempt=AttemptId(f"j-{name}:1"),
         holder=JobId(f"j-{name}"),
         fence=1,
         state=LeaseState.ACTIVE,
@@ -74,7 +74,7 @@ def lease(name: str, device: str) -> Lease:
 
 
 LIVE = LeasesAnswer(
-    leases=(lease("a", "d1"), lease("b", "d1"), lease("c", "d2")), ends_in_s={"b": 40.0}
+    leases=(lease("a", "d1"), lease("b", "d1"), lease("c", "d2")), ends_in_s={LeaseId("b"): 40.0}
 )
 
 

@@ -57,7 +57,7 @@ def test_authenticated_connections_have_their_own_limit_and_a_reserve() -> None:
     assert not admission.authenticate(4, reserved=True)
     admission.disconnected(0)
     assert admission.authenticate(4)
-    assert admission.authenticate("unknown")  # type: ignore[arg-type]
+    assert admission.authenticate(404), "one that is unknown"
 
 
 def test_above_the_limit_of_bytes_the_largest_is_evicted() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -37,8 +38,9 @@ def test_scaling_leaves_counts_alone() -> None:
     ],
 )
 def test_a_contradiction_is_named(field: str, value: float, named: str) -> None:
+    changes: dict[str, Any] = {field: value}
     with pytest.raises(AppError) as caught:
-        dataclasses.replace(Budget(), **{field: value}).check()
+        dataclasses.replace(Budget(), **changes).check()
     assert named in caught.value.message
 
 

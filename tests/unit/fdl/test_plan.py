@@ -127,6 +127,8 @@ def test_a_change_names_only_the_changed_fields() -> None:
     steps = {step.resource.kind: step for step in world.plan(changed).steps}
     assert set(steps) == {"function", "record"}
     old, new = steps["record"].changes()["body"]
+    assert isinstance(old, dict)
+    assert isinstance(new, dict)
     assert [key for key in old if old[key] != new[key]] == ["revision"]
     assert steps["record"].sentence() == "~ record blast: body (revision)"
 

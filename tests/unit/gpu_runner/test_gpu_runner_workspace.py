@@ -78,7 +78,7 @@ def test_a_folder_shared_with_others_is_not_swept(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     (tmp_path / "before").write_text("")
     assert own_folder(tmp_path, in_lambda=False) is None
-    assert own_folder(tmp_path, in_lambda=True) == {tmp_path / "before"}
+    assert own_folder(tmp_path, in_lambda=True) == frozenset({tmp_path / "before"})
 
 
 def test_a_sandbox_that_owns_its_tmp_is_emptied(tmp_path: Path) -> None:

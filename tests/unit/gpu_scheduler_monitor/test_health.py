@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from corekit.ids import DeviceId
@@ -41,7 +43,7 @@ def test_health_follows_from_the_faults_of_the_driver(
     assert bool(words) is bool(symptoms)
 
 
-def device(name: str, kind: DeviceKind = DeviceKind.CUDA, **fields) -> Device:
+def device(name: str, kind: DeviceKind = DeviceKind.CUDA, **fields: Any) -> Device:
     return Device(id=DeviceId(name), index=0, kind=kind, model="m", memory_mib=1000, **fields)
 
 

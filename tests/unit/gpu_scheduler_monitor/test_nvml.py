@@ -10,13 +10,14 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
 from corekit.errors import AppError, ErrorCode
+from corekit.ids import DeviceId
 from gpu_scheduler.model import Device, Health, Symptom
 from gpu_scheduler.monitor.drivers.child import ChildProbe
 from gpu_scheduler.monitor.probes import probe_of
@@ -68,7 +69,7 @@ class Driver:
 
 
 @pytest.fixture
-def driver(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
+def driver(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Driver:
     driver = Driver(tmp_path / "facts")
     driver.facts = dict(TWO_BOARDS)
     driver.tell()
@@ -96,7 +97,7 @@ async def test_devices_versions_and_figures(probe: ChildProbe) -> None:
     assert (first.driver, first.runtime, first.health) == ("550.54.15", "12.4", Health.OK)
     assert first.memory_mib == 23034 - 434 - 512
     assert (second.id, second.index) == ("GPU-b", 1)
-    usage = {one.device: one for one in await probe.usage()}["GPU-a"]
+    usage = {one.device: one for one in await probe.usage()}[DeviceId("GPU-a")]
     assert (usage.memory_used_mib, usage.utilisation_pct, usage.processes) == (3, 7, 0)
     assert (usage.temperature_c, usage.power_w) == (41, 72)
 
@@ -150,15 +151,15 @@ async def test_xids_are_reported_except_those_of_programs(
 ) -> None:
     await probe.devices()
     driver.tell(xid="1 0 31")
-    assert named(await probe.devices())["GPU-a"].health is Health.OK
+    assert named(await probe.devices())[DeviceId("GPU-a")].health is Health.OK
     driver.tell(xid="2 0 79")
     for _ in range(2):  # for a while, so that no report misses it
         devices = named(await probe.devices())
-        assert (devices["GPU-a"].health, devices["GPU-a"].symptoms) == (
+        assert (devices[DeviceId("GPU-a")].health, devices[DeviceId("GPU-a")].symptoms) == (
             Health.BAD,
             (Symptom.XID,),
         )
-        assert "Xid 79" in devices["GPU-a"].detail
+        assert "Xid 79" in devices[DeviceId("GPU-a")].detail
         assert devices["GPU-b"].health is Health.OK
 
 

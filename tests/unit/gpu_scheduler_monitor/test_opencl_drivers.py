@@ -22,7 +22,9 @@ POCL, INTEL = "Portable Computing Language", "Intel(R) OpenCL"
         ([Driver(POCL, ()), Driver(POCL, (1, 8))], (1,)),
     ],
 )
-def test_of_one_name_the_newest_driver_is_used(drivers, used) -> None:
+def test_of_one_name_the_newest_driver_is_used(
+    drivers: list[Driver], used: tuple[int, ...]
+) -> None:
     assert newest(drivers) == used
 
 
@@ -36,7 +38,7 @@ def test_of_one_name_the_newest_driver_is_used(drivers, used) -> None:
         ("", "x86-64"),
     ],
 )
-def test_a_cpu_is_named_by_its_features(flags, name) -> None:
+def test_a_cpu_is_named_by_its_features(flags: str, name: str) -> None:
     assert llvm_cpu(flags.split()) == name.encode()
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from corekit.decode import encode_json
 from corekit.errors import AppError
-from corekit.ids import DeviceId, LeaseId
+from corekit.ids import DeviceId, HostId, JobId, LeaseId
 from corekit.values import replace
 from gpu_scheduler.daemon.endpoints.hello_pages import HelloPages
 from gpu_scheduler.daemon.endpoints.pages import fitting as fitting_answer
@@ -16,6 +16,7 @@ from gpu_scheduler.model import (
     Device,
     DeviceKind,
     Door,
+    HostState,
     LeaseLifetime,
     LeaseState,
     Record,
@@ -60,15 +61,20 @@ def test_pages_of_names_hold_all_of_them_in_order(names: list[str], bytes_max: i
         assert len(page) <= 1 or sum(len(name.encode()) + 3 for name in page) <= bytes_max
 
 
+def whole(state: FullState) -> bool:
+    """Read anew: it changes between two lines."""
+    return state.is_whole
+
+
 def test_a_full_state_requests_further_pages_and_keeps_pushes() -> None:
     state = FullState(HostWelcome(epoch=1, installs=(install(3),), more=True, until=9))
-    assert not state.is_whole
+    assert not whole(state)
     assert (state.next_page().after, state.next_page().until) == (3, 9)
     assert state.hold("end", EMPTY)
     state.add(InstallsPage(installs=(install(5), install(7)), more=True))
     assert state.next_page().after == 7
     state.add(InstallsPage(installs=(install(9),)))
-    assert state.is_whole
+    assert whole(state)
     assert [one.fence for one in state.installs] == [3, 5, 7, 9]
     assert [name for name, _ in state.waiting] == ["end"]
     assert not all(state.hold("end", EMPTY) for _ in range(WAITING_MAX))
@@ -90,7 +96,8 @@ def test_a_hello_is_whole_with_its_last_page_and_returned_once() -> None:
     pages.add((LeaseId("b"),), more=True)
     assert pages.whole() is None
     pages.add((LeaseId("c"),), more=False)
-    assert pages.whole() == (replace(hello, installed=("a", "b", "c"), more=False), "1.0")
+    installed = tuple(map(LeaseId, "abc"))
+    assert pages.whole() == (replace(hello, installed=installed, more=False), "1.0")
     assert pages.whole() is None, "once"
     with pytest.raises(AppError, match="has more to come"):
         pages.add((), more=False)
@@ -107,7 +114,7 @@ def test_a_hello_with_too_many_leases_is_dropped() -> None:
 
 def hello_of(*installed: str, more: bool = True) -> HostHello:
     return HostHello(
-        host="h",
+        host=HostId("h"),
         incarnation="i",
         gateway=None,
         devices=(),
@@ -145,9 +152,20 @@ def test_warm_keys_that_have_no_room_are_left_out() -> None:
     assert without_excess_keys((small, big), 10) == ((small, replace(big, resident=())), 1000)
 
 
+def seen(host: str) -> answers.HostView:
+    return answers.HostView(
+        host=HostId(host),
+        state=HostState.UP,
+        gateway=None,
+        incarnation="i",
+        silent_s=0.0,
+        devices=(),
+    )
+
+
 def test_answers_are_truncated_and_marked_as_such() -> None:
     record = Record(
-        holder="j",
+        holder=JobId("j"),
         revision=1,
         owner=None,
         attempt=0,
@@ -163,10 +181,7 @@ def test_answers_are_truncated_and_marked_as_such() -> None:
         answers.RecordsAnswer(records=(record,) * 4)
     )
     assert fitting_answer(whole, 1) == encode_json(answers.RecordsAnswer(records=(record,)))
-    known = {"state": "UP", "gateway": None, "incarnation": "i", "silent_s": 0.0, "devices": ()}
-    hosts = answers.InventoryAnswer(
-        hosts=tuple(answers.HostView(host=f"h{n}", **known) for n in range(4))
-    )
+    hosts = answers.InventoryAnswer(hosts=tuple(seen(f"h{n}") for n in range(4)))
     shorter = fitting_answer(hosts, len(encode_json(hosts)) - 1)
     assert shorter == encode_json(replace(hosts, hosts=hosts.hosts[:2], more=True))
     leases = answers.LeasesAnswer(leases=(), more=False)
@@ -175,8 +190,8 @@ def test_answers_are_truncated_and_marked_as_such() -> None:
 
 def test_a_full_state_is_truncated_to_its_first_page_with_its_end() -> None:
     share = Share(
-        host="h",
-        device="h/0",
+        host=HostId("h"),
+        device=DeviceId("h/0"),
         index=0,
         kind=DeviceKind.CUDA,
         model="M",

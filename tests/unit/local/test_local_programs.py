@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from orchgpu.local.home import Home
 from orchgpu.local.programs import LocalSettings, Programs, base_environment, cores_of
 
-READY = {
+READY: dict[str, dict[str, object]] = {
     "cloud": {"endpoint": "http://127.0.0.1:4566"},
     "scheduler": {"socket": "127.0.0.1:4700", "http": "127.0.0.1:4701"},
 }
@@ -122,7 +122,10 @@ def test_a_cloud_that_verifies_gives_its_keys_to_the_programs_that_use_it(tmp_pa
         "b.example",
     ]
     keys = {"access_key": "LKIA", "secret_key": "secret"}
-    ready = {**READY, "cloud": {**READY["cloud"], "credentials": keys}}
+    ready: dict[str, dict[str, object]] = {
+        **READY,
+        "cloud": {**READY["cloud"], "credentials": keys},
+    }
     found = built.program("orchestrator", ready).environment
     assert (found["AWS_ACCESS_KEY_ID"], found["AWS_SECRET_ACCESS_KEY"]) == ("LKIA", "secret")
     plain = programs(tmp_path).program("cloud", READY).command

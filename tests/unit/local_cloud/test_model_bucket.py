@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from local_cloud.model.cloud import Cloud
 from local_cloud.model.errors import CloudError
-from local_cloud.model.s3.body import MemoryBodies, cut
+from local_cloud.model.s3.body import MemoryBodies, Segment, cut
 from local_cloud.model.s3.bucket import Bucket
 from local_cloud.model.s3.listing import page_of_keys
 from local_cloud.model.s3.multipart import WantedPart
@@ -198,7 +198,8 @@ def test_pages_together_are_the_whole_listing(
 def test_cut_gives_exactly_the_bytes(sizes: list[int], data: st.DataObject) -> None:
     bodies = MemoryBodies()
     whole = bytes(range(sum(sizes)))
-    segments, at = [], 0
+    segments: list[Segment] = []
+    at = 0
     for size in sizes:
         segments += bodies.add(whole[at : at + size]).segments
         at += size

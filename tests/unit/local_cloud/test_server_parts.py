@@ -21,7 +21,7 @@ from local_cloud.model.s3.policy import Access, allows
 from local_cloud.model.sqs.queue import Queue
 from local_cloud.model.sqs.queues import Queues
 from local_cloud.server.s3.bodies.chunked import ChunkDecoder
-from local_cloud.server.shapes import WrongShape, fitted
+from local_cloud.server.shapes import Shape, WrongShape, fitted
 from local_cloud.server.sqs.polling import Pollers
 from local_cloud.server.state import store as state_module
 from local_cloud.server.state.store import StateLog
@@ -119,7 +119,7 @@ def test_a_full_disk_loses_nothing_that_fits_later(
             raise OSError(errno.ENOSPC, "No space left on device")
         return real_write(file, bytes(data[:8]))
 
-    monkeypatch.setattr(state_module.os, "write", half)
+    monkeypatch.setattr(os, "write", half)
     with pytest.raises(OSError, match="No space"):
         log.flush()
     monkeypatch.undo()
@@ -219,7 +219,7 @@ def test_each_message_wakes_one_poller_and_a_cancelled_one_passes_it_on() -> Non
 # --- shapes
 
 
-SHAPE = {"Name": str, "Count": int, "Flags": [bool], "Tags": {"*": str}, "Inner": {"A": str}}
+SHAPE: Shape = {"Name": str, "Count": int, "Flags": [bool], "Tags": {"*": str}, "Inner": {"A": str}}
 
 
 def test_nulls_vanish_and_unknown_fields_pass() -> None:

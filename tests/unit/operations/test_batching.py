@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import pytest
 
 from remote_gpu.client import Graph
-from remote_gpu.worker.arguments import Signature
+from remote_gpu.worker.arguments import Arguments, Signature
 from remote_gpu.worker.inference.batching import Batcher
 from remote_gpu.worker.lane import Runner
+from remote_gpu.worker.memory.arrays import Array
 from remote_gpu.worker.memory.quota import Quota
-from remote_gpu.worker.operation import Context, CpuOperation, Limits
+from remote_gpu.worker.operation import Context, CpuOperation, Limits, Outcome
 from remote_gpu.worker.registry import Registry
+from remote_gpu.worker.turns import Gate
 
 WAIT_S = 60.0
 
@@ -26,7 +30,7 @@ class Doubling:
         self.runs: list[int] = []
         self.began, self.go = threading.Event(), threading.Event()
 
-    def __call__(self, feeds, outputs):
+    def __call__(self, feeds: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
         x = feeds["x"]
         self.runs.append(len(x))
         if len(self.runs) == 1:
@@ -37,7 +41,7 @@ class Doubling:
         return [2 * x for _ in outputs]
 
 
-def items(*numbers: float) -> np.ndarray:
+def items(*numbers: float) -> Array:
     return np.array(numbers, np.float32).reshape(-1, 1)
 
 
@@ -47,10 +51,11 @@ class Callers:
     def __init__(self, items_max: int = 64) -> None:
         self.model = Doubling()
         self.batcher = Batcher(self.model, items_max)
-        self.answers: dict[int, object] = {}
+        self.answers: dict[int, tuple[list[Array], int]] = {}
+        self.errors: dict[int, Exception] = {}
         self.threads: list[threading.Thread] = []
 
-    def start(self, x: np.ndarray, quota: Quota | None = None) -> None:
+    def start(self, x: Array, quota: Quota | None = None) -> None:
         number = len(self.threads)
         held = (quota or Quota()).held
 
@@ -59,25 +64,28 @@ class Callers:
                 turn = contextlib.nullcontext
                 self.answers[number] = self.batcher.run({"x": x}, ["y"], turn, held, 0.001)
             except Exception as error:
-                self.answers[number] = error
+                self.errors[number] = error
 
         thread = threading.Thread(target=call)
         self.threads.append(thread)
         thread.start()
 
-    def hold_first(self, x: np.ndarray) -> None:
+    def hold_first(self, x: Array) -> None:
         self.start(x)
         assert self.model.began.wait(WAIT_S)
 
     def queued(self) -> int:
         return sum(len(group) for group in self.batcher._groups.values())
 
-    def gather(self, *calls: np.ndarray, quota: Quota | None = None) -> None:
+    def has_queued(self, count: int) -> bool:
+        return self.queued() == count
+
+    def gather(self, *calls: Array, quota: Quota | None = None) -> None:
         """Start calls one by one, each in the queue before the next; then let all go on."""
         for number, x in enumerate(calls, 1):
             self.start(x, quota)
             with self.batcher._changed:
-                assert self.batcher._changed.wait_for(lambda n=number: self.queued() == n, WAIT_S)
+                assert self.batcher._changed.wait_for(partial(self.has_queued, number), WAIT_S)
         self.model.go.set()
         for thread in self.threads:
             thread.join()
@@ -99,7 +107,7 @@ def test_a_failing_call_fails_alone() -> None:
     callers.hold_first(items(1))
     callers.gather(items(2), items(-1), items(3))
     assert callers.model.runs == [1, 3, 1, 1, 1]
-    assert isinstance(callers.answers[2], ValueError)
+    assert isinstance(callers.errors[2], ValueError)
     assert callers.answers[1][0][0].tolist() == [[4]]
     assert callers.answers[3][0][0].tolist() == [[6]]
 
@@ -141,7 +149,7 @@ def test_a_single_caller_does_not_wait() -> None:
 
 
 def test_a_refused_turn_fails_all_calls_of_a_batch() -> None:
-    def refused():
+    def refused() -> contextlib.AbstractContextManager[None]:
         raise OSError("gone")
 
     batcher = Batcher(lambda feeds, outputs: [])
@@ -150,17 +158,19 @@ def test_a_refused_turn_fails_all_calls_of_a_batch() -> None:
             batcher.run({"x": items(1)}, ["y"], refused, Quota().held, 0)
 
 
-class OneTurn:
+class OneTurn(Gate):
     """A gate whose turn cannot be had twice."""
 
     def __init__(self) -> None:
+        super().__init__(0, lambda _: None)
         self.held = False
 
-    @contextlib.contextmanager
-    def turn(self):
+    def enter(self) -> int:
         assert not self.held
         self.held = True
-        yield
+        return 1
+
+    def leave(self, ticket: int) -> None:
         self.held = False
 
 
@@ -168,7 +178,7 @@ class TakesTurns(CpuOperation):
     name, implementation, own_turns, by_kernels = "takes_turns", "none", True, False
     limits, signature = Limits(), Signature()
 
-    def run(self, context, args, inputs):
+    def run(self, context: Context, args: Arguments, inputs: Sequence[memoryview]) -> Outcome:
         with context.turn():
             return {}, [b"done"]
 
@@ -182,5 +192,6 @@ def test_a_step_of_a_graph_uses_the_turn_of_its_run() -> None:
     made, _, _ = runner.run("graph.put", {"graph": graph.spec.to_meta()}, [])
     _, said, _ = runner.run("graph.run", {"graph": made["graph"]}, [])
     assert bytes(said[0]) == b"done"
-    assert runner.run("takes_turns", {}, [])[1:] == ([b"done"], "none")
+    _, done, ran = runner.run("takes_turns", {}, [])
+    assert (list(map(bytes, done)), ran) == ([b"done"], "none")
     assert not gate.held

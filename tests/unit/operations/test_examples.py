@@ -95,7 +95,8 @@ def test_edges_are_found_where_shades_change() -> None:
     assert example["read_pgm"](b"P5\n# drawn\n20 12\n255\n" + image) == (20, 12, image)
     with Local() as device:
         found = device.run(example["edge_graph"](20, 12), image=image)
-    rows = {bytes(found["edges"][20 * y : 20 * y + 20]) for y in range(12)}
+    edges = found.outputs["edges"]
+    rows = {bytes(edges[20 * y : 20 * y + 20]) for y in range(12)}
     (row,) = rows
     assert [x for x in range(20) if row[x]] == [8, 9, 10, 11]
 

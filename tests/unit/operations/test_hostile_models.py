@@ -265,7 +265,8 @@ def test_invalid_tensors_and_outputs_are_refused() -> None:
         text.output_names(None)
     with pytest.raises(OpFailed, match="ENOTSUP"):
         text.feeds([{"name": "s", "shape": [1]}], [memoryview(b"")])
-    for wanted in ([[]], [{}], "y", [], ["x"], [None]):
+    invalid: tuple[object, ...] = ([[]], [{}], "y", [], ["x"], [None])
+    for wanted in invalid:
         with pytest.raises(OpFailed, match="EINVAL"):
             text.output_names(wanted)
 

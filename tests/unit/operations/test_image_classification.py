@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from remote_gpu.client import Local, Operations, OpFailed
 from remote_gpu.worker.recognition.engine import model_paths
 
 IMAGES = Path(__file__).resolve().parents[3] / "fdl/examples/text-recognition/input"
-CLASSIFIER = {
+CLASSIFIER: dict[str, Any] = {
     "width": 192,
     "height": 48,
     "mean": [0.5] * 3,
@@ -29,7 +31,7 @@ def png(image: Image.Image) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def device():
+def device() -> Iterator[Local]:
     with Local() as local:
         yield local
 
@@ -41,7 +43,7 @@ def line() -> Image.Image:
         return image.convert("RGB").crop((0, 0, image.width, image.height // 2))
 
 
-def test_upright_and_turned(device, line) -> None:
+def test_upright_and_turned(device: Local, line: Image.Image) -> None:
     for image, label in ((line, "upright"), (line.rotate(180), "turned")):
         values, scores, ran = device.op("image_classification", png(image))
         assert (values["width"], values["height"]) == line.size
@@ -55,7 +57,7 @@ def test_upright_and_turned(device, line) -> None:
         assert ran.startswith("onnxruntime")
 
 
-def test_a_registered_model_classifies(device, line) -> None:
+def test_a_registered_model_classifies(device: Local, line: Image.Image) -> None:
     given = png(line.resize((192, 48)))
     with Operations(device) as operations:
         model = operations.resource("model", model_paths()["Cls"])
@@ -83,7 +85,7 @@ def test_a_registered_model_classifies(device, line) -> None:
     )
 
 
-def test_batched_calls_equal_separate_calls(device, line) -> None:
+def test_batched_calls_equal_separate_calls(device: Local, line: Image.Image) -> None:
     with Operations(device) as operations:
         model = operations.resource("model", model_paths()["Cls"])
         tensor = np.random.default_rng(3).standard_normal((4, 3, 48, 192), dtype=np.float32)
@@ -112,7 +114,7 @@ def test_batched_calls_equal_separate_calls(device, line) -> None:
             )
 
 
-def test_other_bytes_than_an_image_are_refused(device) -> None:
+def test_other_bytes_than_an_image_are_refused(device: Local) -> None:
     for data in (b"", b"GIF89a", b"\x89PNG\r\n\x1a\n"):
         with pytest.raises(OpFailed, match="EINVAL"):
             device.op("image_classification", data)

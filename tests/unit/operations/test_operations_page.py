@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from remote_gpu.wire.errors import OpFailed
@@ -48,7 +50,7 @@ def test_arguments_get_their_defaults() -> None:
         ),
     ],
 )
-def test_an_invalid_argument_is_named(args, said) -> None:
+def test_an_invalid_argument_is_named(args: dict[str, Any], said: str) -> None:
     with pytest.raises(OpFailed, match="EINVAL") as failed:
         SIGNATURE.read(args)
     assert said in failed.value.message

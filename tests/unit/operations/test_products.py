@@ -28,7 +28,7 @@ def multiply(context: Context, name: str, m: int, n: int, k: int) -> None:
     rng = np.random.default_rng(m * n * k)
     a = rng.standard_normal((m, k), dtype=np.float32)
     b = rng.standard_normal((k, n), dtype=np.float32)
-    views = [memoryview(a).cast("B"), memoryview(b).cast("B")]
+    views = [a.data.cast("B"), b.data.cast("B")]
     values, outputs = registry.find("sgemm", "cpu", name).run(
         context, {"m": m, "n": n, "k": k, "implementation": name}, views
     )
@@ -38,13 +38,13 @@ def multiply(context: Context, name: str, m: int, n: int, k: int) -> None:
 
 @needs_cpu_driver
 @pytest.mark.parametrize("name", ["opencl-naive", "opencl-tiled", "opencl-blocked"])
-def test_the_product_of_any_shape_is_correct(context, name) -> None:
+def test_the_product_of_any_shape_is_correct(context: Context, name: str) -> None:
     for m, n, k in ((64, 32, 16), (1, 1, 1), (70, 9, 21), (17, 33, 5), (17, 33, 5)):
         multiply(context, name, m, n, k)
 
 
 @needs_cpu_driver
-def test_memory_is_reserved_in_the_quota_and_freed(context) -> None:
+def test_memory_is_reserved_in_the_quota_and_freed(context: Context) -> None:
     with pytest.raises(OpFailed, match="ENOMEM"):
         multiply(context, "opencl-naive", 512, 512, 1)
     multiply(context, "opencl-naive", 3, 4, 5)  # nothing stayed reserved

@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.wire.frames import Meta
 from remote_gpu.worker.lane import Runner
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.operation import Context
@@ -41,10 +42,10 @@ values = st.recursive(
 
 
 @st.composite
-def calls(draw):
+def calls(draw: st.DrawFn) -> tuple[str, Meta, list[bytes]]:
     """An operation with arguments of its own, each right or wrong in any way."""
     known = draw(st.sampled_from(DESCRIBED))
-    args = {}
+    args: Meta = {}
     for argument in known["arguments"]:
         likely = [
             st.just(word.strip()) for word in argument["rule"].partition("one of ")[2].split(",")
@@ -60,7 +61,9 @@ def calls(draw):
     max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(calls())
-def test_an_invalid_call_is_an_error_without_leaked_memory(runner, call) -> None:
+def test_an_invalid_call_is_an_error_without_leaked_memory(
+    runner: Runner, call: tuple[str, Meta, list[bytes]]
+) -> None:
     name, args, buffers = call
     if name == "burn":
         args["ms"] = 0

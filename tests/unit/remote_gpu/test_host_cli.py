@@ -122,6 +122,8 @@ def share(device: str, kind: DeviceKind, *, exclusive: bool = False) -> Share:
         ((share("GPU-1", DeviceKind.CUDA, exclusive=True),), {"CUDA_VISIBLE_DEVICES": "GPU-1"}),
     ],
 )
-def test_variables_of_nvidia_devices_for_workers(shares, added) -> None:
+def test_variables_of_nvidia_devices_for_workers(
+    shares: tuple[Share, ...], added: dict[str, str]
+) -> None:
     assert worker_variables(shares) == {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"} | added
     assert worker_variables(shares).keys() <= VARIABLES

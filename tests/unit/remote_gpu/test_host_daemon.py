@@ -151,7 +151,9 @@ async def test_a_card_is_lent_again_when_its_memory_is_back(tmp_path: Path) -> N
             card.used_mib_now = 2 * (600 + 512)
             await seen(lambda: "l1" in reports.cuts)
             assert daemon.faults() == {}
-            assert daemon.table.find("l4").occupying
+            entry = daemon.table.find("l4")
+            assert entry is not None
+            assert entry.occupying
             card.used_mib_now = None  # without a figure it is not clean
             daemon.end(LeaseId("l2"), 2, EndReason.REVOKED)
             await seen(lambda: bool(daemon.faults()))

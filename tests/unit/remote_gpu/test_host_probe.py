@@ -6,6 +6,7 @@ import asyncio
 import os
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ from remote_gpu.host.workers.pool import Ready
 CORE = min(os.sched_getaffinity(0))
 
 
-def cpu_probe(**fields) -> CpuProbe:
+def cpu_probe(**fields: Any) -> CpuProbe:
     settings = CpuSettings(host=HostId("gpu-a"), cpus=(CORE,), memory_mib=512, **fields)
     return CpuProbe(settings, lambda: [os.getpid()])
 

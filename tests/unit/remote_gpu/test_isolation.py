@@ -86,7 +86,9 @@ def verdict(code: bytes, arch: int, number: int, *arguments: int) -> int:
     """What the kernel's interpreter of classic BPF returns for a call."""
     padded = [*arguments, *[0] * (6 - len(arguments))]
     data = struct.pack("=IIQ6Q", number, arch, 0, *padded)
-    program = [struct.unpack_from("=HBBI", code, at) for at in range(0, len(code), 8)]
+    program: list[tuple[int, int, int, int]] = [
+        struct.unpack_from("=HBBI", code, at) for at in range(0, len(code), 8)
+    ]
     place, register = 0, 0
     while True:
         operation, if_true, if_false, value = program[place]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -22,7 +23,7 @@ MEMORY = {DeviceId("d0"): 1000, DeviceId("d1"): 500}
 SILENCE_S = 30.0
 
 
-def share(device: str = "d0", memory_mib: int = 400, **fields) -> Share:
+def share(device: str = "d0", memory_mib: int = 400, **fields: Any) -> Share:
     return Share(
         host=HostId("gpu-a"),
         device=DeviceId(device),
@@ -36,8 +37,8 @@ def share(device: str = "d0", memory_mib: int = 400, **fields) -> Share:
     )
 
 
-def install(number: int, *shares: Share, **fields) -> Install:
-    values = {
+def install(number: int, *shares: Share, **fields: Any) -> Install:
+    values: dict[str, Any] = {
         "lease": LeaseId(f"l{number}"),
         "fence": number,
         "secret": "ab" * 32,
@@ -151,7 +152,7 @@ def test_the_first_session_binds() -> None:
         ("deadline", 5, EndReason.EXPIRED),
     ],
 )
-def test_own_deadlines(happened, at_s, reason) -> None:
+def test_own_deadlines(happened: str, at_s: float, reason: EndReason) -> None:
     leases = table()
     deadline = happened == "deadline"
     leases.install(
@@ -221,7 +222,9 @@ def test_a_full_state_replaces_the_installed_leases() -> None:
 def test_an_install_of_a_lease_that_was_given_back_occupies_nothing() -> None:
     leases = table()
     assert leases.install(install(1, state=LeaseState.ENDING), 0) == []
-    assert leases.find("l1").phase is Phase.RETURNED
+    entry = leases.find("l1")
+    assert entry is not None
+    assert entry.phase is Phase.RETURNED
 
 
 class Table(RuleBasedStateMachine):
@@ -267,28 +270,40 @@ class Table(RuleBasedStateMachine):
         both=st.booleans(),
         deadline=st.booleans(),
     )
-    def grant(self, memory_mib, guarantee, exclusive, device, both, deadline) -> None:
-        fields = {"memory_mib": memory_mib, "guarantee": guarantee, "exclusive": exclusive}
+    def grant(
+        self,
+        memory_mib: int,
+        guarantee: int,
+        exclusive: bool,
+        device: str,
+        both: bool,
+        deadline: bool,
+    ) -> None:
+        fields: dict[str, Any] = {
+            "memory_mib": memory_mib,
+            "guarantee": guarantee,
+            "exclusive": exclusive,
+        }
         shares = [share(d, **fields) for d in (("d0", "d1") if both else (device,))]
-        held = {"hold": LeaseLifetime.DEADLINE, "cap_s": 100.0} if deadline else {}
+        held: dict[str, Any] = {"hold": LeaseLifetime.DEADLINE, "cap_s": 100.0} if deadline else {}
         self.take(self.leases.install(install(self.next, *shares, **held), self.now_s))
         self.next += 1
 
     @rule(number=st.integers(0, 1000), nonce=st.sampled_from("ab"), cap_s=st.floats(1, 100))
-    def open(self, number, nonce, cap_s) -> None:
+    def open(self, number: int, nonce: str, cap_s: float) -> None:
         with contextlib.suppress(Refused):
             self.take(self.leases.open(self.some(number), nonce, cap_s, self.now_s))
 
     @rule(number=st.integers(0, 1000))
-    def give_back(self, number) -> None:
+    def give_back(self, number: int) -> None:
         self.take(self.leases.give_back(self.some(number)))
 
     @rule(number=st.integers(0, 1000))
-    def close(self, number) -> None:
+    def close(self, number: int) -> None:
         self.take(self.leases.session_over(self.some(number), EndReason.DONE, ""))
 
     @rule(number=st.integers(0, 1000))
-    def end(self, number) -> None:
+    def end(self, number: int) -> None:
         self.take(self.leases.end(self.some(number), EndReason.REVOKED))
 
     @rule()
@@ -302,14 +317,14 @@ class Table(RuleBasedStateMachine):
             self.take(self.leases.stuck(self.dying[0], "it cannot be killed"))
 
     @rule(seconds=st.floats(0, 200))
-    def time_passes(self, seconds) -> None:
+    def time_passes(self, seconds: float) -> None:
         self.now_s += seconds
         self.take(self.leases.expire(self.now_s))
         deadline_s = self.leases.next_deadline_s()
         assert deadline_s is None or deadline_s > self.now_s
 
     @rule(keep=st.sets(st.integers(0, 20)))
-    def reconnect(self, keep) -> None:
+    def reconnect(self, keep: set[int]) -> None:
         installs = [e.install for e in self.leases if e.phase is not Phase.CLOSING]
         kept = tuple(one for i, one in enumerate(installs) if i in keep)
         self.take(self.leases.full_state(kept, self.now_s))
@@ -336,10 +351,15 @@ TestTable.settings = settings(max_examples=60, stateful_step_count=40, deadline=
 
 
 def test_the_check_of_the_log_sees_an_overlap() -> None:
-    def line(event: str, lease: str, share: dict) -> str:
+    def line(event: str, lease: str, share: dict[str, object]) -> str:
         return json.dumps({"event": event, "at_s": 1.0, "lease": lease, "shares": [share]})
 
-    one = {"device": "d0", "memory_mib": 600, "compute_guarantee_pct": 0, "exclusive": False}
+    one: dict[str, object] = {
+        "device": "d0",
+        "memory_mib": 600,
+        "compute_guarantee_pct": 0,
+        "exclusive": False,
+    }
     two = [line("placed", "a", one), line("placed", "b", one)]
     assert len(read_overlaps(two, {"d0": 1000})) == 1
     assert read_overlaps([two[0], line("cut", "a", one), two[1]], {"d0": 1000}) == []
@@ -358,7 +378,9 @@ def test_the_number_of_tombstones_is_bounded() -> None:
         leases.end(LeaseId(f"l{number}"), EndReason.DONE)
         leases.gone(LeaseId(f"l{number}"))
     assert [leases.ended(f"l{n}") is not None for n in range(1, 6)] == [False] * 2 + [True] * 3
-    assert replace(leases.ended("l5"), reported=True) == leases.ended("l5")
+    last = leases.ended("l5")
+    assert last is not None
+    assert replace(last, reported=True) == last
 
 
 def test_leases_that_wait_for_a_stuck_share_end_and_others_go_on() -> None:

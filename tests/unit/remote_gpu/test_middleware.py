@@ -8,12 +8,13 @@ import subprocess
 import sys
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from corekit.decode import encode
 from corekit.errors import AppError, ErrorCode
-from corekit.ids import DeviceId, HostId, LeaseId
+from corekit.ids import AttemptId, DeviceId, HostId, LeaseId
 from corekit.values import replace
 from fdl.keys.document import json_schema
 from fdl.lint.lint import lint
@@ -22,6 +23,7 @@ from gpu_scheduler.model import DeviceKind, GrantedLease, Lease, LeaseState, Sha
 from orchgpu.deploy.files import known_middlewares
 from remote_gpu.middleware import ServerLease, find, names, render
 from remote_gpu.middleware.base import device_variables
+from remote_gpu.middleware.registry import rules_table
 from remote_gpu.wire.connection import parse_access
 from remote_gpu.wire.variables import RULES, TABLE, client_file, filled_variables
 from tools import middlewares as generated
@@ -51,7 +53,7 @@ def granted(name: str = "builtin") -> GrantedLease:
     shares = (share("gpu-b", 1), share("gpu-a", 0), share("gpu-b", 3))
     lease = Lease(
         id=LeaseId("lease-9"),
-        attempt="j1:1",
+        attempt=AttemptId("j1:1"),
         holder=None,
         fence=41,
         state=LeaseState.RESERVED,
@@ -70,7 +72,7 @@ def test_each_middleware_of_this_tree_has_a_golden_file() -> None:
 
 
 @pytest.mark.parametrize("name", names())
-def test_rendered_as_in_its_golden_file(name) -> None:
+def test_rendered_as_in_its_golden_file(name: str) -> None:
     rendered = {
         "env": render(name, granted(name)),
         "server": encode(
@@ -83,7 +85,7 @@ def test_rendered_as_in_its_golden_file(name) -> None:
 
 
 @pytest.mark.parametrize("name", names())
-def test_its_connection_opens_a_session(name) -> None:
+def test_its_connection_opens_a_session(name: str) -> None:
     access = parse_access(render(name, granted(name))["connection"])
     assert [(h.host, d.index) for h, d in access.devices] == [
         ("gpu-b", 1),
@@ -93,7 +95,7 @@ def test_its_connection_opens_a_session(name) -> None:
 
 
 @pytest.mark.parametrize("name", names())
-def test_its_variables_are_filled_with_loopback_ports_only(name) -> None:
+def test_its_variables_are_filled_with_loopback_ports_only(name: str) -> None:
     ports = [40001, 40002]
     filled = filled_variables(name, render(name, granted(name))["variables"], ports, "/tmp/f")
     for value in filled.values():
@@ -106,7 +108,7 @@ def test_its_variables_are_filled_with_loopback_ports_only(name) -> None:
 
 @pytest.mark.parametrize("name", names())
 @pytest.mark.parametrize("variable", LOADERS)
-def test_its_rules_allow_no_loader_variable(name, variable) -> None:
+def test_its_rules_allow_no_loader_variable(name: str, variable: str) -> None:
     rules = find(name).client
     assert not any(re.fullmatch(grammar, variable) for grammar in rules.variables)
     assert ip_address(rules.address).is_loopback
@@ -114,14 +116,14 @@ def test_its_rules_allow_no_loader_variable(name, variable) -> None:
 
 
 @pytest.mark.parametrize("name", ONE_HOST)
-def test_a_client_of_one_server_gets_no_lease_over_two_hosts(name) -> None:
+def test_a_client_of_one_server_gets_no_lease_over_two_hosts(name: str) -> None:
     with pytest.raises(AppError, match="reaches one host") as error:
         render(name, granted())
     assert error.value.code is ErrorCode.INVALID
 
 
 @pytest.mark.parametrize("name", names())
-def test_a_host_without_a_gateway_is_refused(name) -> None:
+def test_a_host_without_a_gateway_is_refused(name: str) -> None:
     lease = granted(name)
     advisory = GrantedLease(lease=lease.lease, epoch=2, gateways={}, secrets=lease.secrets)
     with pytest.raises(AppError, match="no gateway"):
@@ -129,7 +131,7 @@ def test_a_host_without_a_gateway_is_refused(name) -> None:
 
 
 @pytest.mark.parametrize("name", names())
-def test_a_definition_may_name_it(name) -> None:
+def test_a_definition_may_name_it(name: str) -> None:
     notes = lint(parse(definition(name)), middlewares=known_middlewares())
     assert [note for note in notes if "middleware" in note.path] == []
 
@@ -149,11 +151,12 @@ def test_an_unknown_middleware_is_refused_with_the_known_ones() -> None:
 
 def test_generated_files_are_current() -> None:
     """Renew them with `python -m tools.middlewares`."""
-    assert TABLE.read_text() == generated.rules_table()
+    assert TABLE.read_text() == rules_table()
     assert generated.SCHEMA.read_text() == generated.schema()
     page = generated.PAGE.read_text()
     assert page == generated.page(page)
-    assert json_schema(names())["$defs"]["middlewares"]["examples"] == list(names())
+    document: Any = json_schema(names())
+    assert document["$defs"]["middlewares"]["examples"] == list(names())
     assert list(RULES) == list(names())
 
 

@@ -9,7 +9,7 @@ import pytest
 from corekit.errors import AppError
 from corekit.ids import DeviceId
 from corekit.values import replace
-from gpu_scheduler.model import DeviceKind, GrantedLease
+from gpu_scheduler.model import DeviceKind, GrantedLease, Share
 from remote_gpu.middleware import ServerLease, VisibleDevices, find, names, render
 from remote_gpu.wire.variables import filled_variables
 from tests.unit.remote_gpu.test_middleware import granted, share
@@ -32,10 +32,12 @@ CPU, CARD = (replace(share("h", 0), kind=kind) for kind in (DeviceKind.CPU, Devi
         (VisibleDevices(opencl_known=False), (), "orchgpu.opencl"),
     ],
 )
-def test_pocl_is_refused_where_its_server_would_show_other_devices(visible, shares, why) -> None:
+def test_pocl_is_refused_where_its_server_would_show_other_devices(
+    visible: VisibleDevices, shares: tuple[Share, ...], why: str | None
+) -> None:
     found = find("pocl").refusal(visible, shares)
     assert (found is None) == (why is None)
-    assert found is None or re.search(why, found)
+    assert found is None or re.search(why or "", found)
 
 
 def test_cuda_servers_are_restricted_by_a_variable_on_any_host() -> None:
@@ -54,9 +56,10 @@ def test_cuda_servers_are_restricted_by_a_variable_on_any_host() -> None:
         ("GPU-8a1b", DeviceKind.CUDA, False),
     ],
 )
-def test_pocls_own_cpu_is_hidden_beside_a_card(device, kind, own) -> None:
+def test_pocls_own_cpu_is_hidden_beside_a_card(device: str, kind: DeviceKind, own: bool) -> None:
     one = replace(share("h", 0), device=DeviceId(device), kind=kind)
     command = find("pocl").server_command(ServerLease(fence=7, shares=(one,), port=9000))
+    assert command is not None
     assert command.variables.get("POCL_DEVICES") == (None if own else "none")
 
 

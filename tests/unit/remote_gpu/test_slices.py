@@ -201,7 +201,7 @@ def play(callers: list[Caller], until_s: float, width: int = 1) -> None:
 
 @pytest.mark.parametrize(("op_s", "seconds"), [(0.010, 20.0), (0.0004, 4.0)])
 @pytest.mark.parametrize("tenants", [2, 4, 8])
-def test_equal_shares_are_equal(tenants, op_s, seconds) -> None:
+def test_equal_shares_are_equal(tenants: int, op_s: float, seconds: float) -> None:
     """KNIX 7.3: means within 0.6 points of the share; at 8 tenants their spread below 0.13."""
     callers = [Caller(100 // tenants, op_s=op_s) for _ in range(tenants)]
     play(callers, seconds)
@@ -212,7 +212,7 @@ def test_equal_shares_are_equal(tenants, op_s, seconds) -> None:
 
 
 @pytest.mark.parametrize("ops", [(0.010, 0.010), (0.003, 0.020), (0.030, 0.004), (0.0004, 0.0004)])
-def test_guarantees_hold_whatever_the_length_of_operations(ops) -> None:
+def test_guarantees_hold_whatever_the_length_of_operations(ops: tuple[float, float]) -> None:
     large, small = Caller(90, op_s=ops[0]), Caller(10, op_s=ops[1])
     play([large, small], 2.0 if ops[0] < 0.001 else 20.0)
     device_s = [sum(b - a for a, b in c.spans) * (1 + c.pause_s / c.op_s) for c in (large, small)]
@@ -250,10 +250,13 @@ def test_a_short_absence_costs_only_its_own_time() -> None:
     What it was owed when it went is owed when it is back: else each absence would cost it the 90 ms
     that it has before the other's slice, and this caller half of its device.
     """
-    late = {"op_s": 0.0005, "pause_s": 0.0002, "late_every": 100, "late_s": 0.010}
-    alone = Caller(100, **late)
+
+    def late(pct: int) -> Caller:
+        return Caller(pct, op_s=0.0005, pause_s=0.0002, late_every=100, late_s=0.010)
+
+    alone = late(100)
     play([alone], 10.0)
-    large, small = Caller(90, **late), Caller(10, op_s=0.0005, pause_s=0.0002)
+    large, small = late(90), Caller(10, op_s=0.0005, pause_s=0.0002)
     play([large, small], 10.0)
     assert large.used_s / alone.used_s >= 0.88
 
@@ -288,7 +291,7 @@ def test_alone_a_lease_has_the_whole_device() -> None:
 
 
 @pytest.mark.parametrize("op_s", [0.010, 0.0010])
-def test_a_limit_holds_even_when_the_device_is_idle(op_s) -> None:
+def test_a_limit_holds_even_when_the_device_is_idle(op_s: float) -> None:
     limited = Caller(10, limit_pct=25, op_s=op_s, pause_s=op_s / 50)
     play([limited], 10.0)
     assert 0.235 <= limited.used_s / 10.0 <= 0.2525
@@ -338,9 +341,10 @@ def test_invalid_requests_of_a_worker_change_nothing() -> None:
     """It would end the process of another lease, or lose count of the device's tokens."""
     table = table_of_two(width=2)
     assert table.ask(ONE, 1, 0.0) == [Begin(ONE, 1, None)]
-    for lie in (1, [], None, True, 1.5, "1"):
+    lies: tuple[Any, ...] = (1, [], None, True, 1.5, "1")  # as of JSON
+    for lie in lies:
         with pytest.raises(ValueError, match="ticket"):
-            table.ask(ONE, lie, 0.0)  # type: ignore[arg-type]
+            table.ask(ONE, lie, 0.0)
     for ticket in range(2, ASKED_MAX + 1):
         table.ask(ONE, ticket, 0.0)
     with pytest.raises(ValueError, match="64 tokens"):
@@ -357,7 +361,11 @@ def test_an_overdue_holder_is_paused_until_it_gives_back() -> None:
     late_s = table.next_wake_s()
     assert late_s == SLICE_S + GRACE_S
     end_s = 2 * late_s - 0.001  # it owes nothing for the time before it came
-    assert table.wake(late_s) == [Pause(ONE), Begin(TWO, 1, pytest.approx(end_s))]
+    pause, begin = table.wake(late_s)
+    assert pause == Pause(ONE)
+    assert isinstance(begin, Begin)
+    assert begin == Begin(TWO, 1, begin.until_s)
+    assert begin.until_s == pytest.approx(end_s)
     assert table.done(ONE, 1, late_s + 0.0001) == [Resume(ONE)]
     assert table.done(TWO, 1, late_s + 0.001) == []
 
@@ -408,7 +416,9 @@ def test_a_new_limit_holds_for_the_present_slice() -> None:
     st.integers(1, 3),
 )
 @settings(max_examples=20, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
-def test_tokens_are_bounded_and_no_lease_starves(tenants, width) -> None:
+def test_tokens_are_bounded_and_no_lease_starves(
+    tenants: list[tuple[int, float, float]], width: int
+) -> None:
     callers = [Caller(share, op_s=op_s, pause_s=pause_s) for share, op_s, pause_s in tenants]
     play(callers, 1.0, width)
     edges = [
@@ -439,7 +449,9 @@ STEP = st.tuples(
 
 @given(st.lists(STEP, max_size=60), st.integers(1, 2))
 @settings(max_examples=40, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
-def test_any_order_of_events_keeps_the_table_consistent(steps, width) -> None:
+def test_any_order_of_events_keeps_the_table_consistent(
+    steps: list[tuple[str, int, float]], width: int
+) -> None:
     """Tokens are given once, never too many, and no lease waits beside an idle device."""
     table, now_s, tickets = TimeSlices(width), 0.0, itertools.count(1)
     names = [LeaseId(str(number)) for number in range(4)]

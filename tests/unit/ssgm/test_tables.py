@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from corekit.addresses import parse_address
 from corekit.errors import AppError
-from corekit.ids import DeviceId, HostId, JobId, LeaseId, SessionId
+from corekit.ids import AttemptId, DeviceId, HostId, JobId, LeaseId, SessionId
 from corekit.values import replace
 from gpu_scheduler.client.commands import tables
 from gpu_scheduler.model import (
@@ -26,9 +28,9 @@ from gpu_scheduler.model import (
 from gpu_scheduler.protocol import answers
 
 
-def device(index: int, **fields: object) -> Device:
-    said = {"kind": DeviceKind.CUDA, "model": "T4", "memory_mib": 15000, **fields}
-    return Device(id=DeviceId(f"d{index}"), index=index, **said)  # type: ignore[arg-type]
+def device(index: int, **fields: Any) -> Device:
+    said: dict[str, Any] = {"kind": DeviceKind.CUDA, "model": "T4", "memory_mib": 15000, **fields}
+    return Device(id=DeviceId(f"d{index}"), index=index, **said)
 
 
 def inventory() -> answers.InventoryAnswer:
@@ -144,7 +146,7 @@ def test_leases_end_at_a_time_or_with_their_session(capsys: pytest.CaptureFixtur
     leases = tuple(
         Lease(
             id=LeaseId(f"l{n}"),
-            attempt=f"a{n}",
+            attempt=AttemptId(f"a{n}"),
             holder=None,
             fence=n,
             state=LeaseState.ACTIVE,
@@ -152,7 +154,7 @@ def test_leases_end_at_a_time_or_with_their_session(capsys: pytest.CaptureFixtur
         )
         for n in (1, 2)
     )
-    found = answers.LeasesAnswer(leases=leases, ends_in_s={"l2": 90.0})
+    found = answers.LeasesAnswer(leases=leases, ends_in_s={LeaseId("l2"): 90.0})
     where = "h/0 cuda T4 512 MiB, compute 25 to 50 %"
     tables.echo_leases(found)
     assert capsys.readouterr().out.splitlines() == [
@@ -164,7 +166,7 @@ def test_leases_end_at_a_time_or_with_their_session(capsys: pytest.CaptureFixtur
 
 def test_a_queue_counts_omitted_requests(capsys: pytest.CaptureFixture[str]) -> None:
     view = answers.QueuedView(
-        attempt="a",
+        attempt=AttemptId("a"),
         holder=JobId("j"),
         request=Request(count=2, memory_mib=512),
         position=None,

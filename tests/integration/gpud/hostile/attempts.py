@@ -22,25 +22,25 @@ _PROCESS_VM_READV, _PIDFD_OPEN, _PIDFD_GETFD = 310, 434, 438
 LOADER = "/lib64/ld-linux-x86-64.so.2"
 
 
-def checked(result):
+def checked(result: int) -> int:
     if result < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return result
 
 
-def read(path):
+def read(path: str) -> str:
     with open(path, "rb") as file:
         return file.read(1 << 16).decode("latin-1")
 
 
-def memory_of(pid):
+def memory_of(pid: int) -> int:
     start = next(line for line in read(f"/proc/{pid}/maps").splitlines() if " rw" in line)
     with open(f"/proc/{pid}/mem", "rb", 0) as file:
         file.seek(int(start.split("-")[0], 16))
         return len(file.read(64))
 
 
-def trace(pid):
+def trace(pid: int) -> int:
     return checked(libc.ptrace(_PTRACE_ATTACH, pid, None, None))
 
 
@@ -48,84 +48,90 @@ class Piece(ctypes.Structure):
     _fields_ = [("at", ctypes.c_void_p), ("size", ctypes.c_size_t)]
 
 
-def read_across(pid):
+def read_across(pid: int) -> int:
     there = ctypes.create_string_buffer(8)
     piece = Piece(ctypes.addressof(there), 8)
     call = ctypes.c_long(_PROCESS_VM_READV)
     return checked(libc.syscall(call, pid, ctypes.byref(piece), 1, ctypes.byref(piece), 1, 0))
 
 
-def signal_to(pid):
-    return os.kill(pid, 0)
+def signal_to(pid: int) -> None:
+    os.kill(pid, 0)
 
 
-def limit(pid):
+def limit(pid: int) -> tuple[int, int]:
     import resource
 
     return resource.prlimit(pid, resource.RLIMIT_CPU)
 
 
-def write(path):
+def write(path: str) -> int:
     with open(path, "ab") as file:
         return file.write(b"planted")
 
 
-def truncate(path):
-    return os.truncate(path, 0)
+def truncate(path: str) -> None:
+    os.truncate(path, 0)
 
 
-def plant(folder):
+def plant(folder: str) -> str:
     Path(folder, "planted").write_bytes(b"planted")
     return "planted"
 
 
-def listed(folder):
+def listed(folder: str) -> list[str]:
     return os.listdir(folder)
 
 
-def remove(folder):
-    return [os.unlink(Path(folder, name)) for name in os.listdir(folder)] or "all"
+def remove(folder: str) -> str:
+    for name in os.listdir(folder):
+        os.unlink(Path(folder, name))
+    return "all"
 
 
-def open_to_all(path):
-    return os.chmod(path, 0o777) or "open"
+def open_to_all(path: str) -> str:
+    os.chmod(path, 0o777)
+    return "open"
 
 
-def open_by_folder(path):
+def open_by_folder(path: str) -> str:
     folder = os.open(os.path.dirname(path), os.O_PATH)
-    return os.chmod(os.path.basename(path), 0o777, dir_fd=folder) or "open"
+    os.chmod(os.path.basename(path), 0o777, dir_fd=folder)
+    return "open"
 
 
-def mark(path):
-    return os.setxattr(path, "user.mark", b"x") or "marked"
+def mark(path: str) -> str:
+    os.setxattr(path, "user.mark", b"x")
+    return "marked"
 
 
-def date(path):
-    return os.utime(path, (0, 0)) or "dated"
+def date(path: str) -> str:
+    os.utime(path, (0, 0))
+    return "dated"
 
 
-def watch(path):
+def watch(path: str) -> int:
     watcher = checked(libc.inotify_init1(0))
     return checked(libc.inotify_add_watch(watcher, path.encode(), 0xFFF))
 
 
-def read_the_log(_):
+def read_the_log(_: object) -> int:
     """What other workers write to the standard error that all have in common."""
     return os.open("/proc/self/fd/2", os.O_RDONLY | os.O_NONBLOCK)
 
 
-def linger(_):
-    pair = socket.socketpair()
-    return [one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, bytes(8)) for one in pair]
+def linger(_: object) -> None:
+    for one in socket.socketpair():
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, bytes(8))
 
 
-def link(path):
+def link(path: str) -> str:
     where = f"{os.environ.get('TMPDIR', '/tmp')}/link-{os.getpid()}"
     os.link(path, where)
     return read(where)
 
 
-def shell(_):
+def shell(_: object) -> int:
     command = [b"/bin/sh", b"-c", b"exit 7", None]
     arguments = (ctypes.c_char_p * 4)(*command)
     pid = ctypes.c_int()
@@ -135,16 +141,16 @@ def shell(_):
     return os.waitstatus_to_exitcode(os.waitpid(pid.value, 0)[1])
 
 
-def fail(why):
+def fail(why: str) -> str:
     raise OSError(why)
 
 
-def become_shell(_):
+def become_shell(_: object) -> None:
     """In this process, whose lanes would be the shell's: never tried where it succeeds."""
     os.execv("/bin/sh", ["/bin/sh", "-c", "exit 7"])
 
 
-def fork(_):
+def fork(_: object) -> int:
     pid = os.fork()
     if pid == 0:
         os._exit(0)
@@ -152,34 +158,35 @@ def fork(_):
     return pid
 
 
-def connect(port):
+def connect(port: int) -> object:
     with socket.create_connection(("127.0.0.1", port), 5) as stream:
         return stream.getpeername()
 
 
-def abstract(name):
+def abstract(name: str) -> str:
     with socket.socket(socket.AF_UNIX) as stream:
         stream.connect(b"\0" + name.encode())
         return "connected"
 
 
-def local(path):
+def local(path: str) -> str:
     with socket.socket(socket.AF_UNIX) as stream:
         stream.connect(path)
         return "connected"
 
 
-def listen(_):
+def listen(_: object) -> object:
     with socket.create_server(("127.0.0.1", 0)) as stream:
         return stream.getsockname()
 
 
-def datagrams(_):
+def datagrams(_: object) -> None:
     pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-    return [one.close() for one in pair]
+    for one in pair:
+        one.close()
 
 
-def reconnect(port):
+def reconnect(port: int) -> str:
     """The lane's own socket, taken apart and connected elsewhere."""
     for name in os.listdir("/proc/self/fd"):
         try:
@@ -195,32 +202,32 @@ def reconnect(port):
     return fail("no socket of TCP here")
 
 
-def taken_descriptor(pid):
+def taken_descriptor(pid: int) -> int:
     pidfd = checked(libc.syscall(ctypes.c_long(_PIDFD_OPEN), pid, 0))
     return checked(libc.syscall(ctypes.c_long(_PIDFD_GETFD), pidfd, 3, 0))
 
 
-def user_namespace(_):
+def user_namespace(_: object) -> int:
     return checked(libc.unshare(_CLONE_NEWUSER))
 
 
-def mount(_):
+def mount(_: object) -> int:
     return checked(libc.mount(b"none", b"/tmp", b"tmpfs", 0, None))
 
 
-def kernel_call(number):
+def kernel_call(number: int) -> int:
     return checked(libc.syscall(ctypes.c_long(number), 0, 0, 0, 0, 0))
 
 
-def become_root(_):
-    return os.setuid(0)
+def become_root(_: object) -> None:
+    os.setuid(0)
 
 
-def shared_memory(_):
+def shared_memory(_: object) -> int:
     return checked(libc.shmget(1234, 4096, 0o1666))
 
 
-def leave_a_process(mark):
+def leave_a_process(mark: str) -> int:
     """One that lives on, started as the linker of a compiler would be."""
     command = [LOADER.encode(), b"/bin/sleep", mark.encode(), None]
     arguments = (ctypes.c_char_p * 4)(*command)
@@ -231,7 +238,7 @@ def leave_a_process(mark):
     return pid.value
 
 
-def fill_tasks(most):
+def fill_tasks(most: int) -> int:
     """Threads, until the kernel gives no more; they end with this attempt."""
     over, before = threading.Event(), threading.stack_size(1 << 15)
     threads = []
@@ -250,11 +257,11 @@ def fill_tasks(most):
     return len(threads)
 
 
-def fault(_):
+def fault(_: object) -> bytes:
     return ctypes.string_at(1)
 
 
-def executable_memory(_):
+def executable_memory(_: object) -> object:
     """Not held back: it shows that the attempts run with all that native code can do."""
     with mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC) as page:
         page[:6] = b"\xb8\x2a\x00\x00\x00\xc3"  # mov eax, 42; ret
@@ -271,18 +278,18 @@ ATTEMPTS = {
 }
 
 
-def run(what, on):
-    """Pairs of an attempt and its target's name → [what it got, or None; why it got nothing]."""
-    found = {}
+def run(what: list[tuple[str, str]], on: dict[str, object]) -> dict[str, tuple[str | None, str]]:
+    """Pairs of an attempt and its target's name → (what it got, or None; why it got nothing)."""
+    found: dict[str, tuple[str | None, str]] = {}
     for name, target in what:
         try:
-            found[f"{name} {target}"] = [repr(ATTEMPTS[name](on.get(target))), ""]
+            found[f"{name} {target}"] = (repr(ATTEMPTS[name](on.get(target))), "")
         except (OSError, ValueError) as error:
-            found[f"{name} {target}"] = [None, f"{type(error).__name__}: {error}"]
+            found[f"{name} {target}"] = (None, f"{type(error).__name__}: {error}")
     return found
 
 
-def main():
+def main() -> None:
     asked = json.load(sys.stdin)
     if "sleep" in asked:
         time.sleep(asked["sleep"])

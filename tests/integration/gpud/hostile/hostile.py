@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-import attempts
+import importlib
+from collections.abc import Sequence
 
-from remote_gpu.worker.arguments import Signature
-from remote_gpu.worker.operation import CpuOperation, Limits
+from remote_gpu.worker.arguments import Arguments, Signature
+from remote_gpu.worker.operation import Context, CpuOperation, Limits, Outcome
+
+#: Beside this file, not in a package: an operator's operation finds its modules as programs do.
+attempts = importlib.import_module("attempts")
 
 
 class Hostile(CpuOperation):
@@ -17,7 +21,7 @@ class Hostile(CpuOperation):
     limits = Limits()
     signature = Signature(extra=True)
 
-    def run(self, context, args, inputs):
+    def run(self, context: Context, args: Arguments, inputs: Sequence[memoryview]) -> Outcome:
         return {"found": attempts.run(args["what"], args["on"])}, []
 
 

@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -21,7 +22,7 @@ from remote_gpu.wire.connection import CONNECTION_VARIABLE, SESSION_VARIABLE, pa
 from remote_gpu.wire.errors import WireError
 from remote_gpu.wire.variables import allowed_variables, filled_variables
 
-GOOD = {
+GOOD: dict[str, Any] = {
     "middleware": "builtin",
     "lease": "lease-1",
     "fence": 12,
@@ -36,9 +37,9 @@ GOOD = {
 }
 
 
-def changed(path, value):
+def changed(path: list[str | int], value: object) -> dict[str, Any]:
     copied = copy.deepcopy(GOOD)
-    place = copied
+    place: Any = copied
     for key in path[:-1]:
         place = place[key]
     place[path[-1]] = value
@@ -76,7 +77,7 @@ def test_a_valid_one_is_read() -> None:
         changed(["hosts", 0, "devices", 0, "index"], "0"),
     ],
 )
-def test_an_invalid_connection_is_refused_before_dialling(bad) -> None:
+def test_an_invalid_connection_is_refused_before_dialling(bad: Any) -> None:
     with pytest.raises(WireError):
         parse_access(bad)
     with pytest.raises(Refused) as refused:
@@ -108,7 +109,9 @@ PLACES = st.sampled_from(
 
 @settings(deadline=None, max_examples=80)
 @given(PLACES, JSON, st.text(max_size=30))
-def test_any_token_is_a_connection_or_a_wire_error(path, value, text) -> None:
+def test_any_token_is_a_connection_or_a_wire_error(
+    path: list[str | int], value: object, text: str
+) -> None:
     for token in (value, text, changed(path, value), json.dumps(changed(path, value))):
         with contextlib.suppress(WireError):
             access = parse_access(token)
@@ -150,7 +153,9 @@ def test_a_device_outside_of_the_lease_is_refused() -> None:
         ("unknown", {}),
     ],
 )
-def test_a_variable_that_is_not_on_the_list_is_refused(middleware, variables) -> None:
+def test_a_variable_that_is_not_on_the_list_is_refused(
+    middleware: str, variables: dict[str, str]
+) -> None:
     with pytest.raises(WireError):
         allowed_variables(middleware, variables)
 

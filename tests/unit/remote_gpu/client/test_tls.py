@@ -41,7 +41,7 @@ def connected(pair: tuple[Path, Path]) -> tuple[TlsMachine, TlsMachine]:
     return client, server
 
 
-def test_both_ends_have_one_binding_and_no_other_connection_has_it(pair) -> None:
+def test_both_ends_have_one_binding_and_no_other_connection_has_it(pair: tuple[Path, Path]) -> None:
     (one, two), (three, four) = connected(pair), connected(pair)
     assert one.binding == two.binding != three.binding == four.binding
     assert len(one.binding) >= 32
@@ -49,7 +49,7 @@ def test_both_ends_have_one_binding_and_no_other_connection_has_it(pair) -> None
 
 @settings(deadline=None, max_examples=30)
 @given(st.lists(st.binary(max_size=40_000), max_size=4), st.integers(1, 20_000))
-def test_all_sent_bytes_arrive(pair, parts, portion) -> None:
+def test_all_sent_bytes_arrive(pair: tuple[Path, Path], parts: list[bytes], portion: int) -> None:
     client, server = connected(pair)
     sent = b"".join(client.encrypt(memoryview(part)) for part in parts if part)
     got, view = b"", memoryview(bytearray(7_000))
@@ -64,7 +64,9 @@ def test_all_sent_bytes_arrive(pair, parts, portion) -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(st.binary(min_size=1, max_size=600), st.booleans())
-def test_any_bytes_in_a_handshake_need_more_or_are_a_wire_error(pair, data, server) -> None:
+def test_any_bytes_in_a_handshake_need_more_or_are_a_wire_error(
+    pair: tuple[Path, Path], data: bytes, server: bool
+) -> None:
     context = server_context(*pair) if server else client_context(pair[0].read_text())
     machine = TlsMachine(context, server=server)
     machine.handshake()
@@ -80,7 +82,9 @@ def test_any_bytes_in_a_handshake_need_more_or_are_a_wire_error(pair, data, serv
 
 @settings(deadline=None, max_examples=30)
 @given(st.integers(0, 10**6), st.integers(1, 255))
-def test_a_changed_byte_of_a_record_ends_the_connection(pair, at, by) -> None:
+def test_a_changed_byte_of_a_record_ends_the_connection(
+    pair: tuple[Path, Path], at: int, by: int
+) -> None:
     client, server = connected(pair)
     sent = bytearray(client.encrypt(memoryview(b"x" * 1000)))
     sent[at % len(sent)] ^= by
@@ -92,8 +96,9 @@ def test_a_changed_byte_of_a_record_ends_the_connection(pair, at, by) -> None:
         return
 
 
-def test_a_stream_carries_two_threads_at_once(pair) -> None:
-    ends, streams = socket.socketpair(), []
+def test_a_stream_carries_two_threads_at_once(pair: tuple[Path, Path]) -> None:
+    ends = socket.socketpair()
+    streams: list[TlsStream] = []
 
     def shake(end: socket.socket, server: bool) -> None:
         context = server_context(*pair) if server else client_context(pair[0].read_text())
@@ -123,7 +128,7 @@ def test_a_stream_carries_two_threads_at_once(pair) -> None:
         stream.close()
 
 
-def test_a_silent_peer_times_out(pair) -> None:
+def test_a_silent_peer_times_out(pair: tuple[Path, Path]) -> None:
     one, other = socket.socketpair()
     with one, other:
         one.settimeout(0.01)
@@ -134,7 +139,7 @@ def test_a_silent_peer_times_out(pair) -> None:
             secure(one, server_context(*pair), server=True)
 
 
-def test_the_certificate_of_a_host_is_checked(pair, tmp_path: Path) -> None:
+def test_the_certificate_of_a_host_is_checked(pair: tuple[Path, Path], tmp_path: Path) -> None:
     tls = HostTls.load(*pair, required=False)
     assert tls.authority == pair[0].read_text().strip()
     both = tmp_path / "both.pem"

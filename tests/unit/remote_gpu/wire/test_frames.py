@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given, settings
@@ -16,7 +17,9 @@ from remote_gpu.wire.frames import (
     HEADER_BYTES,
     MAGIC,
     VERSION,
+    BufferLike,
     Limits,
+    Meta,
     pack,
     parse_header,
     parse_meta,
@@ -31,15 +34,15 @@ class Pipe:
         self.data = bytearray(data)
         self.portion = portion
 
-    def send(self, data, /) -> int:
+    def send(self, data: BufferLike, /) -> int:
         return self.sendmsg([data])
 
-    def sendmsg(self, buffers, /) -> int:
+    def sendmsg(self, buffers: Iterable[BufferLike], /) -> int:
         taken = b"".join(bytes(b) for b in buffers)[: self.portion]
         self.data += taken
         return len(taken)
 
-    def recv_into(self, buffer, nbytes=0, /) -> int:
+    def recv_into(self, buffer: memoryview, nbytes: int = 0, /) -> int:
         part = self.data[: min(len(buffer), self.portion)]
         buffer[: len(part)] = part
         del self.data[: len(part)]
@@ -66,11 +69,15 @@ json_values = st.recursive(
     portion=st.integers(1, 30_000),
     call=st.integers(0, 2**32 - 1),
 )
-def test_a_frame_is_read_in_any_portions(meta, payload, portion, call) -> None:
+def test_a_frame_is_read_in_any_portions(
+    meta: Meta, payload: list[bytes], portion: int, call: int
+) -> None:
     pipe = Pipe(portion=portion)
     Channel(pipe, Limits()).send(meta, payload, call=call)
     receiver = Channel(pipe, Limits())
-    header, received = receiver.receive()
+    frame = receiver.receive()
+    assert frame is not None
+    header, received = frame
     assert (received, header.call) == (meta, call)
     buffers = [bytearray(len(part)) for part in payload]
     receiver.receive_payload([memoryview(b) for b in buffers])
@@ -80,7 +87,7 @@ def test_a_frame_is_read_in_any_portions(meta, payload, portion, call) -> None:
 
 @settings(deadline=None)
 @given(st.binary(max_size=200))
-def test_any_bytes_are_a_frame_or_a_wire_error(data) -> None:
+def test_any_bytes_are_a_frame_or_a_wire_error(data: bytes) -> None:
     channel = Channel(Pipe(data), Limits(meta_bytes_max=100, payload_bytes_max=100))
     try:
         while (received := channel.receive()) is not None:
@@ -91,11 +98,12 @@ def test_any_bytes_are_a_frame_or_a_wire_error(data) -> None:
 
 @settings(deadline=None)
 @given(st.binary(min_size=0, max_size=300))
-def test_any_bytes_after_a_good_header_are_a_meta_or_a_wire_error(body) -> None:
+def test_any_bytes_after_a_good_header_are_a_meta_or_a_wire_error(body: bytes) -> None:
     data = HEADER.pack(MAGIC, VERSION, 0, 1, len(body), 0) + body
     channel = Channel(Pipe(data), Limits())
     try:
         received = channel.receive()
+        assert received is not None
         assert isinstance(received[1], dict)
     except WireError:
         pass
@@ -114,7 +122,9 @@ def test_any_bytes_after_a_good_header_are_a_meta_or_a_wire_error(body) -> None:
         ((MAGIC, VERSION, 0, 0, 2, 2**64 - 1), "payload"),
     ],
 )
-def test_a_header_over_the_handshake_limits_is_refused_before_its_body(fields, word) -> None:
+def test_a_header_over_the_handshake_limits_is_refused_before_its_body(
+    fields: tuple[int, ...], word: str
+) -> None:
     with pytest.raises(WireError, match=word):
         parse_header(HEADER.pack(*fields), HANDSHAKE)
 
@@ -138,7 +148,7 @@ def test_the_largest_frame_before_the_proof_is_4_kib() -> None:
         '{"a": ' * 5000,
     ],
 )
-def test_a_meta_is_one_object_of_finite_numbers(text) -> None:
+def test_a_meta_is_one_object_of_finite_numbers(text: str) -> None:
     with pytest.raises(WireError):
         parse_meta(text.encode())
 
@@ -151,7 +161,7 @@ def test_a_meta_that_is_not_utf8() -> None:
 @pytest.mark.parametrize(
     "sizes", [[1], [-1, 5], [True, 3], [1.0, 3], "4", [5], [2**70], [0] * 65, {"a": 4}]
 )
-def test_sizes_must_add_up_to_the_payload(sizes) -> None:
+def test_sizes_must_add_up_to_the_payload(sizes: object) -> None:
     with pytest.raises(WireError):
         parse_sizes({"out": sizes}, "out", 4, Limits())
 

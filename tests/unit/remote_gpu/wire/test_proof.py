@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remote_gpu.wire.errors import WireError
+from remote_gpu.wire.frames import Meta
 from remote_gpu.wire.proof import (
     Hello,
     Proving,
@@ -53,7 +55,7 @@ def test_a_hello_round_trips() -> None:
         {"port": 1},
     ],
 )
-def test_every_field_of_the_hello_is_in_the_proof(change) -> None:
+def test_every_field_of_the_hello_is_in_the_proof(change: dict[str, Any]) -> None:
     changed = dataclasses.replace(HELLO, **change)
     for proof in (gateway_proof, client_proof):
         assert not matches(proof(KEY, HELLO, NONCE), proof(KEY, changed, NONCE))
@@ -100,7 +102,7 @@ def test_parts_cannot_be_shifted_between_fields() -> None:
 
 @settings(deadline=None)
 @given(st.text(max_size=80))
-def test_no_text_is_a_proof_or_an_exception(text) -> None:
+def test_no_text_is_a_proof_or_an_exception(text: str) -> None:
     assert not matches(client_proof(KEY, HELLO, NONCE), text)
 
 
@@ -111,6 +113,6 @@ def test_no_text_is_a_proof_or_an_exception(text) -> None:
         st.none() | st.integers() | st.text(max_size=40) | st.lists(st.integers(), max_size=2),
     )
 )
-def test_any_other_hello_is_a_wire_error(value) -> None:
+def test_any_other_hello_is_a_wire_error(value: Meta) -> None:
     with pytest.raises(WireError):
         Hello.from_meta({"hello": value})

@@ -40,7 +40,7 @@ def test_kernels_run_or_the_error_names_what_is_missing() -> None:
     with Local() as device:
         if "cpu" in drivers.working_kinds():
             found = device.run(graph, x=numbers)
-            assert [found["x"][0], found["x"][4]] == [6, 8]
+            assert [found.outputs["x"][0], found.outputs["x"][4]] == [6, 8]
             return
         with pytest.raises(OpFailed, match="no OpenCL driver for this machine's CPU answers"):
             device.run(graph, x=numbers)

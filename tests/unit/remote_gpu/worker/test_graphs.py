@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,12 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remote_gpu.client import Graph, Local, OpFailed
+from remote_gpu.wire.frames import BufferLike, Meta
 from remote_gpu.wire.graphs import Spec, content_id
 from remote_gpu.worker import graphs
 from remote_gpu.worker.backends.cache import trim
 from remote_gpu.worker.lane import Runner
 from remote_gpu.worker.memory.quota import Quota
-from remote_gpu.worker.operation import Context
+from remote_gpu.worker.operation import Context, Outcome
 from remote_gpu.worker.registry import load_registry
 from remote_gpu.worker.store.contents import Contents
 from remote_gpu.worker.turns import Gate
@@ -35,12 +38,12 @@ N = 256
 
 
 @pytest.fixture
-def local():
+def local() -> Iterator[Local]:
     with Local() as device:
         yield device
 
 
-def refusal_of(call) -> OpFailed | None:
+def refusal_of(call: Callable[[], object]) -> OpFailed | None:
     try:
         call()
     except OpFailed as error:
@@ -48,8 +51,9 @@ def refusal_of(call) -> OpFailed | None:
     return None
 
 
-def floats(data) -> list[float]:
-    return np.frombuffer(data, np.float32).tolist()
+def floats(data: BufferLike) -> list[float]:
+    values: list[float] = np.frombuffer(data, np.float32).tolist()
+    return values
 
 
 def scaled_and_added() -> Graph:
@@ -61,7 +65,7 @@ def scaled_and_added() -> Graph:
     return graph
 
 
-def test_graphs_of_operations_need_no_opencl(local) -> None:
+def test_graphs_of_operations_need_no_opencl(local: Local) -> None:
     graph = Graph()
     one, two = graph.input("a", 16), graph.input("b", 16)
     graph.op("sgemm", one, two, out=[graph.output("c", 16)], m=2, n=2, k=2)
@@ -70,7 +74,7 @@ def test_graphs_of_operations_need_no_opencl(local) -> None:
     assert floats(result["c"]) == (matrix @ matrix).ravel().tolist()
 
 
-def test_results_must_fit_their_buffers(local) -> None:
+def test_results_must_fit_their_buffers(local: Local) -> None:
     graph = Graph()
     a = graph.input("a", 16)
     graph.op("sgemm", a, a, out=[graph.output("c", 12)], m=2, n=2, k=2)
@@ -79,7 +83,7 @@ def test_results_must_fit_their_buffers(local) -> None:
 
 
 @pytest.mark.parametrize("inputs", [{}, {"a": b"x" * 15}, {"b": b"x" * 16}, {"a": b"", "b": b""}])
-def test_inputs_are_checked_by_name_and_size(local, inputs) -> None:
+def test_inputs_are_checked_by_name_and_size(local: Local, inputs: dict[str, Any]) -> None:
     graph = Graph()
     graph.op("noop", graph.input("a", 16))
     with pytest.raises(OpFailed, match="EINVAL"):
@@ -97,7 +101,7 @@ def test_inputs_are_checked_by_name_and_size(local, inputs) -> None:
         lambda g: (g.input("", 4), g.op("noop")),
     ],
 )
-def test_invalid_graphs_are_refused(build) -> None:
+def test_invalid_graphs_are_refused(build: Callable[[Graph], object]) -> None:
     graph = Graph()
     build(graph)
     with pytest.raises(OpFailed, match="EINVAL"):
@@ -108,7 +112,7 @@ def test_invalid_graphs_are_refused(build) -> None:
     ("sizes", "groups"),
     [((10,), (3,)), ((), ()), ((4, 4), (4,)), ((1,) * 4, (1,) * 4), ((0,), (1,))],
 )
-def test_groups_must_divide_the_grid(sizes, groups) -> None:
+def test_groups_must_divide_the_grid(sizes: tuple[int, ...], groups: tuple[int, ...]) -> None:
     graph = Graph(KERNELS)
     graph.launch("scale", sizes, groups)
     with pytest.raises(OpFailed, match="EINVAL"):
@@ -128,7 +132,7 @@ def test_groups_must_divide_the_grid(sizes, groups) -> None:
         ("double", 10**400),
     ],
 )
-def test_scalars_out_of_range_are_refused(kind, value) -> None:
+def test_scalars_out_of_range_are_refused(kind: str, value: Any) -> None:
     graph = Graph(KERNELS)
     graph.launch("scale", (1,), (1,), Graph.scalar(kind, value))
     with pytest.raises(OpFailed, match="EINVAL"):
@@ -149,7 +153,7 @@ JSON = st.recursive(
 
 @given(JSON)
 @settings(max_examples=200)
-def test_any_meta_is_a_graph_or_is_refused(meta) -> None:
+def test_any_meta_is_a_graph_or_is_refused(meta: Any) -> None:
     specs: list[Spec] = []
     refused = refusal_of(lambda: specs.append(Spec.from_meta(meta)))
     assert refused is None or refused.code == "EINVAL"
@@ -207,10 +211,13 @@ def test_the_least_recently_used_graph_is_evicted(monkeypatch: pytest.MonkeyPatc
         quota = device._runner._context.quota
         first, second, third = (echo_graph(size) for size in (300, 301, 302))
         puts: list[str] = []
-        put = device._runner._commands["graph.put"]
-        monkeypatch.setitem(
-            device._runner._commands, "graph.put", lambda args: (puts.append("put"), put(args))[1]
-        )
+        put: Callable[[Meta], Outcome] = device._runner._commands["graph.put"]
+
+        def counted(args: Meta) -> Outcome:
+            puts.append("put")
+            return put(args)
+
+        monkeypatch.setitem(device._runner._commands, "graph.put", counted)
 
         def run(graph: Graph, size: int) -> int:
             puts.clear()
@@ -253,7 +260,7 @@ def _put(runner: Runner, graph: Graph) -> None:
         runner.run("graph.put", {"graph": graph.spec.to_meta()}, [])
 
 
-def test_contents_are_requested_once_per_tenant(tmp_path) -> None:
+def test_contents_are_requested_once_per_tenant(tmp_path: Path) -> None:
     graph = noop_graph(4, b"weights")
     meta = graph.spec.to_meta()
     missing = [content_id(b"weights")]
@@ -266,7 +273,7 @@ def test_contents_are_requested_once_per_tenant(tmp_path) -> None:
         runner.close()
 
 
-def test_contents_match_their_hash(tmp_path) -> None:
+def test_contents_match_their_hash(tmp_path: Path) -> None:
     contents = Contents.of_tenant(tmp_path, "one")
     name = content_id(b"right")
     with pytest.raises(OpFailed, match="EINVAL"):
@@ -282,7 +289,7 @@ def test_contents_match_their_hash(tmp_path) -> None:
             runner.run("content.put", {"content": bad}, [memoryview(b"right")])
 
 
-def test_the_oldest_contents_are_evicted(tmp_path) -> None:
+def test_the_oldest_contents_are_evicted(tmp_path: Path) -> None:
     contents = Contents(tmp_path / "one", bytes_max=250)
     names = []
     for number in range(4):
@@ -295,7 +302,7 @@ def test_the_oldest_contents_are_evicted(tmp_path) -> None:
         contents.put(content_id(bytes(251)), memoryview(bytes(251)))
 
 
-def test_the_cache_of_compiled_kernels_is_limited(tmp_path) -> None:
+def test_the_cache_of_compiled_kernels_is_limited(tmp_path: Path) -> None:
     folder = tmp_path / "compiled"
     trim(folder)
     (folder / "ab" / "cd").mkdir(parents=True)

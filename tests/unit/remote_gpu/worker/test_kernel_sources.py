@@ -170,7 +170,9 @@ def test_kernels_are_read_with_their_parameters() -> None:
         (("x", Shared(4), Scalar("float", 1.0)), "argument 1 of kernel 'f' is shared"),
     ],
 )
-def test_wrong_arguments_are_refused(arguments, words) -> None:
+def test_wrong_arguments_are_refused(
+    arguments: tuple[str | Scalar | Shared, ...], words: str
+) -> None:
     source = read_source(kernel("", "__global float *y, __global const float *x, float k"))
     with pytest.raises(OpFailed, match=words):
         source.check_call("f", arguments)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -20,16 +22,18 @@ from remote_gpu.wire.frames import (
     NO_REPLY,
     SHARED,
     VERSION,
+    BufferLike,
     Limits,
+    Meta,
     pack,
 )
 from remote_gpu.worker import lane
-from remote_gpu.worker.arguments import Signature
+from remote_gpu.worker.arguments import Arguments, Signature
 from remote_gpu.worker.lane import LaneServer, Runner
 from remote_gpu.worker.memory.memory import Area
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.memory.segments import shared_lane
-from remote_gpu.worker.operation import Context, Warm
+from remote_gpu.worker.operation import Context, Outcome
 from remote_gpu.worker.operation import Limits as InputLimits
 from remote_gpu.worker.registry import Registry, load_registry
 
@@ -45,7 +49,7 @@ class Ends:
     def client(self) -> Channel:
         return Channel(_End(self.to_client, self.to_server), Limits())
 
-    def serve(self, **context) -> Quota:
+    def serve(self, **context: Any) -> Quota:
         """Run a lane over everything sent so far; returns its quota."""
         quota = Quota(LIMIT_BYTES)
         runner = Runner(REGISTRY, Context(quota=quota, **context))
@@ -57,15 +61,15 @@ class _End:
     def __init__(self, source: bytearray, sink: bytearray) -> None:
         self._source, self._sink = source, sink
 
-    def send(self, data, /) -> int:
+    def send(self, data: BufferLike, /) -> int:
         return self.sendmsg([data])
 
-    def sendmsg(self, buffers, /) -> int:
+    def sendmsg(self, buffers: Iterable[BufferLike], /) -> int:
         data = b"".join(bytes(b) for b in buffers)
         self._sink += data
         return len(data)
 
-    def recv_into(self, buffer, nbytes=0, /) -> int:
+    def recv_into(self, buffer: memoryview, nbytes: int = 0, /) -> int:
         part = self._source[: len(buffer)]
         buffer[: len(part)] = part
         del self._source[: len(part)]
@@ -79,9 +83,9 @@ class Bad:
     limits = InputLimits(inputs_max=1, input_bytes_max=10)
     signature, own_turns, by_kernels = Signature(), False, False
 
-    def prepare(self, context) -> None: ...
+    def prepare(self, context: Context) -> None: ...
 
-    def run(self, context, args, inputs):
+    def run(self, context: Context, args: Arguments, inputs: Sequence[memoryview]) -> Outcome:
         how = args.get("how")
         if how == "raise":
             raise KeyError("lost")
@@ -100,8 +104,9 @@ REGISTRY = load_registry(["noop", "burn"])
 REGISTRY.add(Bad())
 
 
-def answers(ends: Ends) -> list[dict]:
-    channel, found = ends.client(), []
+def answers(ends: Ends) -> list[Meta]:
+    channel = ends.client()
+    found: list[Meta] = []
     while (received := channel.receive()) is not None:
         header, meta = received
         payload = bytearray(header.payload_bytes)
@@ -142,7 +147,7 @@ calls = st.tuples(
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(calls, max_size=12))
-def test_calls_are_answered_in_order(made) -> None:
+def test_calls_are_answered_in_order(made: list[tuple[str, Meta, list[bytes], bool]]) -> None:
     ends = Ends()
     client = ends.client()
     for number, (name, arguments, buffers, reply) in enumerate(made):
@@ -161,7 +166,7 @@ def test_calls_are_answered_in_order(made) -> None:
 
 @settings(deadline=None)
 @given(st.binary(max_size=300))
-def test_malformed_frames_end_the_lane(data) -> None:
+def test_malformed_frames_end_the_lane(data: bytes) -> None:
     ends = Ends()
     ends.to_server += data
     assert ends.serve().used_bytes == 0
@@ -178,7 +183,7 @@ def test_malformed_frames_end_the_lane(data) -> None:
         | st.lists(st.dictionaries(st.just("buffer"), st.integers() | st.text(), max_size=1)),
     )
 )
-def test_any_meta_is_answered_or_ends_the_lane(meta) -> None:
+def test_any_meta_is_answered_or_ends_the_lane(meta: Meta) -> None:
     ends = Ends()
     ends.client().send(meta)
     ends.serve()
@@ -209,7 +214,7 @@ COMMANDS = st.sampled_from(
         "?",
     ]
 )
-VALUES = (
+VALUES: st.SearchStrategy[object] = (
     st.none()
     | st.booleans()
     | st.integers(-1, 3)
@@ -234,12 +239,14 @@ FRAMES = st.tuples(
 
 @settings(deadline=None, max_examples=80)
 @given(st.lists(FRAMES, max_size=8))
-def test_any_batch_is_answered_frame_by_frame_or_ends_the_lane(frames) -> None:
+def test_any_batch_is_answered_frame_by_frame_or_ends_the_lane(
+    frames: list[tuple[str, Meta, list[int], int, bool]],
+) -> None:
     """Known commands with any arguments, payloads, flags: the lane counts and forgets nothing."""
     ends = Ends()
     wanted = 0
     for name, args, sizes, flags, resident in frames:
-        inputs: list = [*sizes, {"buffer": 1}] if resident else list(sizes)
+        inputs: list[int | dict[str, int]] = [*sizes, {"buffer": 1}] if resident else list(sizes)
         meta = {"op": name, "args": args, "in": inputs}
         ends.client().send(meta, [bytes(size) for size in sizes], flags=flags)
         wanted += not flags & NO_REPLY
@@ -256,7 +263,7 @@ def step(**step: object) -> dict[str, object]:
     return {"op": "graph.put", "args": {"graph": graph}}
 
 
-def nested(levels: int) -> list:
+def nested(levels: int) -> list[object]:
     return [nested(levels - 1)] if levels else []
 
 
@@ -273,7 +280,7 @@ def nested(levels: int) -> list:
         ({"op": "burn", "args": {"ms": -(10**400)}}, "EINVAL"),
     ],
 )
-def test_unusual_json_is_an_error_of_its_call(meta, code) -> None:
+def test_unusual_json_is_an_error_of_its_call(meta: Meta, code: str) -> None:
     ends = Ends()
     ends.client().send(meta)
     ends.client().send({"op": "noop"})
@@ -298,7 +305,7 @@ def test_too_large_results_are_an_error_of_their_call(
 
 
 @pytest.mark.parametrize("put", [False, True])
-def test_a_meta_at_the_depth_limit_is_answered(put) -> None:
+def test_a_meta_at_the_depth_limit_is_answered(put: bool) -> None:
     """One level more in the answer must not be one too many."""
     for levels in range(930, 1000):
         deep = "[" * levels + "]" * levels
@@ -315,7 +322,9 @@ def test_a_meta_at_the_depth_limit_is_answered(put) -> None:
 
 @settings(deadline=None, max_examples=25)
 @given(st.binary(max_size=40), st.integers(0, 1 << 22), st.integers(1, 3))
-def test_any_bytes_on_the_bell_affect_their_own_lane_only(rings, size, times) -> None:
+def test_any_bytes_on_the_bell_affect_their_own_lane_only(
+    rings: bytes, size: int, times: int
+) -> None:
     ours, theirs = socket.socketpair()
     quota = Quota(1 << 23)
     server = LaneServer(theirs, Runner(REGISTRY, Context(quota=quota)), quota, shared_lane(theirs))
@@ -345,7 +354,7 @@ def test_any_bytes_on_the_bell_affect_their_own_lane_only(rings, size, times) ->
         ({}, "EIO"),
     ],
 )
-def test_errors_of_operations_become_codes(arguments, code) -> None:
+def test_errors_of_operations_become_codes(arguments: Meta, code: str) -> None:
     ends = Ends()
     ends.client().send({"op": "bad", "args": arguments})
     ends.client().send({"op": "noop"})
@@ -384,7 +393,7 @@ def test_an_operation_that_cannot_prepare_is_removed() -> None:
     class Broken(Bad):
         name = "broken"
 
-        def prepare(self, context) -> None:
+        def prepare(self, context: Context) -> None:
             raise OSError("no model")
 
     registry = Registry()
@@ -438,32 +447,6 @@ def test_cached_memory_is_freed_before_a_refusal() -> None:
     quota.reserve(1_000_000)
 
 
-def test_warm_loads_once() -> None:
-    warm, loads = Warm(), []
-    for _ in range(3):
-        assert warm.get("key", lambda: loads.append(1) or "value") == "value"
-    assert (loads, warm.keys(), warm.find("other")) == ([1], ("key",), None)
-
-
-def test_warm_loads_once_for_concurrent_lanes() -> None:
-    warm, loads, began, go = Warm(), [], threading.Event(), threading.Event()
-
-    def load() -> str:
-        loads.append(warm.get("another", lambda: "part"))
-        began.set()
-        assert go.wait(60)
-        return "value"
-
-    threads = [threading.Thread(target=warm.get, args=("key", load)) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    assert began.wait(60)
-    go.set()
-    for thread in threads:
-        thread.join(60)
-    assert (loads, warm.keys()) == (["part"], ("another", "key"))
-
-
 def test_results_can_stay_on_the_device() -> None:
     with Local() as device:
         first, second = device.buffer(4), device.buffer(8)
@@ -489,5 +472,6 @@ def test_results_are_kept_in_buffers_only(keep: object) -> None:
     client.send({"op": "noop", "in": [1], "keep": keep}, [memoryview(b"x")], call=1)
     client.send({"op": "sync"}, call=2)
     ends.serve()
-    _, meta = client.receive()
-    assert meta["error"]["code"] == ("ENOENT" if keep == [7] else "EPROTO")
+    received = client.receive()
+    assert received is not None
+    assert received[1]["error"]["code"] == ("ENOENT" if keep == [7] else "EPROTO")

@@ -20,7 +20,12 @@ from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.operation import Context
 from remote_gpu.worker.operations.exec import Exec
 from remote_gpu.worker.programs import programs
-from remote_gpu.worker.programs.programs import Program, parse_program, run_program
+from remote_gpu.worker.programs.programs import (
+    CompletedProgram,
+    Program,
+    parse_program,
+    run_program,
+)
 
 SHELL = "/bin/sh"
 
@@ -29,7 +34,9 @@ def script(text: str) -> list[str]:
     return [SHELL, "-c", text]
 
 
-def run(text: str, stdin: bytes = b"", timeout_s: float = 60.0, quota: Quota | None = None):
+def run(
+    text: str, stdin: bytes = b"", timeout_s: float = 60.0, quota: Quota | None = None
+) -> CompletedProgram:
     return run_program(script(text), memoryview(stdin), timeout_s, quota or Quota())
 
 
@@ -79,7 +86,7 @@ def test_a_program_over_its_limits_is_ended() -> None:
         run("cat /dev/zero", quota=Quota(1 << 20))
 
 
-def test_the_output_of_a_program_is_limited(monkeypatch) -> None:
+def test_the_output_of_a_program_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(programs, "OUTPUT_BYTES_MAX", 1000)
     with pytest.raises(OpFailed, match="E2BIG"):
         run("cat /dev/zero")
@@ -90,7 +97,7 @@ def test_background_processes_of_a_program_are_killed() -> None:
     until_gone(int(ran.stdout))
 
 
-def test_a_program_ends_with_its_worker(tmp_path) -> None:
+def test_a_program_ends_with_its_worker(tmp_path: Path) -> None:
     """SIGKILL, as a lease ends: the worker can do nothing any more."""
     note = tmp_path / "pids"
     os.mkfifo(note)
@@ -127,7 +134,7 @@ def test_placeholders_take_plain_words() -> None:
     st.text(st.characters(codec="utf-8"), max_size=200)
     | st.sampled_from(["-x", "a b", "a/b", "$x", "a;b", "", "a\n", ".", ".."])
 )
-def test_words_cannot_be_options_paths_or_shell_syntax(word) -> None:
+def test_words_cannot_be_options_paths_or_shell_syntax(word: str) -> None:
     try:
         filled = Program(command=("/x", "{w}")).filled({"w": word})[1]
     except OpFailed as error:
@@ -140,7 +147,7 @@ def test_words_cannot_be_options_paths_or_shell_syntax(word) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "sh", "bin/sh", "/nothing/here", "/etc/passwd", "/bin", "'"])
-def test_an_invalid_program_is_refused(text) -> None:
+def test_an_invalid_program_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         parse_program(text)
 

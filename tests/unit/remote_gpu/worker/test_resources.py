@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -17,12 +19,12 @@ DATA = b"0123456789"
 
 
 @pytest.fixture
-def device():
+def device() -> Iterator[Local]:
     with Local() as local:
         yield local
 
 
-def test_a_resource_is_freed_with_its_last_session(device) -> None:
+def test_a_resource_is_freed_with_its_last_session(device: Local) -> None:
     one, other = Operations(device), Operations(device)
     first, second = one.resource("data", DATA), other.resource("data", DATA)
     assert first == second
@@ -37,7 +39,7 @@ def test_a_resource_is_freed_with_its_last_session(device) -> None:
     assert (gone.value.code, gone.value.errno) == ("ENOENT", errno.ENOENT)
 
 
-def test_a_closed_session_refuses_calls(device) -> None:
+def test_a_closed_session_refuses_calls(device: Local) -> None:
     operations = Operations(device)
     number = operations.id
     operations.close()
@@ -55,7 +57,7 @@ def test_a_closed_session_refuses_calls(device) -> None:
             device.op(name)
 
 
-def test_references_are_counted(device) -> None:
+def test_references_are_counted(device: Local) -> None:
     with Operations(device) as operations:
         for _ in range(2):
             resource = operations.resource("data", DATA)
@@ -68,7 +70,7 @@ def test_references_are_counted(device) -> None:
             operations.run("noop", resource)
 
 
-def test_a_content_has_one_type(device) -> None:
+def test_a_content_has_one_type(device: Local) -> None:
     with Operations(device) as operations:
         operations.resource("data", DATA)
         with pytest.raises(OpFailed, match="EINVAL"):
@@ -115,7 +117,7 @@ def test_a_failed_load_frees_its_memory() -> None:
         resources.loaded(name, Quota(1), bytes)
 
 
-def test_sources_of_resources(tmp_path) -> None:
+def test_sources_of_resources(tmp_path: Path) -> None:
     path = tmp_path / "data"
     path.write_bytes(DATA)
 
@@ -138,7 +140,7 @@ def test_sources_of_resources(tmp_path) -> None:
             read_source(source)
 
 
-def test_a_device_describes_its_operations(device) -> None:
+def test_a_device_describes_its_operations(device: Local) -> None:
     with Operations(device) as operations:
         found = operations.describe()
         assert {info.name for info in found} == set(device.operations())
@@ -150,7 +152,7 @@ def test_a_device_describes_its_operations(device) -> None:
     assert all(info.values or info.outputs for info in found)
 
 
-def test_a_generic_call_is_a_list(device) -> None:
+def test_a_generic_call_is_a_list(device: Local) -> None:
     identity = bytes(memoryview(b"\0\0\x80?"))  # 1.0
     with Operations(device, hints=("nonsense", "numpy")) as operations:
         assert bytes(operations.generic(["sgemm", 1, 1, 1, identity, identity], 1)[0]) == identity
@@ -169,7 +171,7 @@ def test_a_generic_call_is_a_list(device) -> None:
             operations.generic(["noop", b"x"], results=2)
 
 
-def test_an_implementation_can_be_selected(device) -> None:
+def test_an_implementation_can_be_selected(device: Local) -> None:
     assert device.op("burn", ms=0, implementation="python").implementation == "python"
     for wanted in ("fortran", 5, ""):
         with pytest.raises(OpFailed) as failed:

@@ -42,7 +42,7 @@ class Gpud:
 
 
 @pytest.mark.parametrize("width", [1, 2])
-def test_every_call_of_every_lane_gets_its_turn(width) -> None:
+def test_every_call_of_every_lane_gets_its_turn(width: int) -> None:
     gpud, inside, most, done = Gpud(width), list[int](), list[int](), list[int]()
 
     def lane(number: int) -> None:
@@ -113,7 +113,7 @@ def test_lanes_of_a_lease_share_a_token() -> None:
         (LINGER_S / 4, LINGER_S / 2, False),
     ],
 )
-def test_an_idle_token_is_returned_in_time(until_s, look_s, kept) -> None:
+def test_an_idle_token_is_returned_in_time(until_s: float, look_s: float, kept: bool) -> None:
     tokens, messages = sent(
         [
             ("take", 0.0),

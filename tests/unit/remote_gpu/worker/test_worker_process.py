@@ -46,7 +46,7 @@ class Lane:
         return received is not None and received[0] == {"lane_ended": 7}
 
 
-def test_a_lane_without_a_thread_ends_alone(small_stacks) -> None:
+def test_a_lane_without_a_thread_ends_alone(small_stacks: None) -> None:
     with ExitStack() as stack:
         lane, other = Lane(stack), Lane(stack)
         other.start()
