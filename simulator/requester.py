@@ -43,7 +43,7 @@ class SimRequester:
         self._connected = False
 
     async def beat(self) -> None:
-        """Connect, beat and reconnect, for ever."""
+        """Connect, beat and reconnect, without end."""
         while True:
             try:
                 await self._connect()

@@ -107,7 +107,7 @@ def _keys(block: Block[object], path: str) -> Iterator[KnownKey]:
 
 
 def _inside(reader: Reader[object]) -> tuple[Block[object] | None, str]:
-    """The block that a reader reads, if it reads one, and how its path goes on."""
+    """The block that a reader reads, if it reads one, and the continuation of its path."""
     match reader:
         case Block():
             return reader, ""

@@ -87,7 +87,7 @@ class _Writer:
             self._block(value, depth if isinstance(value, Sequence) else depth + 1)
 
     def _item(self, item: Node, depth: int, lead: str) -> None:
-        """`- value`; a block that starts on the dash's line goes on two columns further in."""
+        """`- value`; a block that starts on the dash's line continues two columns further in."""
         lead += "- "
         if isinstance(item, Mapping) and item.entries and not self._fits(item, depth, len(lead)):
             first, *others = item.entries

@@ -102,7 +102,7 @@ def _directive(fault: _Fault, _: str) -> _Explanation:
 
 def _key(fault: _Fault, _: str) -> _Explanation:
     message = (
-        "a line without ': ': write 'key: value', or indent the line if it goes on with the value"
+        "a line without ': ': write 'key: value', or indent the line if it continues the value"
         " above"
     )
     return fault.opened, message
@@ -170,7 +170,7 @@ def _elsewhere(fault: _Fault, found: str) -> _Explanation:
     elif found == "?":
         message = f"a key among '- ' items, which begin on line {since}: indent it below an item"
     elif found == "<scalar>":
-        message = "text goes on after the end of a value: put quotes around all of it"
+        message = "text follows the end of a value: put quotes around all of it"
     else:
         message = (
             f"indented otherwise than the lines it belongs with: those begin in column {column}"

@@ -1,4 +1,4 @@
-"""The body of a deployed function: claims the lent device, runs the user's script, reports the end.
+"""The body of a deployed function: claims the device, runs the user's script, reports the end.
 
     handler    the entry point: dispatches each record of an event to one of the two modes
     job        job mode: session, input, script, device given back, outputs, result

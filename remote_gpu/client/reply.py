@@ -1,6 +1,6 @@
 """A connection of the built-in data plane from the reply of classic `ssgm -alloc`.
 
-The lease's port replaces its secret: anybody who can connect to it is the holder of the lease.
+The lease's port replaces its secret: a client that can connect to it is the holder of the lease.
 """
 
 from __future__ import annotations

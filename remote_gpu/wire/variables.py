@@ -26,7 +26,7 @@ TABLE = Path(__file__).with_name("middlewares.json")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientRules:
-    """What the function's side of one middleware may do, as data: it travels without its code."""
+    """The rules of one middleware for the function's side, as data: its code does not travel."""
 
     #: name of a variable → its values, both as regular expressions for whole strings
     variables: Mapping[str, str] = field(default_factory=dict)

@@ -62,5 +62,5 @@ def _rolled_up(key: str, prefix: str, delimiter: str) -> str:
 
 
 def _behind(after: str, prefix: str, delimiter: str) -> str:
-    """A page that ended with a common prefix goes on behind everything below it."""
+    """A page that ended with a common prefix continues after everything below it."""
     return after + _LAST if after and _rolled_up(after, prefix, delimiter) == after else after

@@ -1,4 +1,4 @@
-"""Whether a request may pass: its expiry always, its signature where keys are known.
+"""Verification of requests: its expiry always, its signature where keys are known.
 
 Without keys (the default) every signature is accepted, and so is none; a presigned URL expires all
 the same. With keys a request must be signed by one of them, over what really arrived.
