@@ -49,7 +49,7 @@ class HostSettings:
     """The options of `gpud`."""
 
     host: HostId
-    state: Path  #: folder for the lease log; made when absent
+    state: Path  #: folder for the lease log; created when absent
     cpu: CpuSettings
     budget: Budget
     listen_address: str = "127.0.0.1"
@@ -81,7 +81,7 @@ class Upstream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningHost:
-    """A host that serves, with its link to the scheduler."""
+    """A running host, with its link to the scheduler."""
 
     link: HostLink
     gateway: str  #: "address:port"

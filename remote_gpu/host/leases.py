@@ -3,9 +3,9 @@
     QUEUED ──fits──▶ PLACED ──session──▶ OPEN ──give back──▶ RETURNED
        └───────────────┴──────────────────┴────────────────────┴──end──▶ CLOSING ──gone──▶ forgotten
 
-A lease occupies its shares from PLACED until its worker is gone, whatever happens to it. The next
-lease fits by that alone, so no share is double-booked, even when the scheduler has granted it again
-meanwhile.
+A lease occupies its shares from PLACED until its worker is gone, whatever happens to it. That alone
+decides whether the next lease fits, so no share is double-booked, even when the scheduler has
+meanwhile granted it again.
 
 A lease is held by its session and ends with it; under `LeaseLifetime.DEADLINE` sessions follow
 each other, and only the deadline ends the lease.
@@ -29,7 +29,7 @@ from remote_gpu.wire.errors import Refusal, Refused
 TOMBSTONES_MAX = 10_000
 #: Ends of a session, which a deadline lease outlives.
 _SESSION_REASONS = (EndReason.SESSION_LOST, EndReason.CAP)
-#: A cap above this is a mistake: Lambda's longest function is 900 s.
+#: A cap above this is a mistake: a Lambda function runs for at most 900 s.
 CAP_S_MAX = 86_400.0
 
 
@@ -127,8 +127,8 @@ class LeaseTable:
         return self._tombstones.get(LeaseId(lease))
 
     def install(self, install: Install, now_s: float) -> list[Step]:
-        """Install a lease. An ended one is not reopened; of an installed one, only the remaining
-        time may change."""
+        """Install a lease. An ended lease is not reopened; for an installed lease, only the
+        remaining time may change."""
         if install.lease in self._tombstones:
             # the report of its end was lost: repeat it
             return [dataclasses.replace(self._tombstones[install.lease], reported=True)]
@@ -166,7 +166,8 @@ class LeaseTable:
     def open(self, lease: str, nonce: str, cap_s: float, now_s: float) -> list[Step]:
         """Bind the lease to the first session that is authenticated.
 
-        Raises Refused: CLAIMED for any other, NOT_READY before it occupies its shares, ENDED.
+        Raises Refused: CLAIMED for any other session, NOT_READY before it occupies its shares,
+        ENDED.
         """
         entry = self.find(lease)
         if entry is None:

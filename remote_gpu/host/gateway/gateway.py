@@ -1,4 +1,4 @@
-"""The gateway, a host's one open port: authenticates clients, holds sessions, hands lanes over."""
+"""The gateway, a host's only open port: authenticates clients, holds sessions, hands lanes over."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _CREDENTIALS = struct.Struct("3i")  #: struct ucred, <sys/socket.h>: pid, uid, g
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayLimits:
-    """Numbers of connections at once; above one, the oldest of the largest source is evicted."""
+    """Limits on open connections; above one, the largest source's oldest connection is evicted."""
 
     unproven: int = 512  #: before their hello; each costs a task, a descriptor and at most 4 KiB
     known: int = 512  #: proving the secret of a lease that is installed here
@@ -64,7 +64,7 @@ class Host(Protocol):
         ...
 
     async def until(self, ready: Callable[[], bool], wait_s: float) -> bool:
-        """Wait until a change of the table makes `ready` true; False when it did not in time."""
+        """Wait until a change of the table makes `ready` true; False on timeout."""
         ...
 
     async def hand_over(self, entry: Entry, device: int, stream: socket.socket, key: bytes) -> None:
@@ -108,7 +108,7 @@ class Gateway:
 
     @property
     def address(self) -> str:
-        """The "address:port" at which it listens."""
+        """The "address:port" on which the gateway listens."""
         return self._listeners.address
 
     async def serve(self) -> None:
@@ -179,7 +179,7 @@ class Gateway:
         return proving
 
     async def _proving(self, hello: Hello, source: str, port_of: LeaseId | None) -> Proving:
-        """The proof to demand: of the lease's secret, or at the lease's own port of its id."""
+        """The proof to demand: of the lease's secret or, at the lease's own port, of its id."""
         authority = self._tls.authority_for(source) if self._tls is not None else ""
         nonce = secrets.token_hex(NONCE_BYTES)
         if port_of is None:
@@ -227,7 +227,7 @@ class Gateway:
 
     async def _session(self, peer: Peer, hello: Hello, welcome: dict[str, object]) -> None:
         lease = LeaseId(hello.lease)
-        # Killing the lease before it takes time; a refused session would fail its attempt.
+        # Killing the preceding lease takes time; a refused session would fail its attempt.
         await self._host.until(lambda: self._placed(lease), self._budget.worker_cut_s)
         host = self._host
         now_s = host.expire()
@@ -304,7 +304,7 @@ def _check_credentials(stream: socket.socket) -> None:
 
 
 def _is_local(stream: socket.socket) -> bool:
-    """True when the peer is a program of this machine: both ends have one address."""
+    """True when the peer is a program of this machine: both ends have the same address."""
     if stream.family == socket.AF_UNIX:
         return True
     with contextlib.suppress(OSError):

@@ -21,7 +21,7 @@ class Verifier:
             raise Refused(Refusal.DENIED, f"this host is {self._host_id}, not {hello.host}")
 
     def knows(self, lease: str) -> bool:
-        """True when it is installed or was; the install of another may be on its way."""
+        """True when the lease is or was installed; any other lease's install may be on its way."""
         return self._table.find(lease) is not None or bool(self._table.ended(lease))
 
     def proving(self, hello: Hello, nonce: str, authority: str) -> Proving:

@@ -1,21 +1,21 @@
 """Time slices of one device, as a pure table: guarantees, elastic limits, idle time shared.
 
-A lease is given *tokens*, one for each operation that it may run at a time, and keeps them from
-call to call: while no other lease wants the device, else until a moment of the monotonic clock, the
-end of its *slice*. Between these it computes without a message
-(`remote_gpu.worker.turns`). Tokens are given by start-time fair queueing (Goyal, Vin, Cheng 1996;
-with depth: Jin, Chase, Kaur 2004): the virtual time of a lease advances by the time that it holds
-them over its guarantee, and the least is next. A lease that overruns one slice gets less in the
-next ones; its idle time goes to the others in proportion to their guarantees.
+A lease gets *tokens*, one for each operation that it may run at a time, and keeps them from call to
+call: as long as no other lease wants the device, otherwise until the end of its *slice*, a moment
+of the monotonic clock. Until then it computes without a message (`remote_gpu.worker.turns`). Tokens
+are given by start-time fair queueing (Goyal, Vin, Cheng 1996; with depth: Jin, Chase, Kaur 2004):
+the virtual time of a lease advances by the time that it holds them over its guarantee, and the
+lease with the least is next. A lease that overruns one slice gets less in the next ones; its idle
+time goes to the others in proportion to their guarantees.
 
-* A slice lasts `SLICE_S`, and longer while its lease is behind the one that waits: beside a tenth,
-  nine tenths run 90 ms in one piece.
-* A lease that becomes active again is first at once: the holder must give back after its present
-  launch. Idleness earns no credit and loses no lag: a lease keeps its lag behind the mean (as in
-  Stoica, Abdel-Wahab 1995, and Linux' EEVDF). Otherwise a lease of nine tenths would lose up to
-  80 ms whenever its network delays a call.
-* A lease that does not give back in `GRACE_S` is paused (its process is stopped) until its next
-  slice.
+* A slice lasts `SLICE_S`, and longer while its lease is behind the waiting one: beside a lease of
+  one tenth, a lease of nine tenths runs 90 ms in one piece.
+* A lease that becomes active again goes first, at once: the holder must return its tokens after its
+  present launch. Idleness earns no credit and loses no lag: a lease keeps its lag behind the mean
+  (as in Stoica, Abdel-Wahab 1995, and Linux' EEVDF). Otherwise a lease of nine tenths would lose up
+  to 80 ms whenever its network delays a call.
+* A lease that does not return its tokens within `GRACE_S` is paused (its process is stopped) until
+  its next slice.
 * A lease with a limit below 100 % pauses after each slice, as long as the limit demands.
 """
 
@@ -33,7 +33,7 @@ from corekit.ids import LeaseId
 SLICE_S = 0.010
 #: For the launch that runs at a slice's end; a longer one is stopped, which costs 0.02 ms.
 GRACE_S = 0.002
-#: A lease that gave back at its slice's end makes its next call within this, or is idle.
+#: A lease that returned its tokens at its slice's end is idle if no call follows in this time.
 BACK_S = 0.002
 #: Ends that differ by less are the same: the next slices correct the difference.
 TOLERANCE_S = 0.002

@@ -124,7 +124,7 @@ class WorkerPool:
             await self._reopen()
 
     async def take(self, start: control.Start) -> Worker:
-        """A worker bound to a lease. Raises AppError(UNAVAILABLE) when none can be had."""
+        """A worker bound to a lease. Raises AppError(UNAVAILABLE) when there is none."""
         for _ in range(IDLE_WORKERS + 1):
             worker = self._idle.popleft() if self._idle else await self._fork()
             sandbox = await self._sandbox(start, worker)
@@ -254,7 +254,8 @@ class WorkerPool:
             await asyncio.wait_for(readable.wait(), wait_s)
         except TimeoutError:
             if self._process is not None:
-                self._process.kill()  # a late answer would be taken for that to the next request
+                # a late answer would be mistaken for the answer to the next request
+                self._process.kill()
             raise AppError(ErrorCode.TIMEOUT, f"no answer within {wait_s:g} s") from None
         finally:
             loop.remove_reader(stream)

@@ -1,4 +1,4 @@
-"""Memory in use on a card after a lease's processes have ended, by the figures of its driver.
+"""Memory in use on a card after a lease's processes have ended, as reported by its driver.
 
 A CPU's memory is free when the process has ended. A card's driver frees memory some time later, or,
 when it is broken, not at all: until then, the next lease must not be placed there.

@@ -176,7 +176,7 @@ class Sandboxes:
         if self._users is not None and (closed := closed_above(program)) is None:
             user = self._users.lend()
         elif self._users is not None:
-            text = "a server runs as gpud's user, for no other user may pass this folder"
+            text = "a server runs as gpud's user, because no other user may enter this folder"
             logger.warning(text, extra={"program": str(program), "folder": str(closed)})
         return HostSandbox(self, Sandbox(user=user, group=user), group, kills_user=True)
 

@@ -16,7 +16,7 @@ from remote_gpu.host.workers.removal import remove_tree
 
 #: Four tenants' limits: a kept content saves a transfer, and the disk is the host's.
 HOST_BYTES_MAX = 16 << 30
-#: Folders; one host serves fewer tenants by turns.
+#: Folders; one host serves fewer tenants in turn.
 TENANTS_MAX = 256
 #: Nesting of folders; those of compiled kernels have six levels.
 _DEPTH_MAX = 32
@@ -80,7 +80,7 @@ def _scan(root: Path) -> list[StoredItem]:
 
 
 def _measure(path: Path) -> StoredItem:
-    """Raises OSError when it is gone. One nested too deep to be ours is evicted first."""
+    """Raises OSError when it is gone. An item nested too deep to be ours is evicted first."""
     own = path.lstat()
     size, used_ns = own.st_size, own.st_mtime_ns
     for folder, _, names in os.walk(path):
