@@ -69,7 +69,7 @@ class Middleware(abc.ABC):
 
     name: ClassVar[str]
     summary: ClassVar[Summary]
-    #: What its client may be given in the function, where this code does not travel.
+    #: Rules for the variables of its client in the function, which does not contain this code.
     client: ClassVar[ClientRules]
     #: Its client knows one server: all devices of a lease must be on one host.
     one_host: ClassVar[bool] = False
@@ -83,7 +83,7 @@ class Middleware(abc.ABC):
     def refusal(self, devices: VisibleDevices, shares: Sequence[Share] = ()) -> str | None:
         """The reason why its server would see devices of other leases; None: it would not.
 
-        Asked when a host starts, without `shares`, and for each lease.
+        Called when a host starts, without `shares`, and for each lease.
         """
         del devices, shares
         return None
@@ -92,7 +92,7 @@ class Middleware(abc.ABC):
     def variables(self, granted: GrantedLease) -> dict[str, str]:
         """The variables its unmodified client needs in the function's environment.
 
-        Raises INVALID for a lease that its client cannot use whole.
+        Raises INVALID for a lease that its client cannot use as a whole.
         """
 
     @abc.abstractmethod

@@ -1,7 +1,7 @@
 """Isolation of processes: of the spawner once, of each worker before it serves a client.
 
-Every step raises OSError when the kernel refuses it. The policy was decided by trying them, so that
-is a fault: a worker that cannot be isolated ends, and serves no client.
+Every step raises OSError when the kernel refuses it. The policy was decided by trying every step,
+so a refusal is a fault: a worker that cannot be isolated ends, and serves no client.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A filter is a small program of the kernel's (classic BPF), checked at every call, inherited by all
 threads and processes, and never taken back. Refused calls fail as for a lack of rights (EPERM);
-unknown ones as on an older kernel (ENOSYS), so that libraries take the way they took before.
+unknown ones as on an older kernel (ENOSYS), so that libraries fall back to older calls.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 #: User numbers above those of Linux, systemd and containers (systemd's UIDS-GIDS.md), and below
-#: the half that programs take for negative.
+#: the half that programs read as negative.
 RANGE: Final = range(2_000_000_000, 2_000_524_288)
 #: Leases at once on one host, and tenants with kept contents there.
 BLOCK: Final = 8192
