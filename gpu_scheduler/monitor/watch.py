@@ -1,4 +1,4 @@
-"""Current devices of a host, also while its probe fails, and what of them to report.
+"""Current devices of a host, even while its probe fails, and the changes to report.
 
 Polling and reporting are separate: a driver that hangs delays a poll, never a report. Only changes
 are reported, because most devices of a large system do not change from one report to the next.

@@ -59,7 +59,7 @@ def check_lease(lease: str) -> None:
 
 
 def session_of(attempt: str) -> str:
-    """The session of an attempt: the one who repeats it is the same caller."""
+    """The session of an attempt: a repetition counts as the same caller."""
     return f"session-{attempt}"
 
 

@@ -26,13 +26,13 @@ _STATUS = {
 
 @click.command(epilog="Example: ssgm alloc -g 2 -m 4GiB --kinds cuda --lease-length 2h --wait")
 @requesting
-@click.option("--wait", is_flag=True, help="Wait in the queue instead of a refusal as busy.")
+@click.option("--wait", is_flag=True, help="Wait in the queue instead of failing as busy.")
 @click.option(
     "--door",
     default="gateway",
     show_default=True,
     metavar="gateway|port",
-    help="How it is reached: the host's gateway, by proof, or a port of its own, which is weaker.",
+    help="Access to the lease: the host's gateway, with a proof, or its own port, which is weaker.",
 )
 @click.option(
     "--sources",
@@ -178,9 +178,9 @@ def _percent(text: str) -> int:
 def transfer(context: CommandContext, lease: str, session: str) -> None:
     """Transfer a lease to another SESSION.
 
-    That session receives its state changes from then on. A lease of ssgm may be transferred by
-    ssgm, any other by its own session, or by every caller once that session is gone. A job's lease
-    follows its record: refused (exit 4).
+    That session receives the lease's state changes from then on. A lease of ssgm may be transferred
+    by ssgm, any other by its own session, or by any caller once that session is gone. A job's
+    lease follows its record: refused (exit 4).
     """
     check_lease(lease)
     found = run(_transfer(context, lease, session))

@@ -1,4 +1,4 @@
-"""A probe in a process of its own, because drivers hang and crash: neither must stop a revocation.
+"""A probe in a process of its own, because drivers hang and crash: neither may stop a revocation.
 
 The child answers every line on its stdin by one JSON line: `{"devices": […], "usage": […]}` or
 `{"error": "reason"}`. One that does not answer in time is killed and replaced at the next poll. One

@@ -209,7 +209,7 @@ def _sharing(board: object, handle: object) -> str:
 
 
 def _mps_is_on() -> bool:
-    """Whether the control daemon runs: it removes its pipe when it ends."""
+    """True while the control daemon runs: it removes its pipe when it ends."""
     return (Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", _MPS_FOLDER)) / "control").exists()
 
 
