@@ -43,9 +43,10 @@ HELLO_ID = 0
 class ChannelEvents:
     """Callbacks to the owner of a channel; all are called in the event loop."""
 
-    role: str  #: of its hellos: requester or host
+    role: str  #: role in the hellos: requester or host
     hello: Callable[[], Value]  #: the hello of the next connection
-    welcomed: Callable[[Body], None]  #: its answer; may raise AppError to refuse the connection
+    #: answer to the hello; may raise AppError to refuse the connection
+    welcomed: Callable[[Body], None]
     pushed: Callable[[str, Body], None]  #: name and fields of a push
     lost: Callable[[str], None]  #: a welcomed connection broke, for this reason
     #: Requests right behind the hello, which is answered after the last of them.
@@ -74,7 +75,7 @@ class Channel:
         self._address = parse_address(address)
         self._access = access or find_access()
         self._tls = self._access.tls()
-        self._why_not = "is ssgmd up?"  # of the newest connection that failed
+        self._why_not = "is ssgmd up?"  # reason of the newest failure to connect
         self._events = events
         self._budget = budget
         self._name = name

@@ -60,7 +60,7 @@ class SchedulerClient:
     ) -> None:
         access = access or find_access()
         self.session = access.session(session or new_session())
-        self.epoch = 0  #: of the scheduler we last spoke with; 0 before the first welcome
+        self.epoch = 0  #: epoch of the last welcome; 0 before the first one
         self._budget = budget or Budget()
         #: A call outlives a restart of the scheduler: gone + the longest reconnect pause.
         self._deadline_s = deadline_s or self._budget.client_gone_s + self._budget.reconnect_s_max

@@ -99,7 +99,7 @@ class Watch:
         self._leases = leases
         self._held = HeldMemory()
         self._seen: tuple[Device, ...] = ()  #: shortened to fit into a message
-        self._shortened = False  #: and that was logged
+        self._shortened = False  #: True once that was logged
         self._held_faults: Mapping[DeviceId, Fault] = {}
         self._usage: tuple[Usage, ...] = ()
         self._reported_devices: tuple[Device, ...] | None = None  # None: not known there

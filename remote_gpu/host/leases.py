@@ -35,7 +35,7 @@ CAP_S_MAX = 86_400.0
 
 class Phase(StrEnum):
     QUEUED = "QUEUED"  #: installed, but older leases still occupy its shares
-    PLACED = "PLACED"  #: it occupies its shares; no session yet
+    PLACED = "PLACED"  #: the lease occupies its shares; no session yet
     OPEN = "OPEN"
     RETURNED = "RETURNED"  #: given back; the session is still open
     CLOSING = "CLOSING"  #: over; its processes may not have ended yet
@@ -46,7 +46,7 @@ class StepKind(StrEnum):
 
     PLACED = "placed"  #: log; admit a waiting session
     OPENED = "opened"  #: report it
-    UNBOUND = "unbound"  #: its session is over, the lease is not; end session, lanes and relays
+    UNBOUND = "unbound"  #: the session is over, the lease is not; end session, lanes, relays
     RETURNED = "returned"  #: report it: the shares may be granted again
     KILL = "kill"  #: kill worker and server, then call `gone`
     CLOSED = "closed"  #: report it with the reason; end the session
@@ -75,11 +75,11 @@ class Entry:
     phase: Phase = Phase.QUEUED
     occupying: bool = False
     stuck: bool = False  #: a process of it cannot be killed, or its memory is not freed
-    nonce: str = ""  #: of the session that holds the lease
+    nonce: str = ""  #: nonce of the session that holds the lease
     connect_by_s: float | None = None  #: monotonic deadlines; None = none
-    ends_at_s: float | None = None  #: of a deadline lease
-    cap_at_s: float | None = None  #: of the session
-    heard_at_s: float | None = None  #: of the session's last message
+    ends_at_s: float | None = None  #: end of a deadline lease
+    cap_at_s: float | None = None  #: maximum end of the session
+    heard_at_s: float | None = None  #: time of the session's last message
 
     @property
     def lease(self) -> LeaseId:
@@ -136,9 +136,9 @@ class LeaseTable:
         if entry is None:
             entry = self._entries[install.lease] = Entry(install=install)
             if install.state is LeaseState.ENDING:
-                entry.phase = Phase.RETURNED  # it occupies no shares any more
+                entry.phase = Phase.RETURNED  # the lease occupies no shares any more
             elif not self._fits_beside_stuck(entry):
-                # it would block all later leases permanently
+                # the lease would block all later leases permanently
                 detail = "its shares exceed the part of the device that this host can lend"
                 return self.end(install.lease, EndReason.DEVICE_BAD, detail)
         if install.hold is LeaseLifetime.DEADLINE and install.cap_s is not None:

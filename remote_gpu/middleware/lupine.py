@@ -39,7 +39,7 @@ class Lupine(Middleware):
         variables={
             "LUPINE_SERVER": rf"{ADDRESS}(?:,{ADDRESS}){{0,{_SERVERS_MAX - 1}}}",
             "LUPINE_DISABLE_LOCAL": "1",
-            "LUPINE_AUTO": "0",  # of orchestrators up to 0.1
+            "LUPINE_AUTO": "0",  # variable of orchestrators up to 0.1
         }
     )
     summary = Summary(

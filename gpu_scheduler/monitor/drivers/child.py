@@ -44,7 +44,7 @@ class ChildProbe:
         self._source = source
         self._answer_s_max = answer_s_max
         self._child: asyncio.subprocess.Process | None = None
-        self._killed: asyncio.subprocess.Process | None = None  # and not known to be gone
+        self._killed: asyncio.subprocess.Process | None = None  # killed, but not known to be gone
         self._usage: tuple[Usage, ...] = ()
 
     async def devices(self) -> tuple[Device, ...]:
@@ -90,7 +90,7 @@ class ChildProbe:
             await self.close()
             text = f"{self._source} did not answer in {self._answer_s_max:g} s"
             raise AppError(ErrorCode.TIMEOUT, text) from None
-        except (OSError, ValueError):  # it ended, or wrote a line without end
+        except (OSError, ValueError):  # the child ended, or wrote an endless line
             return b""
 
     async def _line(self) -> bytes:

@@ -161,7 +161,7 @@ def _described(handle: object) -> tuple[Device, Usage]:
 class _Memory(NamedTuple):
     total_mib: int
     used_mib: int
-    reserved_mib: int  #: by the driver; older ones count it as used
+    reserved_mib: int  #: reserved by the driver; older drivers count it as used
 
 
 def _memory(handle: object) -> _Memory:

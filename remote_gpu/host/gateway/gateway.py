@@ -44,9 +44,10 @@ _CREDENTIALS = struct.Struct("3i")  #: struct ucred, <sys/socket.h>: pid, uid, g
 class GatewayLimits:
     """Limits on open connections; above one, the largest source's oldest connection is evicted."""
 
-    unproven: int = 512  #: before their hello; each costs a task, a descriptor and at most 4 KiB
-    known: int = 512  #: proving the secret of a lease that is installed here
-    awaited: int = 512  #: waiting for an install that may never come
+    #: connections without a hello; each costs a task, a descriptor and at most 4 KiB
+    unproven: int = 512
+    known: int = 512  #: connections that prove the secret of a lease that is installed here
+    awaited: int = 512  #: connections that wait for an install that may never come
     per_source: int = 256  #: of each kind; behind one NAT there may be many functions
 
 
@@ -243,7 +244,7 @@ class Gateway:
             await self._send(peer, {"welcome": welcome})
             await self._hold(peer, lease, hello.session)
         except (WireError, OSError, TimeoutError) as error:
-            if self._sessions.get(lease) is peer:  # else it was ended by this host
+            if self._sessions.get(lease) is peer:  # else this host ended the session
                 host.apply(host.table.session_over(lease, EndReason.SESSION_LOST, str(error)))
         finally:
             if self._sessions.get(lease) is peer:
@@ -274,7 +275,7 @@ class Gateway:
 
     async def _closed(self, peer: Peer, lease: LeaseId, close: dict[str, object]) -> None:
         reason = EndReason.RELEASED if close.get("reason") == "RELEASED" else EndReason.DONE
-        self._sessions.pop(lease, None)  # its holder ended it, and needs no message
+        self._sessions.pop(lease, None)  # the holder ended the session, and needs no message
         detail = str(close.get("detail", ""))[:500]
         self._host.apply(self._host.table.session_over(lease, reason, detail))
         with contextlib.suppress(OSError, TimeoutError):

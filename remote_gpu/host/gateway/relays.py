@@ -30,7 +30,7 @@ from remote_gpu.wire.proof import Hello
 
 logger = logging.getLogger(__name__)
 
-RELAYS_MAX = 64  #: at once for one lease; each costs two threads and half a MiB of gpud
+RELAYS_MAX = 64  #: limit for one lease; each costs two threads and half a MiB of gpud
 #: A server that dies or does not serve is started at most this often within one lease.
 STARTS_MAX = 5
 
@@ -49,7 +49,7 @@ class _Served:
     sessions_ended: int = 0
     server: Server | None = None
     port: asyncio.Task[int | Refused] | None = (
-        None  #: its port, or the reason why it does not serve
+        None  #: the server's port, or the reason why it does not serve
     )
 
     @contextlib.contextmanager

@@ -29,7 +29,7 @@ _LOOK_S = 0.02  #: between two checks of the ports it listens on, or of the proc
 #: until the server takes it, unless another server does.
 _PORTS = range(20_000, 32_000)
 _PORT_TRIES = 50
-_OUTPUT_BYTES = 2000  #: of the end of its output, for the log
+_OUTPUT_BYTES = 2000  #: the end of a server's output, for the log
 _LISTENING = "0A"  #: state of a socket in /proc/net/tcp, <net/tcp_states.h>
 
 

@@ -49,7 +49,7 @@ class Begin:
     """Give a lease one more token."""
 
     lease: LeaseId
-    ticket: int  #: of its request
+    ticket: int  #: ticket of the lease's request
     until_s: float | None  #: all its tokens are due then; None: on demand
 
 
@@ -86,12 +86,12 @@ class _Lease:
     waiting: deque[int] = field(default_factory=deque)
     running: dict[int, float] = field(default_factory=dict)  #: ticket → charged up to this moment
     paused: list[int] = field(default_factory=list)  #: tickets; all or none of a lease's are
-    slice_s: float = 0.0  #: when its present slice began
-    slice_virtual_s: float = 0.0  #: its virtual time then
-    until_s: float | None = None  #: as its worker knows it
+    slice_s: float = 0.0  #: start of the present slice
+    slice_virtual_s: float = 0.0  #: virtual time at that start
+    until_s: float | None = None  #: end of the slice, as the worker knows it
     eager: bool = False  #: active again after idleness, with less virtual time than the holder
-    back_by_s: float = 0.0  #: its next call is expected until then
-    allowed_s: float = 0.0  #: its limit allows no computing before
+    back_by_s: float = 0.0  #: the next call is expected by then
+    allowed_s: float = 0.0  #: the limit allows no computing before then
     owed_s: float = 0.0  #: lag in virtual time, when it was last active
 
     @property
@@ -193,7 +193,8 @@ class TimeSlices:
         weight, fair_s = self._fair(back)
         if not weight:
             return self._virtual_s
-        return fair_s - back.owed_s * (weight + back.weight) / weight  # it moves the mean itself
+        # the lease moves the mean itself
+        return fair_s - back.owed_s * (weight + back.weight) / weight
 
     def _owed_s(self, gone: _Lease, now_s: float) -> float:
         """The lag of a lease that becomes idle behind the mean of all active ones and itself."""

@@ -130,7 +130,7 @@ class WorkerPool:
             sandbox = await self._sandbox(start, worker)
             try:
                 worker.start(start, sandbox)
-            except OSError:  # it died while it was idle: take the next
+            except OSError:  # the worker died while it was idle: take the next
                 if sandbox is not None:
                     await sandbox.close()
                 continue
@@ -172,7 +172,7 @@ class WorkerPool:
                 self._process.wait(self._budget.worker_cut_s)
         if self._stream is not None:
             self._stream.close()
-        if workers:  # one that sleeps in a driver ends when the driver returns
+        if workers:  # a worker blocked in a driver ends when the driver returns
             gone = {worker.gone for worker in workers}
             await asyncio.wait(gone, timeout=self._budget.worker_cut_s)
         self._idle.clear()

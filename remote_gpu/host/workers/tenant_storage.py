@@ -27,7 +27,7 @@ _UNMEASURED_BYTES = 1 << 62
 class StoredItem:
     """One content, or the folder of compiled kernels, of one tenant."""
 
-    used_ns: int  #: when it was last used
+    used_ns: int  #: time of the last use
     path: Path
     bytes: int
 

@@ -69,7 +69,7 @@ class Worker:
         self._offered: deque[tuple[int, asyncio.Future[bool]]] = deque()
         self._exited = self._socket_closed = False
         self._sandbox: HostSandbox | None = None
-        self.group: Group | None = None  #: its cgroup, from its start
+        self.group: Group | None = None  #: cgroup of the worker, from its start
         self._nursery = nursery
         stream.setblocking(False)
         asyncio.get_running_loop().add_reader(pidfd, self._on_exit)

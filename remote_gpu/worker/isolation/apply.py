@@ -38,7 +38,7 @@ class Sandbox:
     group: int = -1  #: the tenant's
     folder: str = ""  #: for temporary files, removed after the lease; "" = the machine's
     compiled: str = ""  #: this lease's folder below the tenant's compiled kernels; "" = all of them
-    kinds: tuple[str, ...] = ()  #: of the lease's devices
+    kinds: tuple[str, ...] = ()  #: kinds of the lease's devices
 
 
 def isolate_spawner(policy: Policy, host: places.Host, kept: Path) -> Callable[[], int]:

@@ -72,7 +72,7 @@ class Host:
 
     data: tuple[Path, ...] = ()  #: `gpud --data`
     programs: tuple[Path, ...] = ()  #: `gpud --program`
-    pipes: tuple[Path, ...] = ()  #: of NVIDIA MPS
+    pipes: tuple[Path, ...] = ()  #: pipes of NVIDIA MPS
 
 
 def libraries() -> list[Path]:
