@@ -71,7 +71,7 @@ class HostSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upstream:
-    """The scheduler of this host, and what this host reports to it."""
+    """The scheduler of this host, and the data that this host reports to it."""
 
     scheduler: str  #: "address:port"
     access: Access

@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 LANES_MAX = 16  #: open at once on one lease; each is a thread in its worker
 #: A crashed worker is replaced this many times within a lease; then it ends as DEVICE_BAD.
 CRASHES_MAX = 5
-#: Least quota of a worker, for the data of calls; a request may ask for no memory.
+#: Least quota of a worker, for the data of calls; a request may include no memory.
 _MEMORY_FLOOR_BYTES = 64 << 20
 _TICK_S_MAX = 1.0  #: longest time between two checks of deadlines
 

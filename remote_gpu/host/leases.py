@@ -74,7 +74,7 @@ class Entry:
     install: Install
     phase: Phase = Phase.QUEUED
     occupying: bool = False
-    stuck: bool = False  #: a process of it cannot be killed, or its memory is not freed
+    stuck: bool = False  #: one of its processes cannot be killed, or its memory is not freed
     nonce: str = ""  #: nonce of the session that holds the lease
     connect_by_s: float | None = None  #: monotonic deadlines; None = none
     ends_at_s: float | None = None  #: end of a deadline lease

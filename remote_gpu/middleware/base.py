@@ -28,7 +28,7 @@ class ServerCommand:
     """
 
     arguments: tuple[str, ...] = ()  #: arguments after the program
-    #: variables beside those of the host
+    #: variables in addition to those of the host
     variables: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)  #: name → contents
     port: int  #: the first one it listens on; 0 = one of its own choice, which the host looks up
@@ -72,7 +72,7 @@ class Middleware(abc.ABC):
     summary: ClassVar[Summary]
     #: Rules for the variables of its client in the function, which does not contain this code.
     client: ClassVar[ClientRules]
-    #: Its client knows one server: all devices of a lease must be on one host.
+    #: The client supports one server: all devices of a lease must be on one host.
     one_host: ClassVar[bool] = False
     #: Consecutive ports its server listens on; clients may reach fewer (`client.ports`).
     server_ports: ClassVar[int] = 1

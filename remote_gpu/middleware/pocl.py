@@ -67,7 +67,8 @@ class Pocl(Middleware):
         """pocld on 127.0.0.1, with its compiled kernels in the lease's folder.
 
         pocld accepts a client's next program without a delay (`…_RECONNECT`), and keeps the state
-        of the last one until the lease ends. The CPU device of pocld is switched off beside a card.
+        of the last one until the lease ends. The CPU device of pocld is switched off where there is
+        a card.
         """
         variables = {
             "POCLD_ALLOW_CLIENT_RECONNECT": "1",

@@ -52,7 +52,7 @@ class CommandContext:
         )
 
     def ask(self, question: Callable[[SchedulerClient], Awaitable[T]]) -> T:
-        """One connection, one question. Raises the scheduler's error, or UNAVAILABLE."""
+        """Send one request over a new connection. Raises the scheduler's error, or UNAVAILABLE."""
 
         async def asked() -> T:
             async with self.client() as client:

@@ -1,9 +1,9 @@
 """A probe in a process of its own, because drivers hang and crash: neither may stop a revocation.
 
 The child answers every line on its stdin by one JSON line: `{"devices": […], "usage": […]}` or
-`{"error": "reason"}`. One that does not answer in time is killed and replaced at the next poll. One
-that cannot be killed, because it sleeps inside the driver, is left, and until it has ended every
-poll fails at once: further children would hang too.
+`{"error": "reason"}`. A child that does not answer in time is killed, and replaced at the next
+poll. A child that cannot be killed, because it is blocked inside the driver, is left alone, and
+every poll fails at once until it has ended: further children would hang too.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Seen:
 
 
 class ChildProbe:
-    """`Probe` by the child program `module`; `source` is what it probes, for messages."""
+    """`Probe` by the child program `module`; `source` names its driver in messages."""
 
     def __init__(
         self, module: str, source: str, host: str, answer_s_max: float, *options: str

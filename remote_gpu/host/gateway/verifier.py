@@ -9,7 +9,7 @@ from remote_gpu.wire.proof import Hello, Proving
 
 
 class Verifier:
-    """Decides by the current table: a lease that has just ended is refused."""
+    """Decides from the current table: a lease that has just ended is refused."""
 
     def __init__(self, host_id: str, table: LeaseTable) -> None:
         self._host_id = host_id

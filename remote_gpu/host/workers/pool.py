@@ -240,7 +240,7 @@ class WorkerPool:
         return worker
 
     async def _join_group(self, worker: Worker) -> None:
-        """Move it into a cgroup ahead of need: the kernel takes some milliseconds for it."""
+        """Move it into a cgroup ahead of need, which takes the kernel some milliseconds."""
         if self._sandboxes is not None:
             with _killed_on_error(worker, "a worker cannot be moved into a cgroup"):
                 worker.group = await asyncio.to_thread(self._sandboxes.group, worker.pid)

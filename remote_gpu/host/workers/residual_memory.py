@@ -28,8 +28,8 @@ class MemoryProbe(Protocol):
 async def held_memory(probe: MemoryProbe, table: LeaseTable, lease: LeaseId) -> dict[DeviceId, str]:
     """Cards of a lease on which more is in use than the other leases account for, with the reason.
 
-    A card without a figure is not clean. Each process on a card needs some memory for itself
-    beside its lease's: `HELD_MIB_MIN`.
+    A card without a figure is not clean. Each process on a card needs some memory for itself in
+    addition to its lease's: `HELD_MIB_MIN`.
     """
     found: dict[DeviceId, str] = {}
     for device in table.devices_of(lease, DeviceKind.CUDA):

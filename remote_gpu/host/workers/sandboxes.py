@@ -2,8 +2,8 @@
 
 A sandbox is made before a worker learns of its lease: a user and a cgroup where the policy has
 them, a folder for temporary files, and the tenant's folder of kept contents, closed to other
-tenants. It is closed when the worker has ended: then no process that ran in it is left, nor any of
-its files.
+tenants. The sandbox is closed when the worker has ended: then no process that ran in it is left,
+nor any of its files.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ class Sandboxes:
         return HostSandbox(self, Sandbox(user=user, group=user), group, kills_user=True)
 
     async def kill_user(self, user: int) -> None:
-        """Kill all processes of a lease's user. One at a time: the killers share one user."""
+        """Kill all processes of a lease's user; one call at a time, as killers share one user."""
         assert self._users is not None, "it lent the user"
         while True:
             async with self._killing:

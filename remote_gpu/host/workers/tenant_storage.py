@@ -58,7 +58,8 @@ def surplus(
 def evict(root: Path, bytes_max: int = HOST_BYTES_MAX, tenants_max: int = TENANTS_MAX) -> None:
     """Remove the surplus below a host's folder of contents; safe while workers use it.
 
-    A worker with an open file keeps its bytes; one that misses a file asks its client again.
+    A worker with an open file keeps its bytes; a worker that misses a file requests it from its
+    client again.
     """
     for item in surplus(_scan(root), bytes_max, tenants_max):
         if item.path.is_dir() and not item.path.is_symlink():

@@ -185,7 +185,7 @@ class Permit:
     attributes: bool = False  #: modes, owners, dates of files: its user owns no others' files
     others: bool = False  #: name other processes, from which another mechanism protects
     parents: bool = (
-        False  #: ask for a signal at a parent's end: where no namespace ends them with it
+        False  #: request a signal at a parent's end: where no namespace ends them with it
     )
 
 
