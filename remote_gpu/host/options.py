@@ -67,7 +67,7 @@ class HostOptions:
     batch_wait_ms: Annotated[
         float,
         Option(
-            "The longest wait of a call for others of the same model, in one batch.",
+            "Longest wait of a call for others of the same model, to form one batch.",
             range=(0, 1000),
         ),
     ] = BATCH_WAIT_S * 1000

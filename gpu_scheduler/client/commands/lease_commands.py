@@ -38,9 +38,11 @@ _STATUS = {
     "--sources",
     default="",
     metavar="NETWORKS",
-    help="With --door port: allowed networks, with commas. [default: this host]",
+    help="With --door port: allowed networks, separated by commas. [default: this host]",
 )
-@click.option("--attempt", help="Key of the request: repeating it returns its current state.")
+@click.option(
+    "--attempt", help="Key of the request: repeating the request returns its current state."
+)
 @connected
 def alloc(
     context: CommandContext,
@@ -52,9 +54,9 @@ def alloc(
 ) -> int:
     """Take a lease of a limited length.
 
-    It lasts --lease-length, by default one hour. Without --wait (or --max-wait) the answer is
-    immediate: granted, busy (exit 6) or impossible (exit 7). Interrupting a waiting alloc withdraws
-    its request.
+    The lease lasts --lease-length, by default one hour. Without --wait (or --max-wait) the answer
+    is immediate: granted, busy (exit 6) or impossible (exit 7). Interrupting a waiting alloc
+    withdraws its request.
     """
     ask = Ask(
         request=request,
@@ -154,7 +156,7 @@ def renew(context: CommandContext, lease: str, length: str) -> None:
 def resize(context: CommandContext, lease: str, compute_limit: str) -> None:
     """Change the compute limit of a lease.
 
-    For each device of a shared lease; the guarantee stays.
+    Applies to each device of a shared lease; the guarantee does not change.
     """
     check_lease(lease)
     limit_pct = _percent(compute_limit)

@@ -99,7 +99,9 @@ def dry_run(context: CommandContext, request: Request) -> None:
     metavar="HOST:PORT",
     help="HTTP endpoint of ssgmd, for all events.  [variable: SSGM_HTTP]",
 )
-@click.option("--count", default=0, metavar="N", help="End after this many; 0 = until Ctrl-C.")
+@click.option(
+    "--count", default=0, metavar="N", help="Stop after this many events; 0 = at Ctrl-C only."
+)
 @connected
 def events(context: CommandContext, http: str | None, count: int) -> None:
     """Changes as they happen, one line or one JSON object each.
