@@ -82,7 +82,7 @@ _COUNT_AND_KIND = (
         metavar="N",
         parse=_whole,
         example="2",
-        help="Devices; all of them or none.",
+        help="Number of devices; all of them are granted, or none.",
     ),
     RequestOption(
         key="kinds",
@@ -136,7 +136,7 @@ _SHARE = (
         metavar="SIZE",
         parse=parse_memory_mib,
         example="4GiB",
-        help="Of each device: MiB, or with a unit.",
+        help="Memory of each device, in MiB or with a unit.",
     ),
     RequestOption(
         key="memory_max",
@@ -160,7 +160,7 @@ _SHARE = (
         metavar="PERCENT",
         parse=_percent,
         example="50",
-        help="Upper bound, also while the rest of the device is idle.",
+        help="Upper bound, even while the rest of the device is idle.",
     ),
     RequestOption(
         key="sharing",
@@ -197,7 +197,7 @@ _QUEUE = (
         metavar="NAME",
         parse=_name,
         example="genomics",
-        help="The tenant whose quota and fair share it counts for.",
+        help="The tenant to whose quota and fair share the request counts.",
     ),
     RequestOption(
         key="max_wait",

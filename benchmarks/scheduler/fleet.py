@@ -87,7 +87,7 @@ class Moving:
         )
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resource is held."""
 
 
 async def fleet(address: str, monitors: int, ready: Path) -> None:

@@ -1,4 +1,4 @@
-"""How programs speak with ssgmd: one multiplexed connection that repairs itself, and `ssgm`.
+"""The connection of programs to ssgmd, multiplexed and self-repairing; the command `ssgm`.
 
 `channel` is the connection, for requesters and hosts alike; `client` gives every op a typed method.
 """

@@ -1,8 +1,8 @@
-"""How a program gets through the doors of ssgmd: its key, and the CA of ssgmd's certificate.
+"""A program's access to the endpoints of ssgmd: its key, and the CA of ssgmd's certificate.
 
 One function decides for every client (ssgm, ssgm-monitor, gpud, the orchestrator):
 `find_access(key_file=…, ca=…)`, by flag, else by variable, else none. A `Channel` that is given no
-`Access` calls it, so a program needs no word about keys to use those of its environment.
+`Access` calls it, so a program uses the key of its environment without code of its own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from corekit.errors import AppError, ErrorCode, invalid
 from gpu_scheduler.protocol.keys import name_of, session_of
 
-#: The key itself; services get it so from a secret store.
+#: The key itself, as services get it from a secret store.
 KEY_VARIABLE = "ORCHGPU_SCHEDULER_KEY"
 #: A 0600 file that holds the key.
 KEY_FILE_VARIABLE = "ORCHGPU_SCHEDULER_KEY_FILE"
@@ -28,17 +28,19 @@ KEY_FILE_BYTES_MAX = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """What to show at the door, and whom to trust there."""
+    """The key to present to ssgmd, and the CA to trust."""
 
     key: str | None = field(default=None, repr=False)  #: `<name>.<secret>`; None: loopback only
     ca: Path | None = None  #: None: no TLS
 
     def __post_init__(self) -> None:
         if self.key is not None and name_of(self.key) is None:
-            raise invalid("the scheduler's key is no key; use what `ssgmd keys add` printed")
+            raise invalid(
+                "the scheduler's key is not a valid key; use the one that `ssgmd keys add` printed"
+            )
 
     def session(self, session: str) -> str:
-        """The name of a session at the door: a keyed one carries the key's name."""
+        """The name of a session at ssgmd; with a key, it contains the key's name."""
         name = None if self.key is None else name_of(self.key)
         return session if name is None else session_of(name, session)
 
@@ -51,7 +53,7 @@ class Access:
         try:
             context.load_verify_locations(cafile=self.ca)
         except OSError as error:  # ssl.SSLError is one
-            reason = error.strerror or "no certificate in PEM form"
+            reason = error.strerror or "it is not a certificate in PEM form"
             raise invalid(f"cannot use {self.ca} as the scheduler's CA: {reason}") from None
         return context
 
@@ -62,9 +64,10 @@ def find_access(
     ca: Path | None = None,
     environment: Mapping[str, str] = os.environ,
 ) -> Access:
-    """The access a program has: its flags, else its environment, else neither key nor TLS.
+    """The access of a program: by its flags, else by its environment, else neither key nor TLS.
 
-    Raises INVALID for what is no key or no file, DENIED for a key file that others may read.
+    Raises INVALID for a malformed key or an unusable file, DENIED for a key file that others may
+    read.
     """
     named = environment.get(KEY_FILE_VARIABLE)
     if key_file is not None:
@@ -84,11 +87,11 @@ def _read(path: Path) -> str:
         with path.open("rb") as file:
             text = file.read(KEY_FILE_BYTES_MAX).decode().strip()
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        reason = error.strerror if isinstance(error, OSError) else "it is not a text file"
         raise invalid(f"cannot read the key file {path}: {reason}") from None
     if mode & 0o077:
         text = f"{path} may be read by others (mode {mode:o}); run: chmod 600 {path}"
         raise AppError(ErrorCode.DENIED, text)
     if name_of(text) is None:
-        raise invalid(f"{path} holds no key; write into it what `ssgmd keys add` printed")
+        raise invalid(f"{path} holds no key; write into it the key that `ssgmd keys add` printed")
     return text

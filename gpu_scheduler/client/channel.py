@@ -43,11 +43,12 @@ HELLO_ID = 0
 class ChannelEvents:
     """Callbacks to the owner of a channel; all are called in the event loop."""
 
-    role: str  #: of its hellos: requester or host
+    role: str  #: role in the hellos: requester or host
     hello: Callable[[], Value]  #: the hello of the next connection
-    welcomed: Callable[[Body], None]  #: its answer; may raise AppError to refuse the connection
+    #: answer to the hello; may raise AppError to refuse the connection
+    welcomed: Callable[[Body], None]
     pushed: Callable[[str, Body], None]  #: name and fields of a push
-    lost: Callable[[str], None]  #: a welcomed connection broke, and why
+    lost: Callable[[str], None]  #: a welcomed connection broke, for this reason
     #: Requests right behind the hello, which is answered after the last of them.
     more: Callable[[], Iterable[tuple[str, Value]]] = tuple
 
@@ -74,7 +75,7 @@ class Channel:
         self._address = parse_address(address)
         self._access = access or find_access()
         self._tls = self._access.tls()
-        self._why_not = "is ssgmd up?"  # of the newest connection that failed
+        self._why_not = "is ssgmd up?"  # reason of the newest failure to connect
         self._events = events
         self._budget = budget
         self._name = name
@@ -111,8 +112,9 @@ class Channel:
     async def call(self, op: str, fields: Value, *, deadline_s: float) -> Body:
         """One request, through as many connections as it takes; `fields` is the op.
 
-        Raises the scheduler's own AppError; TIMEOUT when it may have been done without an answer
-        in time; UNAVAILABLE when no connection could be had; EXHAUSTED over IN_FLIGHT_MAX.
+        Raises the scheduler's own AppError; TIMEOUT when no answer came in time, although the
+        request may have been carried out; UNAVAILABLE when there was no connection; EXHAUSTED above
+        IN_FLIGHT_MAX.
         """
         if len(self._pending) >= IN_FLIGHT_MAX:
             raise AppError(ErrorCode.EXHAUSTED, f"{IN_FLIGHT_MAX} requests are in flight already")
@@ -143,7 +145,7 @@ class Channel:
             _fail(pending.answer, self.unreachable(deadline_s))
 
     def unreachable(self, deadline_s: float) -> AppError:
-        """The error of a scheduler that was not reached in time: where, and why not."""
+        """The error for a scheduler that was not reached in time: the address and the reason."""
         where = "{}:{}".format(*self._address)
         text = f"no connection to the scheduler at {where} in {deadline_s:g} s; {self._why_not}"
         return AppError(ErrorCode.UNAVAILABLE, text)
@@ -179,7 +181,7 @@ class Channel:
             for pending in list(self._pending.values()):
                 _fail(pending.answer, denied)
         elif isinstance(error, ssl.SSLError):
-            self._why_not = "the other side speaks no TLS 1.3: does it serve without a certificate?"
+            self._why_not = "the other side does not speak TLS 1.3; does it lack a certificate?"
 
     async def _one_connection(self) -> bool:
         loop = asyncio.get_running_loop()
@@ -225,7 +227,7 @@ class Channel:
         return None
 
     def _refused(self, wire: _Wire, error: AppError) -> None:
-        """A wrong hello stays wrong: calls that wait fail with its reason instead of a timeout."""
+        """A refusal is final: waiting calls fail with the reason, instead of a timeout."""
         logger.warning("%s: hello refused: %s", self._name, error.message)
         self._wire = None
         if not error.retryable and error.code is not ErrorCode.CONFLICT:
@@ -237,8 +239,9 @@ class Channel:
 class _Wire(asyncio.Protocol):
     """One TCP connection: lines in, lines out.
 
-    A peer that is stopped keeps its TCP connection: only its silence tells, so it is broken off
-    after `silence_s` without a byte (both roles send something, which is answered, far oftener).
+    A stopped peer keeps its TCP connection and is detected only by its silence: the connection is
+    closed after `silence_s` without a byte (both roles send something, which is answered, far more
+    often).
     """
 
     def __init__(self, on_frame: Callable[[_Wire, AnswerFrame], None], silence_s: float) -> None:
@@ -262,7 +265,7 @@ class _Wire(asyncio.Protocol):
                 if not self.gone.done():
                     self._on_frame(self, read_answer(line))
         except BrokenFrame as error:
-            self.break_off(f"the scheduler sent what is no message: {error}")
+            self.break_off(f"the scheduler sent an invalid message: {error}")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._ended(str(exc) if exc else "the scheduler closed the connection")

@@ -26,11 +26,11 @@ def commands() -> None:
     export SSGM_SCHEDULER=127.0.0.1:4700     address of ssgmd, instead of --scheduler
     ssgm hosts                               the hosts
     ssgm dry-run -g 2 -m 4GiB                the answer to a request, without a lease
-    ssgm alloc -g 2 -m 4GiB --wait           take a lease, if need be from the queue
+    ssgm alloc -g 2 -m 4GiB --wait           take a lease, from the queue if necessary
     ssgm explain ATTEMPT                     why a request waits
     ssgm dealloc LEASE                       give a lease back
 
-    Every command prints JSON with --json. The classic form of SSGM is understood too:
+    Every command prints JSON with --json. The classic form of SSGM is accepted too:
 
     \b
     ssgm -S HOST -P PORT -alloc -g N [request options]

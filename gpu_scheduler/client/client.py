@@ -44,8 +44,8 @@ class SchedulerClient:
     """`async with SchedulerClient("127.0.0.1:4700", on_push=...) as scheduler: ...`
 
     Every method waits through disconnects until `deadline_s` and raises only AppError: the
-    scheduler's own, or UNAVAILABLE / TIMEOUT. CONFLICT carries the record that stands, as a
-    `Record`, in `details["record"]`. All methods are idempotent.
+    scheduler's own, or UNAVAILABLE / TIMEOUT. CONFLICT carries the current record, as a `Record`,
+    in `details["record"]`. All methods are idempotent.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class SchedulerClient:
     ) -> None:
         access = access or find_access()
         self.session = access.session(session or new_session())
-        self.epoch = 0  #: of the scheduler we last spoke with; 0 before the first welcome
+        self.epoch = 0  #: epoch of the last welcome; 0 before the first one
         self._budget = budget or Budget()
         #: A call outlives a restart of the scheduler: gone + the longest reconnect pause.
         self._deadline_s = deadline_s or self._budget.client_gone_s + self._budget.reconnect_s_max
@@ -153,7 +153,7 @@ class SchedulerClient:
         received_ago_s: float = 0.0,
         committed_ago_s: float | None = None,
     ) -> Record | None:
-        """Terminal, and all leases of the job end; unknown holder and no block → None."""
+        """Make the record terminal, end the job's leases; None: unknown holder and no block."""
         op = ops.Finish(
             holder=JobId(holder),
             outcome=outcome,
@@ -170,25 +170,25 @@ class SchedulerClient:
     async def renew(self, lease: str, lease_s: float | None = None) -> None:
         """Keep a RESERVED lease for another `reserved_ttl_s`. Raises NOT_FOUND when it is over.
 
-        With `lease_s` a deadline lease ends so long from now; raises CONFLICT while its device is
-        kept for somebody, INVALID when it would last too long in all.
+        With `lease_s`, a deadline lease ends that long from now; raises CONFLICT while its device
+        is kept for another request, INVALID when it would last too long in total.
         """
         await self.ask(ops.Renew(lease=LeaseId(lease), lease_s=lease_s))
 
     async def resize(self, lease: str, compute_limit_pct: int) -> Lease:
-        """Another elastic limit of a shared lease. Raises NOT_FOUND, INVALID."""
+        """Set another elastic limit for a shared lease. Raises NOT_FOUND, INVALID."""
         op = ops.Resize(lease=LeaseId(lease), compute_limit_pct=compute_limit_pct)
         return (await self.ask(op)).lease
 
     async def transfer(self, lease: str, to: str) -> Lease:
-        """A reservation belongs to session `to`. Raises NOT_FOUND, CONFLICT while it is held."""
+        """Transfer a reservation to session `to`. Raises NOT_FOUND, CONFLICT while it is held."""
         op = ops.Transfer(lease=LeaseId(lease), to=SessionId(to))
         return (await self.ask(op)).lease
 
     async def release(
         self, lease: str, reason: EndReason = EndReason.RELEASED, detail: str = ""
     ) -> None:
-        """End a lease; an unknown one is no error."""
+        """End a lease; an unknown one is not an error."""
         op = ops.Release(lease=LeaseId(lease), reason=reason, detail=detail)
         await self.ask(op)
 
@@ -220,7 +220,7 @@ class SchedulerClient:
         return await self.ask(op)
 
     async def withdraw(self, attempt: str) -> None:
-        """Wait for a reservation no longer: out of the queue, or its lease ends; unknown is fine.
+        """Withdraw a reservation from the queue, or end its lease; an unknown one is not an error.
 
         Raises CONFLICT when the reservation is another session's.
         """
@@ -237,7 +237,7 @@ class SchedulerClient:
         hold: LeaseLifetime = LeaseLifetime.SESSION,
         lease_s: float | None = None,
     ) -> answers.ExplainAnswer:
-        """Why a request waits, or its answer if it came now; exactly one is given.
+        """The reason why a request waits, or the present answer to a `request`; give exactly one.
 
         `hold` and `lease_s` are those of the lease that the request would get.
         """
@@ -247,7 +247,7 @@ class SchedulerClient:
         return await self.ask(op)
 
     async def inventory(self) -> answers.InventoryAnswer:
-        """Hosts by name with devices, what is promised of them, usage, states."""
+        """Hosts by name, with their devices, promised shares, usage and states."""
         found = first = await self.ask(ops.Inventory(limit=PAGE_MAX))
         hosts = [*first.hosts]
         while found.more:
@@ -261,7 +261,7 @@ class SchedulerClient:
         return (await self.live_leases()).leases
 
     async def live_leases(self) -> answers.LeasesAnswer:
-        """All leases that are not ENDED, oldest first, and when they end at the latest."""
+        """All leases that are not ENDED, oldest first, with their latest ends."""
         leases: list[Lease] = []
         ends_in_s: dict[LeaseId, float] = {}
         more = True
@@ -278,22 +278,22 @@ class SchedulerClient:
         return await self.ask(ops.Queue(limit=limit))
 
     async def watch(self, *, all_leases: bool = True) -> None:
-        """Get (or stop) every push about every lease; ask again after each `Connected`."""
+        """Start (or stop) every push about every lease; repeat this after each `Connected`."""
         await self.ask(ops.Watch(all=all_leases))
 
     async def drain(self, host: str, device: str | None = None, *, revoke: bool = False) -> None:
-        """No new leases on this host, or on one device of it; with `revoke` live ones end."""
+        """Grant no new leases on this host, or on one device; with `revoke`, end live ones."""
         one = None if device is None else DeviceId(device)
         op = ops.Drain(host=HostId(host), device=one, revoke=revoke)
         await self.ask(op)
 
     async def undrain(self, host: str, device: str | None = None) -> None:
-        """New leases on this host, or on this device of it, again."""
+        """Grant new leases on this host, or on this device of it, again."""
         one = None if device is None else DeviceId(device)
         await self.ask(ops.Undrain(host=HostId(host), device=one))
 
     async def forget(self, host: str) -> None:
-        """The host is gone for good. Raises CONFLICT while it is up."""
+        """Remove a permanently lost host. Raises CONFLICT while it is up."""
         await self.ask(ops.Forget(host=HostId(host)))
 
     async def parameters(self) -> answers.ParametersAnswer:
@@ -308,7 +308,7 @@ class SchedulerClient:
     # --- the connection
 
     async def ask(self, op: ops.Op[AnswerT]) -> AnswerT:
-        """Any op and its answer."""
+        """Send any op; returns its answer."""
         name = ops.OP_NAMES[type(op)]
         try:
             body = await self._channel.call(name, op, deadline_s=self._deadline_s)

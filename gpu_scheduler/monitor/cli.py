@@ -1,7 +1,7 @@
 """`ssgm-monitor`: the monitor of a host without gpud, whose devices are advisory.
 
-For hosts with another remote-GPU server (as rCUDA): the scheduler accounts for its leases there and
-gives callers the address; no lease is enforced on the host.
+For hosts with another remote-GPU server (such as rCUDA): the scheduler accounts for its leases
+there and gives callers the address; no lease is enforced on the host.
 """
 
 from __future__ import annotations
@@ -35,10 +35,12 @@ class MonitorOptions:
     inventory: Annotated[
         Path | None, Option("YAML or JSON file of devices; read again for every report.")
     ] = None
-    probe: Annotated[str | None, Option("Probe of devices instead.", choices=PROBES)] = None
+    probe: Annotated[
+        str | None, Option("Probe that finds the devices, instead of a file.", choices=PROBES)
+    ] = None
     middleware: Annotated[
         tuple[str, ...],
-        Option("A middleware that serves the devices, as rcuda (repeatable).", metavar="NAME"),
+        Option("A middleware that serves the devices, such as rcuda (repeatable).", metavar="NAME"),
     ] = ()
     key_file: Annotated[
         Path | None, Option(f"File with the key for ssgmd. [default: ${KEY_FILE_VARIABLE}]")
@@ -47,7 +49,8 @@ class MonitorOptions:
         Path | None, Option(f"CA of ssgmd's certificate; enables TLS. [default: ${CA_VARIABLE}]")
     ] = None
     ready_file: Annotated[
-        Path | None, Option('JSON file, written once registered: {"pid", "host", "epoch"}.')
+        Path | None,
+        Option('JSON file, written once the host is registered: {"pid", "host", "epoch"}.'),
     ] = None
 
 
@@ -61,8 +64,8 @@ class MonitorOptions:
 def main(options: MonitorOptions) -> None:
     """Watch this host's devices and report them to the scheduler in real time.
 
-    For hosts with another remote-GPU server, such as rCUDA's: no lease is enforced here, so that
-    its devices serve only requests with --advisory, and those of classic ssgm.
+    For hosts with another remote-GPU server, such as rCUDA's: no lease is enforced here, so these
+    devices serve only requests with --advisory and those of classic ssgm.
 
     \b
     Example:  ssgm-monitor --scheduler 10.0.1.10:4700 --host-id k80 --probe nvml

@@ -1,7 +1,7 @@
 """A host's devices, shortened to fit into one message. Pure.
 
-Only warm keys have no small limit: a device has up to 1,024 of 256 characters each. They are a hint
-for placement, so some are left out, first of the device with the most bytes of them.
+Only warm keys have no small limit: a device has up to 1,024 of 256 characters each. Warm keys are a
+hint for placement, so some are left out, first those of the device with the most bytes of keys.
 """
 
 from __future__ import annotations

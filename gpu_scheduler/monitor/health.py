@@ -15,7 +15,7 @@ from gpu_scheduler.model import Device, DeviceKind, Health, Symptom, Usage
 
 #: Caused by the program on the device, which ends by them: graphics exception, page fault, stopped
 #: channel, cleanup after an earlier one, video processor, context switch timeout (NVIDIA's Xid
-#: catalogue; NVIDIA's own device plugin for Kubernetes passes over the same ones).
+#: catalogue; NVIDIA's own device plugin for Kubernetes ignores the same ones).
 APPLICATION_XIDS = frozenset({13, 31, 43, 45, 68, 109})
 #: The device needs a reset or its board a repair: double-bit ECC, failed row remapping, NVLink, off
 #: the bus, uncontained ECC, GSP timeout and fault, unrecovered ECC (NVIDIA's Xid catalogue).

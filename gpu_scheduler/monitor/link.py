@@ -47,7 +47,7 @@ from gpu_scheduler.protocol.host import (
 
 logger = logging.getLogger(__name__)
 
-#: Deadline of an event of this host, for a scheduler that is away; a day bounds the memory.
+#: Deadline of this host's events while the scheduler is unreachable; a day bounds the memory.
 EVENT_DEADLINE_S = 86_400.0
 #: Bytes of lease names in one message; further names follow in further pages.
 INSTALLED_BYTES_MAX = 256 * 2**10
@@ -343,7 +343,7 @@ class HostLink:
 
 
 def _no_fit(share: Share, host: HostId, device: Device | None) -> str | None:
-    """Why the share is infeasible on an idle host; None when it is feasible."""
+    """The reason why the share is infeasible on an idle host; None when it is feasible."""
     if share.host != host:
         return f"the share is of host {share.host}"
     if device is None:

@@ -51,7 +51,7 @@ class HostControl(Protocol):
         ...
 
     def staged(self, lease: LeaseId, connect_by_s: float) -> None:
-        """The first session must open within `connect_by_s` seconds from now."""
+        """Require the first session to open within `connect_by_s` seconds from now."""
         ...
 
     def resize(self, lease: LeaseId, compute_limit_pct: int) -> None:
@@ -59,7 +59,7 @@ class HostControl(Protocol):
         ...
 
     def link_changed(self, connected: bool) -> None:
-        """The scheduler is reachable or not; leases end only by their own deadlines meanwhile."""
+        """Note whether the scheduler is reachable; without it, leases end by their deadlines."""
         ...
 
 

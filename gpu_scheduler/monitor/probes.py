@@ -52,7 +52,7 @@ class CpuProbe:
         )
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resource is held."""
 
 
 def _cpu_model() -> str:
@@ -119,7 +119,7 @@ class FileProbe:
         return ()
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resource is held."""
 
 
 #: Kinds of `probe_of` that run in a child process: its module, what it probes, options.

@@ -1,4 +1,4 @@
-"""Current devices of a host, also while its probe fails, and what of them to report.
+"""Current devices of a host, even while its probe fails, and the changes to report.
 
 Polling and reporting are separate: a driver that hangs delays a poll, never a report. Only changes
 are reported, because most devices of a large system do not change from one report to the next.
@@ -99,7 +99,7 @@ class Watch:
         self._leases = leases
         self._held = HeldMemory()
         self._seen: tuple[Device, ...] = ()  #: shortened to fit into a message
-        self._shortened = False  #: and that was logged
+        self._shortened = False  #: True once that was logged
         self._held_faults: Mapping[DeviceId, Fault] = {}
         self._usage: tuple[Usage, ...] = ()
         self._reported_devices: tuple[Device, ...] | None = None  # None: not known there

@@ -49,7 +49,7 @@ class HostSettings:
     """The options of `gpud`."""
 
     host: HostId
-    state: Path  #: folder for the lease log; made when absent
+    state: Path  #: folder for the lease log; created when absent
     cpu: CpuSettings
     budget: Budget
     listen_address: str = "127.0.0.1"
@@ -58,7 +58,7 @@ class HostSettings:
     door_ports: range = range(1)  #: for leases with a port of their own; 0 = any free one
     data: Mapping[str, Path] = field(default_factory=dict)  #: host-resident data by name
     operations: tuple[str, ...] = ()  #: to offer; empty = all that load
-    programs: Mapping[str, Program] = field(default_factory=dict)  #: that `exec` may run
+    programs: Mapping[str, Program] = field(default_factory=dict)  #: programs that `exec` may run
     batch_wait_s: float = BATCH_WAIT_S  #: longest wait of a call for others of its model
     middlewares: Mapping[str, Path] = field(default_factory=dict)  #: name → its server's program
     visible: VisibleDevices = field(
@@ -66,12 +66,12 @@ class HostSettings:
     )  #: devices that those servers can see
     tls: HostTls | None = None
     isolation: Setting = Setting.AUTO
-    secret_files: tuple[Path, ...] = ()  #: beside `state`; none may be readable by leases
+    secret_files: tuple[Path, ...] = ()  #: secrets beside `state`; leases may read none of them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upstream:
-    """The scheduler of this host, and what this host reports to it."""
+    """The scheduler of this host, and the data that this host reports to it."""
 
     scheduler: str  #: "address:port"
     access: Access
@@ -81,7 +81,7 @@ class Upstream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningHost:
-    """A host that serves, with its link to the scheduler."""
+    """A running host, with its link to the scheduler."""
 
     link: HostLink
     gateway: str  #: "address:port"

@@ -59,10 +59,10 @@ _OPENCL: Mapping[OpenClDevices, Sequence[str]] = {
 
 
 _ISOLATION = """A tenant's code is assumed to be hostile. Each lease's worker is isolated by the
-mechanisms of this machine, which the log lists at the start: a user per lease (as root), user and
+mechanisms of this machine, which gpud logs when it starts: a user per lease (as root), user and
 process namespaces, no network, Landlock, seccomp, a cgroup. Where files (a user per lease, or
-Landlock) or system calls (seccomp) cannot be restricted, kernels on CPUs and the operation exec are
-refused, or, with --isolation require, gpud does not start."""
+Landlock) or system calls (seccomp) cannot be restricted, gpud refuses kernels on CPUs and the
+operation exec; with --isolation require, it does not start."""
 
 
 @click.command(
@@ -74,7 +74,7 @@ refused, or, with --isolation require, gpud does not start."""
 @click.version_option(package_name="orchgpu", prog_name="gpud")
 @options_from(HostOptions)
 def main(options: HostOptions) -> None:
-    """Lend this host's devices to leases of the scheduler, through one authenticated port.
+    """Lend this host's devices to the scheduler's leases through one authenticated port.
 
     Serves until SIGTERM or SIGINT. Timings follow ORCHGPU_TIME_SCALE.
 
@@ -146,7 +146,7 @@ async def _serve(settings: HostSettings, upstream: Upstream, ready_file: Path | 
 async def _until_stopped(
     stop: asyncio.Event, host: RunningHost, link: HostLink, ready_file: Path | None
 ) -> None:
-    """Announce the host once it is registered; return at a signal, raise what a task raised."""
+    """Announce the host once it is registered; return at a signal, or raise the error of a task."""
 
     async def announce() -> None:
         await link.registered()
@@ -158,7 +158,7 @@ async def _until_stopped(
 
 
 def _hide() -> None:
-    """Hide memory and first environment from other processes of this user."""
+    """Hide the memory and the initial environment from other processes of this user."""
     try:
         make_undumpable()
     except OSError as error:
@@ -216,14 +216,14 @@ def _ports(text: str) -> range:
     if not text:
         return range(1)
     if not dash or not (first.isdecimal() and last.isdecimal()):
-        raise invalid(f"--door-ports {text!r} is not FIRST-LAST, as 20000-20999")
+        raise invalid(f"--door-ports {text!r} is not FIRST-LAST, such as 20000-20999")
     if not 0 < int(first) <= int(last) <= 65535:
         raise invalid(f"--door-ports {text!r} must lie in 1-65535, the first before the last")
     return range(int(first), int(last) + 1)
 
 
 def _is_any(address: str) -> bool:
-    """True for 0.0.0.0 and ::, addresses to listen at but not to connect to."""
+    """True for 0.0.0.0 and ::, addresses to listen on but not to connect to."""
     with contextlib.suppress(ValueError):
         return ipaddress.ip_address(address).is_unspecified
     return False
@@ -268,7 +268,7 @@ def _programs(items: Iterable[str]) -> dict[str, Program]:
 
 
 def _middlewares(items: Iterable[str]) -> dict[str, Path]:
-    """The programs of `--middleware`; gpud starts no other for a client."""
+    """The programs of `--middleware`; gpud starts no other program for a client."""
     found: dict[str, Path] = {}
     for name, path in _pairs("--middleware", "PROGRAM", items):
         _check_known("--middleware", name, [known for known in names() if known != "builtin"])

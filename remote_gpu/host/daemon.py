@@ -39,9 +39,9 @@ from remote_gpu.worker.control import Start
 logger = logging.getLogger(__name__)
 
 LANES_MAX = 16  #: open at once on one lease; each is a thread in its worker
-#: A crashed worker is replaced this often within one lease; then the lease ends as DEVICE_BAD.
+#: A crashed worker is replaced this many times within a lease; then it ends as DEVICE_BAD.
 CRASHES_MAX = 5
-#: Least quota of a worker, for the data of calls; a request may ask for no memory.
+#: Least quota of a worker, for the data of calls; a request may include no memory.
 _MEMORY_FLOOR_BYTES = 64 << 20
 _TICK_S_MAX = 1.0  #: longest time between two checks of deadlines
 
@@ -64,10 +64,10 @@ class Link(Protocol):
 
 
 class _NoLink:
-    """The link of a program that stops: reports are dropped."""
+    """The link of a stopping program: reports are dropped."""
 
     def session(self, *_: object, **__: object) -> None:
-        """Drop it."""
+        """Drop the report."""
 
     door = cut = session
 
@@ -109,7 +109,7 @@ class HostDaemon(Generic[L]):
         nursery: Nursery,
         link_of: Callable[[HostControl], L],
     ) -> None:
-        """`memory`: figures by which a card is clean; `link_of`: makes the link to this daemon."""
+        """`memory`: shows whether a card is clean; `link_of`: makes the link to this daemon."""
         self.table = table
         self._pool = pool
         self._turns = turns
@@ -121,7 +121,7 @@ class HostDaemon(Generic[L]):
         self._workers: dict[LeaseId, asyncio.Task[Worker | None]] = {}
         self._unbinding: dict[LeaseId, asyncio.Task[None]] = {}  # ends of sessions' workers
         self._crashes: dict[LeaseId, int] = {}
-        #: Of leases that cannot be freed, by lease and stuck process (0: for memory).
+        #: Faults of leases that cannot be freed, by lease and stuck process (0: for memory).
         self._faults: dict[tuple[LeaseId, int], dict[DeviceId, Fault]] = {}
         self._waiting: list[asyncio.Future[None]] = []
         self.gateway = Gateway(
@@ -175,7 +175,7 @@ class HostDaemon(Generic[L]):
             self._time_worker(install.lease)
 
     def install(self, install: Install) -> None:
-        """Install a lease; of an installed one, the remaining time may have changed."""
+        """Install a lease, or change the remaining time of an installed one."""
         now_s = self.expire()
         self.apply(self.table.install(install, now_s))
         self._time_worker(install.lease)
@@ -200,7 +200,7 @@ class HostDaemon(Generic[L]):
         self._turns.resize(lease, compute_limit_pct)
 
     def link_changed(self, connected: bool) -> None:
-        """Log it: leases go on without the scheduler, by their own deadlines."""
+        """Log the change: leases continue without the scheduler, until their own deadlines."""
         logger.info("scheduler reachable" if connected else "scheduler not reachable")
 
     # --- the table's steps
@@ -303,9 +303,9 @@ class HostDaemon(Generic[L]):
             await self._stuck(lease, process)
 
     async def _stuck(self, lease: LeaseId, process: KilledProcess) -> None:
-        """Await the end of a process that sleeps in a driver or a file system, with its shares.
+        """Await the end of a process that is blocked in a driver or a file system, with its shares.
 
-        Its devices get no new leases until then; leases that wait for its shares end at once.
+        The devices get no new leases until then; leases that wait for the shares end at once.
         """
         detail = f"process {process.pid} of lease {lease} cannot be killed"
         logger.error("stuck", extra={"event": "stuck", "lease": lease, "pid": process.pid})
@@ -316,7 +316,7 @@ class HostDaemon(Generic[L]):
         del self._faults[lease, process.pid]
 
     async def _clean(self, lease: LeaseId) -> None:
-        """Wait until the lease's cards are free of its memory; SUSPECT when that takes long."""
+        """Wait until the lease's cards are free of its memory; SUSPECT when that takes too long."""
         deadline_s = self.now_s() + self._budget.worker_cut_s
         while held := await held_memory(self._memory, self.table, lease):
             if self.now_s() >= deadline_s and (lease, 0) not in self._faults:
@@ -338,7 +338,7 @@ class HostDaemon(Generic[L]):
     # --- the gateway's needs
 
     async def until(self, ready: Callable[[], bool], wait_s: float) -> bool:
-        """Wait until a change of the table makes `ready` true, or `wait_s` is over."""
+        """Wait until a change of the table makes `ready` true, or `wait_s` has elapsed."""
         deadline_s = self.now_s() + wait_s
         while not ready():
             left_s = deadline_s - self.now_s()
@@ -359,7 +359,7 @@ class HostDaemon(Generic[L]):
                 change.set_result(None)
 
     async def hand_over(self, entry: Entry, device: int, stream: socket.socket, key: bytes) -> None:
-        """Give an authenticated lane to the lease's worker, which the first one starts.
+        """Give an authenticated lane to the lease's worker; the first lane starts the worker.
 
         With a `key` the worker continues in TLS and sends the welcome there. A worker that dies
         before it took the lane is replaced: none of the lane's calls was served.
@@ -389,12 +389,12 @@ class HostDaemon(Generic[L]):
                 Peer(stream).send_now({"tls": {}} if key else {"welcome": {}})
                 return
             self._worker_gone(entry, worker)  # its own callback may be a moment behind
-        raise Refused(Refusal.NOT_READY, "workers of this lease die at their start; see gpud's log")
+        raise Refused(Refusal.NOT_READY, "workers of this lease die at startup; see gpud's log")
 
     async def relay(
         self, entry: Entry, hello: Hello, peer: Peer, welcome: dict[str, object]
     ) -> None:
-        """Relay an authenticated connection to the lease's server, which the first one starts."""
+        """Relay an authenticated connection to the lease's server; the first relay starts it."""
         await self._relays.serve(entry.install, hello, peer, welcome)
 
     def _started(self, lease: LeaseId) -> Worker | None:
@@ -465,9 +465,9 @@ class HostDaemon(Generic[L]):
             await self._next_change(wait_s)
 
     async def close(self) -> None:
-        """End every lease, for this host's program stops."""
+        """End every lease, because this host's program is stopping."""
         for lease in self.installed():
-            self.apply(self.table.end(lease, EndReason.HOST_LOST, "the host's program stops"))
+            self.apply(self.table.end(lease, EndReason.HOST_LOST, "the host's program is stopping"))
         cut_s = self._budget.worker_cut_s  # processes that are left die with the spawner
         if not await self.until(lambda: not any(e.occupying for e in self.table), cut_s):
             logger.error("workers do not end", extra={"leases": self.installed()})

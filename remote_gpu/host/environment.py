@@ -1,7 +1,7 @@
 """Environment variables of the programs that gpud starts.
 
-They inherit a few of gpud's own, but no key of the scheduler, which a tenant's kernel could read in
-its worker. A lease adds its devices and its part of them.
+They inherit a few of gpud's own variables, but not the scheduler's key, which a tenant's kernel
+could read in its worker. A lease adds variables for its devices and its share of them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from gpu_scheduler.model import Share
 from remote_gpu.middleware.base import device_variables
 from remote_gpu.worker.control import VARIABLES
 
-#: Where the control daemon of MPS listens; gpud sets it for all below it (`--mps`).
+#: Folder of the MPS control daemon; gpud sets it for all programs that it starts (`--mps`).
 MPS_DIRECTORY = "CUDA_MPS_PIPE_DIRECTORY"
 
 #: Variables by which any program finds programs, libraries and files.
@@ -29,7 +29,7 @@ INHERITED = (
 )
 #: Prefixes for workers: of Python, and of the drivers of NVIDIA, OpenCL, PoCL, AMD and Intel.
 _WORKER_PREFIXES = ("PYTHON", "LC_", "CUDA_", "NVIDIA_", "OCL_", "POCL_", "HSA_", "ROCR_", "ZE_")
-#: Each a limit of one thread: a lease's share is its cores, and a threaded spawner cannot fork.
+#: Limits of one thread: a lease's share is its cores, and a threaded spawner cannot fork.
 _SINGLE_THREADED = (
     "OPENBLAS_NUM_THREADS",
     "OMP_NUM_THREADS",
@@ -41,8 +41,8 @@ _SINGLE_THREADED = (
 def spawner_variables(own: Mapping[str, str]) -> dict[str, str]:
     """Variables for the spawner and all workers, from gpud's `own`: one thread per library.
 
-    ONNX Runtime 1.31 sends telemetry and keeps a file in the temporary folder by default: it is
-    disabled, for a tenant's work is private.
+    ONNX Runtime 1.31 sends telemetry and keeps a file in the temporary folder by default: both are
+    disabled, because a tenant's work is private.
     """
     passed = {
         name: value

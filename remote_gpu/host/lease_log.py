@@ -22,9 +22,9 @@ from remote_gpu.host.leases import Step
 
 logger = logging.getLogger(__name__)
 
-#: A file of this size is rotated; one old file is kept. It holds some 100,000 leases.
+#: A file of this size is rotated; one old file is kept. It holds about 100,000 leases.
 FILE_BYTES_MAX = 64 << 20
-#: Buffer for a full disk; lines beyond it are lost, and gpud's log reports it.
+#: Buffer while the disk is full; further lines are lost, and gpud's log reports the loss.
 _WAITING_BYTES_MAX = 4 << 20
 
 

@@ -3,9 +3,9 @@
     QUEUED ──fits──▶ PLACED ──session──▶ OPEN ──give back──▶ RETURNED
        └───────────────┴──────────────────┴────────────────────┴──end──▶ CLOSING ──gone──▶ forgotten
 
-A lease occupies its shares from PLACED until its worker is gone, whatever happens to it. The next
-lease fits by that alone, so no share is double-booked, even when the scheduler has granted it again
-meanwhile.
+A lease occupies its shares from PLACED until its worker is gone, whatever happens to it. That alone
+decides whether the next lease fits, so no share is double-booked, even when the scheduler has
+meanwhile granted it again.
 
 A lease is held by its session and ends with it; under `LeaseLifetime.DEADLINE` sessions follow
 each other, and only the deadline ends the lease.
@@ -29,13 +29,13 @@ from remote_gpu.wire.errors import Refusal, Refused
 TOMBSTONES_MAX = 10_000
 #: Ends of a session, which a deadline lease outlives.
 _SESSION_REASONS = (EndReason.SESSION_LOST, EndReason.CAP)
-#: A cap above this is a mistake: Lambda's longest function is 900 s.
+#: A cap above this is a mistake: a Lambda function runs for at most 900 s.
 CAP_S_MAX = 86_400.0
 
 
 class Phase(StrEnum):
     QUEUED = "QUEUED"  #: installed, but older leases still occupy its shares
-    PLACED = "PLACED"  #: it occupies its shares; no session yet
+    PLACED = "PLACED"  #: the lease occupies its shares; no session yet
     OPEN = "OPEN"
     RETURNED = "RETURNED"  #: given back; the session is still open
     CLOSING = "CLOSING"  #: over; its processes may not have ended yet
@@ -46,7 +46,7 @@ class StepKind(StrEnum):
 
     PLACED = "placed"  #: log; admit a waiting session
     OPENED = "opened"  #: report it
-    UNBOUND = "unbound"  #: its session is over, the lease is not; end session, lanes and relays
+    UNBOUND = "unbound"  #: the session is over, the lease is not; end session, lanes, relays
     RETURNED = "returned"  #: report it: the shares may be granted again
     KILL = "kill"  #: kill worker and server, then call `gone`
     CLOSED = "closed"  #: report it with the reason; end the session
@@ -74,12 +74,12 @@ class Entry:
     install: Install
     phase: Phase = Phase.QUEUED
     occupying: bool = False
-    stuck: bool = False  #: a process of it cannot be killed, or its memory is not freed
-    nonce: str = ""  #: of the session that holds the lease
+    stuck: bool = False  #: one of its processes cannot be killed, or its memory is not freed
+    nonce: str = ""  #: nonce of the session that holds the lease
     connect_by_s: float | None = None  #: monotonic deadlines; None = none
-    ends_at_s: float | None = None  #: of a deadline lease
-    cap_at_s: float | None = None  #: of the session
-    heard_at_s: float | None = None  #: of the session's last message
+    ends_at_s: float | None = None  #: end of a deadline lease
+    cap_at_s: float | None = None  #: maximum end of the session
+    heard_at_s: float | None = None  #: time of the session's last message
 
     @property
     def lease(self) -> LeaseId:
@@ -127,8 +127,8 @@ class LeaseTable:
         return self._tombstones.get(LeaseId(lease))
 
     def install(self, install: Install, now_s: float) -> list[Step]:
-        """Install a lease. An ended one is not reopened; of an installed one, only the remaining
-        time may change."""
+        """Install a lease. An ended lease is not reopened; for an installed lease, only the
+        remaining time may change."""
         if install.lease in self._tombstones:
             # the report of its end was lost: repeat it
             return [dataclasses.replace(self._tombstones[install.lease], reported=True)]
@@ -136,9 +136,9 @@ class LeaseTable:
         if entry is None:
             entry = self._entries[install.lease] = Entry(install=install)
             if install.state is LeaseState.ENDING:
-                entry.phase = Phase.RETURNED  # it occupies no shares any more
+                entry.phase = Phase.RETURNED  # the lease occupies no shares any more
             elif not self._fits_beside_stuck(entry):
-                # it would block all later leases permanently
+                # the lease would block all later leases permanently
                 detail = "its shares exceed the part of the device that this host can lend"
                 return self.end(install.lease, EndReason.DEVICE_BAD, detail)
         if install.hold is LeaseLifetime.DEADLINE and install.cap_s is not None:
@@ -166,7 +166,8 @@ class LeaseTable:
     def open(self, lease: str, nonce: str, cap_s: float, now_s: float) -> list[Step]:
         """Bind the lease to the first session that is authenticated.
 
-        Raises Refused: CLAIMED for any other, NOT_READY before it occupies its shares, ENDED.
+        Raises Refused: CLAIMED for any other session, NOT_READY before it occupies its shares,
+        ENDED.
         """
         entry = self.find(lease)
         if entry is None:

@@ -16,7 +16,7 @@ from gpu_scheduler.warm import kept_key
 from remote_gpu.host.workers.pool import Ready
 from remote_gpu.wire.graphs import CONTENT_PREFIX
 
-#: Contents published of one host, the newest; older ones are unpublished, but still found.
+#: The newest contents of one host are published; older ones are not, but are still found.
 KEPT_KEYS_MAX = 512
 _TICK_NS_MAX = 50_000_000  #: file systems take times from the kernel's tick, at most 10 ms
 _UNSETTLED = -1

@@ -27,7 +27,7 @@ class HostOptions:
 
     host_id: Annotated[str, Option("Name of this host, unique in the system.")]
     scheduler: Annotated[str, Option("Socket endpoint of ssgmd.", metavar="ADDRESS:PORT")]
-    listen: Annotated[str, Option("Address of the gateway; port 0: any.")] = "127.0.0.1:0"
+    listen: Annotated[str, Option("Address of the gateway; port 0: any free port.")] = "127.0.0.1:0"
     advertise: Annotated[
         str,
         Option(
@@ -45,7 +45,9 @@ class HostOptions:
         Path | None, Option(f"CA of ssgmd's certificate; enables TLS. [default: ${CA_VARIABLE}]")
     ] = None
     state: Annotated[Path, Option("Folder for logs and secrets of leases.")]
-    cpus: Annotated[str, Option("Cores to lend, as 0,2-3. [default: all that gpud may use]")] = ""
+    cpus: Annotated[
+        str, Option("Cores to lend, such as 0,2-3. [default: all that gpud may use]")
+    ] = ""
     cpus_shared_with: Annotated[
         tuple[str, ...], Option("Another host with the same cores (repeatable).", metavar="HOST")
     ] = ()
@@ -65,7 +67,7 @@ class HostOptions:
     batch_wait_ms: Annotated[
         float,
         Option(
-            "The longest wait of a call for others of the same model, in one batch.",
+            "Longest wait of a call for others of the same model, to form one batch.",
             range=(0, 1000),
         ),
     ] = BATCH_WAIT_S * 1000
@@ -76,7 +78,7 @@ class HostOptions:
     tls_cert: Annotated[Path | None, Option("PEM file of the certificate; needs --tls-key.")] = None
     tls_key: Annotated[Path | None, Option("PEM file of its key, not encrypted.")] = None
     require_tls: Annotated[bool, Option("Require TLS of programs on this machine too.")] = False
-    nvml: Annotated[bool, Option("Lend NVIDIA devices, where there are any.")] = True
+    nvml: Annotated[bool, Option("Lend NVIDIA devices, if there are any.")] = True
     opencl: Annotated[
         OpenClDevices,
         Option("OpenCL devices to lend; `all` includes CPUs, which --cpus lends already."),
@@ -84,12 +86,16 @@ class HostOptions:
     mps: Annotated[
         Path | None,
         Option(
-            "Folder of the control daemon of NVIDIA MPS, which limits each lease to its share.",
+            "Folder of NVIDIA's MPS control daemon, which limits each lease to its share.",
             metavar="FOLDER",
         ),
     ] = None
     isolation: Annotated[
         Isolation,
-        Option("Isolation of leases from each other and from this host; `none`: a single tenant."),
+        Option(
+            "Isolation of leases from each other and from this host; `none` suits one tenant only."
+        ),
     ] = Isolation.AUTO
-    ready_file: Annotated[Path | None, Option("JSON file, written once registered.")] = None
+    ready_file: Annotated[
+        Path | None, Option("JSON file, written once the host is registered.")
+    ] = None

@@ -123,8 +123,8 @@ class HostProbe:
     async def used_mib(self, device: DeviceId) -> int | None:
         """Memory in use on a device now; None when its driver reports none.
 
-        0 on a device that is absent, or BAD without an answer: it is lent again only after a good
-        reading, and a lease's other devices do not wait for that.
+        0 for a device that is absent, or BAD without an answer: such a device is lent again only
+        after a good reading, and a lease's other devices do not wait for that.
         """
         async with self._reading:  # the figures are those of the newest reading, this one
             present = {d.id for d in await self._read() if d.health is not Health.BAD}
@@ -183,7 +183,7 @@ def _cpu_model() -> str:
 
 
 def _private_bytes(pid: int) -> int:
-    """Resident memory of its own, without the spawner's; 0 once the process is gone."""
+    """The process's own resident memory, without the spawner's; 0 once the process is gone."""
     try:
         text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
     except PermissionError:  # undumpable, and gpud is not root

@@ -54,7 +54,7 @@ class HostTls:
     def authority_for(self, source: str) -> str:
         """The authority for a client at an address; "" = its connection stays plain.
 
-        Plain are Unix sockets (no address) and, unless TLS is required, the loopback.
+        Unix sockets (no address) stay plain and, unless TLS is required, so does the loopback.
         """
         if not source:
             return ""

@@ -16,7 +16,7 @@ class ServerLease:
     """A lease on one host, as its server needs it."""
 
     fence: int
-    shares: tuple[Share, ...]  #: those on this host
+    shares: tuple[Share, ...]  #: shares on this host
     port: int  #: the first of `server_ports` free ones
 
 
@@ -27,8 +27,9 @@ class ServerCommand:
     It runs in a folder of its own, which holds `files`; `{folder}` in a variable is its path.
     """
 
-    arguments: tuple[str, ...] = ()  #: after the program
-    variables: Mapping[str, str] = field(default_factory=dict)  #: beside those of the host
+    arguments: tuple[str, ...] = ()  #: arguments after the program
+    #: variables in addition to those of the host
+    variables: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)  #: name → contents
     port: int  #: the first one it listens on; 0 = one of its own choice, which the host looks up
 
@@ -38,7 +39,7 @@ class DeviceAddress:
     """Position of one device of a lease, as the function counts hosts and devices."""
 
     host: int  #: number of the host in the connection; its port is `127.0.0.1:{host}`
-    device: int  #: as that host's server numbers the devices it sees
+    device: int  #: number of the device at that host's server
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +47,7 @@ class VisibleDevices:
     """Numbers of devices that a server on this host can see, lent or not."""
 
     cuda: int = 0  #: NVIDIA's, whichever interface finds them
-    opencl_cards: int = 0  #: of OpenCL, NVIDIA's left out
+    opencl_cards: int = 0  #: OpenCL cards, NVIDIA's left out
     opencl_cpus: int = 0
     opencl_known: bool = True  #: False without the library that lists OpenCL's devices
 
@@ -55,7 +56,7 @@ class VisibleDevices:
 class Summary:
     """One row of the table in docs/middlewares.md, in Markdown."""
 
-    programs: str  #: that it carries
+    programs: str  #: programs that the middleware carries
     image: str  #: libraries and variables that the function declares
     server: str  #: program of the host
 
@@ -69,9 +70,9 @@ class Middleware(abc.ABC):
 
     name: ClassVar[str]
     summary: ClassVar[Summary]
-    #: What its client may be given in the function, where this code does not travel.
+    #: Rules for the variables of its client in the function, which does not contain this code.
     client: ClassVar[ClientRules]
-    #: Its client knows one server: all devices of a lease must be on one host.
+    #: The client supports one server: all devices of a lease must be on one host.
     one_host: ClassVar[bool] = False
     #: Consecutive ports its server listens on; clients may reach fewer (`client.ports`).
     server_ports: ClassVar[int] = 1
@@ -83,7 +84,7 @@ class Middleware(abc.ABC):
     def refusal(self, devices: VisibleDevices, shares: Sequence[Share] = ()) -> str | None:
         """The reason why its server would see devices of other leases; None: it would not.
 
-        Asked when a host starts, without `shares`, and for each lease.
+        Called when a host starts, without `shares`, and for each lease.
         """
         del devices, shares
         return None
@@ -92,7 +93,7 @@ class Middleware(abc.ABC):
     def variables(self, granted: GrantedLease) -> dict[str, str]:
         """The variables its unmodified client needs in the function's environment.
 
-        Raises INVALID for a lease that its client cannot use whole.
+        Raises INVALID for a lease that its client cannot use as a whole.
         """
 
     @abc.abstractmethod

@@ -32,7 +32,7 @@ class Cricket(Middleware):
     name = "cricket"
     one_host = True
     loaders = ("LD_PRELOAD",)
-    #: The client takes a server at its own address for a local one, and then uses shared memory.
+    #: The client treats a server at its own address as local, and then uses shared memory.
     client = ClientRules(
         variables={"REMOTE_GPU_ADDRESS": ADDRESS, "CRICKET_RPCID": r"\d{1,10}"},
         address="127.0.0.2",

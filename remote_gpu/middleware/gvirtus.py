@@ -7,8 +7,8 @@ it. The function's image holds GVirtuS; its own variables name GVIRTUS_HOME and 
 (`$GVIRTUS_HOME/lib:$GVIRTUS_HOME/lib/frontend`).
 
 Carries the CUDA runtime (`-cudart shared`), the driver, cuBLAS, cuDNN, cuFFT, cuRAND, cuSOLVER and
-cuSPARSE by plugins. Its authors call it not production-ready: not thread-safe, memory leaks. One
-thread per client in one process. Several hosts: no.
+cuSPARSE by plugins. Its authors describe it as not production-ready: it is not thread-safe, and
+leaks memory. One thread per client in one process. Several hosts: no.
 """
 
 from __future__ import annotations

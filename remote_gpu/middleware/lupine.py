@@ -11,7 +11,7 @@ out over HTTP.
 Carries unmodified CUDA 11.8, 12.4 and 13 programs, stock PyTorch among them, statically linked
 runtimes too; no `cuMemcpy3DPeer`, and NCCL stays outside. NVML is not limited to the lease: the
 tenant's `nvidia-smi` lists every board of the host. The server forks for each connection and
-listens on every interface: the host's firewall keeps all but the gateway's port closed.
+listens on every interface: the host's firewall must close every port but the gateway's.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Lupine(Middleware):
         variables={
             "LUPINE_SERVER": rf"{ADDRESS}(?:,{ADDRESS}){{0,{_SERVERS_MAX - 1}}}",
             "LUPINE_DISABLE_LOCAL": "1",
-            "LUPINE_AUTO": "0",  # of orchestrators up to 0.1
+            "LUPINE_AUTO": "0",  # variable of orchestrators up to 0.1
         }
     )
     summary = Summary(

@@ -3,14 +3,15 @@
     POCL_DEVICES=remote   POCL_REMOTE0_PARAMETERS=127.0.0.1:40001/0
 
 The number after `/` is the device as the server numbers it: pocld serves every device of every
-OpenCL platform that it finds, and a tenant may name any of them. So a host offers it only where
-there is one OpenCL device in all. The client gets the port for commands and takes the next one for
-bulk data; a third, for other pocld's, is not forwarded. The function's image holds a PoCL (5.0
-or later) with the remote driver; its own variables name it (`OCL_ICD_VENDORS`).
+OpenCL platform that it finds, and a tenant may name any of them. A host therefore offers this
+middleware only where it has one OpenCL device in total. The client gets the port for commands and
+takes the next one for bulk data; a third, for other pocld's, is not forwarded. The function's image
+holds a PoCL (5.0 or later) with the remote driver; its own variables name it (`OCL_ICD_VENDORS`).
 
 Carries unmodified OpenCL programs of 1.2 to 3.0; each command of a queue waits for the one before
-it. A client may have its server dial any address (`ConnectPeer`): a firewall limits what the host
-reaches. Several hosts: no, servers would dial each other at addresses of the function.
+it. A client may make its server connect to any address (`ConnectPeer`): a firewall limits what the
+host reaches. Several hosts: no, because servers would connect to each other at addresses of the
+function.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Pocl(Middleware):
             "POCL_DEVICES": r"remote(?: remote){0,63}",
             r"POCL_REMOTE\d{1,2}_PARAMETERS": rf"{ADDRESS}/\d{{1,2}}",
         },
-        ports=2,  # who reaches the third one is taken for a server
+        ports=2,  # a client that reached the third one would be taken for a server
     )
     summary = Summary(
         programs="OpenCL 1.2 to 3.0",
@@ -65,8 +66,9 @@ class Pocl(Middleware):
     def server_command(self, lease: ServerLease) -> ServerCommand | None:
         """pocld on 127.0.0.1, with its compiled kernels in the lease's folder.
 
-        It accepts a client's next program without a wait (`…_RECONNECT`), and keeps the state of
-        the last one until the lease ends. Its own CPU device is switched off beside a card.
+        pocld accepts a client's next program without a delay (`…_RECONNECT`), and keeps the state
+        of the last one until the lease ends. The CPU device of pocld is switched off where there is
+        a card.
         """
         variables = {
             "POCLD_ALLOW_CLIENT_RECONNECT": "1",

@@ -1,4 +1,4 @@
-"""The middlewares of this installation: files of this package, and entry points of other ones.
+"""The middlewares of this installation: files of this package, and entry points of other packages.
 
 A package adds one by an entry point of the group `orchgpu.middlewares`, whose object is an instance
 of `Middleware`.
@@ -64,7 +64,7 @@ def _of_packages() -> Iterator[Middleware]:
     for point in sorted(entry_points(group=GROUP)):  # the same order gives the same packages
         try:
             middleware = point.load()
-        except Exception as error:  # another package's code: one fault leaves the others
+        except Exception as error:  # another package's code: its fault leaves the others usable
             logger.warning("middleware %s cannot be loaded: %r", point.value, error)
             continue
         if isinstance(middleware, Middleware):

@@ -21,8 +21,9 @@ class Environment(TypedDict):
 def render(name: str, granted: GrantedLease) -> Environment:
     """The environment of a job's function.
 
-    Raises INVALID for an unknown middleware, for a lease that its client cannot use whole, and for
-    a lease with a share on a host without a gateway (an advisory one, watched by a monitor only).
+    Raises INVALID for an unknown middleware, for a lease that its client cannot use as a whole, and
+    for a lease with a share on a host without a gateway (an advisory one, watched by a monitor
+    only).
     """
     middleware = find(name)
     hosts = {share.host for share in granted.lease.shares}

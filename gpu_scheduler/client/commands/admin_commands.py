@@ -26,7 +26,7 @@ Target = tuple[str, str | None]
 
 
 async def _find(client: SchedulerClient, name: str) -> Target:
-    """The host of the name and, after a slash, the device with this index. Raises NOT_FOUND."""
+    """The host and, when an index follows a slash, that device of it. Raises NOT_FOUND."""
     host, slash, index = name.rpartition("/")
     if not slash:
         return name, None
@@ -44,7 +44,7 @@ async def _find(client: SchedulerClient, name: str) -> Target:
 def drain(context: CommandContext, name: str, revoke: bool) -> None:
     """Grant no new leases on a host or device.
 
-    Live leases continue, without --revoke.
+    Without --revoke, live leases continue.
     """
 
     async def ask(client: SchedulerClient) -> None:
@@ -75,8 +75,8 @@ def undrain(context: CommandContext, name: str) -> None:
 def forget(context: CommandContext, host: str) -> None:
     """Remove a permanently lost HOST.
 
-    Its devices leave the inventory, its leases end. Refused (exit 4) while the host is up.
-    Requests that only it could serve become impossible, also those that wait.
+    The host's devices leave the inventory, and its leases end. Refused (exit 4) while the host is
+    up. Requests that only this host could serve become impossible, including waiting ones.
     """
     context.ask(lambda client: client.forget(host))
     context.show(Forgotten(forgotten=host), lambda: echo(f"{host} is forgotten"))
@@ -88,9 +88,9 @@ def forget(context: CommandContext, host: str) -> None:
 def get_parameter(context: CommandContext, name: str | None) -> None:
     """Parameters in force: policy and limits.
 
-    All of them, or one by NAME. Names: policy, aging_s, lease_s_max, usage_half_life_s,
-    bypass_max, leases_max; waiting_max, records_max, rate_per_s, each also with key_ or tenant_
-    before it; weight.TENANT, quota.TENANT.devices, quota.TENANT.memory_mib,
+    Prints all of them, or the one named NAME. Names: policy, aging_s, lease_s_max,
+    usage_half_life_s, bypass_max, leases_max; waiting_max, records_max, rate_per_s, each also with
+    key_ or tenant_ before it; weight.TENANT, quota.TENANT.devices, quota.TENANT.memory_mib,
     quota.TENANT.compute_pct.
     """
     if name is not None:
@@ -129,8 +129,8 @@ class _SetCommand(click.Command):
 def set_parameter(context: CommandContext, name: str, value: str) -> None:
     """Change a parameter while ssgmd runs.
 
-    Durable, and in force at once. VALUE `none` removes a limit; `default` reverts to the configured
-    value. Durations may have a unit: ssgm set aging_s 5m
+    The change is durable, and in force at once. VALUE `none` removes a limit; `default` reverts to
+    the configured value. Durations may have a unit: ssgm set aging_s 5m
     """
     found = context.ask(lambda client: client.set_parameter(name, _given(name, value)))
     now = _values(found).get(name)

@@ -59,7 +59,7 @@ def check_lease(lease: str) -> None:
 
 
 def session_of(attempt: str) -> str:
-    """The session of an attempt: the one who repeats it is the same caller."""
+    """The session of an attempt: a repetition counts as the same caller."""
     return f"session-{attempt}"
 
 
@@ -105,8 +105,8 @@ class _Reservation:
         self._began_s = self._loop.time()
 
     async def settled(self, on_wait: OnWait | None) -> AttemptAnswer:
-        """The outcome; after every beat it is asked for again: the position in the queue changes,
-        and a push may be lost with its connection."""
+        """The outcome, which is requested again after every beat: the position in the queue
+        changes, and a push may be lost with its connection."""
         answer = await self._reserve()
         while answer.outcome is Outcome.WAITING:
             if on_wait is not None and answer.explanation is not None:

@@ -3,11 +3,11 @@
 The output is always exactly one line (`gpu_scheduler.protocol.ssgm_text`); the reason of a refusal
 goes to standard error. The exit status is 0 when the scheduler granted, refused or released;
 SSGM_ERROR distinguishes them (0 granted or released, 1 bad or impossible request, 2 busy). An error
-ends with its code's own status: 2 for wrong arguments, 8 when the scheduler does not answer.
-Every request option is understood, with one dash or two. Classic leases are weaker than a
-session's: they last `--lease-length` or until `-dealloc`, and each has a port of its own on its
-hosts, open to the machines of `--sources` (networks, with commas; by default this host) without any
-proof. Without `-m` and `--sharing` the devices are exclusive.
+ends with its code's own status: 2 for wrong arguments, 8 when the scheduler does not answer. Every
+request option is accepted, with one dash or two. Classic leases are weaker than a session's: they
+last `--lease-length` or until `-dealloc`, and each has a port of its own on its hosts, open to the
+machines of `--sources` (networks, separated by commas; by default this host) without any proof.
+Without `-m` and `--sharing` the devices are exclusive.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _REFUSALS = {Outcome.BUSY: SsgmError.BUSY, Outcome.IMPOSSIBLE: SsgmError.BAD_REQ
 
 
 def is_classic(arguments: Sequence[str]) -> bool:
-    """Whether this command line uses the classic form."""
+    """True when this command line uses the classic form."""
     return any(argument in ("-alloc", "-dealloc", "-S", "-P") for argument in arguments)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the line; the exit status."""
+    """Print the line; returns the exit status."""
     try:
         parsed = _parse(arguments)
         line, why = run(_dealloc(parsed) if parsed.dealloc else _alloc(parsed))

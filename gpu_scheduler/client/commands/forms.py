@@ -14,7 +14,7 @@ from gpu_scheduler.protocol.openapi import ERROR, Schema, components_of
 class Released(Value):
     """Answer of `dealloc`."""
 
-    released: tuple[str, ...]  #: as they were given
+    released: tuple[str, ...]  #: leases as they were given
 
 
 class Renewed(Value):
@@ -46,7 +46,7 @@ class ParametersInForce(Value):
     """Answer of `get` and `set`: parameters by the names that `set` takes."""
 
     parameters: Mapping[str, Given]
-    overridden: tuple[str, ...]  #: those of them that were set at run time
+    overridden: tuple[str, ...]  #: parameters that were set at run time
 
 
 #: Command → the form of its output (`events` prints the objects of `GET /v1/watch`).

@@ -26,21 +26,23 @@ _STATUS = {
 
 @click.command(epilog="Example: ssgm alloc -g 2 -m 4GiB --kinds cuda --lease-length 2h --wait")
 @requesting
-@click.option("--wait", is_flag=True, help="Wait in the queue instead of a refusal as busy.")
+@click.option("--wait", is_flag=True, help="Wait in the queue instead of failing as busy.")
 @click.option(
     "--door",
     default="gateway",
     show_default=True,
     metavar="gateway|port",
-    help="How it is reached: the host's gateway, by proof, or a port of its own, which is weaker.",
+    help="Access to the lease: the host's gateway, with a proof, or its own port, which is weaker.",
 )
 @click.option(
     "--sources",
     default="",
     metavar="NETWORKS",
-    help="With --door port: allowed networks, with commas. [default: this host]",
+    help="With --door port: allowed networks, separated by commas. [default: this host]",
 )
-@click.option("--attempt", help="Key of the request: repeating it returns its current state.")
+@click.option(
+    "--attempt", help="Key of the request: repeating the request returns its current state."
+)
 @connected
 def alloc(
     context: CommandContext,
@@ -52,9 +54,9 @@ def alloc(
 ) -> int:
     """Take a lease of a limited length.
 
-    It lasts --lease-length, by default one hour. Without --wait (or --max-wait) the answer is
-    immediate: granted, busy (exit 6) or impossible (exit 7). Interrupting a waiting alloc withdraws
-    its request.
+    The lease lasts --lease-length, by default one hour. Without --wait (or --max-wait) the answer
+    is immediate: granted, busy (exit 6) or impossible (exit 7). Interrupting a waiting alloc
+    withdraws its request.
     """
     ask = Ask(
         request=request,
@@ -154,7 +156,7 @@ def renew(context: CommandContext, lease: str, length: str) -> None:
 def resize(context: CommandContext, lease: str, compute_limit: str) -> None:
     """Change the compute limit of a lease.
 
-    For each device of a shared lease; the guarantee stays.
+    Applies to each device of a shared lease; the guarantee does not change.
     """
     check_lease(lease)
     limit_pct = _percent(compute_limit)
@@ -178,9 +180,9 @@ def _percent(text: str) -> int:
 def transfer(context: CommandContext, lease: str, session: str) -> None:
     """Transfer a lease to another SESSION.
 
-    That session receives its state changes from then on. A lease of ssgm may be transferred by
-    ssgm, any other by its own session, or by every caller once that session is gone. A job's lease
-    follows its record: refused (exit 4).
+    That session receives the lease's state changes from then on. A lease of ssgm may be transferred
+    by ssgm, any other by its own session, or by any caller once that session is gone. A job's
+    lease follows its record: refused (exit 4).
     """
     check_lease(lease)
     found = run(_transfer(context, lease, session))

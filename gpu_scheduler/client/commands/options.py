@@ -52,7 +52,7 @@ class CommandContext:
         )
 
     def ask(self, question: Callable[[SchedulerClient], Awaitable[T]]) -> T:
-        """One connection, one question. Raises the scheduler's error, or UNAVAILABLE."""
+        """Send one request over a new connection. Raises the scheduler's error, or UNAVAILABLE."""
 
         async def asked() -> T:
             async with self.client() as client:
@@ -112,7 +112,7 @@ _CONNECTION = (
         "timeout_s",
         metavar="TIME",
         callback=_duration,
-        help="The limit of an answer.  [default: 15s, a restart of ssgmd]",
+        help="Time limit for an answer.  [default: 15s, as for a restart of ssgmd]",
     ),
     json_option,
 )
@@ -178,7 +178,7 @@ def _option(word: RequestOption) -> Callable[[Command], Command]:
 
 def _help(word: RequestOption) -> str:
     """The help with an example, unless the metavar lists every value."""
-    return word.help if "|" in word.metavar else f"{word.help}  [as {word.example}]"
+    return word.help if "|" in word.metavar else f"{word.help}  [example: {word.example}]"
 
 
 def _read(word: RequestOption, context: click.Context, option: click.Parameter, given: Any) -> Any:

@@ -58,9 +58,9 @@ def queue(context: CommandContext, limit: int) -> None:
 @click.argument("name", metavar="ATTEMPT|JOB")
 @connected
 def explain(context: CommandContext, name: str) -> None:
-    """Why a request waits or was refused.
+    """The reason why a request waits or was refused.
 
-    ATTEMPT as `ssgm queue` names it, or a job's id.
+    The argument is an attempt as `ssgm queue` lists it, or a job's id.
     """
 
     async def ask(client: SchedulerClient) -> ExplainAnswer:
@@ -81,7 +81,7 @@ def explain(context: CommandContext, name: str) -> None:
 def dry_run(context: CommandContext, request: Request) -> None:
     """The current answer to a request, device by device.
 
-    Takes no lease; ends with 0, also when alloc would be refused.
+    Takes no lease; exits with 0, even when alloc would be refused.
     """
     request = with_length(request)
     found = context.ask(
@@ -99,12 +99,14 @@ def dry_run(context: CommandContext, request: Request) -> None:
     metavar="HOST:PORT",
     help="HTTP endpoint of ssgmd, for all events.  [variable: SSGM_HTTP]",
 )
-@click.option("--count", default=0, metavar="N", help="End after this many; 0 = until Ctrl-C.")
+@click.option(
+    "--count", default=0, metavar="N", help="Stop after this many events; 0 = at Ctrl-C only."
+)
 @connected
 def events(context: CommandContext, http: str | None, count: int) -> None:
-    """Changes as they happen, with a line or a JSON object each.
+    """Changes as they happen, one line or one JSON object each.
 
-    Without --http only those of leases; with it also those of the queue, hosts, devices and
+    Without --http, only changes of leases; with it, also changes of the queue, hosts, devices and
     parameters.
     """
     run(_follow(context, http, count))
@@ -131,8 +133,8 @@ async def _follow(context: CommandContext, http: str | None, count: int) -> None
 def schema() -> None:
     """JSON Schema of the output of --json.
 
-    By command below `commands`, of a refusal in `error`. `events` prints the objects of
-    GET /v1/watch of the HTTP endpoint.
+    The form of each command is below `commands`, that of a refusal in `error`. `events` prints the
+    objects of GET /v1/watch of the HTTP endpoint.
     """
     echo_raw(json.dumps(json_schema(), indent=2))
 

@@ -1,9 +1,9 @@
-"""A probe in a process of its own, because drivers hang and crash: neither must stop a revocation.
+"""A probe in a process of its own, because drivers hang and crash: neither may stop a revocation.
 
 The child answers every line on its stdin by one JSON line: `{"devices": […], "usage": […]}` or
-`{"error": "reason"}`. One that does not answer in time is killed and replaced at the next poll. One
-that cannot be killed, because it sleeps inside the driver, is left, and until it has ended every
-poll fails at once: further children would hang too.
+`{"error": "reason"}`. A child that does not answer in time is killed, and replaced at the next
+poll. A child that cannot be killed, because it is blocked inside the driver, is left alone, and
+every poll fails at once until it has ended: further children would hang too.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Seen:
 
 
 class ChildProbe:
-    """`Probe` by the child program `module`; `source` is what it probes, for messages."""
+    """`Probe` by the child program `module`; `source` names its driver in messages."""
 
     def __init__(
         self, module: str, source: str, host: str, answer_s_max: float, *options: str
@@ -44,7 +44,7 @@ class ChildProbe:
         self._source = source
         self._answer_s_max = answer_s_max
         self._child: asyncio.subprocess.Process | None = None
-        self._killed: asyncio.subprocess.Process | None = None  # and not known to be gone
+        self._killed: asyncio.subprocess.Process | None = None  # killed, but not known to be gone
         self._usage: tuple[Usage, ...] = ()
 
     async def devices(self) -> tuple[Device, ...]:
@@ -90,7 +90,7 @@ class ChildProbe:
             await self.close()
             text = f"{self._source} did not answer in {self._answer_s_max:g} s"
             raise AppError(ErrorCode.TIMEOUT, text) from None
-        except (OSError, ValueError):  # it ended, or wrote a line without end
+        except (OSError, ValueError):  # the child ended, or wrote an endless line
             return b""
 
     async def _line(self) -> bytes:

@@ -161,7 +161,7 @@ def _described(handle: object) -> tuple[Device, Usage]:
 class _Memory(NamedTuple):
     total_mib: int
     used_mib: int
-    reserved_mib: int  #: by the driver; older ones count it as used
+    reserved_mib: int  #: reserved by the driver; older drivers count it as used
 
 
 def _memory(handle: object) -> _Memory:
@@ -209,7 +209,7 @@ def _sharing(board: object, handle: object) -> str:
 
 
 def _mps_is_on() -> bool:
-    """Whether the control daemon runs: it removes its pipe when it ends."""
+    """True while the control daemon runs: it removes its pipe when it ends."""
     return (Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", _MPS_FOLDER)) / "control").exists()
 
 

@@ -3,8 +3,8 @@
     python -m gpu_scheduler.monitor.drivers.opencl HOST [cards]
 
 With `cards` CPUs are left out: a host that shares its CPU would offer it twice. OpenCL has no
-permanent names of devices: an id is the host, the platform and the number there. It reports neither
-memory in use nor load. NVIDIA's platform is left to NVML, which reports more.
+permanent names of devices: an id is the host, the platform and the number there. OpenCL reports
+neither memory in use nor load. NVIDIA's platform is left to NVML, which reports more.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class Driver(NamedTuple):
     """One platform with devices."""
 
     name: str
-    version: Version  #: of the driver, not of OpenCL
+    version: Version  #: version of the driver, not of OpenCL
 
 
 def newest(drivers: Iterable[Driver]) -> tuple[int, ...]:

@@ -32,12 +32,12 @@ class Peer:
     def send_now(self, meta: Mapping[str, object]) -> None:
         """Send one small frame, or none if the kernel's buffer is full. Raises OSError.
 
-        Never waits, not even on a socket that a worker, which has it too, has made blocking.
+        Never waits, not even on a socket that a worker with a copy of it has made blocking.
         """
         self.socket.send(self._sealed(meta), socket.MSG_DONTWAIT)
 
     async def receive(self, limits: Limits, wait_s: float) -> dict[str, object]:
-        """The next meta. Raises WireError (also at the end), OSError, TimeoutError."""
+        """The meta of the next frame. Raises WireError (also at the end), OSError, TimeoutError."""
         async with asyncio.timeout(wait_s):
             header = parse_header(await self._exactly(HEADER_BYTES), limits)
             if header.payload_bytes:

@@ -1,4 +1,4 @@
-"""The gateway, a host's one open port: authenticates clients, holds sessions, hands lanes over."""
+"""The gateway, a host's only open port: authenticates clients, holds sessions, hands lanes over."""
 
 from __future__ import annotations
 
@@ -42,11 +42,12 @@ _CREDENTIALS = struct.Struct("3i")  #: struct ucred, <sys/socket.h>: pid, uid, g
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayLimits:
-    """Numbers of connections at once; above one, the oldest of the largest source is evicted."""
+    """Limits on open connections; above one, the largest source's oldest connection is evicted."""
 
-    unproven: int = 512  #: before their hello; each costs a task, a descriptor and at most 4 KiB
-    known: int = 512  #: proving the secret of a lease that is installed here
-    awaited: int = 512  #: waiting for an install that may never come
+    #: connections without a hello; each costs a task, a descriptor and at most 4 KiB
+    unproven: int = 512
+    known: int = 512  #: connections that prove the secret of a lease that is installed here
+    awaited: int = 512  #: connections that wait for an install that may never come
     per_source: int = 256  #: of each kind; behind one NAT there may be many functions
 
 
@@ -64,7 +65,7 @@ class Host(Protocol):
         ...
 
     async def until(self, ready: Callable[[], bool], wait_s: float) -> bool:
-        """Wait until a change of the table makes `ready` true; False when it did not in time."""
+        """Wait until a change of the table makes `ready` true; False on timeout."""
         ...
 
     async def hand_over(self, entry: Entry, device: int, stream: socket.socket, key: bytes) -> None:
@@ -108,7 +109,7 @@ class Gateway:
 
     @property
     def address(self) -> str:
-        """The "address:port" at which it listens."""
+        """The "address:port" on which the gateway listens."""
         return self._listeners.address
 
     async def serve(self) -> None:
@@ -179,7 +180,7 @@ class Gateway:
         return proving
 
     async def _proving(self, hello: Hello, source: str, port_of: LeaseId | None) -> Proving:
-        """The proof to demand: of the lease's secret, or at the lease's own port of its id."""
+        """The proof to demand: of the lease's secret or, at the lease's own port, of its id."""
         authority = self._tls.authority_for(source) if self._tls is not None else ""
         nonce = secrets.token_hex(NONCE_BYTES)
         if port_of is None:
@@ -227,7 +228,7 @@ class Gateway:
 
     async def _session(self, peer: Peer, hello: Hello, welcome: dict[str, object]) -> None:
         lease = LeaseId(hello.lease)
-        # Killing the lease before it takes time; a refused session would fail its attempt.
+        # Killing the preceding lease takes time; a refused session would fail its attempt.
         await self._host.until(lambda: self._placed(lease), self._budget.worker_cut_s)
         host = self._host
         now_s = host.expire()
@@ -243,7 +244,7 @@ class Gateway:
             await self._send(peer, {"welcome": welcome})
             await self._hold(peer, lease, hello.session)
         except (WireError, OSError, TimeoutError) as error:
-            if self._sessions.get(lease) is peer:  # else it was ended by this host
+            if self._sessions.get(lease) is peer:  # else this host ended the session
                 host.apply(host.table.session_over(lease, EndReason.SESSION_LOST, str(error)))
         finally:
             if self._sessions.get(lease) is peer:
@@ -274,7 +275,7 @@ class Gateway:
 
     async def _closed(self, peer: Peer, lease: LeaseId, close: dict[str, object]) -> None:
         reason = EndReason.RELEASED if close.get("reason") == "RELEASED" else EndReason.DONE
-        self._sessions.pop(lease, None)  # its holder ended it, and needs no message
+        self._sessions.pop(lease, None)  # the holder ended the session, and needs no message
         detail = str(close.get("detail", ""))[:500]
         self._host.apply(self._host.table.session_over(lease, reason, detail))
         with contextlib.suppress(OSError, TimeoutError):
@@ -304,7 +305,7 @@ def _check_credentials(stream: socket.socket) -> None:
 
 
 def _is_local(stream: socket.socket) -> bool:
-    """True when the peer is a program of this machine: both ends have one address."""
+    """True when the peer is a program of this machine: both ends have the same address."""
     if stream.family == socket.AF_UNIX:
         return True
     with contextlib.suppress(OSError):

@@ -1,8 +1,8 @@
 """Ports of leases: `door: port` gives a lease a listening port of its own, without a proof.
 
-It is weaker than the gateway: any peer from one of the lease's networks counts as its holder. So a
-port opens when the lease has its shares, closes when it ends, and accepts only these networks. The
-classic `ssgm` gives such ports to clients without a secret.
+Such a port is weaker than the gateway: any peer from one of the lease's networks counts as its
+holder. A port therefore opens when the lease has its shares, closes when it ends, and accepts only
+these networks. The classic `ssgm` gives such ports to clients without a secret.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from remote_gpu.host.gateway.listeners import accepted
 logger = logging.getLogger(__name__)
 
 _BACKLOG = 64
-#: Serves one connection, which is closed after it, from an address.
+#: Serves one connection from an address; the connection is closed afterwards.
 Serve = Callable[[Install, socket.socket, str], Awaitable[None]]
 
 

@@ -1,4 +1,4 @@
-"""The sockets at which clients reach the gateway: one of TCP, one for programs of this machine."""
+"""The sockets of the gateway: one for TCP, and one for programs of this machine."""
 
 from __future__ import annotations
 
@@ -74,5 +74,5 @@ async def accepted(listener: socket.socket) -> AsyncIterator[tuple[socket.socket
         if stream.family == socket.AF_UNIX:
             yield stream, ""
         else:
-            tune(stream)  # a relay has no session that would notice that its peer is gone
+            tune(stream)  # a relay has no session that would detect a lost peer
             yield stream, name[0]

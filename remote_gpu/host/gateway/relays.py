@@ -30,7 +30,7 @@ from remote_gpu.wire.proof import Hello
 
 logger = logging.getLogger(__name__)
 
-RELAYS_MAX = 64  #: at once for one lease; each costs two threads and half a MiB of gpud
+RELAYS_MAX = 64  #: limit for one lease; each costs two threads and half a MiB of gpud
 #: A server that dies or does not serve is started at most this often within one lease.
 STARTS_MAX = 5
 
@@ -49,7 +49,7 @@ class _Served:
     sessions_ended: int = 0
     server: Server | None = None
     port: asyncio.Task[int | Refused] | None = (
-        None  #: its port, or the reason why it does not serve
+        None  #: the server's port, or the reason why it does not serve
     )
 
     @contextlib.contextmanager
@@ -95,7 +95,7 @@ class Relays:
     async def serve(
         self, install: Install, hello: Hello, peer: Peer, welcome: dict[str, object]
     ) -> None:
-        """Relay an authenticated connection to the lease's server until a side or the lease ends.
+        """Relay an authenticated connection to the server until either side or the lease ends.
 
         Raises Refused: DENIED for a middleware or port that this host lacks, NOT_READY when the
         program does not serve, BUSY, ENDED.
@@ -117,7 +117,7 @@ class Relays:
     async def serve_port(self, install: Install, name: str, stream: socket.socket) -> None:
         """Relay a connection at the lease's own port to its server, from the first byte on.
 
-        Only the first of several ports of a server can be reached so. Raises Refused.
+        Only the first of several ports of a server can be reached this way. Raises Refused.
         """
         served = self._of(install, name, 0)
         with served.counted(), contextlib.ExitStack() as stack:
@@ -170,7 +170,7 @@ class Relays:
         return port
 
     async def _start(self, served: _Served) -> int | Refused:
-        """Start it; returns its port, or a refusal: a bad program is not a bug of gpud."""
+        """Start the server; returns its port, or a refusal: a bad program is not a bug in gpud."""
         if served.server is not None:
             await served.server.gone
         if served.ended:
@@ -222,7 +222,7 @@ async def _connected(port: int) -> socket.socket:
         await asyncio.get_running_loop().sock_connect(stream, ("127.0.0.1", port))
     except OSError as error:
         stream.close()
-        raise Refused(Refusal.NOT_READY, f"the server takes no connection: {error}") from None
+        raise Refused(Refusal.NOT_READY, f"the server accepts no connection: {error}") from None
     except BaseException:
         stream.close()
         raise
@@ -232,7 +232,7 @@ async def _connected(port: int) -> socket.socket:
 async def _relayed(
     served: _Served, outer: End, inner: socket.socket, *, of_session: bool = False
 ) -> None:
-    """Relay both ways, to the end of both sockets."""
+    """Relay in both directions, until both sockets have ended."""
     loop = asyncio.get_running_loop()
     over = asyncio.Event()
     relay = Relay(outer, inner)
@@ -242,7 +242,7 @@ async def _relayed(
 
     try:
         relay.start(ended)
-    except RuntimeError:  # no more threads; a started one ends with its socket
+    except RuntimeError:  # no more threads; a thread that has started ends with its socket
         relay.cut()
         raise Refused(Refusal.BUSY, "this host has no thread for one more relay") from None
     lists = (served.relays, served.of_sessions) if of_session else (served.relays,)

@@ -9,7 +9,7 @@ from corekit.aio.admission import Admission, AdmissionLimits, source_of
 
 
 class Slots:
-    """At most `limit` connections at once, of one source at most `per_source`."""
+    """At most `limit` connections at once, and at most `per_source` from one source."""
 
     def __init__(self, limit: int, per_source: int) -> None:
         limits = AdmissionLimits(

@@ -9,7 +9,7 @@ from remote_gpu.wire.proof import Hello, Proving
 
 
 class Verifier:
-    """Decides by the current table: a lease that has just ended is refused."""
+    """Decides from the current table: a lease that has just ended is refused."""
 
     def __init__(self, host_id: str, table: LeaseTable) -> None:
         self._host_id = host_id
@@ -21,7 +21,7 @@ class Verifier:
             raise Refused(Refusal.DENIED, f"this host is {self._host_id}, not {hello.host}")
 
     def knows(self, lease: str) -> bool:
-        """True when it is installed or was; the install of another may be on its way."""
+        """True when the lease is or was installed; any other lease's install may be on its way."""
         return self._table.find(lease) is not None or bool(self._table.ended(lease))
 
     def proving(self, hello: Hello, nonce: str, authority: str) -> Proving:

@@ -1,7 +1,8 @@
 """The server of another middleware: the operator's program, in a process group of its own.
 
-It is ended by SIGKILL to the whole group, and gone when no process of the group is left. A process
-that it forks into another session ends with its sandbox, if that has a user or a cgroup of its own.
+The server is ended by SIGKILL to the whole group, and is gone when no process of the group is left.
+A process that it forks into another session ends with its sandbox, if that has a user or a cgroup
+of its own.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from remote_gpu.host.workers.sandboxes import HostSandbox
 from remote_gpu.middleware import ServerCommand
 
 _LOOK_S = 0.02  #: between two checks of the ports it listens on, or of the processes left
-#: Below those that Linux gives to outgoing connections (ip_local_port_range): a free one stays so
+#: Ports below those of Linux' outgoing connections (ip_local_port_range): a free one stays free
 #: until the server takes it, unless another server does.
 _PORTS = range(20_000, 32_000)
 _PORT_TRIES = 50
-_OUTPUT_BYTES = 2000  #: of the end of its output, for the log
+_OUTPUT_BYTES = 2000  #: the end of a server's output, for the log
 _LISTENING = "0A"  #: state of a socket in /proc/net/tcp, <net/tcp_states.h>
 
 
@@ -44,7 +45,7 @@ class Server:
         inherited: Sequence[str] = (),
         sandbox: HostSandbox | None = None,
     ) -> None:
-        """Start it in `folder`, which is made now and removed at its end, as its sandbox is.
+        """Start the server in `folder`, created now and, like its sandbox, removed at its end.
 
         `inherited`: variables of gpud's own environment, beside `INHERITED`. Raises OSError.
         """
@@ -89,7 +90,7 @@ class Server:
         asyncio.get_running_loop().add_reader(self._pipe, self._read)
 
     def _begin(self) -> None:
-        """Let it run, once it is in its sandbox, which its children inherit. Raises OSError."""
+        """Let it run once it is in its sandbox, which its children inherit. Raises OSError."""
         assert self._process.stdin is not None, "it is a pipe"
         try:
             with self._process.stdin as stdin:
@@ -136,9 +137,9 @@ class Server:
             self._sandbox.kill()
 
     async def listens(self, port: int, wait_s: float) -> int:
-        """The port it listens on: `port`, or for 0 its lowest one; 0 = none in time.
+        """The port that the server listens on: `port`, or its lowest one for 0; 0 = none in time.
 
-        No connection is made: some servers take the first one for that of their only client.
+        No connection is made: some servers take the first connection for that of their only client.
         """
         until_s = time.monotonic() + wait_s
         while not self.exited.is_set() and time.monotonic() < until_s:
@@ -167,7 +168,7 @@ def free_port(count: int) -> int:
 
 
 def _group_lives(group: int) -> bool:
-    """True while a process of it is more than a zombie."""
+    """True while the group has a process that is not a zombie."""
     with contextlib.suppress(PermissionError):
         try:
             os.killpg(group, 0)

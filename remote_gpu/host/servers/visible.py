@@ -1,7 +1,8 @@
 """The devices that servers of other middlewares can see on this host, and their refusal.
 
 A server is the operator's program: it sees the devices that gpud's user sees, less those that its
-middleware can hide from it. Where these are more than a lease's devices, the host does not start.
+middleware can hide from it. The host does not start if a server would see more than the devices of
+its lease.
 """
 
 from __future__ import annotations

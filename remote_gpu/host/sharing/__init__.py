@@ -1,1 +1,1 @@
-"""Time slices: whose turn it is on a shared device."""
+"""Time slices of shared devices."""

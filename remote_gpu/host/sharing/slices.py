@@ -1,21 +1,21 @@
 """Time slices of one device, as a pure table: guarantees, elastic limits, idle time shared.
 
-A lease is given *tokens*, one for each operation that it may run at a time, and keeps them from
-call to call: while no other lease wants the device, else until a moment of the monotonic clock, the
-end of its *slice*. Between these it computes without a message
-(`remote_gpu.worker.turns`). Tokens are given by start-time fair queueing (Goyal, Vin, Cheng 1996;
-with depth: Jin, Chase, Kaur 2004): the virtual time of a lease advances by the time that it holds
-them over its guarantee, and the least is next. A lease that overruns one slice gets less in the
-next ones; its idle time goes to the others in proportion to their guarantees.
+A lease gets *tokens*, one for each operation that it may run at a time, and keeps them from call to
+call: as long as no other lease wants the device, otherwise until the end of its *slice*, a moment
+of the monotonic clock. Until then it computes without a message (`remote_gpu.worker.turns`). Tokens
+are given by start-time fair queueing (Goyal, Vin, Cheng 1996; with depth: Jin, Chase, Kaur 2004):
+the virtual time of a lease advances by the time that it holds them over its guarantee, and the
+lease with the least is next. A lease that overruns one slice gets less in the next ones; its idle
+time goes to the others in proportion to their guarantees.
 
-* A slice lasts `SLICE_S`, and longer while its lease is behind the one that waits: beside a tenth,
-  nine tenths run 90 ms in one piece.
-* A lease that becomes active again is first at once: the holder must give back after its present
-  launch. Idleness earns no credit and loses no lag: a lease keeps its lag behind the mean (as in
-  Stoica, Abdel-Wahab 1995, and Linux' EEVDF). Otherwise a lease of nine tenths would lose up to
-  80 ms whenever its network delays a call.
-* A lease that does not give back in `GRACE_S` is paused (its process is stopped) until its next
-  slice.
+* A slice lasts `SLICE_S`, and longer while its lease is behind the waiting one: beside a lease of
+  one tenth, a lease of nine tenths runs 90 ms in one piece.
+* A lease that becomes active again goes first, at once: the holder must return its tokens after its
+  present launch. Idleness earns no credit and loses no lag: a lease keeps its lag behind the mean
+  (as in Stoica, Abdel-Wahab 1995, and Linux' EEVDF). Otherwise a lease of nine tenths would lose up
+  to 80 ms whenever its network delays a call.
+* A lease that does not return its tokens within `GRACE_S` is paused (its process is stopped) until
+  its next slice.
 * A lease with a limit below 100 % pauses after each slice, as long as the limit demands.
 """
 
@@ -33,7 +33,7 @@ from corekit.ids import LeaseId
 SLICE_S = 0.010
 #: For the launch that runs at a slice's end; a longer one is stopped, which costs 0.02 ms.
 GRACE_S = 0.002
-#: A lease that gave back at its slice's end makes its next call within this, or is idle.
+#: A lease that returned its tokens at its slice's end is idle if no call follows in this time.
 BACK_S = 0.002
 #: Ends that differ by less are the same: the next slices correct the difference.
 TOLERANCE_S = 0.002
@@ -49,7 +49,7 @@ class Begin:
     """Give a lease one more token."""
 
     lease: LeaseId
-    ticket: int  #: of its request
+    ticket: int  #: ticket of the lease's request
     until_s: float | None  #: all its tokens are due then; None: on demand
 
 
@@ -86,12 +86,12 @@ class _Lease:
     waiting: deque[int] = field(default_factory=deque)
     running: dict[int, float] = field(default_factory=dict)  #: ticket → charged up to this moment
     paused: list[int] = field(default_factory=list)  #: tickets; all or none of a lease's are
-    slice_s: float = 0.0  #: when its present slice began
-    slice_virtual_s: float = 0.0  #: its virtual time then
-    until_s: float | None = None  #: as its worker knows it
+    slice_s: float = 0.0  #: start of the present slice
+    slice_virtual_s: float = 0.0  #: virtual time at that start
+    until_s: float | None = None  #: end of the slice, as the worker knows it
     eager: bool = False  #: active again after idleness, with less virtual time than the holder
-    back_by_s: float = 0.0  #: its next call is expected until then
-    allowed_s: float = 0.0  #: its limit allows no computing before
+    back_by_s: float = 0.0  #: the next call is expected by then
+    allowed_s: float = 0.0  #: the limit allows no computing before then
     owed_s: float = 0.0  #: lag in virtual time, when it was last active
 
     @property
@@ -193,7 +193,8 @@ class TimeSlices:
         weight, fair_s = self._fair(back)
         if not weight:
             return self._virtual_s
-        return fair_s - back.owed_s * (weight + back.weight) / weight  # it moves the mean itself
+        # the lease moves the mean itself
+        return fair_s - back.owed_s * (weight + back.weight) / weight
 
     def _owed_s(self, gone: _Lease, now_s: float) -> float:
         """The lag of a lease that becomes idle behind the mean of all active ones and itself."""

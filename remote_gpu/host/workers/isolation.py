@@ -34,7 +34,7 @@ def find_policy(
     if setting is Setting.NONE:
         policy = decide(Facts(), setting, programs=bool(programs), kernels=kernels)
         logger.warning(
-            "leases are not isolated: a tenant's code can read and change everything of this host",
+            "leases are not isolated: a tenant's code can read and change everything on this host",
             extra={"event": "isolation", "setting": setting.value},
         )
         return policy

@@ -1,4 +1,4 @@
-"""Run as a script by root: `kill_user.py USER KILLER` kills processes of USER until there is none.
+"""Run as a script by root: `kill_user.py USER KILLER` kills processes of USER until none is left.
 
 Only its effective user becomes USER, so that the kernel lets it signal those processes and no
 others; they cannot signal it, because its real and saved users are KILLER. Standard library only,
@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-_POLL_S = 0.002  #: between two checks whether the killed processes are gone
+_POLL_S = 0.002  #: between two checks for remaining processes
 
 
 def main(user: int, killer: int) -> None:

@@ -124,13 +124,13 @@ class WorkerPool:
             await self._reopen()
 
     async def take(self, start: control.Start) -> Worker:
-        """A worker bound to a lease. Raises AppError(UNAVAILABLE) when none can be had."""
+        """A worker bound to a lease. Raises AppError(UNAVAILABLE) when there is none."""
         for _ in range(IDLE_WORKERS + 1):
             worker = self._idle.popleft() if self._idle else await self._fork()
             sandbox = await self._sandbox(start, worker)
             try:
                 worker.start(start, sandbox)
-            except OSError:  # it died while it was idle: take the next
+            except OSError:  # the worker died while it was idle: take the next
                 if sandbox is not None:
                     await sandbox.close()
                 continue
@@ -172,7 +172,7 @@ class WorkerPool:
                 self._process.wait(self._budget.worker_cut_s)
         if self._stream is not None:
             self._stream.close()
-        if workers:  # one that sleeps in a driver ends when the driver returns
+        if workers:  # a worker blocked in a driver ends when the driver returns
             gone = {worker.gone for worker in workers}
             await asyncio.wait(gone, timeout=self._budget.worker_cut_s)
         self._idle.clear()
@@ -240,7 +240,7 @@ class WorkerPool:
         return worker
 
     async def _join_group(self, worker: Worker) -> None:
-        """Move it into a cgroup ahead of need: the kernel takes some milliseconds for it."""
+        """Move it into a cgroup ahead of need, which takes the kernel some milliseconds."""
         if self._sandboxes is not None:
             with _killed_on_error(worker, "a worker cannot be moved into a cgroup"):
                 worker.group = await asyncio.to_thread(self._sandboxes.group, worker.pid)
@@ -254,7 +254,8 @@ class WorkerPool:
             await asyncio.wait_for(readable.wait(), wait_s)
         except TimeoutError:
             if self._process is not None:
-                self._process.kill()  # a late answer would be taken for that to the next request
+                # a late answer would be mistaken for the answer to the next request
+                self._process.kill()
             raise AppError(ErrorCode.TIMEOUT, f"no answer within {wait_s:g} s") from None
         finally:
             loop.remove_reader(stream)

@@ -1,4 +1,4 @@
-"""Memory in use on a card after a lease's processes have ended, by the figures of its driver.
+"""Memory in use on a card after a lease's processes have ended, as reported by its driver.
 
 A CPU's memory is free when the process has ended. A card's driver frees memory some time later, or,
 when it is broken, not at all: until then, the next lease must not be placed there.
@@ -28,8 +28,8 @@ class MemoryProbe(Protocol):
 async def held_memory(probe: MemoryProbe, table: LeaseTable, lease: LeaseId) -> dict[DeviceId, str]:
     """Cards of a lease on which more is in use than the other leases account for, with the reason.
 
-    A card without a figure is not clean. Each process on a card needs some memory for itself
-    beside its lease's: `HELD_MIB_MIN`.
+    A card without a figure is not clean. Each process on a card needs some memory for itself in
+    addition to its lease's: `HELD_MIB_MIN`.
     """
     found: dict[DeviceId, str] = {}
     for device in table.devices_of(lease, DeviceKind.CUDA):

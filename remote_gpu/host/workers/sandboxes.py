@@ -2,8 +2,8 @@
 
 A sandbox is made before a worker learns of its lease: a user and a cgroup where the policy has
 them, a folder for temporary files, and the tenant's folder of kept contents, closed to other
-tenants. It is closed when the worker has ended: then no process that ran in it is left, nor any of
-its files.
+tenants. The sandbox is closed when the worker has ended: then no process that ran in it is left,
+nor any of its files.
 """
 
 from __future__ import annotations
@@ -176,12 +176,12 @@ class Sandboxes:
         if self._users is not None and (closed := closed_above(program)) is None:
             user = self._users.lend()
         elif self._users is not None:
-            text = "a server runs as gpud's user, for no other user may pass this folder"
+            text = "a server runs as gpud's user, because no other user may enter this folder"
             logger.warning(text, extra={"program": str(program), "folder": str(closed)})
         return HostSandbox(self, Sandbox(user=user, group=user), group, kills_user=True)
 
     async def kill_user(self, user: int) -> None:
-        """Kill all processes of a lease's user. One at a time: the killers share one user."""
+        """Kill all processes of a lease's user; one call at a time, as killers share one user."""
         assert self._users is not None, "it lent the user"
         while True:
             async with self._killing:

@@ -12,7 +12,7 @@ import os
 
 logger = logging.getLogger(__name__)
 
-_READ_BYTES = 1 << 14  #: at once, and in one line of the log
+_READ_BYTES = 1 << 14  #: limit of one read, and of one line of the log
 #: Limit for all workers together, enough for some tracebacks; output beyond it is dropped.
 _BYTES_PER_S = 1 << 16
 

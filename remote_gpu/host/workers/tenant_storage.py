@@ -16,7 +16,7 @@ from remote_gpu.host.workers.removal import remove_tree
 
 #: Four tenants' limits: a kept content saves a transfer, and the disk is the host's.
 HOST_BYTES_MAX = 16 << 30
-#: Folders; one host serves fewer tenants by turns.
+#: Folders; one host serves fewer tenants in turn.
 TENANTS_MAX = 256
 #: Nesting of folders; those of compiled kernels have six levels.
 _DEPTH_MAX = 32
@@ -27,7 +27,7 @@ _UNMEASURED_BYTES = 1 << 62
 class StoredItem:
     """One content, or the folder of compiled kernels, of one tenant."""
 
-    used_ns: int  #: when it was last used
+    used_ns: int  #: time of the last use
     path: Path
     bytes: int
 
@@ -58,7 +58,8 @@ def surplus(
 def evict(root: Path, bytes_max: int = HOST_BYTES_MAX, tenants_max: int = TENANTS_MAX) -> None:
     """Remove the surplus below a host's folder of contents; safe while workers use it.
 
-    A worker with an open file keeps its bytes; one that misses a file asks its client again.
+    A worker with an open file keeps its bytes; a worker that misses a file requests it from its
+    client again.
     """
     for item in surplus(_scan(root), bytes_max, tenants_max):
         if item.path.is_dir() and not item.path.is_symlink():
@@ -80,7 +81,7 @@ def _scan(root: Path) -> list[StoredItem]:
 
 
 def _measure(path: Path) -> StoredItem:
-    """Raises OSError when it is gone. One nested too deep to be ours is evicted first."""
+    """Raises OSError when it is gone. An item nested too deep to be ours is evicted first."""
     own = path.lstat()
     size, used_ns = own.st_size, own.st_mtime_ns
     for folder, _, names in os.walk(path):

@@ -58,10 +58,10 @@ class Worker:
         self._pidfd = pidfd
         self._stream = stream
         self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        #: Copies of its lanes' sockets: a lane that it reports as ended is cut, whatever it does.
+        #: Copies of the lanes' sockets: a lane that the worker reports as ended is always cut.
         self._lanes: dict[int, socket.socket] = {}
         self._numbers = itertools.count(1)
-        self._protocol_broken = False  #: and it is killed
+        self._protocol_broken = False  #: the worker is killed then
         self.bound = False  #: belongs to a lease
         #: Handles its requests for time slices.
         self.on_turn: Callable[[Mapping[str, object]], None] = _ignore
@@ -69,7 +69,7 @@ class Worker:
         self._offered: deque[tuple[int, asyncio.Future[bool]]] = deque()
         self._exited = self._socket_closed = False
         self._sandbox: HostSandbox | None = None
-        self.group: Group | None = None  #: its cgroup, from its start
+        self.group: Group | None = None  #: cgroup of the worker, from its start
         self._nursery = nursery
         stream.setblocking(False)
         asyncio.get_running_loop().add_reader(pidfd, self._on_exit)

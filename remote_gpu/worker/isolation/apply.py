@@ -1,7 +1,7 @@
 """Isolation of processes: of the spawner once, of each worker before it serves a client.
 
-Every step raises OSError when the kernel refuses it. The policy was decided by trying them, so that
-is a fault: a worker that cannot be isolated ends, and serves no client.
+Every step raises OSError when the kernel refuses it. The policy was decided by trying every step,
+so a refusal is a fault: a worker that cannot be isolated ends, and serves no client.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Sandbox:
     group: int = -1  #: the tenant's
     folder: str = ""  #: for temporary files, removed after the lease; "" = the machine's
     compiled: str = ""  #: this lease's folder below the tenant's compiled kernels; "" = all of them
-    kinds: tuple[str, ...] = ()  #: of the lease's devices
+    kinds: tuple[str, ...] = ()  #: kinds of the lease's devices
 
 
 def isolate_spawner(policy: Policy, host: places.Host, kept: Path) -> Callable[[], int]:

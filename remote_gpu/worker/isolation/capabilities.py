@@ -1,4 +1,4 @@
-"""Dropping of all capabilities, also of those that a program of user 0 would get."""
+"""Dropping of all capabilities, including those that a program of user 0 would get."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class Group:
         _write(self.folder / "cgroup.procs", str(pid))
 
     def kill(self) -> None:
-        """Kill its processes by SIGKILL; before Linux 5.14 one by one."""
+        """Kill its processes with SIGKILL, one by one before Linux 5.14."""
         try:
             _write(self.folder / "cgroup.kill", "1")
         except FileNotFoundError:
@@ -82,7 +82,7 @@ class Group:
                     os.kill(int(pid), 9)
 
     def remove(self) -> bool:
-        """Remove it; False while a process of it has not ended."""
+        """Remove the group; False while it has a process that has not ended."""
         with contextlib.suppress(FileNotFoundError):
             try:
                 self.folder.rmdir()

@@ -1,6 +1,6 @@
 """Landlock: the files that a process may access, and a ban on its own connections.
 
-Rules allow files and folders with all that is below them; other access is refused, also to the
+Rules allow files, and folders with everything below them; other access is refused, even to the
 owner. A restricted process cannot trace or read the memory of an unrestricted one (landlock(7)).
 """
 
@@ -22,7 +22,7 @@ EXECUTE: Final = 1 << 0  # <linux/landlock.h>
 _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 1, 1 << 2, 1 << 3
 _REMOVE_DIR, _REMOVE_FILE, _MAKE_DIR, _MAKE_REG, _MAKE_SYM = 1 << 4, 1 << 5, 1 << 7, 1 << 8, 1 << 12
 _REFER, _TRUNCATE, _IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
-#: Access rights by version of the interface; a newer version has those of the last.
+#: Access rights by version of the interface; a newer version has those of the last one.
 _KNOWN = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}
 _NET_SINCE, _SCOPED_SINCE = 4, 6
 _BIND_CONNECT_TCP, _ABSTRACT_SOCKETS_SIGNALS = 3, 3
@@ -61,7 +61,7 @@ def version() -> int:
 def restrict(abi: int, allowed: Iterable[tuple[Path, int]]) -> None:
     """Restrict this thread and its children to `allowed`: paths with their access rights.
 
-    Paths that do not exist are left out. It cannot be undone. Raises OSError.
+    Paths that do not exist are left out. The restriction cannot be undone. Raises OSError.
     """
     handled = _KNOWN[max(one for one in _KNOWN if one <= abi)]
     ruleset = _Ruleset(

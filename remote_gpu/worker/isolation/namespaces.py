@@ -2,7 +2,7 @@
 
 The spawner enters them once, and each worker is the first process of a process namespace of its
 own: when it ends, the kernel kills its children before it reports the end (pid_namespaces(7)).
-Without root all of them need a user namespace, in which users and groups keep their numbers.
+Without root, all three kinds need a user namespace, in which users and groups keep their numbers.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ _SYSTEM = (
     "/sys/class",
     "/sys/module",
 )
-#: In a /proc that shows other processes too: files on the machine, and on this process.
+#: In a /proc that shows other processes too: files about the machine and about this process.
 _PROC = (
     "/proc/self",
     "/proc/cpuinfo",
@@ -72,13 +72,14 @@ class Host:
 
     data: tuple[Path, ...] = ()  #: `gpud --data`
     programs: tuple[Path, ...] = ()  #: `gpud --program`
-    pipes: tuple[Path, ...] = ()  #: of NVIDIA MPS
+    pipes: tuple[Path, ...] = ()  #: pipes of NVIDIA MPS
 
 
 def libraries() -> list[Path]:
     """The folders of this Python and of the packages it has loaded.
 
-    Without the folder in which a program was started, or its script's: workers have none.
+    The folder in which a program was started and that of its script are left out: workers have
+    neither.
     """
     path = sys.path if sys.flags.safe_path else sys.path[1:]
     found = {sys.prefix, sys.base_prefix, sys.exec_prefix, *(one for one in path if one)}

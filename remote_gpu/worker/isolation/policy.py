@@ -72,7 +72,7 @@ class Policy:
 
 
 def decide(facts: Facts, setting: Setting, *, programs: bool, kernels: bool) -> Policy:
-    """Decide by the facts. `programs`: the operator listed some for `exec`; `kernels`: a compiler
+    """Decide from the facts. `programs`: the operator listed some for `exec`; `kernels`: a compiler
     for CPUs may be installed, which starts a linker."""
     if setting is Setting.NONE:
         return Policy(execute=programs, link=kernels)
@@ -117,7 +117,7 @@ def _missing(facts: Facts, users: bool) -> str:
     if not facts.landlock and not users:
         reasons = {name: facts.why.get(name, "") for name in ("landlock", "users")}
         if facts.unreached:
-            reasons["users"] = f"they could not pass {', '.join(facts.unreached)}"
+            reasons["users"] = f"a lease's user could not enter {', '.join(facts.unreached)}"
         reasons_text = "; ".join(f"{name}: {why}" for name, why in reasons.items() if why)
         missing.append(f"neither Landlock nor a user per lease protects files ({reasons_text})")
     if not facts.seccomp:

@@ -30,7 +30,8 @@ from remote_gpu.worker.isolation.policy import Facts
 
 _ANSWER_S = 30.0  #: some tries of milliseconds each, on a busy machine
 _REASON_BYTES_MAX = 4096
-_REFUSED = Path("/etc/hostname"), Path("/etc/passwd"), Path("/proc/uptime")  #: one of them exists
+#: at least one of these exists
+_REFUSED = Path("/etc/hostname"), Path("/etc/passwd"), Path("/proc/uptime")
 
 
 def ask(reached: Iterable[Path]) -> Facts:

@@ -2,7 +2,7 @@
 
 A filter is a small program of the kernel's (classic BPF), checked at every call, inherited by all
 threads and processes, and never taken back. Refused calls fail as for a lack of rights (EPERM);
-unknown ones as on an older kernel (ENOSYS), so that libraries take the way they took before.
+unknown ones as on an older kernel (ENOSYS), so that libraries fall back to older calls.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ class Permit:
     attributes: bool = False  #: modes, owners, dates of files: its user owns no others' files
     others: bool = False  #: name other processes, from which another mechanism protects
     parents: bool = (
-        False  #: ask for a signal at a parent's end: where no namespace ends them with it
+        False  #: request a signal at a parent's end: where no namespace ends them with it
     )
 
 

@@ -1,8 +1,8 @@
 """A user for each lease, from a range of numbers that is unused on the machine.
 
-gpud as root takes one block of the range, so that two on one machine never use the same number, and
-gives a lease's worker one that no running lease has. A tenant's folder has a group: the tenant's
-leases share its kept contents, and other tenants cannot enter.
+gpud as root takes one block of the range, so that two gpuds on one machine never use the same
+number, and gives a lease's worker one that no running lease has. A tenant's folder has a group: the
+tenant's leases share its kept contents, and other tenants cannot enter.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 #: User numbers above those of Linux, systemd and containers (systemd's UIDS-GIDS.md), and below
-#: the half that programs take for negative.
+#: the half that programs read as negative.
 RANGE: Final = range(2_000_000_000, 2_000_524_288)
 #: Leases at once on one host, and tenants with kept contents there.
 BLOCK: Final = 8192

@@ -328,7 +328,7 @@ async def test_a_client_that_trusts_another_authority_hears_why_at_once(tmp_path
         async with SchedulerClient(
             endpoints.daemon.socket, budget=BUDGET, deadline_s=0.3, access=access
         ) as client:
-            assert "speaks no TLS 1.3" in await why_not(client)
+            assert "does not speak TLS 1.3" in await why_not(client)
 
 
 @pytest.mark.asyncio

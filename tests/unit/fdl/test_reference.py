@@ -79,7 +79,7 @@ def test_a_key_without_effect_gives_a_note(known: KnownKey) -> None:
 def test_a_key_is_found_by_its_end() -> None:
     (memory,) = explain("gpu.memory")
     assert memory.text() == (
-        "functions.aws[].gpu.memory\n  Of each device: MiB, or with a unit.\n"
+        "functions.aws[].gpu.memory\n  Memory of each device, in MiB or with a unit.\n"
         "  value: MiB, or '4GiB'\n"
         "  default: all of an exclusive device, none of a shared one\n"
         "  supported"

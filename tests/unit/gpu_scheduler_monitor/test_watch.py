@@ -41,7 +41,7 @@ class Source:
         return self.figures
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resource is held."""
 
 
 class Lender:
