@@ -33,7 +33,7 @@ FAULTS = {
     "item beside its key": ("a: - b\n", "1:4", "a '- ' item begins on a line of its own"),
     "no colon": ("a: 1\nbcd\ne: 2\n", "2:1", "a line without ': '"),
     "no blank": ("a:1\nb: 2\n", "2:2", "line 1 above has no ': '"),
-    "text after a quote": ('a: "b" c\n', "1:8", "text goes on after the end of a value"),
+    "text after a quote": ('a: "b" c\n', "1:8", "text follows the end of a value"),
     "shell's star": ("a: [*.txt]\n", "1:5", "a value that begins with * needs quotes"),
     "alias": ("a: *x\n", "1:4", "the alias *x: write the value out, or quote it"),
     "anchor": ("a: &x 1\n", "1:4", "the anchor &x is not allowed here"),
