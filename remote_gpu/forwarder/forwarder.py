@@ -29,8 +29,8 @@ CONNECTIONS_MAX = 64  #: at once; the host's own limit
 _BACKLOG = 64
 _RANGE_TRIES = 50  #: ranges of consecutive ports to try
 _END_S = 10.0  #: for threads to end after their sockets were shut down
-#: Final refusals: the ports are closed, because clients that reconnect without a pause stop only
-#: when the port is closed.
+#: Final refusals close the ports: clients that reconnect without a pause stop only when a port is
+#: closed.
 _FINAL = frozenset({Refusal.CLAIMED, Refusal.DENIED, Refusal.ENDED})
 _CLOSE, _REFUSE = b"c", b"r"  #: commands to the accepting thread
 
