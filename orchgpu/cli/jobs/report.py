@@ -1,4 +1,4 @@
-"""Output about jobs: progress lines, the timeline by the paper's names, JSON.
+"""Output about jobs: progress lines, the timeline with the paper's names, JSON.
 
 RStart upload, NStart received, EStart user code starts, EEnd, NEnd result seen, REnd finished;
 RLat = REnd-RStart, ELat = EEnd-EStart, DLat = EStart-RStart. All in seconds since RStart;
@@ -47,7 +47,7 @@ def relative_times(job: Followed) -> dict[str, float | None]:
 
 
 def _steps(job: Followed) -> list[tuple[str, float]]:
-    """The states its record went through, in their order, with the wall clock of each."""
+    """The states that the job's record went through, in order, with the wall-clock time of each."""
     times: Mapping[str, float] = job.record.times if job.record is not None else {}
     named = {state.value for state in JobState} | {"ENDED"}
     reached = [(name, at_s) for name, at_s in times.items() if name in named]
@@ -107,7 +107,7 @@ def echo_progress(job: Followed) -> None:
 
 
 def fetched_to(job: Followed, output: Path, key: str) -> Path | None:
-    """The file of a fetched output below the folder; None: it was not fetched."""
+    """The file of a fetched output below the folder; None when it was not fetched."""
     file = file_below(output / job.job_id, key)
     return file if file.is_file() else None
 

@@ -14,7 +14,7 @@ from orchgpu.local.home import SystemRecord
 from orchgpu.local.programs import CLOUDS
 from orchgpu.local.system import Launch, healthy
 
-#: The end of a program, by whether it stopped in time.
+#: Reports of a program's end; True: it stopped in time.
 _ENDS = {True: "stopped", False: "killed: it did not stop"}
 
 START_AGAIN = "`orchgpu down`, then `orchgpu up` starts the whole system again"
@@ -82,7 +82,7 @@ def show_event(event: Mapping[str, object]) -> None:
         case {"event": "restarting", "in_s": float() | int() as in_s}:
             echo(f"orchgpu: {event['program']} is restarted in {in_s:.1f} s", err=True)
         case {"event": "given_up", "restarts": int(restarts)}:
-            died = f"{event['program']} died {restarts + 1} times and is given up"
+            died = f"{event['program']} died {restarts + 1} times and is not restarted"
             echo(f"orchgpu: {died}; see {event['log']}. {START_AGAIN}", err=True)
 
 

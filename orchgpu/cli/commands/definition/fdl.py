@@ -79,7 +79,7 @@ def validate_file(file: Path, as_json: bool) -> int:
 @click.option("--check", is_flag=True, help="Print nothing; end with 1 if FILE would change.")
 @json_option
 def fmt(file: Path, write: bool, check: bool, as_json: bool) -> int:
-    """Print FILE in the one style; keys keep their order, comments their place.
+    """Print FILE in the standard style; keys keep their order and comments their place.
 
     FILE may be `-` (standard input).
 

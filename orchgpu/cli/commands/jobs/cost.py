@@ -48,7 +48,7 @@ class _Finite(click.FloatRange):
 @click.option(
     "--gpu-s",
     type=_Finite(0, SECONDS_MAX, min_open=True),
-    help="Seconds it takes with one. [default: as measured for ID]",
+    help="Seconds the function takes with a device. [default: as measured for ID]",
 )
 @click.option(
     "--memory-mib",
@@ -111,7 +111,7 @@ def _or(given: float | None, standard: float) -> float:
 
 
 def _measured(job: str, scheduler: str | None) -> tuple[float, int]:
-    """The function's time for the job, from its start to its result, and its memory."""
+    """The function's time for the job, from start to result, and the function's memory."""
     known = known_job(whole_id(job, scheduler), scheduler, despite_scheduler=True)
     times = known.standing.times if known.standing is not None else {}
     if known.state != "SUCCEEDED" or not {"EStart", "committed"} <= set(times):

@@ -38,7 +38,7 @@ _limit_option = click.option(
 
 @click.group("dlq", cls=CommandGroup)
 def command() -> None:
-    """A job that failed for good leaves a dead letter; sent back, it runs the job again.
+    """A job that failed for good leaves a dead letter; a letter sent back runs the job again.
 
     \b
     Example:  orchgpu dlq redrive text-recognition
