@@ -1,6 +1,6 @@
 """The one error type that crosses our boundaries, and its closed set of codes.
 
-Library exceptions stop at the adapter that knows the library; beyond it there is only `AppError`.
+Library exceptions stop at the adapter of the library; beyond it there is only `AppError`.
 A CLI turns a code into an exit status (`EXIT_STATUS`) and one line for people.
 """
 

@@ -71,7 +71,7 @@ class LogEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """The caller as the cloud knows it."""
+    """The caller as the cloud identifies it."""
 
     name: str
     date: str | None  #: the cloud's clock, as an HTTP date of whole seconds
@@ -82,7 +82,7 @@ class CloudServices(Protocol):
 
     @property
     def local(self) -> bool:
-        """Whether this is a local cloud, not the provider's own."""
+        """True for a local cloud, False for the provider's own."""
         ...
 
     @property

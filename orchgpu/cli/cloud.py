@@ -73,7 +73,7 @@ class JobCloud:
 
     @property
     def local(self) -> bool:
-        """Whether this is a local cloud."""
+        """True for a local cloud."""
         return self.services.local
 
     # ------------------------------------------------------------------ deployed functions
@@ -209,7 +209,7 @@ class JobCloud:
         self.services.write_once(bucket, key, result.to_json(), replaces=replaced)
 
     def report(self, function: Function, job: str, attempt: int) -> tuple[Report, float] | None:
-        """The report of a failed attempt and when it was stored; None when there is none."""
+        """The report of a failed attempt and the time it was stored; None when there is none."""
         bucket, key = function.intermediate_bucket, report_key(job, attempt)
         try:
             body, stored_s = self.services.read_object(bucket, key)
@@ -325,5 +325,5 @@ def _submitted(function: Function, file: Path, head: Head, uploaded_s: float) ->
 
 
 def _known(cls: type[T], body: bytes, key: str) -> T:
-    """A stored object, also one that a newer orchgpu wrote. Raises INVALID."""
+    """A stored object, even if a newer orchgpu wrote it. Raises INVALID."""
     return known(logger, decode_json_known(cls, body, key))

@@ -164,7 +164,7 @@ def read_report(job: Job) -> list[do.Action]:
 
 
 def recheck(job: Job) -> Iterable[do.Action]:
-    """The last look before attempt n+1: an earlier attempt may have committed after all."""
+    """The last check before attempt n+1: an earlier attempt may have committed after all."""
     job.phase = Phase.RECHECKING
     return read_result(job)
 

@@ -35,7 +35,7 @@ class Phase(StrEnum):
     GRACE = "grace"  #: neither: Lambda's own record may still come
     FAILING = "failing"  #: the attempt's failure is being recorded
     BACKOFF = "backoff"  #: before the next attempt
-    RECHECKING = "rechecking"  #: the last look for a result before the next attempt
+    RECHECKING = "rechecking"  #: the last check for a result before the next attempt
     CONCLUDING = "concluding"  #: this replica writes a terminal result
     DEAD_LETTERING = "dead_lettering"  #: the dead-letter copy is being sent
     FINISHING = "finishing"

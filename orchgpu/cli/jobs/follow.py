@@ -35,7 +35,7 @@ LOOKS_WITHOUT_RECORD = 10
 
 @dataclass(slots=True)
 class Followed:
-    """One job as far as it is known."""
+    """The known facts about one job."""
 
     submitted: Submitted
     job_id: str
@@ -50,7 +50,7 @@ class Followed:
 
     @property
     def where(self) -> str:
-        """Its state, for people."""
+        """The job's state, for people."""
         return self.state or "not received yet"
 
     @property
@@ -150,7 +150,7 @@ class Follower:
             why = error.message
         else:
             if self.scheduler is None:
-                return  # it may be running: only a scheduler knows
+                return  # it may be running: only a scheduler shows that
         for job in lost:
             job.sentence = why
             self.on_change(job)

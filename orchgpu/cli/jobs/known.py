@@ -143,7 +143,7 @@ def echo_scheduler_error(known: Known) -> None:
 
 
 def look(cloud: JobCloud, known: Scheduled | None, job: str) -> Known:
-    """The same with the cloud's objects. Raises NOT_FOUND for an unknown job."""
+    """The job with the cloud's objects. Raises NOT_FOUND for an unknown job."""
     found = look_of(cloud, _function(cloud, known, job), known, job)
     if known is None and found.result is None:
         raise AppError(
@@ -154,7 +154,7 @@ def look(cloud: JobCloud, known: Scheduled | None, job: str) -> Known:
 
 
 def look_of(cloud: JobCloud, function: Function | None, known: Scheduled | None, job: str) -> Known:
-    """The same for a job whose function is known, or known to be gone."""
+    """`look` for a job whose function is known, or known to be gone."""
     result = cloud.result(function, job) if function is not None else None
     found = Known(job=job, function=function, scheduled=known, result=result, reports={})
     newest = range(max(1, found.attempt - REPORTS_MAX + 1), found.attempt + 1)

@@ -2,8 +2,9 @@
 
 RStart upload, NStart received, EStart user code starts, EEnd, NEnd result seen, REnd finished;
 RLat = REnd-RStart, ELat = EEnd-EStart, DLat = EStart-RStart. All in seconds since RStart;
-`wall_clock` has the same as seconds since the epoch. The clocks are three: this machine (RStart),
-the scheduler's (NStart, NEnd, REnd) and the function's (the rest), which on one machine are one.
+`wall_clock` has the same in seconds since the epoch. There are three clocks: this machine's
+(RStart), the scheduler's (NStart, NEnd, REnd) and the function's (the rest); on one machine they
+are the same.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ def job_json(job: Followed) -> dict[str, object]:
 
 
 def echo_nothing(_job: Followed) -> None:
-    """For --json: one object and nothing before it."""
+    """Print nothing: with --json the output is one object."""
 
 
 def echo_progress(job: Followed) -> None:
@@ -171,7 +172,7 @@ def _span(jobs: Sequence[Followed]) -> str:
 
 
 def echo_timeline(job: Followed) -> None:
-    """Moments, latencies and the steps of the job's record, a line each."""
+    """Print moments, latencies and the steps of the job's record, one line each."""
     times = relative_times(job)
     for names in (MOMENTS, ("RLat", "DLat", "ELat")):
         echo(packed([f"{name} {_seconds(times[name])}" for name in names], "  "))

@@ -50,7 +50,7 @@ class BlockingLease:
 
     @property
     def ends(self) -> str:
-        """The time of its end, as far as that is known."""
+        """The time at which the lease ends, as far as it is known."""
         if self.ends_in_s is None:
             return "of no stated length"
         return f"ends in {self.ends_in_s:.0f} s at the latest"
@@ -123,7 +123,7 @@ def _lease_sentence(shares: Sequence[BlockingLease]) -> str:
 
 
 def in_lines(sentence: str) -> str:
-    """The same with the leases on a line of their own."""
+    """The sentence with the leases on a line of their own."""
     return sentence.replace(_BLOCKED_BY, "\n  blocked by ")
 
 

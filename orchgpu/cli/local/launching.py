@@ -82,7 +82,7 @@ def show_event(event: Mapping[str, object]) -> None:
         case {"event": "restarting", "in_s": float() | int() as in_s}:
             echo(f"orchgpu: {event['program']} is restarted in {in_s:.1f} s", err=True)
         case {"event": "given_up", "restarts": int(restarts)}:
-            died = f"{event['program']} died {restarts + 1} times and is not restarted"
+            died = f"{event['program']} died {restarts + 1} times and is given up"
             echo(f"orchgpu: {died}; see {event['log']}. {START_AGAIN}", err=True)
 
 

@@ -65,7 +65,7 @@ def find_inputs(cloud: JobCloud, given: Sequence[str], suffixes: tuple[str, ...]
             taken += [source] if _takes(source.name, suffixes) else []
             skipped += not _takes(source.name, suffixes)
             if len(found) + len(taken) > FILES_MAX:
-                raise invalid(f"{one!r}: more than {FILES_MAX} files at once; name a part of them")
+                raise invalid(f"{one!r}: more than {FILES_MAX} files at once; name fewer")
         if whole and not taken:
             wanted = ", ".join(suffixes)
             raise invalid(f"{one}: the function takes only {wanted} and would ignore it")

@@ -157,7 +157,7 @@ def _put(file: Path, text: str, composed: Composed, *, write: bool, quiet: bool)
 @click.argument("key", required=False)
 @json_option
 def explain_key(key: str | None, as_json: bool) -> None:
-    """Meaning, value and default of KEY; without KEY, all keys with a line each.
+    """Meaning, value and default of KEY; without KEY, all keys, one line each.
 
     \b
     Example:  orchgpu fdl explain gpu.memory

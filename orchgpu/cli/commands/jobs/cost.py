@@ -156,12 +156,14 @@ def _echo(compared: Comparison) -> None:
     ]
     echo_table(COSTS, rows)
     alone = compared.break_even_speed_up()
-    echo(f"\n{compared.speed_up:.2f} times as fast; alone on a device {alone:.2f} would pay")
+    echo(
+        f"\n{compared.speed_up:.2f} times as fast; an unshared device pays off from {alone:.2f} times"
+    )
     sharers = compared.break_even_sharers
     if sharers is None:
-        echo("not faster on the device: sharing does not make it pay")
+        echo("not faster on the device: it does not pay off, even when it is shared")
     else:
-        echo(f"at this speed the device pays from {sharers:.2f} sharers on")
+        echo(f"at this speed the device pays off from {sharers:.2f} sharers")
     prices = compared.prices
     echo(
         f"prices ({prices.as_of}): {prices.lambda_usd_per_gb_s:.10f} USD per GB-second, "

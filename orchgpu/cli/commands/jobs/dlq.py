@@ -51,7 +51,7 @@ def command() -> None:
 @utc_option
 @json_option
 def ls(function: str | None, limit: int, as_json: bool) -> None:
-    """Dead letters of FUNCTION, which stay in their queue; without FUNCTION the number of each.
+    """Dead letters of FUNCTION, which stay in their queue; without FUNCTION, their numbers.
 
     \b
     Example:  orchgpu dlq ls text-recognition

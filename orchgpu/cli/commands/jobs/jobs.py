@@ -171,7 +171,7 @@ def _echo_jobs(
 
 @dataclass(frozen=True, slots=True)
 class Notes:
-    """Facts from the records of deployed functions."""
+    """Notes from the records of deployed functions."""
 
     images: dict[str, str] = field(default_factory=dict)  #: by function: about its image
     not_received: dict[str, int] = field(default_factory=dict)  #: messages, by function

@@ -122,7 +122,7 @@ def _checks(
 
 
 def checked(check: str, look: Callable[[], str]) -> Finding:
-    """Good with what `look` returns, bad with what it raises."""
+    """A good finding with the text that `look` returns, or a bad one with its error."""
     try:
         return Finding(check=check, good=True, message=look())
     except AppError as error:
@@ -130,7 +130,7 @@ def checked(check: str, look: Callable[[], str]) -> Finding:
 
 
 def check_processes(system: SystemRecord) -> str:
-    """Raises UNAVAILABLE naming dead programs, and whether the supervisor restarts them."""
+    """Check the programs. Raises UNAVAILABLE with the dead ones and the restarts of each."""
     dead = unhealthy(system)
     if dead:
         named = ", ".join(
@@ -148,11 +148,14 @@ def check_processes(system: SystemRecord) -> str:
 
 def _cloud(cloud: JobCloud, deployed: list[str]) -> str:
     deployed += cloud.deployed()
-    return f"it answers as {cloud.identity()[0].name}; deployed: {', '.join(deployed) or 'nothing'}"
+    return (
+        f"it answers; caller: {cloud.identity()[0].name}; "
+        f"deployed: {', '.join(deployed) or 'nothing'}"
+    )
 
 
 def check_clock(ahead_s: float | None) -> str:
-    """Raises INVALID for clocks so far apart that requests or timelines suffer."""
+    """Compare the clocks. Raises INVALID when requests or timelines suffer from the difference."""
     if ahead_s is None:
         return "not known: the cloud does not report its time"
     if abs(ahead_s) > SKEW_S_MAX:
