@@ -156,9 +156,7 @@ def _echo(compared: Comparison) -> None:
     ]
     echo_table(COSTS, rows)
     alone = compared.break_even_speed_up()
-    echo(
-        f"\n{compared.speed_up:.2f} times as fast; an unshared device pays off from {alone:.2f} times"
-    )
+    echo(f"\n{compared.speed_up:.2f} times as fast; unshared, it pays off from {alone:.2f} times")
     sharers = compared.break_even_sharers
     if sharers is None:
         echo("not faster on the device: it does not pay off, even when it is shared")
