@@ -1,4 +1,4 @@
-"""Addresses as people write them: `host:port`, and which of them mean this machine. Pure."""
+"""Addresses as people write them, `host:port`, and those that mean this machine. Pure."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def address_of(url: str) -> str:
-    """The `host:port` of an `http://` URL without a path, or of what is an address already."""
+    """The `host:port` of an `http://` URL without a path, or a text that is an address already."""
     return url.removeprefix("http://").rstrip("/")
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address or name always means this machine."""
+    """True when an address or name always means this machine."""
     ip = parse_ip(host)
     return host == "localhost" if ip is None else ip.is_loopback
 
 
 def parse_ip(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """The IP address without its zone, and as IPv4 where it is a mapped one; None for a name."""
+    """The IP address without its zone, and as IPv4 where it is mapped; None for a name."""
     try:
         ip = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:

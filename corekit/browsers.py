@@ -2,8 +2,8 @@
 
 A program that listens on loopback without keys trusts its machine, but not the web pages that the
 machine's browsers show. A browser sends three things that a page cannot change: `Origin` (Fetch
-standard §3.2; with every POST, and with every read that the page may look into), `Sec-Fetch-Site`
-(Fetch Metadata) and the `Host` of the address it believes to talk to, which is a foreign name
+standard §3.2; with every POST, and with every read whose answer the page may see), `Sec-Fetch-Site`
+(Fetch Metadata) and the `Host` of the address that it connected to, which is a foreign name
 after DNS rebinding. Clients that are not browsers send only `Host`.
 """
 
@@ -82,5 +82,5 @@ def _is_below(host: str, allowed: Collection[str]) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def _is_here(host: str) -> bool:
-    """A name or address that always means this machine (RFC 6761 §6.3 for localhost)."""
+    """True for a name or address that always means this machine (RFC 6761 §6.3 for localhost)."""
     return is_loopback(host) or host.endswith(".localhost")

@@ -17,7 +17,7 @@ _SUFFIXES = ("-s3alias", "--ol-s3", ".mrap", "--x-s3", "--table-s3")
 
 
 def broken_rule(name: str) -> str:
-    """The first rule that a name breaks, as a clause; "" for the valid name of a bucket."""
+    """The first rule that a name breaks, as a clause; "" for a valid bucket name."""
     if not _WHOLE.fullmatch(name):
         return CHARACTERS
     if (found := _NEIGHBOURS.search(name)) is not None:

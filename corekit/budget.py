@@ -1,7 +1,7 @@
 """All timings of the system in one frozen value, with the inequalities that must hold between them.
 
 `Budget()` is production; `Budget().scaled(1/20)` is what tests run. `check()` is called at start-up
-by every daemon: a configuration that breaks an inequality is refused with the one it broke.
+by every daemon: a configuration that breaks inequalities is refused with a message that names them.
 Sources of the AWS limits: SQS ChangeMessageVisibility (12 h cap), Lambda quotas (900 s function
 timeout), Lambda asynchronous invocation (event age >= 60 s).
 """
@@ -43,11 +43,11 @@ class Budget:
     device_clean_s: float = 6.0  #: a device that was BAD must be found clean this long
     host_reconcile_s: float = 10.0  #: full state exchange with each host
     record_forget_s: float = 3600.0  #: a finished job record is kept this long
-    room_poll_s: float = 1.0  #: waiting clients learn this late that the journal's disk is full
+    room_poll_s: float = 1.0  #: waiting clients learn this soon that the journal's disk is full
     keys_poll_s: float = 2.0  #: files of keys and certificates are checked this often
     spawner_restart_s: float = 1.0  #: between starts of a spawner of workers that died
     # --- real work of the machine: limits that only a fault reaches; see `_REAL_WORK`
-    handshake_s: float = 5.0  #: a peer of a gateway has this long for each message: a slow link
+    handshake_s: float = 5.0  #: a gateway's peer has this long for each message, for slow links
     probe_answer_s: float = 5.0  #: drivers answer in milliseconds; a hung one is detected by this
     worker_ready_s: float = 120.0  #: libraries and resident models load from a cold disk
     worker_fork_s: float = 10.0  #: a fork takes 3 ms; a machine under load, a second
@@ -91,7 +91,7 @@ class Budget:
         return self.event_age_s + self.cold_start_s
 
     def scaled(self, factor: float) -> Budget:
-        """Every time multiplied by `factor`, but for `_REAL_WORK`. Tests run at 1/20."""
+        """The budget with every time multiplied by `factor`, except `_REAL_WORK`. Tests run at 1/20."""
         times = {
             f.name: getattr(self, f.name) * factor
             for f in dataclasses.fields(self)

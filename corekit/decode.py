@@ -10,7 +10,7 @@ types: str, int, float, bool, enums, NewTypes of those, `X | None`, `tuple[X, ..
 `DEPTH_MAX` levels at most).
 
 Two readers. The fast one is msgspec's, in C, for the text of a `corekit.values.Value`. The other,
-`corekit.walk`, reads once more what that refuses, to report why, and everything else.
+`corekit.walk`, reads everything else, and again what the fast one refuses, to report the reason.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from corekit.walk import (
 T = TypeVar("T")
 Buffer = bytes | msgspec.Raw
 
-#: Everything by which the fast reader says no; AppError comes from a class's own checks.
+#: Every refusal of the fast reader; AppError comes from a class's own checks.
 _REFUSALS = (msgspec.MsgspecError, AppError, RecursionError, UnicodeError)
 
 
@@ -63,9 +63,9 @@ def decode_json(cls: type[T], data: Buffer, path: str = "") -> T:
 
 
 def decode_known(cls: type[T], value: object, path: str = "") -> tuple[T, tuple[str, ...]]:
-    """As `decode`, for what another version wrote: keys that `cls` does not have are passed over.
+    """As `decode`, for data of another version: keys that `cls` does not have are passed over.
 
-    Their paths come with the value, so that the caller can tell what is ignored. Everything else
+    Their paths come with the value, so that the caller can report the ignored keys. Everything else
     that `decode` refuses is refused: a missing key, a wrong type, a word that is not in an enum.
     """
     with passing_over() as passed:
@@ -103,7 +103,7 @@ Fast = Callable[[Buffer], Any]
 
 @functools.cache
 def fast_reader(cls: Any) -> Fast:
-    """From JSON text to a value of the class; None where the slow reader has to look."""
+    """From JSON text to a value of the class; None where the slow reader is needed."""
     if not _is_strict(cls):
         return lambda _: None
     read, is_shallow = msgspec.json.Decoder(cls).decode, _depth_check(cls)
@@ -120,7 +120,7 @@ def fast_reader(cls: Any) -> Fast:
 
 @functools.cache
 def _is_strict(given: Any) -> bool:
-    """Whether msgspec itself refuses unknown keys everywhere in it."""
+    """True when msgspec itself refuses unknown keys everywhere in the type."""
     hint: Any = bare(given)
     if not has_fields(hint):
         return all(map(_is_strict, typing.get_args(hint)))
@@ -137,7 +137,7 @@ Check = Callable[[Any], bool]
 
 @functools.cache
 def _depth_check(given: Any) -> Check | None:
-    """Whether no `Any` part of a value is nested too deep; None: it has no such part."""
+    """A check that no `Any` part of a value is nested too deep; None without such a part."""
     hint: Any = bare(given)
     if hint is Any:
         return lambda value: _is_shallow(value, 0)

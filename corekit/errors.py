@@ -1,6 +1,6 @@
 """The one error type that crosses our boundaries, and its closed set of codes.
 
-Library exceptions stop at the adapter that knows the library; beyond it there is only `AppError`.
+Library exceptions stop at the adapter of the library; beyond it there is only `AppError`.
 A CLI turns a code into an exit status (`EXIT_STATUS`) and one line for people.
 """
 
@@ -12,14 +12,14 @@ from typing import Any
 
 
 class ErrorCode(StrEnum):
-    """What kind of thing went wrong; says who has to act."""
+    """The kind of a failure, which decides the caller's next step."""
 
     INVALID = "invalid"  #: the caller's input is wrong; repeating it cannot help
     NOT_FOUND = "not_found"  #: the named thing does not exist
-    CONFLICT = "conflict"  #: somebody else changed it first; read again and decide again
+    CONFLICT = "conflict"  #: another client changed it first; read again and decide again
     DENIED = "denied"  #: the caller may not do this
     EXHAUSTED = "exhausted"  #: a limit or capacity is used up; later it may work
-    IMPOSSIBLE = "impossible"  #: no capacity that is known could ever do this
+    IMPOSSIBLE = "impossible"  #: no known capacity could ever do this
     UNAVAILABLE = "unavailable"  #: the other side does not answer; repeat with a back-off
     TIMEOUT = "timeout"  #: an answer did not come in time; the call may have happened
     INTERNAL = "internal"  #: a bug of ours
@@ -44,7 +44,7 @@ _RETRYABLE = frozenset({ErrorCode.EXHAUSTED, ErrorCode.UNAVAILABLE, ErrorCode.TI
 class AppError(Exception):
     """An expected failure: a code for programs, a sentence for people, details as data.
 
-    The message names what was wrong, where, and what to do about it.
+    The message names the problem, the place, and the remedy.
     """
 
     def __init__(self, code: ErrorCode, message: str, **details: Any) -> None:
@@ -55,7 +55,7 @@ class AppError(Exception):
 
     @property
     def retryable(self) -> bool:
-        """True when the same call may succeed later without anybody changing it."""
+        """True when the same call, unchanged, may succeed later."""
         return self.code in _RETRYABLE
 
     def as_json(self) -> dict[str, Any]:

@@ -17,7 +17,7 @@ DeviceId = NewType("DeviceId", str)
 LeaseId = NewType("LeaseId", str)
 SessionId = NewType("SessionId", str)
 JobId = NewType("JobId", str)
-#: Of one request for a lease: `<job>:<n>` of a job's attempt, any other name of a reservation.
+#: The id of a lease request: `<job>:<n>` for a job's attempt, any other name for a reservation.
 AttemptId = NewType("AttemptId", str)
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford base 32: no i, l, o, u

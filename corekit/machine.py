@@ -2,7 +2,7 @@
 
 A core is synchronous and deterministic. Time is `event.at_s`; a timer is an action that comes back
 as an event; ids come from a seeded `IdSource`; configuration is a frozen value; a refusal or a wait
-is data. The one driver (`corekit.aio.driver`) and the simulator call `handle` and nothing else:
+is data. The one driver (`corekit.aio.driver`) and the simulator only call `handle`:
 
     event → handle → append *changes* to the journal, one sync per group → run the *actions*,
     each of which ends in the next event.

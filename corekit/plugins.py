@@ -1,8 +1,8 @@
 """Plugins: objects found by a module's presence in a package, or by a package's entry point.
 
 A module `NAME.py` in the package is the plugin `NAME`; another distribution registers one under the
-entry-point group. A plugin of the package goes before one of the same name from outside. Finding
-imports no plugin; `EntryPoint.load` does.
+entry-point group. A plugin of the package takes precedence over another with the same name. The
+search imports no plugin; `EntryPoint.load` does.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ _BEGINNING_MIN = 4
 
 
 def did_you_mean(word: str, known: Iterable[str], *, otherwise: str = "") -> str:
-    """`; did you mean 'memory'?` when a known word is close or begins so; else `otherwise`."""
+    """`; did you mean 'memory'?` when a known word is close or begins with it; else `otherwise`."""
     words = list(known)
     close = difflib.get_close_matches(word[:_LENGTH_MAX], words, n=1)
     if len(word) >= _BEGINNING_MIN:

@@ -3,7 +3,7 @@
 A value is a `msgspec.Struct`: made, encoded and decoded in C, in a tenth of the time of a frozen
 dataclass. Its fields are given by name, and decoding refuses a key that it does not have. Limits of
 a field are annotations, `Annotated[int, Meta(ge=1, le=64)]`: decoding and the JSON Schema of
-`msgspec.json` take them from there, and `checked` holds a value made in Python to them as well.
+`msgspec.json` take them from there, and `checked` applies them to a value made in Python as well.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Value(msgspec.Struct, metaclass=_ByName, frozen=True, forbid_unknown_field
 
 
 class Checked(Value):
-    """A value that is held to the limits of its fields when it is made (raises INVALID)."""
+    """A value whose fields are checked against their limits when it is made (raises INVALID)."""
 
     def __post_init__(self) -> None:
         checked(self)
@@ -61,18 +61,18 @@ else:
 
 # ---------------------------------------------------------------------- limits
 
-#: What is wrong with a field, to follow its name; None when nothing is.
+#: The problem with a field, to follow its name in a message; None for a valid field.
 _Check = Callable[[Any], str | None]
 
 
 def checked(value: Value) -> None:
-    """Hold the fields of a value to the limits that they are declared with. Raises INVALID."""
+    """Check the fields of a value against their declared limits. Raises INVALID."""
     _checker(type(value))(value)
 
 
 @functools.cache
 def _checker(cls: type[Value]) -> Callable[[Value], None]:
-    """A function for one class, made of source as `dataclasses` makes `__init__`: it runs for
+    """A function for one class, made from source as `dataclasses` makes `__init__`: it runs for
     every value, most of whose fields have their defaults.
     """
     hints = typing.get_type_hints(cls, include_extras=True)

@@ -1,4 +1,4 @@
-"""The slow reader: walks plain data by the type hints and reports what is wrong, and where.
+"""The slow reader: walks plain data by the type hints and reports each problem with its place.
 
 `corekit.decode` uses it where its fast reader refuses or does not apply; both accept the same input
 and give equal values (tests/unit/corekit/test_decode.py holds them to it).
@@ -53,13 +53,13 @@ _FROM_JSON = json.JSONDecoder(parse_constant=_not_finite)
 _TO_UNICODE = json.JSONEncoder(ensure_ascii=False)
 
 
-#: Where the keys go that a class does not have; None: they are refused.
+#: The list that collects keys unknown to a class; None: unknown keys are refused.
 _passed_over: ContextVar[list[str] | None] = ContextVar("passed_over", default=None)
 
 
 @contextlib.contextmanager
 def passing_over() -> Iterator[list[str]]:
-    """In the block unknown keys are no error: their paths are collected in the list."""
+    """In the block unknown keys are not an error: their paths are collected in the list."""
     passed: list[str] = []
     token = _passed_over.set(passed)
     try:
@@ -71,7 +71,7 @@ def passing_over() -> Iterator[list[str]]:
 def only_known(known: Container[str], value: Mapping[str, Any], path: str) -> dict[str, Any]:
     """The known keys of a mapping; in a block of `passing_over` the others are collected there.
 
-    Outside of one they stay, for whoever refuses them.
+    Outside such a block they stay in the mapping, for the caller to refuse.
     """
     passed = _passed_over.get()
     if passed is None:
@@ -127,7 +127,7 @@ def field_names(cls: Any) -> tuple[str, ...]:
 
 
 def required_fields(cls: Any) -> tuple[str, ...]:
-    """Those of them that have no default."""
+    """The fields that have no default."""
     if issubclass(cls, msgspec.Struct):
         return tuple(field.name for field in msgspec.structs.fields(cls) if field.required)
     none = dataclasses.MISSING
@@ -136,7 +136,7 @@ def required_fields(cls: Any) -> tuple[str, ...]:
 
 
 def bare(hint: Any) -> Any:
-    """A NewType decodes as what it wraps."""
+    """The type that a NewType wraps; any other hint is unchanged."""
     return getattr(hint, "__supertype__", hint)
 
 
@@ -203,11 +203,11 @@ def _enum(cls: type[enum.Enum]) -> Walker:
 
 
 def _scalars(kinds: frozenset[Any]) -> Walker:
-    """Of a union of several scalar types."""
+    """The walker of a union of several scalar types."""
 
     def run(value: Any, path: str) -> Any:
         if type(value) not in kinds or (isinstance(value, float) and not math.isfinite(value)):
-            raise invalid(f"{path}: expected a word, a number or null, got {_shown(value)}")
+            raise invalid(f"{path}: expected a string, a number or null, got {_shown(value)}")
         return value
 
     return run

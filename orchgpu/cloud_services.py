@@ -1,9 +1,9 @@
 """The cloud as commands need it: objects, queues, functions, logs. One file for each provider.
 
 A provider is a package of `orchgpu/adapters` with a module `commands`, which has the functions of
-`Provider`; the variable ORCHGPU_PROVIDER chooses another one than AWS. A contract suite holds every
-provider to this port. Every method raises only `AppError`: NOT_FOUND for a bucket, object, queue or
-function that does not exist, DENIED, UNAVAILABLE or TIMEOUT.
+`Provider`; the variable ORCHGPU_PROVIDER selects a provider other than AWS. A contract suite
+checks every provider against this port. Every method raises only `AppError`: NOT_FOUND for a
+bucket, object, queue or function that does not exist, DENIED, UNAVAILABLE or TIMEOUT.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class LogEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """The caller as the cloud knows it."""
+    """The caller as the cloud identifies it."""
 
     name: str
     date: str | None  #: the cloud's clock, as an HTTP date of whole seconds
@@ -82,7 +82,7 @@ class CloudServices(Protocol):
 
     @property
     def local(self) -> bool:
-        """Whether this is a local cloud, not the provider's own."""
+        """True for a local cloud, False for the provider's own."""
         ...
 
     @property
@@ -91,11 +91,11 @@ class CloudServices(Protocol):
         ...
 
     def list_objects(self, bucket: str, prefix: str) -> Iterator[Entry]:
-        """Every object below a prefix, by key."""
+        """Every object below a prefix, in the order of keys."""
         ...
 
     def read_object(self, bucket: str, key: str) -> tuple[bytes, float]:
-        """The whole object and the wall clock of its last write."""
+        """The whole object and the wall-clock time of its last write."""
         ...
 
     def head_object(self, bucket: str, key: str, version_id: str | None = None) -> Head:
@@ -112,11 +112,11 @@ class CloudServices(Protocol):
     def upload(
         self, file: Path, bucket: str, key: str, metadata: Mapping[str, str] | None = None
     ) -> str | None:
-        """One file in one request; its version id. Raises INVALID for an unreadable file."""
+        """Upload a file in one request; returns the version id. INVALID for an unreadable file."""
         ...
 
     def download(self, bucket: str, key: str, to: Path) -> None:
-        """One object into a file, which is replaced once the new one is whole."""
+        """Download one object into a file, which is replaced once the new one is whole."""
         ...
 
     def triggers(self, bucket: str) -> Sequence[Notification]:
@@ -130,11 +130,11 @@ class CloudServices(Protocol):
     def receive(
         self, queue_url: str, *, count_max: int, hidden_s: int, wait_s: int
     ) -> Sequence[Message]:
-        """At most `count_max` messages, hidden from others for `hidden_s`."""
+        """Receive at most `count_max` messages, hidden from others for `hidden_s`."""
         ...
 
     def send(self, queue_url: str, body: str) -> None:
-        """One message."""
+        """Send one message."""
         ...
 
     def delete(self, queue_url: str, receipt_handle: str) -> None:
@@ -150,9 +150,9 @@ class CloudServices(Protocol):
         ...
 
     def log_events(self, function: str, start_s: float, text: str = "") -> Iterator[LogEvent]:
-        """Lines of a function's log since then, by time; with `text`, those that contain it.
+        """Lines of a function's log since `start_s`, by time; with `text`, those that contain it.
 
-        Nothing where the function never wrote.
+        Empty when the function never wrote a line.
         """
         ...
 
@@ -161,11 +161,11 @@ class CloudServices(Protocol):
         ...
 
     def identity(self) -> Identity:
-        """The caller; every valid key may ask."""
+        """The caller; every valid key may make this call."""
         ...
 
     def missing(self, name: str) -> list[str]:
-        """Resources that a deploy created for the function and that are gone, as `kind/name`."""
+        """The resources of the function that a deploy created and that are gone: `kind/name`."""
         ...
 
     def close(self) -> None:
@@ -175,7 +175,7 @@ class CloudServices(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """The address of a cloud as it is given on a command line; None: by other rules."""
+    """The address of a cloud as given on a command line; None: other rules decide."""
 
     endpoint_url: str | None = None
     region: str | None = None
@@ -187,7 +187,7 @@ class DeployCloud:
     """A cloud to deploy to."""
 
     cloud: Cloud
-    locate: Callable[[], str]  #: account, region and endpoint, for people; asks the cloud
+    locate: Callable[[], str]  #: account, region and endpoint, for people; calls the cloud
     #: Raises DENIED unless resources may be created there.
     guard: Callable[[bool], None]
 
@@ -203,7 +203,7 @@ class Setting:
     name: str
     value: str | None  #: None: not set, or wrong
     source: str  #: the option, the variable, the local system, a file, or the default
-    problem: str = ""  #: why it cannot be used
+    problem: str = ""  #: the reason why it cannot be used
 
 
 class Provider(Protocol):

@@ -42,10 +42,10 @@ WINDOW_PER_DEVICE = 2
 WINDOW_MIN = 2
 WINDOW_MAX = 1000
 ORPHANS_PER_SCAN = 100
-#: After events were handed in, before the next poll: preparing one is milliseconds of processor
+#: The pause after events were handed in: preparing the next poll is milliseconds of processor
 #: time, and the calls that a job waits for come first. Up to 10 messages come with each poll.
 AFTER_EVENTS_S = 0.02
-#: Notices are deleted this much later, many in one call: their events come first.
+#: Notices are deleted this much later, many in one call: their events are handled first.
 FORGET_NOTICES_S = 0.1
 #: Phases that a drain waits for: they end by themselves within moments.
 _SOON_OVER = frozenset(
@@ -172,7 +172,7 @@ class Replica:
                 ]
 
     def _serves(self, function: Function) -> bool:
-        """False once it was changed or undeployed. Its loops finish their receive and end then: one
+        """False once it was changed or undeployed. Its loops finish their call and end then: a call
         that is cancelled in flight may have received messages, hidden for `visibility_s`."""
         return self._functions.get(function.name) is function
 
@@ -201,9 +201,9 @@ class Replica:
         return min(room, function.concurrency_max - self._machine.count(function.name))
 
     async def _return(self, function: Function, messages: Sequence[Message]) -> None:
-        """Give the messages back at once: the function is served as it is now."""
+        """Make the messages visible at once: the loops of the newest revision receive them."""
         receipt_handles = [message.receipt_handle for message in messages]
-        # the queue may be gone; else they reappear by themselves
+        # the queue may be gone; otherwise the messages reappear by themselves
         await tolerated(self._queue.set_visibility(function.queue_url, receipt_handles, 0))
 
     async def _poll(self, queue_url: str, count_max: int) -> Sequence[Message]:
@@ -276,7 +276,7 @@ class Replica:
             )
             event = None if work is None else await work
             if event is None or isinstance(event, on.CallFailed):
-                return  # it comes again when its visibility ends
+                return  # the message comes again when its visibility ends
             self._driver.submit(event)
         self._forget_soon(function, [receipt_handle])
 
@@ -290,7 +290,7 @@ class Replica:
     async def _forget_notices(self, function: Function) -> None:
         await asyncio.sleep(FORGET_NOTICES_S)
         receipt_handles = self._read_notices.pop(function.name)
-        # those that stay come again, with nothing new
+        # a message that stays comes again and changes nothing
         await tolerated(self._queue.delete(function.completion_url, receipt_handles))
 
     async def _pushes(self) -> None:

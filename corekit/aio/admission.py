@@ -7,7 +7,7 @@ gets in. Authenticated connections are refused above their limit, a part of whic
 peers that the server depends on. Bytes buffered for connections are limited too: above that limit
 the connection with the most is evicted.
 
-The caller closes what is evicted, and limits the time until authentication.
+The caller closes evicted connections, and limits the time until authentication.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class AdmissionLimits:
     authenticated_max: int  #: `reserved_max` of them for reserved peers only
     reserved_max: int
     unauthenticated_max: int
-    #: Of one source. Hosts behind one address translation connect within seconds of each other.
+    #: For one source. Hosts behind one address translation connect within seconds of each other.
     unauthenticated_per_source_max: int
     unauthenticated_bytes_max: int = 16 * 2**20  #: buffered for all of them
     unauthenticated_bytes_per_source_max: int = 4 * 2**20
@@ -42,7 +42,7 @@ class AdmissionLimits:
 
     @classmethod
     def of(cls, descriptors: int, connections_max: int) -> AdmissionLimits:
-        """For a process that may open so many descriptors: a quarter of the connections may be
+        """Limits for a process with so many descriptors: a quarter of the connections may be
         unauthenticated, a quarter of the others is reserved."""
         connections = max(8, min(connections_max, descriptors - OWN_DESCRIPTORS))
         unauthenticated = max(2, min(1024, connections // 4))

@@ -13,7 +13,7 @@ class DaemonCommand(click.Command):
     """A closed pipe ends it with 141, a full disk with 74 (docs/exit-codes.md)."""
 
     def main(self, *args: Any, **extra: Any) -> Any:
-        """As click's; its log on standard error may be lost, and the daemon serves on."""
+        """Run as click does; the daemon continues when its log on standard error is lost."""
         with exiting_by_output(self.name or "", errors=False):
             return super().main(*args, **extra)
 

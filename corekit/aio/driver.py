@@ -4,9 +4,9 @@
 
 Every action is run by `perform`. An action that is done at once returns None; any other returns an
 awaitable of its event, run as a supervised task, so a slow call never blocks a decision. While one
-group of decisions is synced, the next one is decided: its changes are one sync too, and its actions
-wait for that. So no action runs before its change and all earlier ones are durable, and all are
-performed (or started) in their order. A sync that fails ends the driver, without any answer.
+group of decisions is synced, the next one is decided: its changes are one more sync, for which its
+actions wait. So no action runs before its change and all earlier ones are durable, and all are
+performed (or started) in their order. A failed sync ends the driver before any action of its group.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ChangeIn = TypeVar("_ChangeIn", contravariant=True)
 
 
 class _Durable:
-    """An awaitable that is done at once."""
+    """An awaitable that completes at once."""
 
     def __await__(self) -> Generator[None, None, None]:
         return

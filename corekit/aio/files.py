@@ -32,7 +32,7 @@ def replace_file(path: Path, data: bytes, *, mode: int = 0o600, durable: bool = 
 
 
 def write_new(path: Path, data: bytes, *, mode: int = 0o600, durable: bool = True) -> None:
-    """Write a new file, after removing what an earlier try left. Raises OSError."""
+    """Write a new file, after removing the leftover of an earlier try. Raises OSError."""
     path.unlink(missing_ok=True)
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     with open(fd, "wb") as file:  # noqa: PTH123 - a descriptor, not a path

@@ -1,6 +1,6 @@
 """Run as a script: `guard.py PARENT_PID SIGNAL USER HELD COMMAND…` becomes COMMAND.
 
-The kernel sends the signal to it when its parent dies, even by SIGKILL; that survives `exec`, so
+The kernel sends the signal to COMMAND when its parent dies, even by SIGKILL; it survives `exec`: so
 the program itself needs no code for it. USER -1: the parent's own user. HELD 1: it begins when the
 parent has written a byte to its standard input. Standard library only and no import of ours: it is
 started with `python -I -S` to cost a few milliseconds (`corekit.aio.process.guarded`).

@@ -1,4 +1,4 @@
-"""Warnings of keys that a newer version wrote and this one ignores: once each per process."""
+"""Warnings about keys that a newer version wrote and this one ignores: one per key and process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-#: Names that are warned of; a newer version adds few, and a hostile peer may send many.
+#: The most names to warn about; a newer version adds few, and a hostile peer may send many.
 WARNED_MAX = 1000
 #: Characters of one key's path in a log line.
 _CHARS_MAX = 200
@@ -19,14 +19,14 @@ _INDEX = re.compile(r"\[\d+\]")
 
 
 def known(logger: logging.Logger, read: tuple[T, Iterable[str]]) -> T:
-    """The value that `decode_known` or its like read, after warnings of the ignored keys."""
+    """The value from `decode_known` or a similar function; warns about the ignored keys."""
     value, keys = read
     warn_ignored(logger, keys)
     return value
 
 
 def warn_ignored(logger: logging.Logger, keys: Iterable[str]) -> None:
-    """Warn of ignored keys (by their paths), each once per process."""
+    """Warn about ignored keys (by path), once per key and process."""
     for key in keys:
         name = ascii(_INDEX.sub("[]", key))[1:-1][:_CHARS_MAX]
         if name in _warned or len(_warned) >= WARNED_MAX:

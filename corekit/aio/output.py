@@ -36,7 +36,7 @@ class ReaderGone(OutputLost, BrokenPipeError):
 
 
 class _Guarded:
-    """A text stream whose failures are `OutputLost`; all else is the stream's own."""
+    """A text stream whose failures are `OutputLost`; everything else is unchanged."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -134,7 +134,7 @@ def ignoring_closed_pipe(show: Callable[P, None]) -> Callable[P, None]:
 
 
 def _reader_gone(descriptor: int, within_s: float) -> bool:
-    """Whether the kernel reports the end of a pipe's reader (POLLERR); nothing is written."""
+    """True when the kernel reports that a pipe's reader is gone (POLLERR); nothing is written."""
     poller = select.poll()
     poller.register(descriptor, 0)
     return any(event & _GONE for _, event in poller.poll(within_s * 1000))

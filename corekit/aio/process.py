@@ -1,4 +1,4 @@
-"""What every daemon needs as a process: logs, ready file, signals, children, exit status."""
+"""The process side of every daemon: logs, ready file, signals, children, exit status."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object per record: time, level, logger, message, and what `extra` gave."""
+    """One JSON object per record: time, level, logger, message, and the fields of `extra`."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {
@@ -49,7 +49,7 @@ def log_as_json(level: int = logging.INFO) -> None:
 
 
 def raise_descriptor_limit(most: int = DESCRIPTORS_MAX) -> int:
-    """Raise the soft limit of open files to the hard one, `most` at the highest; returns it.
+    """Raise the soft limit of open files to the hard one, but at most to `most`; returns it.
 
     The usual soft limit of 1,024 protects programs that use select(); ours do not.
     """
@@ -95,8 +95,8 @@ def guarded(
 ) -> list[str]:
     """The command line of a child to which the kernel sends a signal when this process dies.
 
-    `user`: runs it as another user; -1 = this one. `held`: it begins when a byte is written to its
-    standard input, and ends when that is closed before.
+    `user`: runs the child as that user; -1 = this one. `held`: the child begins when a byte is
+    written to its standard input, and ends if that is closed first.
     """
     script = str(Path(__file__).with_name("guard.py"))
     options = map(str, (os.getpid(), int(death_signal), user, int(held)))
@@ -158,7 +158,7 @@ def _uvloop() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 @contextmanager
 def exiting_by_code(program: str) -> Iterator[None]:
-    """AppError → `program: what is wrong` on stderr and the exit status of its code."""
+    """AppError → `program: message` on stderr and the exit status of its code."""
     try:
         yield
     except AppError as error:

@@ -19,7 +19,7 @@ Work = Coroutine[object, object, T]
 
 
 async def until_first(*works: Awaitable[object]) -> None:
-    """Wait until one of them ends, then cancel the others. Raises what those that ended raised."""
+    """Wait until one awaitable ends, then cancel the others. Raises the error of an ended one."""
     tasks = [asyncio.ensure_future(work) for work in works]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -79,7 +79,7 @@ class Nursery:
             self._failure.set_exception(error)
 
     async def failed(self) -> None:
-        """Wait until a task fails, and raise its error. For the daemon's main wait."""
+        """Wait until a task fails, and raise its error; the daemon's main wait."""
         assert self._failure is not None, "the nursery is not open"
         await asyncio.shield(self._failure)
 

@@ -1,7 +1,7 @@
 """An asyncio event loop on virtual time: when every task waits, time jumps to the next timer.
 
 Only for code without real sockets, files in other threads or subprocesses: with real I/O in flight
-a jump would be a lie. A wait that nothing can ever end raises `Deadlock` instead of hanging.
+a jump would be wrong. A wait that can never end raises `Deadlock` instead of hanging.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Deadlock(RuntimeError):
-    """Every task waits and no timer is armed: real time would never end this either."""
+    """Every task waits and no timer is armed: on real time this would hang."""
 
 
 class _JumpingSelector(selectors.SelectSelector):

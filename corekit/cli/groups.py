@@ -20,7 +20,7 @@ _WHOLE = 1000
 
 
 class CommandModules(MutableMapping[str, click.Command]):
-    """The commands of some folders by name; the modules are imported one by one, when asked for."""
+    """The commands of some folders by name; each module is imported on first use."""
 
     def __init__(self, packages: Sequence[str]) -> None:
         self._commands: dict[str, click.Command] = {}

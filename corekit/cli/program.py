@@ -25,7 +25,7 @@ def run_and_exit(command: click.Command, program: str) -> None:
 
 
 def status_of(command: click.Command, program: str, arguments: Sequence[str]) -> int:
-    """Run one command line; its exit status (docs/exit-codes.md)."""
+    """Run one command line and return its exit status (docs/exit-codes.md)."""
     as_json = "--json" in arguments
     try:
         result = command.main(list(arguments), prog_name=program, standalone_mode=False)
@@ -47,7 +47,7 @@ def status_of(command: click.Command, program: str, arguments: Sequence[str]) ->
 
 
 def refused(error: AppError, program: str, *, as_json: bool) -> int:
-    """Print an expected failure, also as JSON where that was asked for; its exit status."""
+    """Print an expected failure, also as JSON on request; returns its exit status."""
     if as_json:
         echo_json({"error": error.as_json()})
     echo(f"{program}: {error.message}", err=True)

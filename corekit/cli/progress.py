@@ -1,4 +1,4 @@
-"""A bar on standard error while many things are done; nothing where there is no terminal."""
+"""A bar on standard error for work on many items; nothing without a terminal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def bar(done: int, total: int) -> str:
 class Bar:
     """One line on standard error, replaced in place; permanent lines are printed above it.
 
-    A single thing has no bar: its own lines tell more.
+    A single item has no bar: its own lines show more.
     """
 
     def __init__(self, total: int, *, quiet: bool) -> None:
@@ -24,12 +24,12 @@ class Bar:
         self.shown = not quiet and total > 1 and redrawable()
 
     def draw(self, done: int, words: str) -> None:
-        """The bar with this many things done."""
+        """Draw the bar with this many items done."""
         if self.shown:
             redraw(f"{bar(done, self.total)}{words}")
 
     def line(self, *parts: str | Coloured, err: bool) -> None:
-        """A permanent line, on standard output or error."""
+        """Print a permanent line, on standard output or error."""
         self.end()
         echo(*parts, err=err)
 
@@ -48,7 +48,7 @@ class WaitingLine:
         self._printed = False
 
     def show(self, sentence: str, waited: str) -> None:
-        """The current reason; off a terminal only the first one is printed."""
+        """Show the current reason; without a terminal only the first one is printed."""
         if self._in_place:
             redraw(f"waiting {waited}: {sentence}")
         elif not self._printed:

@@ -1,6 +1,6 @@
 """Output of commands: lines, tables, colours on a terminal, JSON for programs.
 
-Every printed text passes here: control sequences in it are written out, at a pipe too, because a
+All printed text passes through here: control sequences in it are escaped, even for a pipe, since a
 file may be displayed on a terminal later.
 """
 
@@ -81,7 +81,7 @@ def redraw(line: str) -> None:
 
 
 def redrawable() -> bool:
-    """Whether standard error is a terminal that can replace a line."""
+    """True when standard error is a terminal that can replace a line."""
     return sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 

@@ -48,7 +48,7 @@ class Setting:
         return "--" + self.name.replace("_", "-")
 
     def option(self, *, resolved_later: bool = False) -> click.Option:
-        """The option; `resolved_later`: it is None when it is not given."""
+        """The option; `resolved_later`: the value is None when the option is not given."""
         has_text = self.default not in (None, "", (), True, False)
         shown = f" [default: {self.default}]" if has_text else ""
         names = f"{self.flag}/--no-{self.flag[2:]}" if self.default is True else self.flag
@@ -68,7 +68,7 @@ class Setting:
         )
 
     def value(self, given: object) -> object:
-        """The field's value from that of the option."""
+        """The field's value, from the option's value."""
         return self.type(given) if self._is_enum else given
 
     @property

@@ -13,7 +13,7 @@ from corekit.cli.text import Keep, cells, cut, first
 
 #: Between two columns.
 GAP = 2
-#: An id is shortened to no fewer characters: a prefix that people recognise and may type.
+#: The fewest characters of a shortened id: a prefix that people recognise and may type.
 ID_CHARACTERS_MIN = 8
 
 
@@ -23,7 +23,7 @@ class Column:
 
     name: str
     shrink_order: int = 0  #: 1 is shortened first; 0: never
-    width_min: int = 0  #: it is shortened to no fewer columns of the terminal
+    width_min: int = 0  #: the fewest columns of the terminal after shortening
     keep: Keep = "start"  #: the part of a shortened text that stays
     drop_order: int = 0  #: 1 is dropped first, once all were shortened; 0: never
     ids: bool = False  #: shortened to prefixes that are still unique in the table, without a mark
@@ -62,7 +62,7 @@ def fitted(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int 
 def _narrowed(
     columns: Sequence[Column], full: dict[int, int], minimum: dict[int, int], width: int
 ) -> dict[int, int]:
-    """Shorten what can be shortened; drop one column and start again until the rest fits."""
+    """Shorten columns; while the rest does not fit, drop one column and start again."""
     full = dict(full)
     dropping = _in_order({i: columns[i].drop_order for i in full})
     while True:
@@ -107,7 +107,7 @@ def _width_min(column: Column, texts: Sequence[str]) -> int:
 
 
 def unique_prefix(ids: Sequence[str]) -> int:
-    """The number of characters by which all different ids differ."""
+    """The number of characters after which all different ids differ."""
     ordered = sorted(set(ids))
     longest = 0
     for one, other in itertools.pairwise(ordered):

@@ -1,4 +1,4 @@
-"""Text for terminals: control characters written out, and width in columns.
+"""Text for terminals: control characters escaped, and width in columns.
 
 Names of objects, messages, reasons and lines of logs come from users and from the cloud. A control
 sequence among them could write to the clipboard (OSC 52), clear the screen, or forge a line; a
@@ -26,14 +26,14 @@ _WORD = re.compile(r"\s*\S+")
 
 
 def printable(text: str) -> str:
-    """A foreign name as one line: every character that is not printable is written out."""
+    """A foreign name as one line: every character that is not printable is escaped."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else _written_out(c) for c in text)
 
 
 def visible(text: str) -> str:
-    """Foreign lines: line ends, tabs and spaces stay, every other control is written out."""
+    """Foreign lines: line ends, tabs and spaces stay, every other control character is escaped."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or _lays_out(c) else _written_out(c) for c in text)

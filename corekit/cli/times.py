@@ -1,6 +1,6 @@
-"""Times for people: local, with a date where they are not of today; `--utc` shows them in UTC.
+"""Times for people: local, with a date unless it is today's; `--utc` shows them in UTC.
 
-JSON has seconds since the epoch, or ISO 8601 in UTC, whatever is asked for here.
+JSON has seconds since the epoch, or ISO 8601 in UTC, whatever is chosen here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def _noted(context: click.Context, _: click.Parameter, utc: bool) -> None:
     context.find_root().meta[_UTC] = utc
 
 
-#: Of every command that shows times of day.
+#: The option of every command that shows times of day.
 utc_option = click.option(
     "--utc", is_flag=True, expose_value=False, callback=_noted, help="Show times in UTC."
 )

@@ -9,7 +9,7 @@ from orchgpu.ports import ObjectStore
 
 
 async def put(store: ObjectStore, action: do.StageEnvelope, body: bytes) -> None:
-    """Store an envelope, which starts the function. Idempotent: an existing one is left."""
+    """Store an envelope, which starts the function. Idempotent: an existing one stays."""
     function, fence = action.function, action.granted.lease.fence
     key = staging_key(function.name, action.job, action.attempt, fence, function.envelope_form)
     await put_once(store, function.intermediate_bucket, key, body)

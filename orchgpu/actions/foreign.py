@@ -1,8 +1,8 @@
-"""The object that ends a job of a foreign function: its etag before, and whether it has changed.
+"""The object that ends a foreign function's job: its etag before the run, the check for a change.
 
 The etag is kept in `attempts/<job_id>/<n>/before.json`, written before the envelope, so every
-replica that adopts the job compares with the same. A changed object becomes the job's one result,
-which the orchestrator writes on the condition that there is none.
+replica that adopts the job compares with the same etag. A changed object becomes the job's one
+result, which the orchestrator writes on the condition that there is none.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from orchgpu.core.target import Target
 from orchgpu.ports import ObjectStore, StoredObject
 
 BEFORE_BYTES_MAX = 64 * 1024
-ABSENT = ""  #: the etag of an object that is not there
+ABSENT = ""  #: the etag of an object that does not exist
 
 
 async def note_etag(store: ObjectStore, action: do.StageEnvelope) -> None:

@@ -32,7 +32,7 @@ KEPT_BYTES_MAX = 64 * 2**20
 NO_BODY = -1  #: not even an empty input
 PACK_INLINE_BYTES = 256 * 1024  #: a larger envelope is packed in a thread, off the event loop
 
-#: Errors of libraries by values that they cannot take: one job fails, not the process.
+#: Errors that libraries raise for values they cannot take: one job fails, not the process.
 FAULTS = (ValueError, TypeError, LookupError, ArithmeticError, RuntimeError, OSError, EOFError)
 
 Render = Callable[[str, GrantedLease], Mapping[str, object]]
@@ -467,7 +467,7 @@ class Performer:
             if record is None or record.owner != self._scheduler.session:
                 return on.HandedBack(**self._about(action))
             if record.step not in (Step.WAITING, Step.RECEIVED):
-                return None  # a grant was faster
+                return None  # a grant came first
             await self._scheduler.ask(
                 ops.HandBack(holder=JobId(action.job), revision=record.revision)
             )

@@ -55,7 +55,7 @@ def _bad_result(job: str, detail: str, wall_s: float) -> Result:
 async def write_result(
     store: ObjectStore, bucket: str, result: Result, replace_etag: str | None, wall_s: float
 ) -> Result:
-    """Commit a result unless there is one (other than `replace_etag`); the result that stands."""
+    """Commit a result unless there is one (other than `replace_etag`); returns the valid one."""
     key = result_key(result.job_id)
     try:
         await store.put(
@@ -70,13 +70,13 @@ async def write_result(
             raise
         standing, _ = await read_result(store, bucket, result.job_id, wall_s)
         if standing is None:  # deleted between the two calls: write again
-            raise AppError(ErrorCode.UNAVAILABLE, f"{key} vanished while it was read") from error
+            raise AppError(ErrorCode.UNAVAILABLE, f"{key} was deleted while it was read") from error
         return standing
     return result
 
 
 async def read_report(store: ObjectStore, bucket: str, job: str, attempt: int) -> Report | None:
-    """Why an attempt failed, from inside its function; None without a whole report."""
+    """The report of a failed attempt from inside its function; None unless it is complete."""
     try:
         stored = await store.get(bucket, report_key(job, attempt), bytes_max=RECORD_BYTES_MAX)
         return Report.from_json(stored.body or b"")
@@ -84,5 +84,5 @@ async def read_report(store: ObjectStore, bucket: str, job: str, attempt: int) -
         if error.code is not ErrorCode.NOT_FOUND:
             raise
     except (ValueError, RecursionError):
-        pass  # half a report explains nothing: the lease's end has to do
+        pass  # half a report explains nothing: the end of the lease must suffice
     return None

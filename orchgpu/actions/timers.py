@@ -1,4 +1,4 @@
-"""The timers of the jobs in hand: each comes back as an event, unless armed again or forgotten."""
+"""The timers of the jobs in hand: each ends in an event, unless it is armed again or forgotten."""
 
 from __future__ import annotations
 

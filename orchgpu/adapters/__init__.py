@@ -1,1 +1,1 @@
-"""The ports of `orchgpu.ports` over real things: a package for each cloud, and the scheduler."""
+"""Implementations of `orchgpu.ports`: a package for each cloud, a model in memory, a scheduler."""

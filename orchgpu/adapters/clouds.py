@@ -1,4 +1,4 @@
-"""The clouds that an orchestrator can serve: one package of this folder each, found by its name.
+"""The clouds that an orchestrator can serve: each is a package of this folder, found by its name.
 
 A cloud is a package with a module `clients`, which has `open_cloud`: an asynchronous context
 manager of `orchgpu.ports.CloudPorts`. Nothing else names a provider.
@@ -25,7 +25,7 @@ def names() -> list[str]:
 
 def open_cloud(name: str) -> AbstractAsyncContextManager[CloudPorts]:
     """The clients of that cloud, for as long as the context lasts. Raises INVALID for a name that
-    is not a cloud; entering it raises AppError when the cloud refuses us."""
+    is not a cloud; entering it raises AppError when the cloud refuses access."""
     if name not in names():
         raise invalid(f"unknown cloud {name!r}; known are {', '.join(names())}")
     module = importlib.import_module(_clients_of(name))

@@ -1,7 +1,7 @@
 """The orchestrator's ports over the cloud model in memory, with faults on request.
 
 For tests of the shell on virtual time, for the simulator, and for programs that embed an
-orchestrator. Same model as the embedded cloud's server, so the same contract suite holds.
+orchestrator. The model is that of the embedded cloud's server, so the same contract suite applies.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Faults:
     """The rate and the kind of failing calls, drawn from a seeded stream: a run can be replayed."""
 
     rate: float = 0.0  #: of calls that end in UNAVAILABLE
-    after_rate: float = 0.5  #: of those, how many did their work first (the answer is lost)
+    after_rate: float = 0.5  #: the share of those that did their work first (the answer is lost)
     delay_s_max: float = 0.0  #: every call takes up to this long
     stream: random.Random = field(default_factory=lambda: random.Random(0))
 
@@ -52,7 +52,7 @@ class Faults:
             return await call()
         if self.stream.random() < self.after_rate:
             await call()
-        raise AppError(ErrorCode.UNAVAILABLE, "the cloud did not answer (ordered fault)")
+        raise AppError(ErrorCode.UNAVAILABLE, "the cloud did not answer (injected fault)")
 
 
 class Arrivals:

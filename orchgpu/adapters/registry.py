@@ -18,9 +18,9 @@ RECORD_BYTES_MAX = 256 * 1024
 
 
 class StoreRegistry:
-    """`functions/<name>.json` in the state bucket. A missing bucket means: nothing deployed yet.
+    """`functions/<name>.json` in the state bucket. Without the bucket nothing is deployed yet.
 
-    It is read every few seconds: only records with a new etag are read again.
+    The bucket is listed every few seconds: only records with a new etag are read again.
     """
 
     def __init__(self, store: ObjectStore, bucket: str, *, only: Sequence[str] = ()) -> None:

@@ -27,9 +27,9 @@ class SchedulerAdapter:
     async def connect(
         cls, address: str, replica: str, budget: Budget, access: Access | None = None
     ) -> AsyncIterator[SchedulerAdapter]:
-        """A session of its own for every process: a successor adopts, it never impersonates.
+        """Open a new session: a successor adopts records and never reuses a session.
 
-        `access` None: the environment's.
+        `access`: None means the environment's.
         """
         mail: asyncio.Queue[PushWord] = asyncio.Queue()
 

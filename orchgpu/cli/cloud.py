@@ -41,7 +41,7 @@ class Submitted:
     file: PurePath  #: its name; the file itself may be gone by now
     key: str  #: in the function's input bucket
     job_ids: tuple[str, ...]  #: by version id and, for events that carry none, by etag and date
-    #: RStart: wall clock of this machine when the upload began; the store's when it was before.
+    #: RStart: this machine's wall clock at the start of the upload; the store's for an earlier one.
     uploaded_s: float
 
     @property
@@ -60,7 +60,7 @@ class JobCloud:
         connections: int = 4,
         within_s: float | None = None,
     ) -> None:
-        """`connections`: calls at once, by threads. `within_s` limits each call."""
+        """`connections`: concurrent calls, in threads. `within_s` limits each call."""
         self._address = Address(endpoint_url=endpoint_url, region=region)
         self._connections = connections
         self._within_s = within_s
@@ -73,7 +73,7 @@ class JobCloud:
 
     @property
     def local(self) -> bool:
-        """Whether this is a local cloud."""
+        """True for a local cloud."""
         return self.services.local
 
     # ------------------------------------------------------------------ deployed functions
@@ -130,7 +130,7 @@ class JobCloud:
         )
 
     def direct(self, name: str) -> DirectFunction | None:
-        """The deployed function without a device of that name, if there is one."""
+        """The deployed function of that name without a device, if there is one."""
         ledger = None if name in self.served() else self.ledger(name)
         if ledger is None or f"{Record.kind}/{name}" in ledger.created:
             return None  # with a record: an interrupted deploy or removal; deploy it again
@@ -164,7 +164,7 @@ class JobCloud:
     # ------------------------------------------------------------------ jobs
 
     def submit(self, function: Function, file: Path, *, now_s: float) -> Submitted:
-        """Upload one input; its creation is what starts the job. Raises INVALID for the file."""
+        """Upload one input; the new object starts the job. Raises INVALID for an unusable file."""
         self.check(function, file)
         bucket, key = function.input_bucket, input_key(function, file)
         version = self.services.upload(file, bucket, key, _origin(function, file))
@@ -209,7 +209,7 @@ class JobCloud:
         self.services.write_once(bucket, key, result.to_json(), replaces=replaced)
 
     def report(self, function: Function, job: str, attempt: int) -> tuple[Report, float] | None:
-        """The report of a failed attempt and when it was stored; None when there is none."""
+        """The report of a failed attempt and the time it was stored; None when there is none."""
         bucket, key = function.intermediate_bucket, report_key(job, attempt)
         try:
             body, stored_s = self.services.read_object(bucket, key)
@@ -248,7 +248,7 @@ class JobCloud:
         return self.services.count_messages(function.queue_url).visible
 
     def identity(self) -> tuple[Identity, float | None]:
-        """The caller, and by how much the cloud's clock is ahead at least; None: not known."""
+        """The caller, and the least time that the cloud's clock is ahead; None: not known."""
         asked_s = time.time()
         identity = self.services.identity()
         return identity, _ahead_s(identity.date, asked_s, time.time())
@@ -269,7 +269,7 @@ class JobCloud:
 
 
 def check_file(file: Path) -> None:
-    """Raise INVALID for a file that cannot become an object by one request."""
+    """Raise INVALID for a file that cannot be uploaded in one request."""
     try:
         file.name.encode()
         if not file.is_file():
@@ -289,7 +289,7 @@ def _unreadable(file: Path, error: OSError) -> AppError:
 
 
 def input_key(function: Function, file: Path) -> str:
-    """The key by which a file becomes an input of the function."""
+    """The key under which a file becomes an input of the function."""
     return "/".join(part for part in (function.input_prefix, file.name) if part)
 
 
@@ -325,5 +325,5 @@ def _submitted(function: Function, file: Path, head: Head, uploaded_s: float) ->
 
 
 def _known(cls: type[T], body: bytes, key: str) -> T:
-    """A stored object, also one that a newer orchgpu wrote. Raises INVALID."""
+    """A stored object, even if a newer orchgpu wrote it. Raises INVALID."""
     return known(logger, decode_json_known(cls, body, key))

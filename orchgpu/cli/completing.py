@@ -1,7 +1,7 @@
 """Shell completion: ids of jobs with their states, names of functions, definition files.
 
-Nothing is printed and every question has a short limit, because a person is typing: what is not
-answered at once is not offered.
+Nothing is printed and every call has a short limit, because a person is typing: late answers are
+not offered.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 #: For each call of the scheduler or the cloud.
 ANSWER_WITHIN_S = 1.0
-#: More than a person reads.
+#: More jobs than a person reads.
 JOBS_MAX = 200
 _DEFINITIONS = (".yaml", ".yml")
 

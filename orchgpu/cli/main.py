@@ -27,7 +27,7 @@ FOLDERS = ("definition", "jobs", "objects", "operation", "local")
 )
 @click.version_option(package_name="orchgpu", prog_name="orchgpu")
 def cli(home: Path | None) -> None:
-    """Lends functions that have no GPU a share of a remote one, for exactly one job.
+    """Lends a share of a remote GPU to functions that have none, for exactly one job.
 
     \b
     orchgpu demo                        run the whole system once on this machine

@@ -1,4 +1,4 @@
-"""The provider of the cloud that commands use, by its name."""
+"""The provider of the cloud that commands use, found by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scheduler of a command: its address, and one question to it."""
+"""The scheduler of a command: its address, and one request to it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 #: A person waits for the answer; a restarting scheduler is back sooner.
 ANSWER_WITHIN_S = 5.0
-#: Of a scheduler that is down or not reachable: the cloud's records can still be shown.
+#: Codes of a scheduler that is down or not reachable: the cloud's records can still be shown.
 NO_ANSWER = (ErrorCode.UNAVAILABLE, ErrorCode.TIMEOUT)
 
 scheduler_option = click.option(
@@ -67,7 +67,7 @@ def ask(
     *,
     within_s: float | None = None,
 ) -> T:
-    """One connection, one question. Raises the scheduler's error, or UNAVAILABLE.
+    """One connection, one request. Raises the scheduler's error, or UNAVAILABLE.
 
     `within_s` is for the connection and again for each call. [default: `ANSWER_WITHIN_S`]
     """

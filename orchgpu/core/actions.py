@@ -1,4 +1,4 @@
-"""The actions of the job machine: imperatives; most of them end in an event of `events.py`."""
+"""The actions of the job machine, as imperatives. Most end in an event of `events.py`."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ class ReadInput(Action):
     """
 
     input: InputEvent
-    inline: bool = True  #: False: its body is not needed here
+    inline: bool = True  #: False: the body is not needed here
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadResult(Action):
-    """→ ResultRead. With a `target` an object that changed becomes the result first."""
+    """→ ResultRead. With a `target`, a changed target object first becomes the result."""
 
     bucket: str
-    attempt: int = 0  #: the attempt whose note of the target counts
+    attempt: int = 0  #: the attempt whose stored target etag is compared
     target: Target | None = None
     replace_etag: str | None = None  #: of the failed result that a redrive replaces
 
@@ -50,7 +50,7 @@ class ReadReport(Action):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenAttempt(Action):
-    """Compare-and-set the record on `revision` (0: must not exist) and ask for the share, waiting.
+    """Compare-and-set the record on `revision` (0: must not exist) and queue a share request.
 
     → AttemptGranted | AttemptWaiting | AttemptImpossible | RecordConflict
     """
@@ -75,7 +75,7 @@ class AdoptRecord(Action):
 
     revision: int
     receipt_handle: str | None
-    suspect: bool = False  #: its owner ended while packing it, or another job at the same time
+    suspect: bool = False  #: the owner died while packing this or, at the same time, another job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +115,7 @@ class StageEnvelope(Action):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveEnvelope(Action):
-    """Delete the envelope of a finished attempt. Expiry does the same a day later: no repetition.
+    """Delete the envelope of a finished attempt. Expiry does it a day later: no repetition.
 
     → nothing
     """
@@ -137,7 +137,7 @@ class RecordStaged(Action):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseLease(Action):
-    """→ nothing: the lease's end comes as a push"""
+    """→ nothing: the end of the lease arrives as a push"""
 
     lease: str
 
@@ -145,7 +145,7 @@ class ReleaseLease(Action):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordFunctionFailure(Action):
     """Store Lambda's failure as the attempt's report (If-None-Match) and, when the function never
-    opened its session, end the lease. Any replica may. → FunctionFailureRecorded"""
+    opened its session, end the lease. Any replica may do so. → FunctionFailureRecorded"""
 
     function: Function
     attempt: int
@@ -165,7 +165,7 @@ class RecordAttemptFailure(Action):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteResult(Action):
-    """Commit a terminal result unless there is one. → ResultWritten (the one that stands)"""
+    """Commit a terminal result unless one exists. → ResultWritten (the result that stands)"""
 
     bucket: str
     result: Result
@@ -174,7 +174,7 @@ class WriteResult(Action):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendDeadLetter(Action):
-    """A copy that a redrive can bring back. → DeadLetterSent"""
+    """Send a copy that a redrive can return to the job queue. → DeadLetterSent"""
 
     queue_url: str
     body: str
@@ -187,7 +187,7 @@ class FinishJob(Action):
     outcome: str
     reason: str
     detail: str
-    payload: Mapping[str, object] | None  #: of a job without a record: it gets a terminal one
+    payload: Mapping[str, object] | None  #: of a job without a record, which gets a terminal one
     received_at_s: float  #: monotonic
     committed_at_s: float  #: monotonic: the result was seen
 
@@ -210,7 +210,7 @@ class ExtendVisibility(Action):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandBack(Action):
-    """Return job and messages to any replica (the record keeps its place in the queue).
+    """Release the job and its messages to any replica (the record keeps its place in the queue).
 
     → HandedBack, or nothing when a grant came first
     """
@@ -243,16 +243,16 @@ class Timer(StrEnum):
     """The timers of one job."""
 
     BEAT = "beat"  #: extends the visibility of the messages in hand
-    HAND_BACK = "hand_back"  #: the job has waited long enough for its message to start a new 12 h
+    HAND_BACK = "hand_back"  #: the job has waited so long that its message must start a new 12 h
     RENEW = "renew"  #: of a lease that is not staged yet
-    CHECK = "check"  #: a backup look for the result
+    CHECK = "check"  #: a backup check for the result
     GRACE = "grace"  #: Lambda's own failure record may still come
     NEXT_ATTEMPT = "next_attempt"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmTimer(Action):
-    """→ TimerFired, unless armed again or the job is forgotten before."""
+    """→ TimerFired, unless the timer is armed again or the job is forgotten first."""
 
     timer: Timer
     in_s: float

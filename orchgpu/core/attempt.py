@@ -140,7 +140,7 @@ def look_for_result(job: Job) -> Iterable[do.Action]:
 
 
 def read_result(job: Job) -> list[do.Action]:
-    """One read at a time: the notice of a result and the end of its lease come close together."""
+    """One read at a time: the notice of a result and the end of its lease arrive close together."""
     if job.looking:
         job.look_again = True
         return []
@@ -157,14 +157,14 @@ def read_result(job: Job) -> list[do.Action]:
 
 
 def read_report(job: Job) -> list[do.Action]:
-    """The attempt ended without a result: its report may have the reason."""
+    """The attempt ended without a result: its report may give the reason."""
     job.phase = Phase.EXPLAINING
     bucket = job.function.intermediate_bucket
     return [do.ReadReport(job=job.id, bucket=bucket, attempt=job.attempt)]
 
 
 def recheck(job: Job) -> Iterable[do.Action]:
-    """The last look before attempt n+1: an earlier attempt may have committed after all."""
+    """The last check before attempt n+1: an earlier attempt may have committed after all."""
     job.phase = Phase.RECHECKING
     return read_result(job)
 
@@ -210,7 +210,7 @@ def _too_old(job: Job, at_s: float, budget: Budget) -> bool:
 
 
 def hand_back(job: Job) -> list[do.Action]:
-    """Free job and message: after an hour of waiting, so that a new 12 h start, or for a drain.
+    """Release job and message: after an hour of waiting, to start a new 12 h, or for a drain.
 
     This replica owns the record until the scheduler has taken it back; redelivery then adopts it.
     """

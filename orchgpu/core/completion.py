@@ -1,4 +1,4 @@
-"""The messages of a completion queue: an object was written, or Lambda gave an event up."""
+"""The messages of a completion queue: an object was written, or Lambda gave up on an event."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class InvocationFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectWasWritten:
-    """Another object than a result: it may be the one that ends a foreign function's job."""
+    """An object other than a result: it may be the one that ends a foreign function's job."""
 
     bucket: str
     key: str
@@ -40,7 +40,7 @@ Notice = ResultWasWritten | ObjectWasWritten | InvocationFailed
 
 
 def read_completion(body: str) -> list[Notice]:
-    """Read every notice in a message; an unknown message has none. Raises nothing."""
+    """Read every notice in a message; an unknown message contains none. Raises nothing."""
     try:
         value = json.loads(body)
     except (ValueError, RecursionError):

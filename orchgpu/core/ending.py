@@ -33,7 +33,7 @@ _DEAD_LETTERED = ("FAILED", "REJECTED")
 DETAIL_CHARS_MAX = 1000
 #: SQS's default MaximumMessageSize of a queue; `json.dumps` writes ASCII.
 LETTER_BYTES_MAX = 256 * 1024
-#: Of a message that is not a valid event, or too large: as JSON at most twelve times as many bytes.
+#: Quoted from a message that is too large or not a valid event; JSON has at most 12 times as many.
 QUOTED_CHARS_MAX = 20_000
 
 _DECIDED = (Phase.DEAD_LETTERING, Phase.FINISHING, Phase.DELETING)
@@ -86,7 +86,7 @@ def report_read(
 
 
 def function_failure_recorded(job: Job, event: on.FunctionFailureRecorded) -> Iterable[do.Action]:
-    """End the wait: the report is there now."""
+    """End the wait: the report exists now."""
     if job.phase is not Phase.GRACE or event.attempt != job.attempt:
         return ()
     return attempt.read_report(job)
@@ -166,7 +166,7 @@ def staging_failed(job: Job, event: on.CallFailed) -> Iterable[do.Action]:
 
 
 def refused(job: Job, event: on.CallFailed) -> Iterable[do.Action]:
-    """A read or a request that is refused repeatedly, which no repetition changes: end the job."""
+    """End the job: a read or a request was refused repeatedly, and repeating it cannot help."""
     reasons = {do.ReadInput: Reason.INPUT_ERROR, do.OpenAttempt: Reason.REQUEST_REFUSED}
     reason = reasons.get(type(event.action))
     if reason is None or job.phase not in (Phase.READING, Phase.OPENING):
@@ -271,7 +271,7 @@ def result_written(job: Job, event: on.ResultWritten) -> Iterable[do.Action]:
 
 
 def finish_as(job: Job, result: Result, at_s: float) -> Iterable[do.Action]:
-    """A result exists and decides. A failure is copied to the dead-letter queue first."""
+    """End the job as its result states. A failure is copied to the dead-letter queue first."""
     job.result, job.committed_at_s, job.state = result, at_s, JobState.COMMITTED
     if result.state in _DEAD_LETTERED:
         job.phase = Phase.DEAD_LETTERING
@@ -294,7 +294,7 @@ def _finish(job: Job) -> list[do.Action]:
             outcome=job.result.state,
             reason=job.result.reason,
             detail=job.result.detail[:DETAIL_CHARS_MAX],
-            payload=None if job.result.attempt else job.payload(),  # it may be without a record
+            payload=None if job.result.attempt else job.payload(),  # the job may have no record
             received_at_s=job.received_at_s,
             committed_at_s=job.committed_at_s,
         )
@@ -311,8 +311,8 @@ def finished(job: Job) -> Iterable[do.Action]:
 def already_decided(job: Job, result: Result, at_s: float) -> Iterable[do.Action]:
     """A message about a job whose result exists: usually a duplicate of its event.
 
-    A failure is dead-lettered once, so the record decides: an open one is adopted, and its dead
-    letter sent; for a closed or forgotten one that was done before.
+    A failure is dead-lettered once, so the record decides: an open record is adopted and the dead
+    letter sent; for a closed or forgotten record it was sent before.
     """
     job.result, job.committed_at_s = result, at_s
     if result.state not in _DEAD_LETTERED:
@@ -334,7 +334,7 @@ def delete(job: Job) -> list[do.Action]:
 def dead_letter_body(
     event: Mapping[str, object] | str, job: str | None, reason: str, detail: str, dead_at_s: float
 ) -> str:
-    """An event, or the text of a message, with the reason of its end; a redrive sends it back."""
+    """An event, or the text of a message, with the reason for its end; a redrive sends it back."""
     note = {
         "job_id": job,
         "reason": str(reason),

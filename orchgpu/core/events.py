@@ -238,7 +238,7 @@ class RepeatDue(JobEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainRequested(Event):
-    """SIGTERM: hand back jobs that have not started; running ones are adopted by their records."""
+    """SIGTERM: hand back jobs that have not started; others are adopted from their records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

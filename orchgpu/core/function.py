@@ -13,7 +13,7 @@ from gpu_scheduler.model import LeaseLifetime, Request
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
-    """A destination of output files; empty filters match all (SCAR: OR in a list, AND between)."""
+    """A destination of output files; empty filters match all (OR in a list, AND between lists)."""
 
     bucket: str
     prefix: str = ""  #: without a trailing slash
@@ -41,7 +41,7 @@ class Function:
     attempts_max: int = 3
     #: Without a device: `fail`, `cpu` (request again, for any cpu), `requeue` (wait again).
     on_unavailable: str = "fail"
-    #: `zip` and `tar.gz`: a small input travels inside; `reference`: a zip that never holds one.
+    #: `zip` and `tar.gz`: a small input travels inside; `reference`: a zip that never contains it.
     envelope: str = "zip"
     #: `completion: object`: the bucket and the pattern of the key that ends a job (core/target.py);
     #: "" = our runner commits results.
@@ -53,12 +53,12 @@ class Function:
 
     @property
     def hold(self) -> LeaseLifetime:
-        """What keeps a job's lease: our runner's session, or for foreign code only its length."""
+        """The condition that keeps a lease: our runner's session; for foreign code a time limit."""
         return LeaseLifetime.DEADLINE if self.object_bucket else LeaseLifetime.SESSION
 
     @property
     def endpoints(self) -> tuple[str, ...]:
-        """The queues and buckets of its jobs: a job keeps them to its end."""
+        """The queues and buckets of the function's jobs; a job keeps them until it ends."""
         return (
             self.queue_url,
             self.dead_letter_url,

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping
 from orchgpu.core import actions as do
 from orchgpu.core.job import Job, Phase
 
-#: From the request for a share until the scheduler knows that the envelope is stored: by its
-#: record, the job was being packed if the orchestrator dies in one of them.
+#: Phases from the request for a share until the scheduler knows of the stored envelope: when the
+#: orchestrator dies in one of them, the record shows that the job was being packed.
 _PACKING = frozenset({Phase.OPENING, Phase.ACCEPTING, Phase.STAGING, Phase.RECORDING})
 #: Phases of a suspect from its adoption to the end of its packing.
 _ALONE = frozenset({Phase.ADOPTING, Phase.STAGING, Phase.RECORDING})

@@ -23,7 +23,7 @@ class Phase(StrEnum):
     """The current work of this replica for the job; finer than the public state."""
 
     READING = "reading"  #: input and result
-    OPENING = "opening"  #: an attempt, the answer is due
+    OPENING = "opening"  #: an attempt; the answer is pending
     ADOPTING = "adopting"
     WAITING = "waiting"  #: for a grant
     ACCEPTING = "accepting"  #: a grant was pushed, and is being accepted
@@ -35,7 +35,7 @@ class Phase(StrEnum):
     GRACE = "grace"  #: neither: Lambda's own record may still come
     FAILING = "failing"  #: the attempt's failure is being recorded
     BACKOFF = "backoff"  #: before the next attempt
-    RECHECKING = "rechecking"  #: the last look for a result before the next attempt
+    RECHECKING = "rechecking"  #: the last check for a result before the next attempt
     CONCLUDING = "concluding"  #: this replica writes a terminal result
     DEAD_LETTERING = "dead_lettering"  #: the dead-letter copy is being sent
     FINISHING = "finishing"
@@ -57,7 +57,7 @@ NOT_STARTED = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """The reason of a failed attempt."""
+    """The reason why an attempt failed."""
 
     reason: Reason
     detail: str = ""
@@ -68,7 +68,7 @@ class Failure:
 
 @dataclass(slots=True, kw_only=True)
 class Job:
-    """Mutable; only the machine touches it."""
+    """Mutable; only the machine changes it."""
 
     id: str
     function: Function
@@ -94,7 +94,7 @@ class Job:
     end_reason: EndReason | None = None  #: of the current attempt's lease
     end_detail: str = ""
     staging_error: str = ""  #: why the current attempt's envelope could not be stored
-    graced: bool = False  #: Lambda's failure record has been waited for
+    graced: bool = False  #: the wait for Lambda's failure record is over
     checks: int = 0  #: backup result checks of this attempt
     failures: dict[str, int] = field(default_factory=dict)  #: action name → failed calls in a row
 
@@ -143,7 +143,7 @@ class Job:
             del self.receipt_handles[next(iter(self.receipt_handles))]
 
     def payload(self) -> dict[str, object]:
-        """The data by which any other replica resumes this job; ≤ 4 KiB by S3's key limit."""
+        """The data from which any other replica resumes this job; ≤ 4 KiB by S3's key limit."""
         return {
             "function": self.function.name,
             "first_attempt": self.first_attempt,

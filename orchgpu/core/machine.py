@@ -1,4 +1,4 @@
-"""The job machine: what one replica does for the jobs in its hands.
+"""The job machine: the decisions of one replica about the jobs in hand.
 
 Theory of operation
 -------------------
@@ -14,7 +14,7 @@ its next action, so its death loses nothing: any replica adopts the record and r
 
 Invariants:
 1. A message is deleted only after `FinishJob` was answered, and a job is finished only with a result.
-2. Attempt n+1 is opened only after attempt n's leases ended and the result was just read and absent.
+2. Attempt n+1 is opened only after attempt n's leases ended and a new read found no result.
 3. A failed call is an event; it is repeated with a back-off and never dropped.
 4. A replica that is not the owner passes the receipt handle on and forgets the job.
 """  # noqa: E501 - a diagram
@@ -39,13 +39,13 @@ from orchgpu.core.job import NOT_STARTED, Job, Phase, input_from_payload
 from orchgpu.core.routing import Ignored, InputEvent, Rejected, Several, classify
 from orchgpu.core.target import Target
 
-NON_RETRYABLE_TRIES_MAX = 5  #: so many refusals of a read or a request end the job
+NON_RETRYABLE_TRIES_MAX = 5  #: this many refusals of a read or a request end the job
 RETRY_S_MAX = 10.0  #: a failed call is repeated at least this often (scaled with the budget)
 
 #: Phases in which the lease expires unless this replica renews it.
 _MAY_EXPIRE = (Phase.ACCEPTING, Phase.STAGING, Phase.RECORDING)
 
-#: No attempt is open: the next one uses what is deployed by then.
+#: Phases without an open attempt: the next attempt uses the function deployed by then.
 _BETWEEN_ATTEMPTS = (Phase.READING, Phase.BACKOFF, Phase.RECHECKING)
 
 
@@ -62,7 +62,7 @@ class OrchestratorMachine:
         self.jobs: dict[str, Job] = {}
 
     def set_functions(self, functions: Mapping[str, Function]) -> None:
-        """Replace the deployed functions. An attempt keeps those it was opened with."""
+        """Replace the deployed functions. An attempt keeps the one it was opened with."""
         self._functions = dict(functions)
 
     def waiting_count(self, function: str) -> int:
@@ -76,7 +76,7 @@ class OrchestratorMachine:
         return sum(j.function.name == function for j in self.jobs.values())
 
     def apply(self, change: None) -> None:
-        """Nothing: this machine has no changes."""
+        """Do nothing: this machine has no durable changes."""
 
     def handle(self, event: on.Event) -> Decision[None, do.Action]:
         actions = tuple(self._route(event))
@@ -172,7 +172,7 @@ class OrchestratorMachine:
     def _message(self, event: on.MessageReceived) -> list[do.Action]:
         function = self._functions.get(event.function)
         if function is None:
-            return []  # undeployed since it was received: it reappears when its visibility ends
+            return []  # undeployed since then: the message reappears when its visibility ends
         verdict = classify(event.body, function)
         token = event.message_id
         match verdict:
@@ -261,7 +261,7 @@ class OrchestratorMachine:
     def _identify(
         self, job: Job, event: on.InputRead | on.InputMissing | on.InputChanged
     ) -> Iterable[do.Action]:
-        """Name a job whose event has no version, by the version, or etag and date, of one read."""
+        """Name a job whose event has no version: by the version, or etag and date, of one read."""
         version = f"{job.input.etag}@{job.input.event_time}"
         if isinstance(event, on.InputRead):
             version = event.version_id or f"{event.etag}@{event.last_modified}"
@@ -337,7 +337,7 @@ class OrchestratorMachine:
         return ending.delete(job)
 
     def _object(self, event: on.ObjectNoticed) -> list[do.Action]:
-        """Find the job by the object's key; the owner of another job finds it by its own checks."""
+        """Find the job by the object's key; another replica finds its job by its own checks."""
         target = Target(bucket=event.bucket, key=event.key)
         waiting = [j for j in self.jobs.values() if j.phase is Phase.RUNNING]
         return [a for j in waiting if j.target == target for a in attempt.look_for_result(j)]

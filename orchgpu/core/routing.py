@@ -1,4 +1,4 @@
-"""The verdict on a queue message: an input event, or why it is not one. Raises nothing.
+"""The verdict on a queue message: an input event, or the reason why it is not one. Raises nothing.
 
 S3 sends its events at least once, with keys `unquote_plus`-encoded, sometimes several records in a
 message, and an `s3:TestEvent` when a trigger is configured (AWS: "Event message structure").
@@ -40,7 +40,7 @@ class InputEvent:
     event_name: str
     event_time: str
     sequencer: str = ""
-    dead_at_s: float | None = None  #: of a redriven dead-letter copy: when that was sent
+    dead_at_s: float | None = None  #: of a redriven dead-letter copy: the time it was sent
 
     def as_s3_event(self) -> dict[str, object]:
         """The event with this one record, as the user's script finds it in EVENT."""
@@ -94,8 +94,8 @@ Classified = InputEvent | Ignored | Rejected | Several
 def classify(body: str, function: Function) -> Classified:
     """The verdict on a message of this function's job queue. Total: any string gives one.
 
-    msgspec refuses half of a surrogate pair, which the standard library reads and no encoder takes:
-    it would raise at the next hop.
+    msgspec refuses half of a surrogate pair, which the standard library reads and no encoder
+    accepts: it would raise at the next hop.
     """
     if len(body) > BODY_BYTES_MAX:
         return Rejected(reason=Reason.BAD_EVENT, detail="the message is larger than 1 MiB")
@@ -150,7 +150,7 @@ def _classify_value(value: object, function: Function) -> Classified:
         return Ignored(why="an event without records")
     if len(records) > RECORDS_MAX:
         detail = (
-            f"the message has {len(records)} records; at most {RECORDS_MAX} are taken: send them"
+            f"the message has {len(records)} records; at most {RECORDS_MAX} are accepted: send them"
             " in several messages"
         )
         return Rejected(reason=Reason.BAD_EVENT, detail=detail)
@@ -204,7 +204,7 @@ def _classify_object(
         return Ignored(why="a folder marker")
     size, version = entry.get("size"), entry.get("versionId")
     if isinstance(version, str) and len(version) > VERSION_CHARS_MAX:
-        return Rejected(reason=Reason.BAD_EVENT, detail="the version id is longer than S3's are")
+        return Rejected(reason=Reason.BAD_EVENT, detail="the version id is longer than any of S3's")
     return InputEvent(
         bucket=function.input_bucket,
         key=key,

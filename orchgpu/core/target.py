@@ -27,8 +27,8 @@ class Target:
 
 
 def target_key(template: str, *, job: str, key: str, prefix: str) -> str:
-    """The key of one job: `{key}` is the input's below its prefix, `{name}` its last part,
-    `{stem}` that without its last suffix, `{job}` the job's id."""
+    """The key of one job: `{key}` is the input's key below its prefix, `{name}` the last part,
+    `{stem}` the name without its last suffix, `{job}` the job's id."""
     below = key.removeprefix(prefix + "/") if prefix else key
     name = below.rsplit("/", 1)[-1]
     stem = name.rpartition(".")[0] or name

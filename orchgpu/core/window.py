@@ -1,15 +1,15 @@
-"""The receive window: the number of jobs of a function that one replica takes before devices.
+"""The receive window: the number of a function's jobs that one replica takes without devices.
 
-It is `full` by the number of devices, is halved whenever the scheduler refuses an attempt at a
-limit (EXHAUSTED), and grows by one with each accepted attempt and with each count of the devices
-since the last refusal: jobs that would only wait stay in SQS, where they cost nothing.
+Its full size depends on the number of devices. It is halved whenever the scheduler refuses an
+attempt at a limit (EXHAUSTED), and grows by one with each accepted attempt and with each count of
+the devices since the last refusal: jobs that would only wait stay in SQS, where they cost nothing.
 """
 
 from __future__ import annotations
 
 
 class Window:
-    """At least 1 job: one attempt must find out that the scheduler accepts again."""
+    """At least 1 job: one attempt has to show that the scheduler accepts again."""
 
     def __init__(self, full: int) -> None:
         self._full = max(1, full)
@@ -22,7 +22,7 @@ class Window:
         return self._open
 
     def resize(self, full: int) -> None:
-        """The devices were counted: there may be more or fewer."""
+        """Set the full size after a count of the devices."""
         narrowed, self._full = self._open < self._full, max(1, full)
         if narrowed and self._was_refused:
             self._open = min(self._open, self._full)

@@ -194,7 +194,7 @@ def test_a_dead_program_comes_back_and_a_killed_supervisor_takes_all_along(
         return found if status == 0 else None
 
     said = {f["check"]: f["message"] for f in until("health", sound)["findings"]}
-    assert "restarts since it is up: " in said["local system"]
+    assert "restarts since the start: " in said["local system"]
     assert "gpu-b 1" in said["local system"]
     home = Path(environment["ORCHGPU_HOME"])
     os.kill(json.loads((home / "system.json").read_text())["supervisor_pid"], signal.SIGKILL)

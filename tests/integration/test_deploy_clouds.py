@@ -127,7 +127,7 @@ def test_deploy_twice_then_rm_twice(bench: Bench) -> None:
     assert "plan: nothing to do" in bench.run("plan", file).output
     assert "blast: already deployed" in bench.run("deploy", file).output
     assert "blast: removed" in bench.run("rm", file).output
-    assert "blast: nothing of it is deployed" in bench.run("rm", file).output
+    assert "blast: not deployed" in bench.run("rm", file).output
     unknown = bench.run("rm", "blast", status=3)
     assert "nothing named 'blast' is deployed here" in unknown.stderr
     with pytest.raises(bench.clients["lambda"].exceptions.ResourceNotFoundException):

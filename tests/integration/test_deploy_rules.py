@@ -18,7 +18,7 @@ def test_rm_of_a_function_that_was_deleted_by_hand(bench: Bench) -> None:
     assert "ghost: removed" in bench.run("rm", file).output
     left = [bucket["Name"] for bucket in s3.list_buckets()["Buckets"]]
     assert [name for name in left if name.startswith("ghost-")] == []
-    assert "ghost: nothing of it is deployed" in bench.run("rm", file).output
+    assert "ghost: not deployed" in bench.run("rm", file).output
 
 
 def test_a_definition_on_standard_input(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""AWS's API as botocore has it: clients and answers without types, and calls that may find nothing.
+"""AWS's API as botocore offers it: untyped clients and answers, and calls that may find nothing.
 
 botocore makes clients from data files when the program runs, so this file names the only two types
 that are `Any` for that reason.
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 def found(name: str, call: Callable[[], T]) -> T | None:
-    """The answer of one call, which errors name `name`; None for NOT_FOUND."""
+    """The answer of one call, called `name` in errors; None for NOT_FOUND."""
     try:
         with translated(name):
             return call()

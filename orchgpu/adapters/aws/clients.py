@@ -22,7 +22,7 @@ CONNECTIONS_MAX = 200
 
 @asynccontextmanager
 async def open_cloud() -> AsyncIterator[CloudPorts]:
-    """S3 and SQS, where `endpoints` finds them. Raises AppError when AWS refuses us."""
+    """S3 and SQS, where `endpoints` finds them. Raises AppError when AWS refuses access."""
     async with AsyncExitStack() as stack:
 
         async def client(service: str) -> Client:
@@ -45,7 +45,7 @@ def _client(settings: ClientSettings) -> Client:
         retries={
             "mode": "standard",
             "max_attempts": 2,
-        },  # more by the job machine
-        user_agent="orchgpu",  # botocore builds its own again for every call, 10 % of it
+        },  # the job machine repeats
+        user_agent="orchgpu",  # botocore would build one for every call: 10 % of its time
     )
     return session.client(settings.service, **arguments)

@@ -44,7 +44,7 @@ LOCAL_REGION = "us-east-1"
 REAL_AWS_VARIABLE = "ORCHGPU_YES_REAL_AWS"
 
 
-#: For botocore's sessions: no variable of the environment and no key of a file names the profile.
+#: For botocore's sessions: neither an environment variable nor a file chooses the profile.
 WITHOUT_PROFILE = {"profile": (None, None, None, None)}
 
 
@@ -60,7 +60,7 @@ class ClientSettings:
     profile: str | None = None
     s3_addressing: Literal["auto", "path"] = "auto"
     local: bool = False  #: True: not AWS itself
-    source: str = "AWS"  #: which rule decided, for people
+    source: str = "AWS"  #: the rule that decided, for people
 
     @property
     def session_variables(self) -> Shape | None:
@@ -121,7 +121,15 @@ def _known_profile(environ: Mapping[str, str]) -> str | None:
 
 
 def boto3_session(settings: ClientSettings) -> Client:
+<<<<<<< HEAD
     """A boto3 session; its clients share what is slow to load. INVALID for an unknown profile."""
+=======
+    """A boto3 session; its clients share the slow data. Raises INVALID for an unknown profile."""
+    import boto3
+    import botocore.session
+    from botocore.exceptions import BotoCoreError
+
+>>>>>>> eyes-orch
     try:
         inner = botocore.session.Session(settings.session_variables, profile=settings.profile)
         inner.register_component("data_loader", _service_descriptions())
@@ -132,7 +140,13 @@ def boto3_session(settings: ClientSettings) -> Client:
 
 @functools.cache
 def _service_descriptions() -> object:
+<<<<<<< HEAD
     """botocore's data files, parsed once per process: most of the time a client takes."""
+=======
+    """botocore's data files, parsed once per process: parsing is most of a client's cost."""
+    from botocore.loaders import create_loader
+
+>>>>>>> eyes-orch
     return create_loader()
 
 
@@ -141,7 +155,7 @@ def boto3_client(
 ) -> Client:
     """A synchronous boto3 client, of `session` when one is given; close it after use.
 
-    Raises UNAVAILABLE where no cloud is known at all, INVALID for settings that cannot be used.
+    Raises UNAVAILABLE when no cloud is configured, INVALID for settings that cannot be used.
     """
     session = session or boto3_session(settings)
     require_cloud(settings, session)
@@ -220,7 +234,7 @@ def _localstack(service: str, host: str) -> str:
     except RuntimeError as error:
         raise invalid(f"LOCALSTACK_HOST: {error}") from error
     if url is None:
-        raise invalid(f"localstack_client knows no service {service!r}")
+        raise invalid(f"localstack_client does not know the service {service!r}")
     return _checked(str(url), "LOCALSTACK_HOST")
 
 
@@ -244,6 +258,6 @@ def _refuse_fake_keys(environ: Mapping[str, str], profile: str | None) -> None:
     key = environ.get("AWS_ACCESS_KEY_ID", "")
     if profile is None and key.lower() in _FAKE_KEYS:
         raise invalid(
-            f"AWS_ACCESS_KEY_ID={key!r} is a key of emulators, but no endpoint is set: give"
+            f"AWS_ACCESS_KEY_ID={key!r} is a key for emulators, but no endpoint is set: give"
             " --endpoint-url, set AWS_ENDPOINT_URL or LOCALSTACK_HOST, or run `orchgpu up`"
         )

@@ -51,14 +51,14 @@ _CODES = {
 
 @contextmanager
 def translated(call: str) -> Iterator[None]:
-    """Run one AWS call; whatever it raises leaves as an AppError that names the call."""
+    """Run one AWS call; each of its errors becomes an AppError that names the call."""
     try:
         yield
     except ClientError as error:
         raise AppError(_code_of(error), f"{call}: {_message(error)}") from error
     except (ReadTimeoutError, ConnectTimeoutError) as error:
         raise AppError(ErrorCode.TIMEOUT, f"{call}: {error}") from error
-    # A body that breaks off is aiohttp's error, or one of its length: both pass by themselves.
+    # A body that breaks off raises aiohttp's error, or one about its length: both are temporary.
     except (
         BotoConnectionError,
         HTTPClientError,

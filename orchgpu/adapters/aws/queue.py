@@ -15,7 +15,7 @@ RECEIVE_WAIT_S_MAX = 20  #: SQS's longest long poll
 
 
 class SqsQueue:
-    """Uses one shared client; whole seconds only, as SQS does."""
+    """Uses one shared client; whole seconds only, as SQS requires."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

@@ -35,7 +35,7 @@ class S3Store:
                 size = int(answer["ContentLength"])
                 body = await stream.read() if size <= bytes_max else None
                 if body is None:
-                    stream.close()  # the rest of a large object stays where it is
+                    stream.close()  # the rest of a large object is not read
         return _stored(answer, body)
 
     async def head(self, bucket: str, key: str) -> StoredObject:

@@ -17,7 +17,7 @@ from orchgpu.cli.scheduler import NO_ANSWER, ask, scheduler_or_none
 def capacity_notes(document: Document, scheduler: str | None) -> tuple[Diagnostic, ...]:
     """A warning for each function, or group, whose request no known device could hold.
 
-    Without `scheduler` the known one is asked, if there is one. A refusal by the scheduler (it
+    Without `scheduler` the configured one is asked, if there is one. A refusal by the scheduler (it
     requires a key, for example) becomes a warning. Raises UNAVAILABLE when `scheduler` was given
     and does not answer.
     """

@@ -20,6 +20,6 @@ def note_json(note: Diagnostic) -> dict[str, object]:
 
 
 def echo_notes(notes: Sequence[Diagnostic], file: str) -> None:
-    """Findings on standard error, one a line."""
+    """Print findings on standard error, one per line."""
     for note in notes:
         echo(note.text(file), err=True)

@@ -1,4 +1,4 @@
-"""Commands that deploy: their cloud, their options, and the output of their steps."""
+"""Support of commands that deploy: their cloud, their options, and the output of their steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same work for many things, several at once, with its progress on standard error."""
+"""The same work for many items, several at once, with progress on standard error."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ R = TypeVar("R")
 def for_each(
     work: Callable[[T], R], things: Sequence[T], at_once: int, done: Callable[[R], None]
 ) -> list[R]:
-    """The result of `work` for each thing, in their order; `done` is called as each arrives.
+    """The result of `work` for each item, in order; `done` is called as each result arrives.
 
-    After a failure or Ctrl-C nothing new begins; what has begun ends first, then it is raised.
+    After a failure or Ctrl-C nothing new begins; work in progress ends, then the error is raised.
     """
     stop = threading.Event()
 
@@ -54,7 +54,7 @@ class Progress:
     """Many jobs on standard error: a bar on a terminal, else a line for each change."""
 
     def __init__(self, total: int, *, quiet: bool, ids: bool) -> None:
-        self._ids = ids  #: printed at once; else the command prints them itself in the end
+        self._ids = ids  #: printed at once; otherwise the command prints them at the end
         self._quiet = quiet
         self._bar = Bar(total, quiet=quiet)
         self._states: dict[str, str] = {}
@@ -62,7 +62,7 @@ class Progress:
         self._uploaded = 0
 
     def uploaded(self, job: Submitted, *, before: bool) -> None:
-        """One input is stored: its job's id is printed whatever happens later."""
+        """One input is stored: print the job's id now, in case of a later failure."""
         self._uploaded += 1
         how = "uploaded before" if before else "uploaded"
         if self._ids or before:
@@ -99,7 +99,7 @@ def transfer(
     *,
     quiet: bool,
 ) -> list[R]:
-    """`for_each`, with a line on standard output for each thing and a bar on a terminal."""
+    """`for_each`, with a line on standard output for each item and a bar on a terminal."""
     progress, count = Bar(len(things), quiet=quiet), 0
 
     def done(one: R) -> None:

@@ -1,4 +1,4 @@
-"""Jobs that ended, by their results in the cloud: for a scheduler that does not answer."""
+"""Jobs that ended, from their results in the cloud: for a scheduler that does not answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs followed from upload to end: a push starts a look, a look reads record and result.
+"""Jobs followed from upload to end: a push starts a check, a check reads record and result.
 
 The scheduler's record has the state of a job, the result object its outcome. A job is over when
 its record is ENDED, or when its result exists and the scheduler has no record of it.
@@ -23,19 +23,19 @@ from orchgpu.cli.jobs.waiting import reason_of_wait, waits
 from orchgpu.cli.scheduler import ANSWER_WITHIN_S
 from orchgpu.core.function import Function
 
-#: The longest pause between two looks; a push about a followed job ends it.
+#: The longest pause between two checks; a push about a followed job ends it.
 LOOK_EVERY_S = 0.3
-#: Jobs that are looked at together.
+#: Jobs that are checked together.
 LOOKS_AT_ONCE = 16
 #: An upload that no orchestrator received for this long: its triggers are checked.
 UNRECEIVED_S = 10.0
-#: Looks after which a result without a record counts as the end.
+#: Checks after which a result without a record counts as the end.
 LOOKS_WITHOUT_RECORD = 10
 
 
 @dataclass(slots=True)
 class Followed:
-    """One job as far as it is known."""
+    """The known facts about one job."""
 
     submitted: Submitted
     job_id: str
@@ -50,7 +50,7 @@ class Followed:
 
     @property
     def where(self) -> str:
-        """Its state, for people."""
+        """The job's state, for people."""
         return self.state or "not received yet"
 
     @property
@@ -75,7 +75,7 @@ class Follower:
     looks: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LOOKS_AT_ONCE))
 
     def pushed(self, push: PushWord) -> None:
-        """A push: note the device, and look now."""
+        """Handle a push: note the device, and check now."""
         if isinstance(push, LeasePush):
             for job in self.jobs:
                 if push.holder in job.submitted.job_ids:
@@ -83,7 +83,7 @@ class Follower:
                     self.look_now.set()
 
     async def run(self, check: Callable[[], None]) -> None:
-        """Return when every job is over. `check` is called at every look and may raise.
+        """Return when every job is over. `check` is called every time and may raise.
 
         Raises NOT_FOUND when the triggers of uploads are gone: no orchestrator would ever start.
         """
@@ -135,7 +135,7 @@ class Follower:
             job.state, job.reason = job.result.state, job.result.reason
 
     async def _check_triggers(self) -> None:
-        """Once, for the jobs of one function; a cloud that denies the check is not an error."""
+        """Check once, for the jobs of one function; a denial by the cloud is not an error."""
         self.checked_triggers = True
         lost = [job for job in self.jobs if job.state is None and not job.over]
         if not lost:
@@ -150,7 +150,7 @@ class Follower:
             why = error.message
         else:
             if self.scheduler is None:
-                return  # it may be running: only a scheduler knows
+                return  # it may be running: only a scheduler shows that
         for job in lost:
             job.sentence = why
             self.on_change(job)
@@ -180,7 +180,7 @@ def unreceived(cloud: JobCloud, function: Function) -> str:
         )
     if count := cloud.not_received(function):
         return f"{count} messages in the queue, which no orchestrator has received yet"
-    return "no message of it is in the queue either; `orchgpu run --again` uploads it again"
+    return "the queue has no message for it either; `orchgpu run --again` uploads the file again"
 
 
 async def follow(

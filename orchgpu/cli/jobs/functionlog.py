@@ -16,12 +16,12 @@ from orchgpu.cloud_services import CloudServices, LogEvent
 
 #: The newest lines that are kept, as many as `--tail` may ask for.
 LINES_MAX = 100_000
-#: A look begins this long before the newest line that was seen: a cloud shows lines late, and not
-#: in their order.
+#: A read begins this long before the newest line read so far: a cloud shows lines late, and out of
+#: order.
 LATE_S = 300.0
 #: Requests, and streams, whose job is remembered while a log is followed.
 REQUESTS_MAX = 10_000
-#: Of one stream, the newest invocations whose begin is remembered: a look goes back `LATE_S`.
+#: The newest invocations of a stream whose start is remembered: a read goes back `LATE_S`.
 STARTS_MAX = 1000
 #: The prefix that the runtime writes before a message: level, time, request.
 _RUNTIME = re.compile(r"\[\w+\]\t[^\t]*\t(?P<request>[0-9a-f-]{36})\t")
@@ -32,17 +32,17 @@ _PLATFORM = re.compile(r"(?P<word>START|END|REPORT) RequestId: (?P<request>[0-9a
 
 @dataclass(slots=True)
 class JobsByRequest:
-    """The job of each event of a function's log, over several looks at it.
+    """The job of each event of a function's log, over several reads.
 
     A stream has one invocation at a time, which begins with START; the runner's first line names
-    its job. A look may begin in the middle of an invocation that an earlier one saw begin.
+    its job. A read may begin in the middle of an invocation whose start an earlier read returned.
     """
 
     _jobs: dict[str, str] = field(default_factory=dict)  #: by request
     _began: dict[str, list[tuple[int, str]]] = field(default_factory=dict)  #: by stream: START
 
     def named(self, events: Collection[LogEvent]) -> list[tuple[LogEvent, str | None]]:
-        """The events of one look, in their order, each with its job if that is known."""
+        """The events of one read, in order, each with its job if the job is known."""
         now: dict[str, str] = {}  #: by stream
         requests: list[str | None] = []
         for event in events:
@@ -69,7 +69,7 @@ class JobsByRequest:
         return next((request for since_ms, request in began if since_ms <= event.at_ms), None)
 
     def _forget(self) -> None:
-        """Drop the oldest, of more than a look can show."""
+        """Drop the oldest entries, above the number that one read can need."""
         for kept in (self._jobs, self._began):
             while len(kept) > REQUESTS_MAX:
                 del kept[next(iter(kept))]
@@ -87,7 +87,7 @@ class FunctionLog:
     _jobs: JobsByRequest = field(default_factory=JobsByRequest)
 
     def since(self, start_s: float) -> list[Line]:
-        """The newest lines written since then; repeated, those that may be new."""
+        """The newest lines since `start_s`; a repeated call returns only lines that may be new."""
         after_s = max(start_s, self._newest_s - LATE_S)
         events = deque(self.services.log_events(self.function, after_s), maxlen=LINES_MAX)
         lines = [_line(event, job) for event, job in self._jobs.named(events)]
@@ -106,7 +106,7 @@ class FunctionLog:
 
 
 def invocation(events: Iterable[LogEvent], request: str) -> Iterator[LogEvent]:
-    """The events of one request in its stream: an environment has one at a time."""
+    """The events of one request in its stream: an environment runs one at a time."""
     inside = False
     for event in events:
         found = _PLATFORM.match(event.message)

@@ -20,12 +20,12 @@ _PREFIX = re.compile(f"j[0-9a-f]{{{PREFIX_MIN - 1},24}}")
 _TOO_SHORT = re.compile(f"j[0-9a-f]{{0,{PREFIX_MIN - 2}}}")
 #: The newest records that are searched; results are listed by the prefix itself.
 RECORDS_MAX = 10_000
-#: Candidates named in a sentence; JSON has all of them.
+#: Candidates listed in a message; JSON has all of them.
 NAMED_MAX = 8
 
 
 def is_prefix(text: str) -> bool:
-    """Whether it could be the beginning of a job's id, but not all of it."""
+    """True when the text may be the beginning of a job's id, but not a whole id."""
     return _PREFIX.fullmatch(text) is not None
 
 
@@ -33,8 +33,8 @@ def resolve_ids(given: Sequence[str], scheduler: str | None) -> list[str]:
     """The whole id of each prefix, in order, without repetition; other texts are unchanged.
 
     `scheduler`: as given on the command line; it and the cloud are asked once for all prefixes.
-    Raises NOT_FOUND for a prefix of no id, INVALID for one of several, or one shorter than
-    `PREFIX_MIN` characters.
+    Raises NOT_FOUND for a prefix that matches no id, INVALID for a prefix that matches several or
+    is shorter than `PREFIX_MIN` characters.
     """
     for one in given:
         if _TOO_SHORT.fullmatch(one):
@@ -46,12 +46,12 @@ def resolve_ids(given: Sequence[str], scheduler: str | None) -> list[str]:
 
 
 def whole_id(given: str, scheduler: str | None) -> str:
-    """`resolve_ids` for one."""
+    """`resolve_ids` for one id."""
     return resolve_ids([given], scheduler)[0]
 
 
 def resolved(prefix: str, jobs: Mapping[str, str]) -> str:
-    """The one job, of these with their descriptions, whose id begins so. Raises as above."""
+    """The one job, of those described, whose id begins with the prefix. Raises as above."""
     found = sorted(job for job in jobs if job.startswith(prefix))
     if len(found) == 1:
         return found[0]
@@ -59,12 +59,14 @@ def resolved(prefix: str, jobs: Mapping[str, str]) -> str:
         raise AppError(ErrorCode.NOT_FOUND, f"there is no job whose id begins with {prefix!r}")
     named = "".join(f"\n  {job}  {jobs[job]}" for job in found[:NAMED_MAX])
     more = f"\n  and {len(found) - NAMED_MAX} more" if len(found) > NAMED_MAX else ""
-    message = f"the ids of {len(found)} jobs begin with {prefix!r}; give more of it:{named}{more}"
+    message = (
+        f"the ids of {len(found)} jobs begin with {prefix!r}; give more characters:{named}{more}"
+    )
     raise invalid(message, candidates=found)
 
 
 def resolved_among(given: Iterable[str], known: Iterable[str]) -> set[str]:
-    """The same for several among known ones; texts that match none are unchanged."""
+    """The same for several prefixes of known ids; texts that match none are unchanged."""
     jobs = dict.fromkeys(known, "")
     return {
         resolved(one, jobs) if is_prefix(one) and any(job.startswith(one) for job in jobs) else one

@@ -33,7 +33,7 @@ class Line:
 
     @property
     def key(self) -> object:
-        """Equal for the same line in two looks."""
+        """A key that is equal for the same line in two reads."""
         return self.id or (self.at_s, self.where, self.text)
 
     def as_json(self) -> dict[str, object]:
@@ -53,7 +53,7 @@ class Stream:
     _shown: Counter[object] = field(default_factory=Counter)
 
     def fresh(self) -> list[Line]:
-        """The lines since the last look; those of one moment in their writer's order."""
+        """The lines since the last call; lines with the same time keep their writer's order."""
         fresh: list[Line] = []
         now: Counter[object] = Counter()
         for line in (line for source in self.sources for line in source() if self.keep(line)):
@@ -76,7 +76,7 @@ def record_lines(job: Known) -> Iterator[Line]:
 
 
 def tail_lines(job: Known) -> list[Line]:
-    """The last lines of the script, kept with results and reports, for want of a log."""
+    """The last lines of the script, kept with results and reports: a substitute for the log."""
     kept = [(job.standing.log_tail, job.standing.times)] if job.standing else []
     kept += [(report.log_tail, report.times) for report in job.reports.values()]
     return [
@@ -118,7 +118,7 @@ class Programs:
 
 
 def read_line(program: str, raw: str) -> Line | None:
-    """A program's JSON line for people; None for any other line, which has no time."""
+    """A program's JSON line in readable form; None for any other line, which has no time."""
     try:
         value = json.loads(raw)
         at_s = datetime.fromisoformat(str(value["time"])).timestamp()

@@ -1,4 +1,4 @@
-"""One job by the scheduler's record and the cloud's objects; and the moments of its life.
+"""One job, from the scheduler's record and the cloud's objects, and the moments of its life.
 
 The names of the moments are the paper's: RStart upload, NStart received, EStart and EEnd the user's
 code, NEnd result seen, REnd finished.
@@ -29,7 +29,7 @@ REPORTS_MAX = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scheduled:
-    """A job by the scheduler."""
+    """A job as the scheduler reports it."""
 
     record: Record
     waits: Explanation | None = None  #: the reason, while it waits
@@ -40,7 +40,7 @@ class Scheduled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """All that is known of one job; at least one of `scheduled` and `result` is there."""
+    """All that is known of one job; at least one of `scheduled` and `result` exists."""
 
     job: str
     function: Function | None  #: None: no longer deployed
@@ -92,12 +92,12 @@ class Moment:
     where: str  #: queue, scheduler, orchestrator, device or function
     what: str
     name: str | None = None  #: the paper's, if it has one
-    #: The same at every look at the job, also when more is known of the moment.
+    #: The same in every read of the job, even when more is known about the moment.
     id: str
 
 
 async def scheduled(client: SchedulerClient, job: str) -> Scheduled | None:
-    """The job by the scheduler now; None when it has no record of the job."""
+    """The job as the scheduler reports it now; None without a record of the job."""
     record = await client.record(job)
     if record is None:
         return None
@@ -137,13 +137,13 @@ def known_job(job: str, scheduler: str | None, *, despite_scheduler: bool = Fals
 
 
 def echo_scheduler_error(known: Known) -> None:
-    """On standard error: the output is incomplete."""
+    """Report on standard error that the output is incomplete."""
     if known.scheduler_error is not None:
-        echo(f"orchgpu: {known.scheduler_error.message}; shown is the cloud's part", err=True)
+        echo(f"orchgpu: {known.scheduler_error.message}; only the cloud's part is shown", err=True)
 
 
 def look(cloud: JobCloud, known: Scheduled | None, job: str) -> Known:
-    """The same with the cloud's objects. Raises NOT_FOUND for an unknown job."""
+    """The job with the cloud's objects. Raises NOT_FOUND for an unknown job."""
     found = look_of(cloud, _function(cloud, known, job), known, job)
     if known is None and found.result is None:
         raise AppError(
@@ -154,7 +154,7 @@ def look(cloud: JobCloud, known: Scheduled | None, job: str) -> Known:
 
 
 def look_of(cloud: JobCloud, function: Function | None, known: Scheduled | None, job: str) -> Known:
-    """The same for a job whose function is known, or known to be gone."""
+    """`look` for a job whose function is known, or known to be gone."""
     result = cloud.result(function, job) if function is not None else None
     found = Known(job=job, function=function, scheduled=known, result=result, reports={})
     newest = range(max(1, found.attempt - REPORTS_MAX + 1), found.attempt + 1)

@@ -2,7 +2,7 @@
 
 A letter is the event that started a job, with the reason and time of its failure. Sent back, it
 gives the job a new budget of attempts; the new result may replace that failure and nothing else
-(`orchgpu.core.machine`), so that sending one back twice does no harm.
+(`orchgpu.core.machine`), so that it does no harm to send a letter back twice.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Letter:
     reason: str | None
     detail: str
     dead_at_s: float | None  #: wall clock
-    input: str | None  #: bucket/key; None: not an event, so that sending it back is useless
+    input: str | None  #: bucket/key; None: not an event, so it is useless to send it back
 
     def as_json(self) -> dict[str, object]:
         return {
@@ -51,7 +51,7 @@ class Letter:
 
 
 def read_letter(message: Message, function: Function) -> Letter:
-    """The letter of any message, also of an unreadable one."""
+    """The letter in a message, even in an unreadable one."""
     try:
         value = json.loads(message.body)
     except (ValueError, RecursionError):
@@ -79,20 +79,20 @@ def _text(value: object) -> str | None:
 
 @dataclass(slots=True)
 class DeadLetters:
-    """The letters that were read and not sent back; `unhide` ends with them. Raises AppError."""
+    """The letters that were read and not sent back; `unhide` releases them. Raises AppError."""
 
     services: CloudServices
     function: Function
     _read: dict[str, Letter] = field(default_factory=dict)
 
     def read(self, limit: int) -> list[Letter]:
-        """At most this many letters, each once."""
+        """Read at most this many letters, each once."""
         while len(self._read) < limit and self._receive(min(BATCH_MAX, limit - len(self._read))):
             continue
         return list(self._read.values())
 
     def send_back(self, letter: Letter) -> None:
-        """To the job queue, then out of the dead letters: a crash between the two does no harm."""
+        """Send to the job queue, then delete the dead letter: a crash in between does no harm."""
         self.services.send(self.function.queue_url, letter.body)
         self.services.delete(self.function.dead_letter_url, letter.handle)
         del self._read[letter.id]
@@ -125,7 +125,7 @@ def dead_letters(services: CloudServices, function: Function) -> Iterator[DeadLe
 
 
 def newest_of(letters: Sequence[Letter], job: str, ended_at_s: float) -> Letter | None:
-    """The letter that may replace the job's failure of that time; None when there is none."""
+    """The letter whose redrive may replace the job's failure at that time; None without one."""
     able = [
         letter
         for letter in letters

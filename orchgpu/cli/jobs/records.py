@@ -11,7 +11,7 @@ from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import Record, Step
 from gpu_scheduler.protocol.ops import PAGE_MAX
 
-#: The newest records among which a search finds some: a search costs a call for each `PAGE_MAX`.
+#: A search looks through this many of the newest records; each `PAGE_MAX` of them cost a call.
 SCANNED_MAX = 10_000
 
 _JOB_REASONS = frozenset(reason.value for reason in Reason)
@@ -29,11 +29,11 @@ class JobFilter:
         return self != JobFilter()
 
     def allows_any_state(self, function: object, updated_s: float) -> bool:
-        """The conditions other than the state."""
+        """True when a job meets the conditions other than the state."""
         return (not self.functions or function in self.functions) and updated_s >= self.since_s
 
     def allows(self, record: Record) -> bool:
-        """All conditions."""
+        """True when the record meets all conditions."""
         asked = not self.states or state_of(record) in self.states
         return asked and self.allows_any_state(record.block.get("function"), record.updated_s)
 
@@ -45,7 +45,7 @@ async def newest_records(
     *,
     scanned_max: int = SCANNED_MAX,
 ) -> list[Record]:
-    """The newest job records that are wanted, among the newest `scanned_max`, page by page."""
+    """The job records that match, among the newest `scanned_max`, page by page."""
     found: list[Record] = []
     after: str | None = None
     for start in range(0, scanned_max, PAGE_MAX):
@@ -58,12 +58,12 @@ async def newest_records(
 
 
 def state_of(record: Record) -> str:
-    """The state of its job: a `JobState`."""
+    """The state of the record's job: a `JobState`."""
     return record.outcome or record.step.value
 
 
 def reason_of(record: Record) -> str:
-    """The reason of its job; while a job runs the record may have that of the last lease."""
+    """The job's reason; while it runs, the record may have the reason of the last lease."""
     return record.reason if record.reason in _JOB_REASONS else Reason.NONE.value
 
 

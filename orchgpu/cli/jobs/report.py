@@ -1,9 +1,10 @@
-"""Output about jobs: progress lines, the timeline by the paper's names, JSON.
+"""Output about jobs: progress lines, the timeline with the paper's names, JSON.
 
 RStart upload, NStart received, EStart user code starts, EEnd, NEnd result seen, REnd finished;
 RLat = REnd-RStart, ELat = EEnd-EStart, DLat = EStart-RStart. All in seconds since RStart;
-`wall_clock` has the same as seconds since the epoch. The clocks are three: this machine (RStart),
-the scheduler's (NStart, NEnd, REnd) and the function's (the rest), which on one machine are one.
+`wall_clock` has the same in seconds since the epoch. There are three clocks: this machine's
+(RStart), the scheduler's (NStart, NEnd, REnd) and the function's (the rest); on one machine they
+are the same.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def relative_times(job: Followed) -> dict[str, float | None]:
 
 
 def _steps(job: Followed) -> list[tuple[str, float]]:
-    """The states its record went through, in their order, with the wall clock of each."""
+    """The states that the job's record went through, in order, with the wall-clock time of each."""
     times: Mapping[str, float] = job.record.times if job.record is not None else {}
     named = {state.value for state in JobState} | {"ENDED"}
     reached = [(name, at_s) for name, at_s in times.items() if name in named]
@@ -91,7 +92,7 @@ def job_json(job: Followed) -> dict[str, object]:
 
 
 def echo_nothing(_job: Followed) -> None:
-    """For --json: one object and nothing before it."""
+    """Print nothing: with --json the output is one object."""
 
 
 def echo_progress(job: Followed) -> None:
@@ -107,7 +108,7 @@ def echo_progress(job: Followed) -> None:
 
 
 def fetched_to(job: Followed, output: Path, key: str) -> Path | None:
-    """The file of a fetched output below the folder; None: it was not fetched."""
+    """The file of a fetched output below the folder; None when it was not fetched."""
     file = file_below(output / job.job_id, key)
     return file if file.is_file() else None
 
@@ -171,7 +172,7 @@ def _span(jobs: Sequence[Followed]) -> str:
 
 
 def echo_timeline(job: Followed) -> None:
-    """Moments, latencies and the steps of the job's record, a line each."""
+    """Print moments, latencies and the steps of the job's record, one line each."""
     times = relative_times(job)
     for names in (MOMENTS, ("RLat", "DLat", "ELat")):
         echo(packed([f"{name} {_seconds(times[name])}" for name in names], "  "))

@@ -26,13 +26,13 @@ from orchgpu.cli.scheduler import NO_ANSWER, ask, scheduler_address
 from orchgpu.core.function import Function
 from orchgpu.local.home import default_home
 
-#: An envelope's event reaches the function after the job was received, clocks differ a little.
+#: An envelope's event reaches the function after the job was received, but clocks differ a little.
 SLACK_S = 60.0
 #: The age of a function's lines without --since.
 FUNCTION_SINCE_S = 3600.0
-#: Jobs of a function whose lines are shown, the newest.
+#: The newest jobs of a function: only their lines are shown.
 JOBS_MAX = 50
-#: The newest records, of all functions, among which those are searched.
+#: The newest records, of all functions, that are searched for those jobs.
 RECORDS_MAX = 1000
 #: Results and reports that are read together.
 LOOKS_AT_ONCE = 8
@@ -86,7 +86,7 @@ class JobsOfFunction:
     reported: bool = False  #: a scheduler that does not answer is reported once
 
     def lines(self) -> Iterator[Line]:
-        """The moments of all of them."""
+        """The moments of all these jobs."""
         mine = [one for one in self._records() if one.block.get("function") == self.name]
         changed = [one for one in mine[:JOBS_MAX] if self._changed(one)]
         found = for_each(self._look, changed, LOOKS_AT_ONCE, lambda _: None)
@@ -101,7 +101,7 @@ class JobsOfFunction:
     def _look(self, record: Record) -> Known:
         """One job with its objects in the cloud.
 
-        An attempt leaves a report when it failed and a job a result at its end: before that there
+        An attempt leaves a report when it fails and a job a result when it ends: before that there
         are none to read.
         """
         scheduled, job = Scheduled(record=record), record.holder
@@ -118,7 +118,7 @@ class JobsOfFunction:
             if error.code not in NO_ANSWER:
                 raise
             if not self.reported:
-                echo(f"orchgpu: {error.message}; shown are the function's lines", err=True)
+                echo(f"orchgpu: {error.message}; only the function's lines are shown", err=True)
             self.reported = True
             return []
 

@@ -1,4 +1,4 @@
-"""The reason that a job waits, for people and as data: its position, blocking leases, their ends.
+"""The reason why a job waits, for people and as data: position, blocking leases, their ends.
 
 The scheduler explains why a request waits; the blocking leases follow from their devices.
 """
@@ -50,7 +50,7 @@ class BlockingLease:
 
     @property
     def ends(self) -> str:
-        """The time of its end, as far as that is known."""
+        """The time at which the lease ends, as far as it is known."""
         if self.ends_in_s is None:
             return "of no stated length"
         return f"ends in {self.ends_in_s:.0f} s at the latest"
@@ -65,11 +65,11 @@ async def waits(client: SchedulerClient, record: Record) -> Explanation | None:
     except AppError as error:
         if error.code is not ErrorCode.NOT_FOUND:
             raise
-        return None  # granted between the two questions
+        return None  # granted between the two calls
 
 
 def reason_of_wait(why: Explanation) -> Reason:
-    """The reason of the closed set: a policy first, which holds at any position."""
+    """One reason of the closed set: a policy's reason first, which holds at any position."""
     if why.held_back is HeldBack.OUT_OF_SERVICE:
         reasons = set(why.counts) & _OUT_OF_SERVICE
         only_unreachable = bool(reasons) and reasons <= _UNREACHABLE
@@ -123,22 +123,22 @@ def _lease_sentence(shares: Sequence[BlockingLease]) -> str:
 
 
 def in_lines(sentence: str) -> str:
-    """The same with the leases on a line of their own."""
+    """The sentence with the leases on a line of their own."""
     return sentence.replace(_BLOCKED_BY, "\n  blocked by ")
 
 
 def pause_sentence(record: Record, now_s: float) -> str:
-    """The reason of a pause other than for a device; "" while it proceeds, or when it is over."""
+    """The reason why a job waits, other than for a device; "" when it proceeds or is over."""
     if record.step is Step.RECEIVED and record.times.get(RETRY_AT, 0.0) > now_s:
         due_s = record.times[RETRY_AT] - now_s
         why = f" ({record.reason})" if record.reason else ""
         return f"attempt {record.attempt} failed{why}; the next one is due in {due_s:.0f} s"
     if record.step is Step.ENDED or record.owner is not None:
         return (
-            "its envelope is staged; its function has not opened its session yet"
+            "the envelope is staged; the function has not opened a session yet"
             if record.step is Step.STAGED
             else ""
         )
     if record.step in (Step.STAGED, Step.RUNNING):
-        return "it has no owner now; its function continues, and any orchestrator adopts it"
-    return "it has no owner now: an orchestrator adopts it, or its message is delivered again"
+        return "the job has no owner now; its function continues, and any orchestrator adopts it"
+    return "the job has no owner now: an orchestrator adopts it, or its message is delivered again"

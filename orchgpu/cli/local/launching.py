@@ -14,7 +14,7 @@ from orchgpu.local.home import SystemRecord
 from orchgpu.local.programs import CLOUDS
 from orchgpu.local.system import Launch, healthy
 
-#: The end of a program, by whether it stopped in time.
+#: Reports of a program's end; True: it stopped in time.
 _ENDS = {True: "stopped", False: "killed: it did not stop"}
 
 START_AGAIN = "`orchgpu down`, then `orchgpu up` starts the whole system again"

@@ -11,7 +11,7 @@ from fdl.plan.resources import Notification
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectFunction:
-    """One of them, as it is deployed."""
+    """A function without a device, as it is deployed."""
 
     name: str
     inputs: Sequence[Notification]  #: the rules by which objects start it
@@ -22,5 +22,5 @@ class DirectFunction:
         return list(dict.fromkeys(f"s3://{rule.bucket}/{rule.prefix}" for rule in self.inputs))
 
     def takes(self, file: Path) -> bool:
-        """Whether a file of that name starts it."""
+        """True when a file of that name starts the function."""
         return any(file.name.endswith(rule.suffix) for rule in self.inputs)

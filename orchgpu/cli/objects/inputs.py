@@ -13,7 +13,7 @@ from corekit.errors import AppError, ErrorCode, invalid
 from orchgpu.cli.cloud import PUT_BYTES_MAX, JobCloud, check_file
 from orchgpu.cli.objects.places import SCHEME, At, parse_url
 
-#: Of one command: more is hardly intended, and `orchgpu jobs` shows no more at once.
+#: Inputs of one command: more are hardly intended, and `orchgpu jobs` lists no more at once.
 FILES_MAX = 1000
 
 
@@ -50,10 +50,10 @@ class Inputs:
 
 
 def find_inputs(cloud: JobCloud, given: Sequence[str], suffixes: tuple[str, ...]) -> Inputs:
-    """The inputs that were named, in their order.
+    """The inputs that were named, in order.
 
-    A file or object that is named itself must be one that the function takes; below a folder or a
-    prefix the others are skipped. Raises INVALID for an impossible input, and for more than
+    The function must take a file or object that is named itself; below a folder or a prefix, files
+    that it does not take are skipped. Raises INVALID for an impossible input, and for more than
     `FILES_MAX`; NOT_FOUND where there is none.
     """
     found: list[Input] = []
@@ -65,7 +65,7 @@ def find_inputs(cloud: JobCloud, given: Sequence[str], suffixes: tuple[str, ...]
             taken += [source] if _takes(source.name, suffixes) else []
             skipped += not _takes(source.name, suffixes)
             if len(found) + len(taken) > FILES_MAX:
-                raise invalid(f"{one!r}: more than {FILES_MAX} files at once; name a part of them")
+                raise invalid(f"{one!r}: more than {FILES_MAX} files at once; name fewer")
         if whole and not taken:
             wanted = ", ".join(suffixes)
             raise invalid(f"{one}: the function takes only {wanted} and would ignore it")

@@ -37,7 +37,7 @@ class At:
         return f"{SCHEME}{self.bucket}/{self.prefix}"
 
     def means(self, key: str) -> bool:
-        """Whether a listed key is meant: of a folder all but its markers, else the named object."""
+        """True for a key that is meant: in a folder all but markers, otherwise the named object."""
         if key.endswith("/"):
             return False
         prefix = self.prefix

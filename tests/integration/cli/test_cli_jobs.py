@@ -137,7 +137,7 @@ def test_ended_jobs_are_listed_while_the_scheduler_is_down(
     assert run(("job", job, *down)) == 0
     shown = capsys.readouterr()
     assert "s3://outputs/a.out" in shown.out
-    assert "shown is the cloud's part" in shown.err
+    assert "only the cloud's part is shown" in shown.err
     for what in (job, "f"):
         assert run(("logs", what, *down)) == 0
         assert "127.0.0.1:1" in capsys.readouterr().err
@@ -267,5 +267,5 @@ def test_files_of_one_name_and_keys_of_one_file_are_refused(
     for key in ("a/b", "a//b"):
         s3.put_object(Bucket="outputs", Key=key, Body=b"")
     assert run(("get", "s3://outputs/", "got")) == 2
-    assert "would be one file" in capsys.readouterr().err
+    assert "would become one file" in capsys.readouterr().err
     assert not (tmp_path / "got").exists()

@@ -39,7 +39,7 @@ def test_at_break_even_both_cost_the_same(cpu_s: float, gpu_s: float, memory_mib
 def test_the_command_prints_both_and_names_its_prices(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["cost", "--cpu-s", "368", "--gpu-s", "118"]) == 0
     shown = capsys.readouterr().out
-    assert "pays from 2.36 sharers on" in shown
+    assert "pays off from 2.36 sharers" in shown
     assert "prices (2021)" in shown
     arguments = ["cost", "--cpu-s", "1", "--gpu-s", "2", "--device-usd-per-hour", "3", "--json"]
     assert run(arguments) == 0

@@ -133,7 +133,7 @@ def test_a_wait_has_a_reason_of_the_closed_set(fields: dict[str, Any], reason: R
         ),
         ({"owner": None}, "its message is delivered again"),
         ({"owner": None, "step": Step.RUNNING}, "its function continues"),
-        ({"step": Step.STAGED}, "has not opened its session"),
+        ({"step": Step.STAGED}, "has not opened a session"),
         ({"step": Step.ENDED, "owner": None}, ""),
     ],
 )

@@ -122,7 +122,7 @@ EVENTS: dict[str, tuple[str, str]] = {
     ),
     "a version beyond S3's length": (
         of(versionId="v" * 1025),
-        "BAD_EVENT: the version id is longer than S3's are",
+        "BAD_EVENT: the version id is longer than any of S3's",
     ),
     "a time in the future": (
         one(eventTime="2999-01-01T00:00:00.000Z"),

@@ -90,7 +90,7 @@ def test_a_local_cloud_gets_fake_keys_and_path_style(tmp_path: Path) -> None:
 def test_a_localstack_host_that_is_none_is_refused(tmp_path: Path) -> None:
     with pytest.raises(AppError, match="LOCALSTACK_HOST: could not parse h:x"):
         found(tmp_path, {"LOCALSTACK_HOST": "h:x"})
-    with pytest.raises(AppError, match="knows no service 'teleport'"):
+    with pytest.raises(AppError, match="does not know the service 'teleport'"):
         found(tmp_path, {"LOCALSTACK_HOST": "h"}, "teleport")
 
 
@@ -143,7 +143,7 @@ def test_an_invalid_endpoint_is_refused(tmp_path: Path, url: str) -> None:
 
 
 def test_fake_keys_never_reach_aws(tmp_path: Path) -> None:
-    with pytest.raises(AppError, match="is a key of emulators, but no endpoint is set"):
+    with pytest.raises(AppError, match="is a key for emulators, but no endpoint is set"):
         found(tmp_path, {"AWS_ACCESS_KEY_ID": "test"})
     assert found(tmp_path, {"AWS_ACCESS_KEY_ID": "test"}, profile="real").profile == "real"
 

@@ -79,7 +79,7 @@ def validate_file(file: Path, as_json: bool) -> int:
 @click.option("--check", is_flag=True, help="Print nothing; end with 1 if FILE would change.")
 @json_option
 def fmt(file: Path, write: bool, check: bool, as_json: bool) -> int:
-    """Print FILE in the one style; keys keep their order, comments their place.
+    """Print FILE in the standard style; keys keep their order and comments their place.
 
     FILE may be `-` (standard input).
 
@@ -157,7 +157,7 @@ def _put(file: Path, text: str, composed: Composed, *, write: bool, quiet: bool)
 @click.argument("key", required=False)
 @json_option
 def explain_key(key: str | None, as_json: bool) -> None:
-    """Meaning, value and default of KEY; without KEY, all keys with a line each.
+    """Meaning, value and default of KEY; without KEY, all keys, one line each.
 
     \b
     Example:  orchgpu fdl explain gpu.memory

@@ -1,4 +1,4 @@
-"""Remove what a deploy created, and no data."""
+"""Remove what a deploy created, but no data."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from orchgpu.deploy.files import read_document
 @click.option("--yes-real-aws", is_flag=True, help="Delete resources on real AWS.")
 @click.option("--force", is_flag=True, help="Also remove queues that still hold messages.")
 def command(target: str, address: Address, as_json: bool, yes_real_aws: bool, force: bool) -> None:
-    """Remove the functions of a FILE, or one by NAME: what deploy created, and no data.
+    """Remove the functions of a FILE, or one by NAME: what a deploy created, but no data.
 
     A FILE may be removed again; a NAME that is not deployed ends with 3.
 
@@ -41,5 +41,5 @@ def command(target: str, address: Address, as_json: bool, yes_real_aws: bool, fo
         if not as_json:
             for kept in prepared.plan.kept:
                 echo(f"{kept.key.replace('/', ' ', 1)} stays: {kept.reason}")
-            done = "removed" if not prepared.plan.empty else "nothing of it is deployed"
+            done = "removed" if not prepared.plan.empty else "not deployed"
             echo(f"{', '.join(names)}: {done} ({opened.where})")

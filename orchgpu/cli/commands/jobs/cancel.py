@@ -28,9 +28,9 @@ from orchgpu.cli.jobs.known import Known, look, scheduled
 from orchgpu.cli.scheduler import ask, scheduler_option, scheduler_or_none
 from orchgpu.core.function import Function
 
-#: A live orchestrator finishes a job whose lease was revoked within less.
+#: A live orchestrator needs less time to finish a job whose lease was revoked.
 FINISHED_WITHIN_S = 5.0
-#: The pause between two looks.
+#: The pause between two checks.
 LOOK_EVERY_S = 0.2
 
 
@@ -50,8 +50,8 @@ def command(
 ) -> None:
     """End the jobs ID, queued or running: they become CANCELLED and their leases are revoked.
 
-    A job that ended before keeps its result, and ends the command with 4. A cancelled job leaves no
-    dead letter. The command may be repeated.
+    A job that has already ended keeps its result, and the command ends with 4. A cancelled job
+    leaves no dead letter. The command may be repeated.
 
     \b
     Example:  orchgpu cancel j1f0c2a9b3d4e5f60718293a4b --reason "wrong file"
@@ -145,7 +145,7 @@ def _state_of(cloud: JobCloud, function: Function, job: str) -> str:
 
 
 async def _finish(client: SchedulerClient, cloud: JobCloud, known: Known, detail: str) -> None:
-    """Revoke its lease; then its orchestrator finishes it, or this process does."""
+    """Revoke the job's lease; then its orchestrator, or this process, finishes the job."""
     lease = known.scheduled.lease if known.scheduled else None
     if lease is not None:
         await _revoke(client, lease.id)
@@ -155,7 +155,7 @@ async def _finish(client: SchedulerClient, cloud: JobCloud, known: Known, detail
         known.job, "CANCELLED", "CANCELLED_BY_USER", detail, committed_ago_s=0.0
     )
     if record is not None and record.handle and known.function is not None:
-        with contextlib.suppress(AppError):  # else it is received again, and deleted then
+        with contextlib.suppress(AppError):  # the message is received again, and deleted then
             cloud.services.delete(known.function.queue_url, record.handle)
 
 
@@ -168,7 +168,7 @@ async def _revoke(client: SchedulerClient, lease: str) -> None:
 
 
 async def _ended(client: SchedulerClient, job: str) -> bool:
-    """Whether its orchestrator finishes it within a few seconds."""
+    """True when the job's orchestrator finishes it within a few seconds."""
     for _ in range(int(FINISHED_WITHIN_S / LOOK_EVERY_S)):
         record = await client.record(job)
         if record is None or record.step is Step.ENDED:

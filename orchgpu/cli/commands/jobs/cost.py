@@ -48,7 +48,7 @@ class _Finite(click.FloatRange):
 @click.option(
     "--gpu-s",
     type=_Finite(0, SECONDS_MAX, min_open=True),
-    help="Seconds it takes with one. [default: as measured for ID]",
+    help="Seconds the function takes with a device. [default: as measured for ID]",
 )
 @click.option(
     "--memory-mib",
@@ -111,7 +111,7 @@ def _or(given: float | None, standard: float) -> float:
 
 
 def _measured(job: str, scheduler: str | None) -> tuple[float, int]:
-    """The function's time for the job, from its start to its result, and its memory."""
+    """The function's time for the job, from start to result, and the function's memory."""
     known = known_job(whole_id(job, scheduler), scheduler, despite_scheduler=True)
     times = known.standing.times if known.standing is not None else {}
     if known.state != "SUCCEEDED" or not {"EStart", "committed"} <= set(times):
@@ -156,12 +156,12 @@ def _echo(compared: Comparison) -> None:
     ]
     echo_table(COSTS, rows)
     alone = compared.break_even_speed_up()
-    echo(f"\n{compared.speed_up:.2f} times as fast; alone on a device {alone:.2f} would pay")
+    echo(f"\n{compared.speed_up:.2f} times as fast; unshared, it pays off from {alone:.2f} times")
     sharers = compared.break_even_sharers
     if sharers is None:
-        echo("not faster on the device: sharing does not make it pay")
+        echo("not faster on the device: it does not pay off, even when it is shared")
     else:
-        echo(f"at this speed the device pays from {sharers:.2f} sharers on")
+        echo(f"at this speed the device pays off from {sharers:.2f} sharers")
     prices = compared.prices
     echo(
         f"prices ({prices.as_of}): {prices.lambda_usd_per_gb_s:.10f} USD per GB-second, "

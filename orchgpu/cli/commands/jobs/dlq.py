@@ -38,7 +38,7 @@ _limit_option = click.option(
 
 @click.group("dlq", cls=CommandGroup)
 def command() -> None:
-    """A job that failed for good leaves a dead letter; sent back, it runs the job again.
+    """A job that failed for good leaves a dead letter; a letter sent back runs the job again.
 
     \b
     Example:  orchgpu dlq redrive text-recognition
@@ -51,7 +51,7 @@ def command() -> None:
 @utc_option
 @json_option
 def ls(function: str | None, limit: int, as_json: bool) -> None:
-    """Dead letters of FUNCTION, which stay in their queue; without FUNCTION the number of each.
+    """Dead letters of FUNCTION, which stay in their queue; without FUNCTION, their numbers.
 
     \b
     Example:  orchgpu dlq ls text-recognition

@@ -1,4 +1,4 @@
-"""One job: timeline, reason of waiting, result."""
+"""One job: timeline, reason for waiting, result."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ MOMENTS = (
 @utc_option
 @json_option
 def command(job: str, scheduler: str | None, as_json: bool) -> None:
-    """The timeline of the job ID, the reason that it waits, its outputs or its failure.
+    """The timeline of the job ID, the reason why it waits, its outputs or its failure.
 
     Here and in every other command an id may be abbreviated to a unique prefix of four characters
     or more.
@@ -83,7 +83,7 @@ def command(job: str, scheduler: str | None, as_json: bool) -> None:
 
 
 def job_json(known: Known, found: list[Moment]) -> dict[str, object]:
-    """All of it as data."""
+    """The job as data."""
     scheduled = known.scheduled
     why = scheduled.waits if scheduled else None
     return {
@@ -105,7 +105,7 @@ def job_json(known: Known, found: list[Moment]) -> dict[str, object]:
 
 
 def echo_head(known: Known) -> None:
-    """State and attempt, and the reason that it waits."""
+    """Print state and attempt, and the reason why the job waits."""
     function = known.function.name if known.function else "function unknown"
     used, most = known.attempt - known.first_attempt + 1, ""
     if known.function is not None and used > 0:
@@ -122,7 +122,7 @@ def echo_head(known: Known) -> None:
 
 
 def echo_end(known: Known) -> None:
-    """Outputs and notes, and the reason and log of a failure."""
+    """Print outputs and notes, and the reason and log of a failure."""
     result = known.standing
     if result is None:
         return

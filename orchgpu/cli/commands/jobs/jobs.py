@@ -35,10 +35,10 @@ from orchgpu.cli.jobs.waiting import (
 )
 from orchgpu.cli.scheduler import NO_ANSWER, ask, scheduler_address, scheduler_option
 
-#: Waiting jobs whose reason is asked for; for each the scheduler evaluates every device.
+#: Waiting jobs whose reason is requested; for each one the scheduler evaluates every device.
 EXPLAINED_MAX = 50
 
-#: A job as JSON: its record, and why it waits.
+#: A job as JSON: its record, and the reason why it waits.
 Entry: TypeAlias = dict[str, object]
 
 JOBS = (
@@ -74,10 +74,10 @@ JOBS = (
     multiple=True,
     type=click.Choice([state.value for state in JobState], case_sensitive=False),
     metavar="STATE",
-    help="Only in this state (repeatable); a job that was not received yet has none. States:"
+    help="Only jobs in this state (repeatable); a job not received yet has none. States:"
     f" {', '.join(JobState)}.",
 )
-@click.option("--since", metavar="DURATION", help="Only changed since then, as in 90s or 2h.")
+@click.option("--since", metavar="DURATION", help="Only jobs changed since, as in 90s or 2h.")
 @scheduler_option
 @utc_option
 @json_option
@@ -91,10 +91,10 @@ def command(
 ) -> int:
     """Jobs with their states, newest first; for waiting jobs the reason and the expected end.
 
-    For a device: the position in the queue, the shortage, the blocking leases and their ends.
-    Otherwise: the pause before the next attempt, a starting function, messages that were not
-    received yet. While the scheduler does not answer, jobs that ended are listed by their results,
-    and the command ends with 8.
+    A job that waits for a device is shown with its position in the queue, the shortage, the
+    blocking leases and their ends; another one with the pause before its next attempt or with its
+    starting function. Messages that were not received yet are counted. While the scheduler does
+    not answer, jobs that ended are listed from their results, and the command ends with 8.
 
     A filter searches the newest 10000 job records.
 
@@ -123,7 +123,7 @@ def command(
         _echo_jobs(found, not_received, notes, filtered=bool(wanted))
     if scheduler_error is None:
         return 0
-    limits = "listed are the jobs that ended, by their results"
+    limits = "only jobs that ended are listed, from their results"
     echo(f"orchgpu: {scheduler_error.message}; {limits}", err=True)
     return EXIT_STATUS[scheduler_error.code]
 
@@ -171,7 +171,7 @@ def _echo_jobs(
 
 @dataclass(frozen=True, slots=True)
 class Notes:
-    """Facts from the records of deployed functions."""
+    """Notes from the records of deployed functions."""
 
     images: dict[str, str] = field(default_factory=dict)  #: by function: about its image
     not_received: dict[str, int] = field(default_factory=dict)  #: messages, by function
@@ -182,7 +182,7 @@ class Notes:
 
 
 def notes_of_functions() -> Notes:
-    """Empty where the cloud cannot be asked."""
+    """The notes; empty when the cloud does not answer."""
     images: dict[str, str] = {}
     counts: dict[str, int] = {}
     with closing(JobCloud()) as cloud, suppress(AppError):

@@ -26,9 +26,9 @@ from orchgpu.cli.jobs.sources import LogSources, sources_of_function, sources_of
 from orchgpu.cli.scheduler import scheduler_option
 from orchgpu.local.home import default_home
 
-#: While following, the pause between two looks at a program's file.
+#: While following, the pause between two reads of a program's file.
 LOOK_EVERY_S = 0.2
-#: While following, the pause between two questions to clouds and schedulers.
+#: While following, the pause between two calls of clouds and schedulers.
 ASK_EVERY_S = 1.0
 #: A cloud shows lines with a delay: a job is followed this long after its end.
 AFTER_END_S = 3.0
@@ -43,13 +43,13 @@ class LineFilter:
     text: str | None
 
     def allows(self, line: Line) -> bool:
-        """For a line of a job or a function."""
+        """True for a line of a job or a function that is to be shown."""
         if line.at_s < (self.since_s or 0.0):
             return False
         return self.text is None or self.text in line.text or self.text in (line.job or "")
 
     def allows_raw(self, program: str, raw: str) -> bool:
-        """For a line of a program; one without a time, as of a traceback, is always recent."""
+        """The same for a line of a program; without a time, as in a traceback, it is recent."""
         if self.text is not None and self.text not in raw:
             return False
         line = read_line(program, raw) if self.since_s is not None else None
@@ -86,9 +86,9 @@ def command(
     scheduler: str | None,
     as_json: bool,
 ) -> None:
-    """Lines of a JOB or a FUNCTION by time: of function, orchestrator, scheduler and device.
+    """Lines of a JOB or FUNCTION in time order, from function, orchestrator, scheduler and device.
 
-    Without an argument, or with a PROGRAM, the last lines of the local system's logs, also after
+    Without an argument, or with a PROGRAM, the last lines of the local system's logs, even after
     `down`. With --follow and --json every line is an object of its own.
 
     \b
@@ -115,14 +115,14 @@ def command(
 
 
 def _names_function(cloud: JobCloud, name: str) -> bool:
-    """Names may look like ids; without a cloud no name is known."""
+    """True for the name of a function, which may look like an id; False without a cloud."""
     with suppress(AppError):
         return name in cloud.deployed()
     return False
 
 
 def _known_function(cloud: JobCloud, name: str) -> str:
-    """Raises NOT_FOUND with all known names, or the reason that functions are not known."""
+    """The name. Raises NOT_FOUND with all known names, or with the reason why none is known."""
     try:
         if cloud.ledger(name) is not None:
             return name
@@ -173,7 +173,7 @@ class LinePrinter:
     jobs: bool  #: each line names its job
 
     def lines(self, lines: Iterable[Line]) -> None:
-        """Each with its time; every line of a text has its own, so that none can be forged."""
+        """Print each line with its time; every line of a text gets one, so none can be forged."""
         for line in lines:
             if self.as_json:
                 echo_json(line.as_json(), indent=None)
@@ -184,7 +184,7 @@ class LinePrinter:
                 self._print(f"{at}  {line.where:<12}  {job if self.jobs else ''}", part)
 
     def program(self, name: str, line: str, width: int) -> None:
-        """A line of a program's log."""
+        """Print a line of a program's log."""
         if self.as_json:
             echo_json({"program": name, "text": line}, indent=None)
         else:
@@ -231,7 +231,7 @@ def _programs(
 
 
 def _new_lines(ends: dict[Path, int]) -> Iterator[tuple[str, str]]:
-    """Whole lines as they are written, without end."""
+    """Complete lines as they are written, indefinitely."""
     while True:
         pause(LOOK_EVERY_S)
         for file, end in ends.items():

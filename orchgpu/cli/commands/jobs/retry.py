@@ -54,7 +54,7 @@ def command(job: str, scheduler: str | None, as_json: bool) -> None:
 def failed_function(known: Known) -> tuple[Function, Result]:
     """The function and result of a failed job.
 
-    Raises CONFLICT while it is not over, INVALID for an end that is not repeated.
+    Raises CONFLICT while the job is not over, INVALID for an outcome that cannot be retried.
     """
     if not known.over:
         raise AppError(ErrorCode.CONFLICT, f"{known.job} is not over: it is {known.state}")
@@ -66,7 +66,7 @@ def failed_function(known: Known) -> tuple[Function, Result]:
 
 
 def letter_body(known: Known, result: Result) -> str:
-    """The letter by the job's record: the letter itself was sent back or expired."""
+    """The letter, made from the job's record: the original was sent back or expired."""
     source = input_from_payload(known.record.block) if known.record else None
     if source is None:
         raise AppError(

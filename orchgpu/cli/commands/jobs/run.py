@@ -26,7 +26,7 @@ from orchgpu.cli.objects.places import at_once_option, file_below, refuse_same_n
 from orchgpu.cli.scheduler import ask, scheduler_option, scheduler_or_none
 from orchgpu.core.function import Function
 
-#: Objects named in a sentence; JSON has all of them.
+#: Objects listed in a message; JSON has all of them.
 OVERWRITTEN_NAMED_MAX = 3
 
 
@@ -40,7 +40,7 @@ OVERWRITTEN_NAMED_MAX = 3
     metavar="DIR",
     help="Fetch outputs into DIR/<job>/<key> (implies --wait).",
 )
-@click.option("--again", is_flag=True, help="Upload, and so run, files again.")
+@click.option("--again", is_flag=True, help="Upload files again, and so run them again.")
 @at_once_option
 @click.option("--timeout", metavar="DURATION", help="Stop waiting after this, as in 90s or 5m.")
 @click.option("--endpoint-url", help="Endpoint of S3 and SQS.")
@@ -101,7 +101,7 @@ def command(
 
 
 def inputs_of(cloud: JobCloud, function: Function, given: Sequence[str]) -> list[Input]:
-    """Raises INVALID for an impossible input, and for two that would be one."""
+    """The inputs. Raises INVALID for an impossible input, and for two that would be one object."""
     inputs = find_inputs(cloud, given, function.input_suffixes)
     refuse_same_names(one.name for one in inputs.found)
     if inputs.skipped:
@@ -112,14 +112,14 @@ def inputs_of(cloud: JobCloud, function: Function, given: Sequence[str]) -> list
 
 
 def _reachable(given: str | None) -> str | None:
-    """The scheduler to follow the jobs; None when none is known: results show the end as well.
+    """The scheduler to follow the jobs; None when none is configured: results show the end as well.
 
     Raises UNAVAILABLE when it does not answer: nothing is uploaded then.
     """
     address = scheduler_or_none(given)
 
     async def nothing(_client: SchedulerClient) -> None:
-        """The connection itself is the question."""
+        """Do nothing: the connection itself is the check."""
 
     if address is not None:
         ask(address, nothing)
@@ -182,14 +182,14 @@ def _conflict(overwritten: list[str]) -> AppError | None:
         return None
     named = ", ".join(printable(place) for place in overwritten[:OVERWRITTEN_NAMED_MAX])
     message = (
-        f"{named}: overwritten since the job wrote it, and not fetched; let the script name each "
+        f"{named}: overwritten since the job wrote it, and not fetched; make the script name each "
         "output after its input"
     )
     return AppError(ErrorCode.CONFLICT, message, overwritten=overwritten)
 
 
 def fetched(file: Path, sha256: str) -> bool:
-    """Whether the file is there with this content."""
+    """True when the file exists and has this content."""
     if not file.is_file():
         return False
     with file.open("rb") as content:

@@ -35,7 +35,7 @@ from orchgpu.core.job import input_from_payload
 def command(
     jobs: tuple[str, ...], timeout: str | None, scheduler: str | None, as_json: bool
 ) -> int:
-    """Follow the jobs ID to their end and show it, as `orchgpu run --wait` does.
+    """Follow the jobs ID to their end and show their outcome, as `orchgpu run --wait` does.
 
     Ends with 1 when a job did not succeed, with 9 after the timeout; jobs that have ended already
     are shown at once.

@@ -46,7 +46,7 @@ from orchgpu.local.system import Launch, environment_of, survivors
 
 #: Lines of an output that are shown.
 SHOWN_LINES = 6
-#: Ends a demo in which a job failed or something was left.
+#: Exit status of a demo in which a job failed or something was left over.
 NOT_CLEAN_STATUS = 1
 
 
@@ -151,7 +151,7 @@ class _Demo:
         return asyncio.run(following)
 
     def _check(self) -> None:
-        """A program that died ends the demo at once."""
+        """End the demo at once when a program has died."""
         for event in self._launch.fresh_events():
             if event["event"] == "died":
                 raise launch_failure(event)

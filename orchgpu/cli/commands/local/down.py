@@ -12,7 +12,7 @@ from orchgpu.local.system import stop_system
 @click.command("down")
 @json_option
 def command(as_json: bool) -> None:
-    """Stop the local system in order. Its state stays in its folder; that of moto is lost.
+    """Stop the local system in order. The state stays in its folder, except that moto's is lost.
 
     \b
     Example:  orchgpu down

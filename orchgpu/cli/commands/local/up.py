@@ -37,7 +37,7 @@ from orchgpu.local.system import Launch, unhealthy
     "--middleware",
     multiple=True,
     metavar="NAME=PROGRAM",
-    help="Remote-GPU software that every GPU host offers too (repeatable).",
+    help="Remote-GPU software that every GPU host also offers (repeatable).",
 )
 @click.option(
     "--verify-signatures",
@@ -62,7 +62,7 @@ def command(
 ) -> int:
     """Start the local system: cloud, scheduler, two GPU hosts, orchestrator.
 
-    Buckets, queues and functions stay in its folder over `down` and `up`; those of moto are kept in
+    Buckets, queues and functions stay in its folder across `down` and `up`; moto keeps them in
     memory only. Ends with 8 when a system runs already and one of its programs is dead.
 
     \b
@@ -102,7 +102,7 @@ def command(
 
 
 def _show_running(system: SystemRecord, home: str, *, as_json: bool) -> int:
-    """A second `up`: the running system, and its dead programs."""
+    """Show the running system, and its dead programs, for a second `up`."""
     echo(f"already running in {home}; `orchgpu down` stops it", err=True)
     show_system(system, as_json=as_json)
     dead = unhealthy(system)

@@ -63,5 +63,5 @@ def _wanted(cloud: JobCloud, place: str, folder: Path) -> dict[Path, tuple[str, 
             source = (at.bucket, entry.key)
             other = wanted.setdefault(file_below(folder, entry.key), source)
             if other != source:
-                raise invalid(f"{'/'.join(other)!r} and {'/'.join(source)!r} would be one file")
+                raise invalid(f"{'/'.join(other)!r} and {'/'.join(source)!r} would become one file")
     return wanted

@@ -1,4 +1,4 @@
-"""Functions, or the objects of one."""
+"""List functions, or the objects of one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FUNCTIONS = (
 def command(place: str | None, as_json: bool) -> None:
     """Objects below PLACE: s3://bucket/prefix, or a function, whose outputs are listed.
 
-    Without PLACE the deployed functions with their inputs and outputs.
+    Without PLACE, the deployed functions with their inputs and outputs.
 
     \b
     Example:  orchgpu ls text-recognition

@@ -47,7 +47,7 @@ def command(given: tuple[str, ...], place: str, at_once: int, as_json: bool) -> 
 
 
 def _local_files(given: tuple[str, ...]) -> tuple[Path, ...]:
-    """Raises INVALID for objects: `put` uploads local files."""
+    """The local files. Raises INVALID for objects."""
     for one in given:
         if one.startswith(SCHEME):
             raise invalid(

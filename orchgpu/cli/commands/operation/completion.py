@@ -16,7 +16,7 @@ SHELLS = ("bash", "zsh", "fish")
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
 def command(context: click.Context, shell: str) -> None:
-    """Print the script by which Tab completes `orchgpu` in SHELL.
+    """Print the script with which Tab completes `orchgpu` in SHELL.
 
     \b
     Example:  orchgpu completion bash > ~/.local/share/bash-completion/completions/orchgpu

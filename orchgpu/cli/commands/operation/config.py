@@ -54,7 +54,7 @@ def show(
 ) -> None:
     """Every setting that is in force in this folder, with its value and its source.
 
-    Options are those of other commands: they show what these would do. No cloud is asked.
+    The options are those of other commands, to show the settings in force. No cloud is called.
 
     \b
     Example:  orchgpu config show --json

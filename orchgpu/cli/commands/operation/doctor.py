@@ -32,7 +32,7 @@ from orchgpu.local.system import health, unhealthy
 WRONG_STATUS = 1
 #: S3 refuses requests that are 15 minutes off; timelines are misleading long before.
 SKEW_S_MAX = 5.0
-#: Of one gateway; a slower network is too slow for computing.
+#: The limit for one gateway; a slower network is too slow for computing.
 DIAL_WITHIN_S = 3.0
 #: A canary on an idle system takes seconds; a busy one may need `--timeout`.
 CANARY_WITHIN_S = 120.0
@@ -69,8 +69,8 @@ def command(
 ) -> int:
     """Check the cloud, its clock, the scheduler, its hosts, and the resources of FUNCTIONs.
 
-    Without FUNCTION all functions are checked. Every check is made, also after a failed one; ends
-    with 1 when one fails. The outputs of a canary stay, as those of any job.
+    Without FUNCTION all functions are checked. Every check runs, even after a failed one; the
+    command ends with 1 when one fails. The outputs of a canary stay, like those of any job.
 
     \b
     Example:  orchgpu doctor text-recognition --canary sign.png
@@ -122,7 +122,7 @@ def _checks(
 
 
 def checked(check: str, look: Callable[[], str]) -> Finding:
-    """Good with what `look` returns, bad with what it raises."""
+    """A good finding with the text that `look` returns, or a bad one with its error."""
     try:
         return Finding(check=check, good=True, message=look())
     except AppError as error:
@@ -130,7 +130,7 @@ def checked(check: str, look: Callable[[], str]) -> Finding:
 
 
 def check_processes(system: SystemRecord) -> str:
-    """Raises UNAVAILABLE naming dead programs, and whether the supervisor restarts them."""
+    """Check the programs. Raises UNAVAILABLE with the dead ones and the restarts of each."""
     dead = unhealthy(system)
     if dead:
         named = ", ".join(
@@ -142,17 +142,20 @@ def check_processes(system: SystemRecord) -> str:
         message = f"not healthy: {named}" + (f"; {START_AGAIN}" if lost else "")
         raise AppError(ErrorCode.UNAVAILABLE, message)
     again = [f"{p.name} {p.restarts}" for p in system.processes if p.restarts]
-    restarts = f"; restarts since it is up: {', '.join(again)}" if again else ""
+    restarts = f"; restarts since the start: {', '.join(again)}" if again else ""
     return f"its {len(system.processes)} programs run{restarts}"
 
 
 def _cloud(cloud: JobCloud, deployed: list[str]) -> str:
     deployed += cloud.deployed()
-    return f"it answers {cloud.identity()[0].name}; deployed: {', '.join(deployed) or 'nothing'}"
+    return (
+        f"it answers; caller: {cloud.identity()[0].name}; "
+        f"deployed: {', '.join(deployed) or 'nothing'}"
+    )
 
 
 def check_clock(ahead_s: float | None) -> str:
-    """Raises INVALID for clocks so far apart that requests or timelines suffer."""
+    """Compare the clocks. Raises INVALID when requests or timelines suffer from the difference."""
     if ahead_s is None:
         return "not known: the cloud does not report its time"
     if abs(ahead_s) > SKEW_S_MAX:
