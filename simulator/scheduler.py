@@ -38,7 +38,7 @@ def _asked(session: SessionId, op: Op[Value], token: str, now: Clocks) -> on.Eve
 
 
 class SimScheduler:
-    """A restartable scheduler: the journal survives `kill`, as on disk; the rest is rebuilt from it."""
+    """A restartable scheduler: only the journal survives `kill`; the rest is rebuilt from it."""
 
     def __init__(
         self, budget: Budget, clock: Clock, checker: Checker, seed: str, configured: Parameters

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 #: pattern → what to write instead
 RETIRED = {
-    r"\b(?:is|are) no (?!longer\b|more\b|such\b|less\b|\d)": "is not a valid …, there is no …",
+    r"(?<!there )\b(?:is|are) no (?!longer\b|more\b|such\b|less\b|\d)": "is not a valid …",
     r"\b(?:somebody|anybody|everybody|nobody)\b": "the noun: a client, a process, a session",
     r"\b(?:whoever|whosoever)\b": "a client that …",
     r"\bfor ever\b": "indefinitely, without end",
@@ -42,7 +42,7 @@ RETIRED = {
     r"\blent device\b": "device of a lease",
 }
 #: Words at the beginning of a docstring: it names a thing or an effect, not a question.
-QUESTIONS = re.compile(r'^[rf]?"""(?:What|Who|Whose|Whom|How|Where|Whether|Why|Which)\b')
+QUESTIONS = re.compile(r'^[rf]?"""(?:What|Who|Whose|Whom|How|Where|Which)\b')
 
 
 def sources() -> list[Path]:

@@ -1,8 +1,8 @@
 """The two forms of an envelope, read without trust: a zip, or a gzip-compressed tar.
 
-A client with write access to the intermediate bucket can put any object there. So the directory of an
-archive is bounded before it is parsed, names are compared with the three of an envelope, sizes are
-counted while reading, and nothing is extracted under its own name.
+A client with write access to the intermediate bucket can put any object there. So the directory of
+an archive is bounded before it is parsed, names are compared with the three of an envelope, sizes
+are counted while reading, and nothing is extracted under its own name.
 """
 
 from __future__ import annotations

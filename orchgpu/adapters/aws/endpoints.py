@@ -121,15 +121,7 @@ def _known_profile(environ: Mapping[str, str]) -> str | None:
 
 
 def boto3_session(settings: ClientSettings) -> Client:
-<<<<<<< HEAD
-    """A boto3 session; its clients share what is slow to load. INVALID for an unknown profile."""
-=======
     """A boto3 session; its clients share the slow data. Raises INVALID for an unknown profile."""
-    import boto3
-    import botocore.session
-    from botocore.exceptions import BotoCoreError
-
->>>>>>> eyes-orch
     try:
         inner = botocore.session.Session(settings.session_variables, profile=settings.profile)
         inner.register_component("data_loader", _service_descriptions())
@@ -140,13 +132,7 @@ def boto3_session(settings: ClientSettings) -> Client:
 
 @functools.cache
 def _service_descriptions() -> object:
-<<<<<<< HEAD
-    """botocore's data files, parsed once per process: most of the time a client takes."""
-=======
     """botocore's data files, parsed once per process: parsing is most of a client's cost."""
-    from botocore.loaders import create_loader
-
->>>>>>> eyes-orch
     return create_loader()
 
 
