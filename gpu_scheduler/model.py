@@ -113,7 +113,7 @@ class Request(Checked):
     #: Per device; 0 = the whole memory of an exclusive device, no guarantee on a shared one.
     memory_mib: MemoryMib = 0
     memory_max_mib: MemoryMib | None = None  #: largest memory of a whole device; None = any
-    compute_guarantee_pct: Percent = 0  #: of one device; guarantees add up to 100 at most
+    compute_guarantee_pct: Percent = 0  #: of one device; the sum of guarantees is at most 100
     #: Elastic upper bound above the guarantee.
     compute_limit_pct: Annotated[int, Meta(ge=1, le=100)] = 100
     sharing: Sharing = Sharing.SHARED

@@ -72,22 +72,22 @@ class Parameters(Value):
     # key was created, and only on this machine.
     #: Waiting requests: a hundred for each of 1,000 devices.
     waiting_max: int | None = 100_000
-    #: Of one key: the windows of ten functions of an orchestrator (1,000 each); a tenth of all.
+    #: Per key: the windows of ten functions of an orchestrator (1,000 each); a tenth of all.
     key_waiting_max: int | None = 10_000
-    #: Of one tenant, under any key: a fifth of all.
+    #: Per tenant, under any key: a fifth of all.
     tenant_waiting_max: int | None = 20_000
     #: Job records. Records of ended jobs are history: the one that ended first is evicted for a
     #: new record. A new job is refused only when no recorded job has ended.
     records_max: int | None = 200_000
-    #: Of one key: as many running or ended jobs as waiting ones; a tenth of all.
+    #: Per key: as many running or ended jobs as waiting ones; a tenth of all.
     key_records_max: int | None = 20_000
-    tenant_records_max: int | None = 40_000  #: of one tenant: a fifth of all
+    tenant_records_max: int | None = 40_000  #: per tenant: a fifth of all
     #: Requests per second that read, or ask for something new (`core/admission/limits.py`). All
     #: together: no limit; the endpoints serve connections in turn.
     rate_per_s: float | None = None
-    #: Of one key: the jobs of 1,000 devices at one second each.
+    #: Per key: the jobs of 1,000 devices at one second each.
     key_rate_per_s: float | None = 1000.0
-    tenant_rate_per_s: float | None = 2000.0  #: of one tenant: two of its keys at their limit
+    tenant_rate_per_s: float | None = 2000.0  #: per tenant: two of its keys at their limit
     #: The longest deadline lease, renewals included; a week.
     lease_s_max: float = 604_800.0
     #: Policy `fair`: half-life of past use.

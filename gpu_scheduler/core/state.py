@@ -37,7 +37,7 @@ class LeaseEntry:
     lease: Lease
     request: Request
     amount: Amount  #: total of all its shares
-    session: SessionId | None  #: that reserved it; None for a job, whose record has the owner
+    session: SessionId | None  #: reserving session; None for a job: its record has the owner
     waiting_since_s: float  #: wall clock: restored to its request if the grant is not accepted
     lease_s: float | None  #: length from the first session, or from the start of a deadline lease
     granted_s: float  #: wall clock
@@ -53,7 +53,7 @@ class LeaseEntry:
 
 @dataclass(slots=True)
 class HeadReservation:
-    """How often the head of the queue was overtaken, and the devices reserved for it."""
+    """The number of overtakes of the head of the queue, and the devices reserved for it."""
 
     attempt: AttemptId | None = None
     overtaken: int = 0
@@ -65,7 +65,7 @@ class State:
     """The whole state. Dicts keep insertion order, so the same events give the same decisions."""
 
     epoch: int = 0
-    run: str = ""  #: of this epoch
+    run: str = ""  #: random id of this epoch
     build: str = ""  #: version of the ssgmd of this epoch
     position: int = 0  #: journal position: number of parts ever applied; the fence of a grant
     configured: Parameters = field(default_factory=Parameters)  #: as the daemon was started

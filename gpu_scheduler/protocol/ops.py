@@ -248,7 +248,7 @@ class Reserve(Op[AttemptAnswer]):
     def __post_init__(self) -> None:
         checked(self)
         if self.sources and self.door is not Door.PORT:
-            raise invalid("sources belong to door 'port': the gateway asks for a proof instead")
+            raise invalid("sources need door 'port'; the gateway checks the lease's secret instead")
 
 
 class Withdraw(Op[Done]):

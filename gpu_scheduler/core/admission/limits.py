@@ -135,7 +135,7 @@ def _evict_ended(tx: Transaction, usage: UsageCount, most: int) -> None:
 
 class _Scope(NamedTuple):
     prefix: str  #: prefix of the names of its limits
-    name: str  #: of the key or tenant
+    name: str  #: name of the key or tenant
     usage: UsageCount
     waiting_max: int | None
     records_max: int | None

@@ -88,10 +88,10 @@ class Used(NamedTuple):
 class Tenants:
     """The accounting of all tenants. Derived from leases; only `used` is itself durable."""
 
-    capacity: Amount = NOTHING  #: of all known devices
+    capacity: Amount = NOTHING  #: total of all known devices
     held: dict[str, Amount] = field(default_factory=dict)
     used: dict[str, Used] = field(default_factory=dict)
-    freed: dict[str, None] = field(default_factory=dict)  #: that released something; not durable
+    freed: dict[str, None] = field(default_factory=dict)  #: tenants with releases; not durable
 
     def resize(self, before: Amount, after: Amount) -> None:
         """Replace the capacity of a host in the total."""

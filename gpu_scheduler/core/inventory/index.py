@@ -31,7 +31,7 @@ Devices = dict[DeviceId, None]
 class Row:
     """Devices with the same free compute, without those that are allocated exclusively."""
 
-    free_mib: list[int] = field(default_factory=list)  #: of every device, ascending
+    free_mib: list[int] = field(default_factory=list)  #: free memory of every device, ascending
     cells: dict[int, Devices] = field(default_factory=dict)  #: by free memory
 
     def add(self, device: DeviceId, free_mib: int) -> None:

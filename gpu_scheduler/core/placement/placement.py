@@ -37,7 +37,7 @@ from gpu_scheduler.core.placement.fits import (
 from gpu_scheduler.model import Placement, Request, Sharing
 from gpu_scheduler.warm import keys_of
 
-PARTS = 8  #: of a device: the smallest part that is a slot
+PARTS = 8  #: parts of a device; one part is the smallest slot
 #: The number of devices compared for each device of a gang.
 GANG_SAMPLE = 4
 #: The number of equally loaded devices compared for a best-effort request.

@@ -33,7 +33,7 @@ class RequestGroup:
     tenant: str
     request_class: RequestClass
     request: Request  #: one of these requests
-    keys: list[QueueKey] = field(default_factory=list)  #: of the requests that may be served
+    keys: list[QueueKey] = field(default_factory=list)  #: keys of servable requests
     members: int = 0  #: number of requests, including ineligible ones
     suspended: bool = False
 
@@ -49,15 +49,14 @@ class WaitingQueue:
         self.by_session: dict[SessionId, dict[str, None]] = {}
         #: Requests whose grant was not accepted, until the next message of the session.
         self.unresponsive: dict[SessionId, dict[str, None]] = {}
-        self.first_by_class: FirstByClass = {}  #: of all groups that are not suspended
-        self.by_tenant: dict[str, FirstByClass] = {}  #: of the groups of one tenant
-        self.dirty: dict[
-            RequestClass, None
-        ] = {}  #: classes to evaluate on all devices, not only on freed ones
+        self.first_by_class: FirstByClass = {}  #: all groups that are not suspended
+        self.by_tenant: dict[str, FirstByClass] = {}  #: groups by tenant
+        #: Classes to evaluate on all devices, not only on freed ones.
+        self.dirty: dict[RequestClass, None] = {}
         self._aging_s = aging_s
         self.overtaken: dict[str, int] = {}  #: by attempt: current and former heads of the queue
         self._head: tuple[int, QueueKey | None] | None = None  #: by availability version
-        self._order: list[QueueKey] = []  #: of all eligible requests, suspended or not
+        self._order: list[QueueKey] = []  #: keys of all eligible requests, suspended or not
         self._group_of: dict[str, RequestGroup] = {}
         self._groups: dict[tuple[str, RequestClass, int], RequestGroup] = {}
         self._classes: dict[tuple[object, ...], RequestClass] = {}

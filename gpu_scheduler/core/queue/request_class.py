@@ -35,7 +35,7 @@ _requirements = attrgetter(*(n for n in Request.__struct_fields__ if n not in _N
 #: Lengths are rounded up to steps of a quarter of an octave: by at most 19 %.
 _STEPS_PER_OCTAVE = 4
 
-MEMORY_MIB_MAX = 2**31 - 1  #: of a request
+MEMORY_MIB_MAX = 2**31 - 1  #: the most memory of a request
 _DIGIT_BITS = 2  #: bits per level; wider digits mean fewer nodes with more children each
 _LEVELS = 16  #: levels that cover all memory sizes
 _FEW = 16  #: sizes up to which a linear search is faster than a tree
@@ -87,7 +87,9 @@ def rounded_length_s(waiting: Waiting) -> float | None:
 class FirstByMemory:
     """The first request of each group of one class, by memory; many sizes form a digit tree."""
 
-    _leaves: dict[int, list[QueueKey]] = field(default_factory=dict)  #: of several tenants
+    _leaves: dict[int, list[QueueKey]] = field(
+        default_factory=dict
+    )  #: first keys of several tenants
     #: Node and level → minimum below; empty until there have been more than `_FEW` sizes.
     _minima: dict[int, QueueKey] = field(default_factory=dict)
 
