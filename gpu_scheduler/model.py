@@ -28,7 +28,7 @@ LENGTH_S_MAX = 366 * 86400.0  #: longest lease, wait or deadline
 
 
 class DeviceKind(StrEnum):
-    """The programming interface of a device; an operation has one implementation per kind."""
+    """The programming interface of a device; an operation is implemented for each kind."""
 
     CUDA = "cuda"
     OPENCL = "opencl"

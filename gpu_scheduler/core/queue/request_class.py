@@ -87,9 +87,8 @@ def rounded_length_s(waiting: Waiting) -> float | None:
 class FirstByMemory:
     """The first request of each group of one class, by memory; many sizes form a digit tree."""
 
-    _leaves: dict[int, list[QueueKey]] = field(
-        default_factory=dict
-    )  #: first keys of several tenants
+    #: Memory → first keys of the groups of several tenants.
+    _leaves: dict[int, list[QueueKey]] = field(default_factory=dict)
     #: Node and level → minimum below; empty until there have been more than `_FEW` sizes.
     _minima: dict[int, QueueKey] = field(default_factory=dict)
 
