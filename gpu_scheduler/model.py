@@ -1,4 +1,4 @@
-"""The public values of the scheduler: Device, Request, Lease, Record, Refusal, the closed sets.
+"""The public values of the scheduler: Device, Request, Lease, Record, Refusal, and closed sets.
 
 All values are frozen; `corekit.decode` converts them to and from JSON.
 Sizes: memory in MiB, compute in percent of one device, times in seconds.
@@ -16,19 +16,19 @@ from corekit.values import Checked, Meta, Value, checked, field
 from gpu_scheduler.names import NAME, name_problem
 from gpu_scheduler.versions import is_version
 
-#: Of the orchestrator's block in a record: records of 100,000 jobs stay small.
+#: The largest orchestrator block in a record, so that records of 100,000 jobs stay small.
 BLOCK_BYTES_MAX = 4096
-PREFERENCES_MAX = 64  #: kinds and models of one request
-DETAIL_CHARS_MAX = 500  #: of the detail of a device
-RESIDENT_MAX = 1024  #: warm keys of one device
+PREFERENCES_MAX = 64  #: most kinds and models of one request
+DETAIL_CHARS_MAX = 500  #: most characters of the detail of a device
+RESIDENT_MAX = 1024  #: most warm keys of one device
 MEMORY_MIB_MAX = 2**31 - 1
-FIGURE_MAX = 2**31 - 1  #: of one figure in a report; a larger one is an error of the probe
-COUNT_MAX = 64  #: devices of one request; the largest single hosts have 16
-LENGTH_S_MAX = 366 * 86400.0  #: of a lease, a wait, a deadline
+FIGURE_MAX = 2**31 - 1  #: largest figure in a report; a larger one is a probe error
+COUNT_MAX = 64  #: most devices of one request; the largest single hosts have 16
+LENGTH_S_MAX = 366 * 86400.0  #: longest lease, wait or deadline
 
 
 class DeviceKind(StrEnum):
-    """The programming interface of a device; an operation has implementations per kind."""
+    """The programming interface of a device; an operation is implemented for each kind."""
 
     CUDA = "cuda"
     OPENCL = "opencl"
@@ -38,11 +38,11 @@ class DeviceKind(StrEnum):
 
 class Sharing(StrEnum):
     SHARED = "shared"  #: other leases may use the rest of the device
-    EXCLUSIVE = "exclusive"  #: the whole device, also when less memory is requested
+    EXCLUSIVE = "exclusive"  #: the whole device, even if less memory is requested
 
 
 class Placement(StrEnum):
-    """Placement of the devices of a request; PACK and SPREAD also hold for a single device."""
+    """Placement of the devices of a request; PACK and SPREAD also apply to a single device."""
 
     PACK = "pack"  #: the fullest device that fits
     SPREAD = "spread"  #: the emptiest device
@@ -62,16 +62,16 @@ class Symptom(StrEnum):
 
     XID = "XID"  #: the driver reported a critical Xid event
     ECC = "ECC"  #: uncorrectable memory errors, or remapping ran out of rows
-    MEMORY_HELD = "MEMORY_HELD"  #: memory is in use that belongs to no live lease
+    MEMORY_HELD = "MEMORY_HELD"  #: memory is in use without a live lease
     HUNG = "HUNG"  #: a process on it cannot be killed, or its driver does not answer
     PROBE = "PROBE"  #: its monitor could not probe it
     MISSING = "MISSING"  #: its host no longer reports it
-    RECOVERING = "RECOVERING"  #: was BAD; clean since, but not for `device_clean_s` yet
+    RECOVERING = "RECOVERING"  #: was BAD; clean since then, but not yet for `device_clean_s`
     OTHER = "OTHER"  #: also a symptom of a newer host; see the detail
 
 
 class LeaseLifetime(StrEnum):
-    """What ends a lease: its session or its length."""
+    """The event that ends a lease: the end of its session or of its length."""
 
     SESSION = "session"  #: the end of its session through the gateway (functions)
     DEADLINE = "deadline"  #: the end of a fixed length (classic `ssgm -alloc`)
@@ -80,7 +80,7 @@ class LeaseLifetime(StrEnum):
 class Door(StrEnum):
     """The endpoint at which the holder of a lease reaches its device."""
 
-    GATEWAY = "gateway"  #: the one port of the host, with a proof of the lease's secret
+    GATEWAY = "gateway"  #: the shared port of the host, with proof of the lease's secret
     PORT = "port"  #: a port of the lease, limited to source addresses (classic)
 
 
@@ -89,7 +89,7 @@ def _word_problem(text: str) -> str | None:
 
 
 def _version_problem(text: str) -> str | None:
-    return None if is_version(text) else "must be numbers with dots between, as 550.54"
+    return None if is_version(text) else "must be numbers separated by dots, such as 550.54"
 
 
 Name = Annotated[str, NAME]
@@ -99,7 +99,7 @@ Version = Annotated[str, Meta(extra={"problem": _version_problem})]
 MemoryMib = Annotated[int, Meta(ge=0, le=MEMORY_MIB_MAX)]
 Figure = Annotated[int, Meta(ge=0, le=FIGURE_MAX)]
 Percent = Annotated[int, Meta(ge=0, le=100)]
-#: How long a request may wait, in seconds.
+#: The longest wait of a request, in seconds.
 WaitS = Annotated[float, Meta(ge=0, le=LENGTH_S_MAX)]
 
 
@@ -113,7 +113,7 @@ class Request(Checked):
     #: Per device; 0 = the whole memory of an exclusive device, no guarantee on a shared one.
     memory_mib: MemoryMib = 0
     memory_max_mib: MemoryMib | None = None  #: largest memory of a whole device; None = any
-    compute_guarantee_pct: Percent = 0  #: of one device; guarantees add up to 100 at most
+    compute_guarantee_pct: Percent = 0  #: of one device; the sum of guarantees is at most 100
     #: Elastic upper bound above the guarantee.
     compute_limit_pct: Annotated[int, Meta(ge=1, le=100)] = 100
     sharing: Sharing = Sharing.SHARED
@@ -122,15 +122,15 @@ class Request(Checked):
     tenant: Name = "default"
     warm_key: Name | None = None  #: model or module hash that should already be resident
     advisory: bool = False  #: True: accept devices watched by ssgm-monitor alone (no gateway)
-    middleware: Name | None = None  #: that its hosts must offer, as "rcuda"; None = any
+    middleware: Name | None = None  #: offered by its hosts, such as "rcuda"; None = any
     min_driver: Version | None = None  #: lowest accepted driver version: "550.54"
     min_runtime: Version | None = None  #: lowest accepted CUDA or OpenCL version: "12.4"
-    max_wait_s: WaitS | None = None  #: longest wait; then the answer is busy
-    #: Give up this long after the job began to wait: unlike `max_wait_s` it counts through
+    max_wait_s: WaitS | None = None  #: longest wait; after it, the answer is busy
+    #: Give up this long after the job began to wait: unlike `max_wait_s`, it counts across
     #: hand-backs and further attempts. Relative, because no clock is shared.
     deadline_s: WaitS | None = None
     #: Longest time that the lease is needed (a deadline lease ends then); None = not known.
-    #: Forecasts and backfill rest on it.
+    #: Forecasts and backfill depend on it.
     lease_s: Annotated[float, Meta(gt=0, le=LENGTH_S_MAX)] | None = None
 
     def __post_init__(self) -> None:
@@ -140,23 +140,23 @@ class Request(Checked):
         if self.memory_max_mib is not None and self.memory_mib > self.memory_max_mib:
             raise invalid("memory_mib must not exceed memory_max_mib")
         if len(self.kinds) + len(self.models) > PREFERENCES_MAX:
-            raise invalid(f"kinds and models together name at most {PREFERENCES_MAX}")
+            raise invalid(f"kinds and models together must have at most {PREFERENCES_MAX} names")
 
 
 class Device(Checked):
-    """One accelerator as its monitor describes it. Validated on construction (raises INVALID)."""
+    """One accelerator, as described by its monitor. Validated on construction (raises INVALID)."""
 
     id: Annotated[DeviceId, NAME]  #: uuid, unique in the whole system (cpu: "<host>/cpu0")
-    #: On its host, as CUDA_VISIBLE_DEVICES or RCUDA_DEVICE_n would count.
+    #: Index on its host, in the numbering of CUDA_VISIBLE_DEVICES and RCUDA_DEVICE_n.
     index: Annotated[int, Meta(ge=0, le=2**16 - 1)]
     kind: DeviceKind
     model: Word
-    memory_mib: MemoryMib  #: allocatable: the total less the reserve of the host
+    memory_mib: MemoryMib  #: allocatable: the total minus the reserve of the host
     driver: Word = ""  #: version of its driver ("550.54.15"); "" = unknown, below every minimum
-    runtime: Word = ""  #: highest CUDA version the driver runs, or the OpenCL version
+    runtime: Word = ""  #: highest CUDA version that the driver supports, or the OpenCL version
     health: Health = Health.OK
-    symptoms: tuple[Symptom, ...] = ()  #: why it is not OK
-    #: Text, as "one CPU shared with host b", or why it is not OK.
+    symptoms: tuple[Symptom, ...] = ()  #: reasons why it is not OK
+    #: A note such as "one CPU shared with host b", or the reason why it is not OK.
     detail: Annotated[str, Meta(max_length=DETAIL_CHARS_MAX)] = ""
     #: Names of trusted operations implemented for its kind.
     operations: Annotated[tuple[Word, ...], Meta(max_length=RESIDENT_MAX)] = ()
@@ -190,20 +190,20 @@ class HostState(StrEnum):
 class LeaseState(StrEnum):
     RESERVED = "RESERVED"  #: allocated; no session yet
     ACTIVE = "ACTIVE"  #: its session is open, or its length counts
-    ENDING = "ENDING"  #: its devices are released, its session is still open (outputs, result)
+    ENDING = "ENDING"  #: its devices are released, but its session is still open (outputs, result)
     ENDED = "ENDED"
 
 
 class EndReason(StrEnum):
     """Reason of the end of a lease. A closed set."""
 
-    DONE = "DONE"  #: its session closed in order
-    RELEASED = "RELEASED"  #: its holder released it or finished
+    DONE = "DONE"  #: its session closed normally
+    RELEASED = "RELEASED"  #: its holder released it or ended
     NOT_STARTED = "NOT_STARTED"  #: no session by connect_by
     EXPIRED = "EXPIRED"  #: RESERVED and not renewed, or a deadline lease whose length is over
     NOT_ACCEPTED = "NOT_ACCEPTED"  #: the grant of a waiting request was not accepted in time
     SESSION_LOST = "SESSION_LOST"  #: its session broke or was silent
-    CAP = "CAP"  #: the length that was requested is over
+    CAP = "CAP"  #: the requested length is over
     REVOKED = "REVOKED"  #: ended by an operator
     HOST_LOST = "HOST_LOST"  #: its host was silent for host_lost_s
     HOST_RESTARTED = "HOST_RESTARTED"  #: the host came back with a new incarnation
@@ -228,8 +228,8 @@ class Lease(Value):
     """Shares of devices, allocated to one attempt."""
 
     id: LeaseId
-    attempt: AttemptId  #: idempotency key of the request it answers
-    holder: JobId | None  #: the job record it belongs to, if any
+    attempt: AttemptId  #: idempotency key of its request
+    holder: JobId | None  #: its job record, if any
     fence: int  #: fencing token: journal position of the grant, higher with every grant
     state: LeaseState
     shares: tuple[Share, ...]
@@ -237,7 +237,7 @@ class Lease(Value):
     hold: LeaseLifetime = LeaseLifetime.SESSION
     door: Door = Door.GATEWAY
     sources: tuple[str, ...] = ()  #: Door.PORT: networks whose machines may connect
-    doors: Mapping[str, str] = field(default_factory=dict)  #: host → "address:port" of its own
+    doors: Mapping[str, str] = field(default_factory=dict)  #: host → "address:port" of its own port
     end_reason: EndReason | None = None
     end_detail: str = ""
 
@@ -263,9 +263,9 @@ class Step(StrEnum):
     ENDED = "ENDED"
 
 
-#: Key of `Record.times` beside the steps: wall clock before which no next attempt should open.
+#: Key of `Record.times` besides the steps: earliest wall clock of the next attempt.
 RETRY_AT = "RETRY_AT"
-#: In `Record.times`, beside the steps: the wall clock of the end of the newest attempt's lease.
+#: Key of `Record.times` besides the steps: wall clock of the end of the newest attempt's lease.
 LEASE_ENDED = "LEASE_ENDED"
 
 
@@ -273,11 +273,11 @@ class Record(Value):
     """The durable record of one job, shared by all orchestrators; writes are compare-and-set."""
 
     holder: JobId
-    revision: int  #: one higher with every write; 1 is the first
-    owner: str | None  #: orchestrator session that acts for it; None = may be adopted
+    revision: int  #: starts at 1 and rises by one
+    owner: str | None  #: orchestrator session that acts for the job; None = may be adopted
     attempt: int  #: n of the newest attempt; 0 = none opened yet
     step: Step
-    strikes: int  #: owners that died while packing this attempt
+    strikes: int  #: number of owners that died while packing this attempt
     waiting_since_s: float | None  #: scheduler's wall clock; kept through hand-backs
     handle: str  #: newest SQS receipt handle
     block: Mapping[str, Any] = field(default_factory=dict)  #: the orchestrator's, ≤ BLOCK_BYTES_MAX
@@ -296,7 +296,7 @@ class RefusalKind(StrEnum):
 
 
 class NoFit(StrEnum):
-    """Why a request does not fit one device. A closed set; `explain` counts them."""
+    """The reason why a request does not fit a device. A closed set; `explain` counts them."""
 
     KIND = "KIND"
     MODEL = "MODEL"
@@ -313,9 +313,9 @@ class NoFit(StrEnum):
     SUSPECT = "SUSPECT"
     BAD = "BAD"
     MIDDLEWARE = "MIDDLEWARE"  #: its host does not offer the requested one
-    ADVISORY = "ADVISORY"  #: no gateway there and the request does not accept that
-    SAME_HOST = "SAME_HOST"  #: fits, but its host has too few that fit
-    COUNT = "COUNT"  #: of all devices together: too few are known
+    ADVISORY = "ADVISORY"  #: its host has no gateway, and the request does not accept that
+    SAME_HOST = "SAME_HOST"  #: fits, but its host has too few fitting devices
+    COUNT = "COUNT"  #: too few devices are known in total
     RESERVED_FOR_HEAD = "RESERVED_FOR_HEAD"  #: reserved for the head of the queue
 
 
@@ -337,16 +337,16 @@ class Limit(StrEnum):
 
 
 class HeldBack(StrEnum):
-    """Why a request waits for another reason than allocated devices. A closed set."""
+    """The reason why a request waits, other than allocated devices. A closed set."""
 
     QUOTA = "QUOTA"  #: the quota of its tenant is used up
-    OUT_OF_SERVICE = "OUT_OF_SERVICE"  #: too few devices for it are up, healthy and not drained
+    OUT_OF_SERVICE = "OUT_OF_SERVICE"  #: too few suitable devices are up, healthy and not drained
     LEASES_MAX = "LEASES_MAX"  #: the limit of live leases is reached
     JOURNAL_FULL = "JOURNAL_FULL"  #: the disk of the scheduler is full
 
 
 class DeviceVerdict(Value):
-    """Whether a request fits one device now, and why not."""
+    """The result for one device: the request fits now, or the reason why not."""
 
     host: HostId
     device: DeviceId
@@ -365,14 +365,14 @@ class Shortage(Value):
     #: KIND, MODEL, MIDDLEWARE, ADVISORY, DRIVER, RUNTIME, TOO_LARGE, MEMORY, SAME_HOST or COUNT
     what: NoFit
     wanted: str
-    most: str  #: the most, or the newest, of the known devices; their kinds or models
+    most: str  #: the best value of the known devices, or their kinds or models
 
 
 class Explanation(Value):
-    """Why a request waits or was refused: data, and one sentence."""
+    """The reason why a request waits or was refused: data, and one sentence."""
 
     devices_known: int
-    devices_fitting: int  #: that fit now, of the `count` needed
+    devices_fitting: int  #: number that fit now, of the `count` needed
     counts: Mapping[str, int]  #: NoFit → devices
     position: int | None  #: in the queue, 1 = next; None when not queued
     largest_fit: str  #: `largest` as text: "1 × cpu with 8192 MiB, 100 %"
@@ -380,14 +380,14 @@ class Explanation(Value):
     late: bool = False  #: its deadline passed
     held_back: HeldBack | None = None  #: None: devices are allocated, or other requests are first
     # --- of an impossible request, and of `explain`
-    short: Shortage | None = None  #: None: it is possible
+    short: Shortage | None = None  #: None: the request is possible
     #: The largest similar request that all known devices could serve; None = no device is known.
     largest: Request | None = None
     # --- only of `explain`
     devices: tuple[DeviceVerdict, ...] = ()  #: feasible devices first
     devices_left_out: int = 0
     expected_s: float | None = None  #: from now until enough devices are free; None = unknown
-    expected_why: str = ""  #: the basis of `expected_s`, or why it is unknown
+    expected_why: str = ""  #: the basis of `expected_s`, or the reason why it is unknown
 
 
 class Refusal(Value):

@@ -19,12 +19,12 @@ from gpu_scheduler.names import named
 
 #: The tenant whose quota and weight apply to tenants without their own.
 EVERYBODY = "*"
-TENANTS_MAX = 1000  #: with a quota or a weight: one line of the journal holds them all
+TENANTS_MAX = 1000  #: most tenants with a quota or a weight: one line of the journal holds them all
 
 
 #: The queue policy of a scheduler without a setting for it.
 DEFAULT_POLICY = "fifo"
-#: Where policies are found: an entry-point group, a package, and the name of the object in each of
+#: The locations of policies: an entry-point group, a package, and the name of the object in each of
 #: its modules (`corekit.plugins.find_plugins`).
 POLICY_PLUGINS = ("orchgpu.policies", "gpu_scheduler.core.policies", "POLICY")
 
@@ -48,7 +48,7 @@ class Quota(Value):
         return ", ".join(f"{limit} {unit}" for limit, unit in units if limit is not None)
 
 
-#: Nothing is limited.
+#: No limits.
 NO_QUOTA = Quota()
 
 
@@ -56,7 +56,7 @@ class Parameters(Value):
     """Parameters of the queue, and limits. Validated on construction (raises INVALID)."""
 
     policy: str = DEFAULT_POLICY
-    #: Waiting this long equals one step of priority: the order is by
+    #: Waiting for this time equals one step of priority: the order is by
     #: `waiting_since − priority × aging_s`. None: a higher priority is always first (and may
     #: starve the lower ones). With one minute the range of priorities is worth 3 h 20 min.
     aging_s: float | None = 60.0
@@ -69,30 +69,30 @@ class Parameters(Value):
     # A request above one of the next nine limits is refused for now (EXHAUSTED,
     # `details.limit`): its sender waits and repeats it. None: no limit. Limits of keys, and the
     # rate of a tenant, do not apply to sessions without a key: they exist only before the first
-    # key was made, and only on this machine.
+    # key was created, and only on this machine.
     #: Waiting requests: a hundred for each of 1,000 devices.
     waiting_max: int | None = 100_000
-    #: Of one key: the windows of ten functions of an orchestrator (1,000 each); a tenth of all.
+    #: Per key: the windows of ten functions of an orchestrator (1,000 each); a tenth of all.
     key_waiting_max: int | None = 10_000
-    #: Of one tenant, under any key: a fifth of all.
+    #: Per tenant, under any key: a fifth of all.
     tenant_waiting_max: int | None = 20_000
-    #: Job records. Records of ended jobs are history: the first that ended is evicted for a new
-    #: one. A new job is refused only when no job of the records has ended.
+    #: Job records. Records of ended jobs are history: the one that ended first is evicted for a
+    #: new record. A new job is refused only when no recorded job has ended.
     records_max: int | None = 200_000
-    #: Of one key: as many running or ended jobs as waiting ones; a tenth of all.
+    #: Per key: as many running or ended jobs as waiting ones; a tenth of all.
     key_records_max: int | None = 20_000
-    tenant_records_max: int | None = 40_000  #: of one tenant: a fifth of all
-    #: Requests a second that read, or ask for something new (`core/admission/limits.py`). Of all
+    tenant_records_max: int | None = 40_000  #: per tenant: a fifth of all
+    #: Requests per second that read, or ask for something new (`core/admission/limits.py`). All
     #: together: no limit; the endpoints serve connections in turn.
     rate_per_s: float | None = None
-    #: Of one key: the jobs of 1,000 devices at one second each.
+    #: Per key: the jobs of 1,000 devices at one second each.
     key_rate_per_s: float | None = 1000.0
-    tenant_rate_per_s: float | None = 2000.0  #: of one tenant: two of its keys at their limit
+    tenant_rate_per_s: float | None = 2000.0  #: per tenant: two of its keys at their limit
     #: The longest deadline lease, renewals included; a week.
     lease_s_max: float = 604_800.0
-    #: Policy `fair`: past use counts half after this long.
+    #: Policy `fair`: half-life of past use.
     usage_half_life_s: float = 3600.0
-    #: Policy `fair`: tenant → weight; twice the weight, twice the share. Absent: 1.
+    #: Policy `fair`: tenant → weight; twice the weight gives twice the share. Absent: 1.
     weights: Mapping[str, float] = field(default_factory=dict)
     #: Tenant → quota. Absent: that of `*`, else no limit.
     quotas: Mapping[str, Quota] = field(default_factory=dict)
@@ -103,7 +103,7 @@ class Parameters(Value):
         checks = (
             (
                 all(s is None or 0 < s <= 1e9 for s in lengths_s),
-                "aging_s, lease_s_max, usage_half_life_s must be more than 0 seconds, at most 1e9",
+                "aging_s, lease_s_max, usage_half_life_s must be more than 0 s and at most 1e9 s",
             ),
             (0 <= self.bypass_max <= 10**9, "bypass_max must be 0 or more"),
             (1 <= self.leases_max <= 10**9, "leases_max must be 1 or more"),
@@ -121,7 +121,7 @@ class Parameters(Value):
             ),
             (
                 len(tenants) <= TENANTS_MAX,
-                f"at most {TENANTS_MAX} tenants have a quota or a weight of their own",
+                f"at most {TENANTS_MAX} tenants may have a quota or a weight of their own",
             ),
         )
         for tenant in tenants:
@@ -172,7 +172,7 @@ def changed(
 ) -> Parameters:
     """The parameters with one of them changed. Raises INVALID with the name and the valid values.
 
-    Without `policies`, the names of those installed, the name of a policy is not checked.
+    `policies` are the names of the installed policies; without them a policy name is not checked.
     """
     known_name(name)
     kind, _, rest = name.partition(".")
@@ -206,10 +206,10 @@ def overridden(
 def in_force(
     configured: Parameters, overrides: Mapping[str, Given], policies: Collection[str]
 ) -> tuple[Parameters, Mapping[str, str]]:
-    """The parameters in force, and by name why an override is ignored.
+    """The parameters in force, and the reason by name for each ignored override.
 
     An override that a newer version accepted and that is unknown here (a name, a policy) is not
-    an error: the configured value is in force in its place.
+    an error: the configured value is in force instead.
     """
     parameters, ignored = configured, {}
     for name, value in overrides.items():

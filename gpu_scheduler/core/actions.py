@@ -1,6 +1,6 @@
-"""What the scheduler asks the daemon to do. Actions of one decision are performed in their order.
+"""Actions that the scheduler requests of the daemon. Those of one decision are performed in order.
 
-Answers and pushes are the values of the protocol, but for secrets: the daemon adds those to a
+Answers and pushes are the values of the protocol, except for secrets: the daemon adds those to a
 `GrantedLease` and to an `Install`.
 """
 
@@ -17,14 +17,14 @@ from gpu_scheduler.protocol.host import HostPush
 
 
 class Reply(Value):
-    """The good answer of one request."""
+    """The successful answer to one request."""
 
     reply_to: str
     answer: Value
 
 
 class ReplyError(Value):
-    """The `error` of an answer; details hold plain values or a `Record` (encode them)."""
+    """An error answer; its details hold plain values or a `Record` (the daemon encodes them)."""
 
     reply_to: str
     code: ErrorCode
@@ -33,21 +33,21 @@ class ReplyError(Value):
 
 
 class PushToSession(Value):
-    """Dropped when the session is not connected: it asks again when it returns."""
+    """Dropped when the session is not connected: the session asks again when it reconnects."""
 
     session: SessionId
     push: Push
 
 
 class PushToHost(Value):
-    """Dropped when the host is away: its hello is answered with the full state."""
+    """Dropped when the host is disconnected: its next hello is answered with the full state."""
 
     host: HostId
     push: HostPush
 
 
 class WakeAt(Value):
-    """Send `Ticked` at this monotonic moment. The newest replaces all earlier ones."""
+    """Send `Ticked` at this monotonic time. The newest `WakeAt` replaces all earlier ones."""
 
     at_s: float
 

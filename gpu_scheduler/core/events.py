@@ -1,8 +1,8 @@
-"""Everything that can happen to the scheduler.
+"""All input events of the scheduler.
 
-An op of the protocol comes as it was decoded, in `Asked` or `HostAsked`. `at_s` is monotonic and
-the only clock of deadlines; `wall_s` is written into records for people and for order across
-restarts. `reply_to` is the daemon's opaque token of the request: exactly one `Reply` or
+An op of the protocol arrives as it was decoded, in `Asked` or `HostAsked`. `at_s` is monotonic and
+the only clock for deadlines; `wall_s` is written into records, for people and for the order across
+restarts. `reply_to` is the daemon's opaque token for the request: exactly one `Reply` or
 `ReplyError` carries it back.
 """
 
@@ -28,36 +28,36 @@ class Happened(Value):
 
 
 class EpochBegan(Happened):
-    """Recovery is complete: first event of every run. Hosts and sessions have time to return."""
+    """Recovery is complete: the first event of a run. Hosts and sessions get time to reconnect."""
 
-    run: str = ""  #: random: no two runs have it in common, whatever was copied
+    run: str = ""  #: random: unique to each run, even if the journal was copied
     build: str = ""  #: version of this ssgmd
 
 
 class Ticked(Happened):
-    """The moment of a `WakeAt` has come; a spurious or doubled one does no harm."""
+    """The time of a `WakeAt` has come; a spurious or repeated `Ticked` does no harm."""
 
 
 class CapacityDeclared(Happened):
-    """Configuration names devices that may register later; replaces what was declared before."""
+    """The configuration names devices that may register later; replaces earlier ones."""
 
     devices: tuple[Device, ...]
 
 
 class RoomChanged(Happened):
-    """The journal's disk is full, or has room again: without, nothing is granted."""
+    """The journal's disk is full or has room again; nothing is granted without room."""
 
     has_room: bool
 
 
 class Asked(Happened, Generic[OpT_co]):
-    """An op of a requester session; any of them proves that the session lives."""
+    """An op of a requester session; every op proves that the session is alive."""
 
     session: SessionId
     reply_to: str
     op: OpT_co
     foreign: tuple[str, ...] = ()  #: keys whose ownerless jobs the caller may not take
-    sees_all: bool = True  #: False: of other keys' leases without the details of their holders
+    sees_all: bool = True  #: False: other keys' leases are shown without holder details
 
 
 class HostAsked(Happened, Generic[HostOpT_co]):
@@ -69,7 +69,7 @@ class HostAsked(Happened, Generic[HostOpT_co]):
 
 
 class HostLeft(Happened):
-    """The connection of a host ended, and no newer one of it is there."""
+    """The connection of a host ended, and the host has no newer connection."""
 
     host: HostId
 
@@ -79,7 +79,7 @@ Event = (
     | Ticked
     | CapacityDeclared
     | RoomChanged
-    | Asked[Any]  # of any op
+    | Asked[Any]  # any op
     | HostAsked[Any]
     | HostLeft
 )

@@ -38,7 +38,7 @@ def _devices(state: State) -> Iterator[str]:
         memory = sum(share.memory_mib for share in entry.shares.values())
         compute = sum(share.compute_guarantee_pct for share in entry.shares.values())
         if (memory, compute) != (entry.allocated_mib, entry.allocated_pct):
-            yield f"{name}: {entry.allocated_mib} MiB are booked, its shares add up to {memory}"
+            yield f"{name}: {entry.allocated_mib} MiB are booked, but its shares add up to {memory}"
         if memory > entry.device.memory_mib:
             yield f"{name}: {memory} MiB allocated of {entry.device.memory_mib}"
         if compute > COMPUTE_PCT_MAX:
@@ -99,13 +99,13 @@ def _records(state: State) -> Iterator[str]:
         lease = state.live_lease(record)
         attempt = attempt_id(record.holder, record.attempt)
         if record.step is Step.ENDED and (lease is not None or record.outcome is None):
-            yield f"{record.holder}: ended with a live lease or without outcome"
+            yield f"{record.holder}: ended with a live lease or without an outcome"
         if record.step is Step.RECEIVED and lease is not None:
             yield f"{record.holder}: RECEIVED with a live lease"
         if (record.step is Step.WAITING) is not (attempt in state.queue.entries):
             yield f"{record.holder}: step {record.step} and the queue disagree"
         if lease is None and record.step in _WITH_LEASE and record.reason is None:
-            yield f"{record.holder}: {record.step} without a lease and without a reason"
+            yield f"{record.holder}: {record.step} without a lease or a reason"
         if lease is not None and record.reason is not None:
             yield f"{record.holder}: a live lease and a reason why it ended"
         owned = record.holder in state.owned.get(SessionId(record.owner or ""), {})
@@ -122,7 +122,7 @@ def _queue(state: State) -> Iterator[str]:
             yield f"{attempt}: unresponsive, but not waiting"
     for waiting in state.queue.entries.values():
         if waiting.attempt in state.lease_of:
-            yield f"{waiting.attempt}: waits and has a lease"
+            yield f"{waiting.attempt}: is waiting but has a lease"
         if waiting.holder is None:
             continue
         record = state.records.get(waiting.holder)
@@ -138,7 +138,7 @@ def _queue(state: State) -> Iterator[str]:
             within_quota(state, asked)
             and place(asked, state.inventory, waiting.attempt) is not None
         ):
-            yield f"{waiting.attempt}: waits although it fits"
+            yield f"{waiting.attempt}: is waiting although it fits"
 
 
 def _tenants(state: State) -> Iterator[str]:
@@ -148,7 +148,7 @@ def _tenants(state: State) -> Iterator[str]:
             tenant = entry.lease.tenant
             held[tenant] = held.get(tenant, NOTHING).plus(amount_of(entry.lease.shares))
     if held != state.tenants.held:
-        yield f"tenants hold {held}, booked are {state.tenants.held}"
+        yield f"tenants hold {held}, but the books show {state.tenants.held}"
     devices = (entry.device for entry in state.inventory.devices.values())
     if state.tenants.capacity != capacity_of(devices):
         yield f"capacity is booked as {state.tenants.capacity}"
@@ -165,7 +165,7 @@ def _tallies(state: State) -> Iterator[str]:
     if recounted != state.usage_counts or any(list(a.ended) != list(b.ended) for a, b in counts):
         yield f"keys and tenants are counted as {state.usage_counts}, not {recounted}"
     if recounted.total.waiting != len(state.queue.entries):
-        yield f"{len(state.queue.entries)} requests wait, {recounted.total.waiting} are counted"
+        yield f"{len(state.queue.entries)} requests wait, but {recounted.total.waiting} are counted"
 
 
 def _pairs(left: UsageCounts, right: UsageCounts) -> Iterator[tuple[UsageCount, UsageCount]]:

@@ -1,10 +1,10 @@
 """The scheduler's core: one event in; the entry for the journal and the actions out.
 
 Theory of operation. The state (state.py) has a durable part that changes only by parts of entries
-(changes.py, apply.py); life and replay run the same code, so recovery never asks a policy again.
-One event is one `Transaction`: its handler emits parts and actions, then, if capacity may have
-come free, the queue is served (dispatch.py), so that a release grants to the next waiting request
-in the same decision.
+(changes.py, apply.py); live operation and replay run the same code, so recovery never consults a
+policy again. One event is one `Transaction`: its handler emits parts and actions, then, if capacity
+may have become free, the queue is served (dispatch.py), so that a release grants to the next
+waiting request in the same decision.
 All parts of a transaction are one entry: the end of a lease, the change of its record and the next
 grant are durable together or not at all.
 
@@ -13,11 +13,11 @@ grant are durable together or not at all.
     records     records.py   compare-and-set notes of the orchestrators about jobs
     sessions    sessions.py  alive or gone          hosts   hosts.py   UP → STALE → LOST
 
-What fits where: fits.py alone. Who goes next: policies/. How much one may have: limits.py. A
-grant's fence is its journal position.
-Time is `event.at_s`; deadlines are armed in state.timers, and `WakeAt` asks for a `Ticked` at the
-earliest. A scheduler that was itself stopped (its tick comes far too late) blames nobody else for
-silence: every clock of silence starts anew.
+fits.py alone decides which device fits a request, policies/ which request is served next, and
+limits.py how much a key or tenant may have. The fence of a grant is its journal position.
+Time is `event.at_s`; deadlines are armed in state.timers, and `WakeAt` requests a `Ticked` for the
+earliest. When the scheduler itself was stalled (its tick comes far too late), silence during the
+stall proves nothing: every silence timer is restarted.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ class SchedulerMachine:
         self.state = State(configured=configured or Parameters(), policies=policies)
         self._budget = budget
         self._ids = ids
-        self._wake_s: float | None = None  #: the `Ticked` that is under way
+        self._wake_s: float | None = None  #: time of the requested `Ticked`
 
     def handle(self, event: on.Event) -> Decision[to.Entry, do.Action]:
-        """Decide; the state has changed when this returns."""
+        """Handle one event; the state is updated when this returns."""
         tx = Transaction(
             state=self.state,
             budget=self._budget,
@@ -97,7 +97,7 @@ class SchedulerMachine:
         return snapshot(self.state)
 
     def parts(self) -> Iterator[to.Part]:
-        """The parts of `snapshot`; another thread may take them while the machine goes on."""
+        """The parts of `snapshot`; another thread may consume them while the machine continues."""
         return parts(self.state)
 
     # ------------------------------------------------------------------ routing
@@ -156,12 +156,12 @@ def _begin(tx: Transaction, event: on.EpochBegan) -> None:
 
 
 def _done(tx: Transaction, event: on.Asked[ops.Beat] | on.HostAsked[host_ops.Cut]) -> None:
-    """Its arrival proved life; nothing else changes."""
+    """Reply only: the arrival of the op already proved that its sender is alive."""
     tx.reply(event.reply_to, answers.Done())
 
 
 def _host_lives(tx: Transaction, event: on.HostAsked[host_ops.HostOp]) -> None:
-    """`hello`, `report` and `installs` prove it only once they are found to be valid."""
+    """Mark the host alive; `hello`, `report` and `installs` do so only after validation."""
     host = tx.state.inventory.hosts.get(event.host)
     if host is not None and isinstance(event.op, _PROOFS_OF_LIFE):
         hosts.mark_alive(tx, host)
@@ -169,7 +169,7 @@ def _host_lives(tx: Transaction, event: on.HostAsked[host_ops.HostOp]) -> None:
 
 _PROOFS_OF_LIFE = (host_ops.SessionChange, host_ops.DoorOpened, host_ops.Cut)
 
-#: Who decides about each event without an op; `Ticked` is the machine's own.
+#: Handler of each event without an op; the machine handles `Ticked` itself.
 EVENTS: Mapping[type[on.Event], Callable[[Transaction, Any], None]] = {
     on.EpochBegan: _begin,
     on.CapacityDeclared: hosts.declared,
@@ -177,7 +177,7 @@ EVENTS: Mapping[type[on.Event], Callable[[Transaction, Any], None]] = {
     on.HostLeft: hosts.left,
 }
 
-#: Who decides about each op of a host.
+#: Handler of each op of a host.
 HOST_OPS: Mapping[type[host_ops.HostOp], Callable[[Transaction, Any], None]] = {
     host_ops.HostHello: hosts.hello,
     host_ops.InstallsAsked: hosts.installs,
@@ -187,7 +187,7 @@ HOST_OPS: Mapping[type[host_ops.HostOp], Callable[[Transaction, Any], None]] = {
     host_ops.Cut: _done,
 }
 
-#: Who decides about each op of a requester session.
+#: Handler of each op of a requester session.
 OPS: Mapping[type[ops.Op[Value]], Callable[[Transaction, Any], None]] = {
     ops.Hello: sessions.hello,
     ops.Beat: _done,

@@ -1,7 +1,7 @@
 """The state of the scheduler: the only mutable object of the core.
 
-Its durable part changes in `apply.py` alone, by the parts of an entry. The rest (clocks of silence,
-unresponsive requests, the reservation for the head, timers) is built up again after a restart.
+Its durable part changes in `apply.py` alone, by the parts of an entry. The rest (silence timers,
+unresponsive requests, the reservation for the head, timers) is rebuilt after a restart.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from gpu_scheduler.protocol.changes import Unknown, Waiting
 
 #: Refused requests that `explain` can still look up.
 REFUSED_MAX = 1000
-#: Changes of a newer version that every snapshot carries on; of more of them the newest.
+#: Most changes of a newer version that every snapshot keeps: the newest ones.
 UNKNOWN_MAX = 1000
 
 
@@ -36,14 +36,14 @@ class LeaseEntry:
 
     lease: Lease
     request: Request
-    amount: Amount  #: of all its shares together
-    session: SessionId | None  #: that reserved it; None for a job: the owner of its record
-    waiting_since_s: float  #: wall clock: for its request, if the grant is not accepted
-    lease_s: float | None  #: length from the first session, or from the begin of a deadline lease
+    amount: Amount  #: total of all its shares
+    session: SessionId | None  #: reserving session; None for a job: its record has the owner
+    waiting_since_s: float  #: wall clock: restored to its request if the grant is not accepted
+    lease_s: float | None  #: length from the first session, or from the start of a deadline lease
     granted_s: float  #: wall clock
     accepted: bool
-    connect_by_s: float | None = None  #: staged: length from then to the first session
-    active_s: float | None = None  #: wall clock: begin of its length
+    connect_by_s: float | None = None  #: staged: seconds from then to the first session
+    active_s: float | None = None  #: wall clock: start of its length
     deadline_s: float | None = None  #: monotonic; not durable
 
     @property
@@ -53,7 +53,7 @@ class LeaseEntry:
 
 @dataclass(slots=True)
 class HeadReservation:
-    """How often the head of the queue was overtaken, and the devices reserved for it."""
+    """The number of overtakes of the head of the queue, and the devices reserved for it."""
 
     attempt: AttemptId | None = None
     overtaken: int = 0
@@ -62,12 +62,12 @@ class HeadReservation:
 
 @dataclass(slots=True)
 class State:
-    """The whole state. Dicts keep their order, so the same events give the same decisions."""
+    """The whole state. Dicts keep insertion order, so the same events give the same decisions."""
 
     epoch: int = 0
-    run: str = ""  #: of this epoch
+    run: str = ""  #: random id of this epoch
     build: str = ""  #: version of the ssgmd of this epoch
-    position: int = 0  #: of the journal: parts ever applied; the fence of a grant
+    position: int = 0  #: journal position: number of parts ever applied; the fence of a grant
     configured: Parameters = field(default_factory=Parameters)  #: as the daemon was started
     policies: Mapping[str, Policy] = field(default_factory=dict)  #: installed, by name
     overrides: dict[str, Given] = field(default_factory=dict)  #: by name of the parameter
@@ -78,7 +78,7 @@ class State:
     usage_counts: UsageCounts = field(default_factory=UsageCounts)
     leases: dict[LeaseId, LeaseEntry] = field(default_factory=dict)
     lease_of: dict[str, LeaseId] = field(default_factory=dict)  #: attempt → its live lease
-    #: Ended ones in the order of their ends, others in the order of their creation.
+    #: Ended records in the order in which they ended, others in the order of creation.
     records: dict[JobId, Record] = field(default_factory=dict)
     owned: dict[SessionId, dict[JobId, None]] = field(default_factory=dict)
     orphans: dict[JobId, None] = field(default_factory=dict)  #: longest ownerless first
@@ -86,7 +86,7 @@ class State:
     unknown: deque[Unknown] = field(default_factory=lambda: deque(maxlen=UNKNOWN_MAX))
     # --- not durable
     rates: Rates = field(default_factory=Rates)
-    sessions: dict[SessionId, float] = field(default_factory=dict)  #: monotonic: last request
+    sessions: dict[SessionId, float] = field(default_factory=dict)  #: last request, monotonic
     watchers: dict[SessionId, bool] = field(default_factory=dict)  #: True: without redaction
     head_reservation: HeadReservation = field(default_factory=HeadReservation)
     refused: dict[str, Waiting] = field(default_factory=dict)  #: by attempt, for `explain`
@@ -138,7 +138,7 @@ class State:
         self.usage_counts.record_changed(self.records.get(record.holder), record)
         old = self._disowned(record.holder)
         if old is not None and old.step is not Step.ENDED and record.step is Step.ENDED:
-            del self.records[record.holder]  # history is in the order of the ends
+            del self.records[record.holder]  # history is ordered by end time
         self.records[record.holder] = record
         if record.step is not Step.ENDED and record.owner is None:
             self.orphans.setdefault(record.holder)
@@ -198,11 +198,11 @@ class PolicyView(Protocol):
 
 @runtime_checkable
 class Policy(Protocol):
-    """Which waiting request is served next. Stateless: its input is the view alone."""
+    """The choice of the waiting request that is served next. Stateless: it reads the view only."""
 
     @property
     def summary(self) -> str:
-        """Which request is next, in one phrase for `--help` and the documentation."""
+        """The order of service, in one phrase for `--help` and the documentation."""
         ...
 
     def order(self, view: PolicyView) -> Iterator[FirstByClass]:
@@ -214,5 +214,5 @@ class Policy(Protocol):
         ...
 
     def backfill_until_s(self, view: PolicyView) -> float | None:
-        """When the head starts (monotonic): a lease that ends before may use its devices."""
+        """Start of the head (monotonic): a lease that ends before then may use its devices."""
         ...

@@ -1,4 +1,4 @@
-"""Timers as data: armed by key, popped by time. Rearming a key replaces its deadline."""
+"""Timers as data, armed by key and popped by time. Rearming a key replaces its deadline."""
 
 from __future__ import annotations
 

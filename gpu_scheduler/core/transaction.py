@@ -70,7 +70,7 @@ class Transaction:
     # ------------------------------------------------------------------ records
 
     def write(self, record: Record, step: Step | None = None, **changed: Any) -> Record:
-        """Write a record with the time of a new step; of RECEIVED only the first time."""
+        """Write a record with the time of a new step; for RECEIVED, keep the first time."""
         times = record.times
         if step is not None and not (step is Step.RECEIVED and step.value in times):
             times = {**times, step.value: self.wall_s}
@@ -97,7 +97,7 @@ class Transaction:
         )
 
     def install(self, entry: LeaseEntry, host: HostId) -> host_ops.Install:
-        """The install of a lease on one host, with the rest of its deadlines."""
+        """The install of a lease on one host, with the time left until its deadlines."""
         lease, left_s = entry.lease, None
         if entry.deadline_s is not None:
             left_s = max(0.0, entry.deadline_s - self.at_s)
@@ -143,8 +143,8 @@ class Transaction:
     def start_wait_timer(self, waiting: to.Waiting) -> None:
         """Arm the timer of a waiting request: the earlier of `max_wait_s` and its deadline.
 
-        `max_wait_s` counts while the request has a session, from the start with each one. The
-        deadline counts always, by the wall clock, also through restarts and hand-backs.
+        `max_wait_s` counts while the request has a session, and starts again with each session. The
+        deadline always counts, by the wall clock, even across restarts and hand-backs.
         """
         patience_s = None if waiting.session is None else waiting.request.max_wait_s
         lefts_s = [s for s in (patience_s, self.deadline_in_s(waiting)) if s is not None]
@@ -155,7 +155,7 @@ class Transaction:
             self.state.timers.cancel(TimerKind.WAIT, waiting.attempt)
 
     def set_deadline(self, entry: LeaseEntry, in_s: float | None) -> None:
-        """Replace the one deadline of a lease; None = no deadline."""
+        """Replace the deadline of a lease; None = no deadline."""
         if in_s is None:
             entry.deadline_s = None
             self.state.timers.cancel(TimerKind.LEASE, entry.lease.id)

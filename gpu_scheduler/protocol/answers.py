@@ -1,6 +1,6 @@
-"""Answers and pushes to requester sessions. All lengths of time are relative: no clock is shared.
+"""Answers and pushes to requester sessions. All durations are relative: no clock is shared.
 
-The core makes these very values; the daemon adds only the secrets of granted leases.
+The core creates these values; the daemon adds only the secrets of granted leases.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from gpu_scheduler.parameters import Parameters
 
 
 class Outcome(StrEnum):
-    """How an attempt was answered."""
+    """The outcome of an attempt."""
 
     GRANTED = "granted"
     WAITING = "waiting"
@@ -38,18 +38,18 @@ class Outcome(StrEnum):
 
 
 class Done(Value):
-    """`{}`: done, or it was already so."""
+    """`{}`: done now or before."""
 
 
 class SessionWelcome(Value):
-    """Answer of a requester's `hello`."""
+    """The answer to a requester's `hello`."""
 
     epoch: int
     now_s: float  #: wall clock
 
 
 class AttemptAnswer(Value):
-    """Exactly one of `granted` and `explanation` is there; `record` is None for `reserve`."""
+    """Exactly one of `granted` and `explanation` is present; `record` is None for `reserve`."""
 
     outcome: Outcome
     granted: GrantedLease | None = None
@@ -61,11 +61,11 @@ class AdoptAnswer(Value):
     """An adopted record, and its live lease."""
 
     record: Record
-    granted: GrantedLease | None  #: None: no live lease (record.reason gives the reason)
+    granted: GrantedLease | None  #: None: no live lease (`record.reason` has the reason)
 
 
 class RecordAnswer(Value):
-    """One job record as it is now."""
+    """One job record in its current state."""
 
     record: Record | None
 
@@ -73,18 +73,18 @@ class RecordAnswer(Value):
 class RecordsAnswer(Value):
     """A page of job records."""
 
-    records: tuple[Record, ...]  #: fewer than asked for where a message has no room for more
+    records: tuple[Record, ...]  #: fewer than requested when a message has no room for more
 
 
 class ExplainAnswer(Value):
-    """The state of a request, and why."""
+    """The state of a request, with an explanation."""
 
-    outcome: Outcome  #: the present one; for a dry run, what would be answered
+    outcome: Outcome  #: the current one; for a dry run, the one that the request would get
     explanation: Explanation
 
 
 class DeviceView(Value):
-    """One device with what is promised of it."""
+    """One device with its allocations."""
 
     device: Device
     memory_free_mib: int
@@ -101,9 +101,9 @@ class HostView(Value):
     state: HostState
     gateway: str | None
     incarnation: str
-    silent_s: float  #: since its last message
+    silent_s: float  #: seconds since its last message
     devices: tuple[DeviceView, ...]
-    middlewares: tuple[str, ...] = ()  #: that requests may name
+    middlewares: tuple[str, ...] = ()  #: middlewares that requests may name
 
 
 class InventoryAnswer(Value):
@@ -112,7 +112,7 @@ class InventoryAnswer(Value):
     hosts: tuple[HostView, ...]
     declared: tuple[Device, ...] = ()  #: on the first page
     declared_left_out: int = 0
-    more: bool = False  #: hosts after the last of these
+    more: bool = False  #: more hosts follow the last of these
 
 
 class LeasesAnswer(Value):
@@ -121,12 +121,12 @@ class LeasesAnswer(Value):
     leases: tuple[Lease, ...]
     ends_in_s: Mapping[LeaseId, float] = field(
         default_factory=dict
-    )  #: lease → at most; see its state
-    more: bool = False  #: leases above the fence of the last of these
+    )  #: lease → upper bound; see its state
+    more: bool = False  #: more leases follow the last of these
 
 
 class LeaseAnswer(Value):
-    """One lease as it is now."""
+    """One lease in its current state."""
 
     lease: Lease
 
@@ -146,14 +146,14 @@ class QueueAnswer(Value):
     """The first waiting requests in the order of service."""
 
     queue: tuple[QueuedView, ...]
-    left_out: int = 0  #: behind these
+    left_out: int = 0  #: number of requests after these
 
 
 class ParametersAnswer(Value):
-    """The rules and limits that hold now."""
+    """The rules and limits that are in force."""
 
     parameters: Parameters
-    overridden: tuple[str, ...]  #: names that were set since the daemon was configured
+    overridden: tuple[str, ...]  #: names of parameters that override the configuration
 
 
 # --- pushes
@@ -168,7 +168,7 @@ class GrantedPush(Value):
 
 
 class ImpossiblePush(Value):
-    """Push `impossible`: the inventory shrank, the request is withdrawn."""
+    """Push `impossible`: the inventory shrank, so the request was withdrawn."""
 
     holder: JobId | None
     attempt: AttemptId
@@ -176,7 +176,7 @@ class ImpossiblePush(Value):
 
 
 class BusyPush(Value):
-    """Push `busy`: it waited max_wait_s, the request is withdrawn."""
+    """Push `busy`: the request waited for `max_wait_s` and was withdrawn."""
 
     holder: JobId | None
     attempt: AttemptId
@@ -192,7 +192,7 @@ class LeasePush(Value):
     state: LeaseState
     reason: EndReason | None
     detail: str
-    device: str  #: of its first share, for people: "host/index kind model"
+    device: str  #: device of the first share, for people: "host/index kind model"
 
 
 class HandlePush(Value):
@@ -203,7 +203,7 @@ class HandlePush(Value):
 
 
 class DisownedPush(Value):
-    """Push `disowned`: the session does not own this record any more."""
+    """Push `disowned`: the session no longer owns this record."""
 
     holder: JobId
 

@@ -1,8 +1,8 @@
-"""Changes that the journal stores: one `Entry` per event that changed something durable.
+"""Changes that the journal stores: one `Entry` per event that changed durable state.
 
-An entry is written as a whole (`encode_entry`, `decode_entry`), so a torn tail never splits a
-lease's end from its record's change. Replaying entries rebuilds the state without asking a policy.
-Not durable, and rebuilt from live sessions: beats, usage, warm keys, host silence, bypass counts.
+An entry is written as a whole (`encode_entry`, `decode_entry`), so a torn tail never separates the
+end of a lease from the change of its record. Replaying entries rebuilds the state without a policy.
+Beats, usage, warm keys, host silence and bypass counts are not durable; live sessions rebuild them.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from gpu_scheduler.model import (
 
 
 class EpochStarted(Value):
-    """One run of ssgmd. `position` is the journal position after this part: it never goes back."""
+    """One run of ssgmd. `position` is the journal position after this part: it never decreases."""
 
     epoch: int
     position: int
-    run: str = ""  #: a copy of the journal goes on with the same epoch, and another one of these
+    run: str = ""  #: a copy of the journal continues with the same epoch, but another `run`
     build: str = ""  #: version of the ssgmd of this run, which wrote the following changes
 
 
@@ -43,12 +43,12 @@ class InventoryDeclared(Value):
 
 
 class HostRegistered(Value):
-    """A hello of a host brought something new, or its devices changed."""
+    """A hello of a host had new information, or its devices changed."""
 
     host: HostId
     incarnation: str
     gateway: str | None
-    devices: tuple[Device, ...]  #: all ever seen there; `resident` left out
+    devices: tuple[Device, ...]  #: all devices ever seen there, without `resident`
     middlewares: tuple[str, ...] = ()
 
 
@@ -65,7 +65,7 @@ class DeviceDrained(Value):
 class DeviceChanged(Value):
     """The health of one device changed: a recovering one is OK again."""
 
-    device: Device  #: `resident` left out
+    device: Device  #: without `resident`
 
 
 class HostForgotten(Value):
@@ -73,14 +73,14 @@ class HostForgotten(Value):
 
 
 class ParameterSet(Value):
-    """An operator changed a rule or a limit; DEFAULT takes back what was set before."""
+    """An operator changed a rule or a limit; DEFAULT removes an earlier change."""
 
     name: str
     value: Any  #: `parameters.Given`
 
 
 class TenantUsed(Value):
-    """Of a snapshot: a tenant's past usage; live, it follows from the ends of its leases."""
+    """Past usage of a tenant, only in snapshots; otherwise it follows from the ends of leases."""
 
     tenant: str
     amount_s: tuple[float, ...]  #: devices, MiB, compute %, each × seconds, decayed to `as_of_s`
@@ -94,7 +94,7 @@ class Waiting(Value):
     holder: JobId | None
     request: Request
     session: SessionId | None  #: its owner; None = ownerless
-    waiting_since_s: float  #: wall clock: its place
+    waiting_since_s: float  #: wall clock: decides its place in the queue
     hold: LeaseLifetime = LeaseLifetime.SESSION
     lease_s: float | None = None  #: length of its lease; None = not known
     door: Door = Door.GATEWAY
@@ -102,7 +102,7 @@ class Waiting(Value):
 
 
 class RequestQueued(Value):
-    """Also when it changes its session."""
+    """A request was queued, or a queued request changed its session."""
 
     waiting: Waiting
 
@@ -112,15 +112,15 @@ class RequestDropped(Value):
 
 
 class LeaseGranted(Value):
-    """A lease exists; a waiting request of its attempt is answered by it."""
+    """A lease was granted; it answers a waiting request of the same attempt."""
 
     lease: Lease
-    request: Request  #: queued again when the grant is not accepted
-    session: SessionId | None  #: of a `reserve`; a job's lease follows its record's owner
+    request: Request  #: queued again if the grant is not accepted
+    session: SessionId | None  #: of a `reserve`; a job's lease follows the owner of its record
     waiting_since_s: float
     lease_s: float | None
     granted_s: float  #: wall clock
-    accepted: bool  #: False: granted to a waiter that has yet to accept it
+    accepted: bool  #: False: granted to a waiting request, not accepted yet
 
 
 class LeaseChanged(Value):
@@ -129,22 +129,22 @@ class LeaseChanged(Value):
     lease: LeaseId
     state: LeaseState
     accepted: bool = True
-    connect_by_s: float | None = None  #: staged: length from then to the first session
-    active_s: float | None = None  #: wall clock of the begin of its length, if it has one
-    freed_s: float | None = None  #: wall clock when its shares were given back
+    connect_by_s: float | None = None  #: staged: seconds from then to the first session
+    active_s: float | None = None  #: wall clock: start of its length, if it has one
+    freed_s: float | None = None  #: wall clock: release of its shares
     reason: EndReason | None = None
     detail: str = ""
 
 
 class LeaseProlonged(Value):
-    """A deadline lease has another length, counted from its begin."""
+    """A deadline lease has a new length, counted from its start."""
 
     lease: LeaseId
     lease_s: float
 
 
 class LeaseResized(Value):
-    """All its shares have another elastic limit."""
+    """All shares of a lease have a new elastic limit."""
 
     lease: LeaseId
     compute_limit_pct: int
@@ -158,7 +158,7 @@ class LeaseTransferred(Value):
 
 
 class LeaseDoorOpened(Value):
-    """One of its hosts listens for its holder."""
+    """A host of the lease listens on a port for the holder."""
 
     lease: LeaseId
     host: HostId
@@ -174,9 +174,9 @@ class RecordForgotten(Value):
 
 
 class Unknown(Value):
-    """A change of a newer version that may be passed over; kept, for that version to find again.
+    """A change of a newer version that may be skipped; kept so that the newer version can read it.
 
-    A kind of change may be passed over when its fields say `"ignorable": true`.
+    A change may be skipped when its fields contain `"ignorable": true`.
     """
 
     name: str
@@ -245,9 +245,9 @@ _CAPITAL = re.compile(r"(?<!^)(?=[A-Z])")
 
 
 def from_format_2(group: bytes) -> bytes:
-    """A line of the journal's format 2, in which changes had the names of classes, as of today.
+    """A line of journal format 2, which had class names for changes, in the present format.
 
-    Everything else in it stays as it is, also what is refused when it is decoded.
+    Everything else stays as it is, even if `decode_entry` will refuse it.
     """
     try:
         entries = _GROUP.decode(group)
@@ -257,7 +257,7 @@ def from_format_2(group: bytes) -> bytes:
 
 
 def _name_today(name: str) -> str:
-    """What only a newer version knows keeps its name."""
+    """The present name of a change; a name that only a newer version knows stays."""
     today = _CAPITAL.sub("_", name).lower()
     today = _RENAMED.get(today, today)
     return today if today in CHANGES else name
@@ -272,7 +272,7 @@ def encode_entry(entry: Entry) -> bytes:
 
 
 def encode_parts(parts: Iterable[Part]) -> bytes:
-    """The same of many parts, one by one: a long entry holds up no other thread."""
+    """As `encode_entry`, part by part, so that a long entry does not block other threads."""
     return b"[" + b",".join(encode_json(_named(part)) for part in parts) + b"]"
 
 
@@ -281,10 +281,10 @@ def _named(part: Part) -> tuple[str, object]:
 
 
 def decode_entry(data: Buffer, passed: list[str] | None = None) -> Entry:
-    """Raises INVALID for anything `encode_entry` did not write.
+    """Decode an entry. Raises INVALID for anything that `encode_entry` did not write.
 
-    With `passed`, what a newer version wrote in addition is passed over and named there: a key that
-    a change does not have, or a whole change that may be ignored.
+    With `passed`, additions of a newer version are skipped and their names appended to it: unknown
+    keys of a change, or whole changes that may be ignored.
     """
     try:
         parts = _PAIRS.decode(data)

@@ -1,12 +1,12 @@
 """JSON lines: bytes from a connection to frames, frames to bytes.
 
-A *frame* is one line holding one JSON object of at most `LINE_BYTES_MAX`. Any other line breaks the
-connection (`BrokenFrame`), because it is not known where the next one starts; a frame with a wrong
-request in it is answered by a typed error and the connection lives on.
+A *frame* is one line with one JSON object of at most `LINE_BYTES_MAX`. Any other line ends the
+connection (`BrokenFrame`), because the start of the next frame is unknown; a frame with an invalid
+request is answered with a typed error and the connection stays open.
 
-The envelope of a frame (id, op, ok, error, push) is read first; what it carries stays text, a
-`Body`, until it is read as the class that belongs to it. Nothing is parsed into plain data
-on the way, and nothing is encoded twice.
+The envelope of a frame (id, op, ok, error, push) is read first; its content stays text, a `Body`,
+until it is decoded as its class. Nothing is parsed into plain data on the way, and nothing is
+encoded twice.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from corekit.walk import parse_json
 
 #: Version of the protocol; a daemon refuses any other in `hello`.
 VERSION = 1
-#: One message.
+#: The longest message.
 LINE_BYTES_MAX = 2**20
-#: What grows with the number of leases, devices or records is sent in pages of about this size.
+#: Data that grows with the number of leases, devices or records is sent in pages of this size.
 PAGE_BYTES_MAX = LINE_BYTES_MAX // 2
-#: Request ids lie below this, so that every JSON library keeps them exact.
+#: Request ids are below this, so that every JSON library represents them exactly.
 ID_MAX = 2**53
 
 T = TypeVar("T")
 
 
 class BrokenFrame(AppError):
-    """A line is not a JSON object. The byte stream cannot be followed any further: close it."""
+    """A line that is not a JSON object. The byte stream is out of sync: close it."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.INVALID, message)
 
 
 class LineBuffer:
-    """Bytes as they arrive in; whole lines out."""
+    """A buffer that turns received bytes into whole lines."""
 
     __slots__ = ("_tail",)
 
@@ -50,7 +50,7 @@ class LineBuffer:
 
     @property
     def held(self) -> int:
-        """Bytes of the line that is not finished."""
+        """The number of bytes of the unfinished line."""
         return len(self._tail)
 
     def feed(self, data: bytes) -> list[bytes]:
@@ -77,7 +77,7 @@ class Body(NamedTuple):
     def read_known(self, cls: type[T], path: str = "") -> tuple[T, tuple[str, ...]]:
         """As `read`, for a peer that may be newer: unknown keys are skipped, and returned.
 
-        Only where no key can change what is asked for: what happened, answers, pushes.
+        Only for messages in which no key can change a request: events, answers, pushes.
         """
         kind: Any = cls
         found: T | None = fast_reader(kind)(self.text)
@@ -88,7 +88,7 @@ class Body(NamedTuple):
         return decode_line(bytes(self.text))
 
     def without(self, *keys: str) -> tuple[dict[str, Any], Body]:
-        """The values of some keys, of those that are there, and the rest of the object."""
+        """The values of those of `keys` that are present, and the rest of the object."""
         try:
             fields = _FIELDS.decode(self.text)
             taken = {key: _PLAIN.decode(fields.pop(key)) for key in keys if key in fields}
@@ -122,7 +122,7 @@ class _RequestHead(msgspec.Struct):
 
 
 _REQUEST_HEAD = msgspec.json.Decoder(_RequestHead)
-#: How clients write the envelope: first. Then what follows is the body, and is read only once.
+#: The envelope as clients write it, first: the rest is the body and is read only once.
 _PLAIN_HEAD = re.compile(rb'\{"id": ?([0-9]{1,15}), ?"op": ?"([a-z_]+)"(?:, ?(?=")|(?=\}))')
 
 
@@ -130,7 +130,7 @@ def read_request(line: bytes) -> RequestFrame:
     """Split a line into id, op and fields.
 
     Raises INVALID (with the id in details, if it has one) and, for anything but one finite JSON
-    object, BrokenFrame; what is broken in the fields only shows when they are read.
+    object, BrokenFrame; errors in the fields are only found when the fields are read.
     """
     plain = _PLAIN_HEAD.match(line)
     if plain is not None:
@@ -146,12 +146,12 @@ def read_request(line: bytes) -> RequestFrame:
 def _wrong_head(value: dict[str, Any]) -> AppError:
     id_ = value.get("id")
     if type(id_) is not int or not 0 <= id_ < ID_MAX:
-        return invalid("request: 'id' must be a whole number of at least 0", id=None)
+        return invalid("request: 'id' must be an integer of at least 0", id=None)
     return invalid("request: 'op' must be a string, such as \"beat\"", id=id_)
 
 
 def request_line(id_: int, op: str, fields: Any) -> bytes:
-    """The frame of a request; `fields` is a value of the op's class or a mapping."""
+    """The frame of a request; `fields` is a value of the class of the op or a mapping."""
     return _line(b'{"id":%d,"op":%s' % (id_, encode_json(op)), encode_json(fields))
 
 
@@ -166,9 +166,9 @@ def hello_line(id_: int, role: str, key: str | None, hello: Value) -> bytes:
 
 
 class AnswerFrame(NamedTuple):
-    """A frame of a daemon: a push, or the answer of a request (`error`, or else `body`)."""
+    """A frame from a daemon: a push, or the answer to a request (either `error` or `body`)."""
 
-    id: int | None  #: of the request; None: a push, or an error of no request
+    id: int | None  #: of the request; None: a push, or an error without a request
     push: str | None
     error: AppError | None
     body: Body
@@ -182,13 +182,13 @@ class _AnswerHead(msgspec.Struct):
 
 
 _ANSWER_HEAD = msgspec.json.Decoder(_AnswerHead)
-#: How a daemon begins a good answer and a push; the body is read only once then.
+#: The start of a successful answer and of a push; with it, the body is read only once.
 _PLAIN_OK = re.compile(rb'\{"id":([0-9]{1,15}),"ok":(?=\{)')
 _PLAIN_PUSH = re.compile(rb'\{"push":"([a-z_]+)"(?:,(?=")|(?=\}))')
 
 
 def read_answer(line: bytes) -> AnswerFrame:
-    """Raises BrokenFrame for a line that no daemon sends; a body is checked when it is read."""
+    """Split a line. Raises BrokenFrame if no daemon sends it; a body is checked when it is read."""
     plain = _PLAIN_OK.match(line)
     if plain is not None and line.endswith(b"}}"):
         return AnswerFrame(int(plain[1]), None, None, Body(line[plain.end() : -1]))
@@ -206,17 +206,17 @@ def read_answer(line: bytes) -> AnswerFrame:
 
 
 def ok_line(id_: int, text: bytes) -> bytes:
-    """The frame of a good answer. Raises INVALID when it is too long to send."""
+    """The frame of a successful answer. Raises INVALID when it is too long to send."""
     return _bounded(b'{"id":%d,"ok":%s}\n' % (id_, text))
 
 
 def error_line(id_: int | None, error: AppError) -> bytes:
-    """The frame of an error; id null when the request had none."""
+    """The frame of an error; the id is null when the request had none."""
     return encode_line({"id": id_, "error": error.as_json()})
 
 
 def push_line(name: str, text: bytes) -> bytes:
-    """The frame of a push of the object `text`. Raises INVALID when it is too long to send."""
+    """The frame of a push with the object `text`. Raises INVALID when it is too long to send."""
     return _line(b'{"push":"%s"' % name.encode(), text)
 
 
@@ -224,7 +224,7 @@ def push_line(name: str, text: bytes) -> bytes:
 
 
 def encode_line(value: Any) -> bytes:
-    """One frame of one object. Raises INVALID when it is too long to send."""
+    """The frame of one object. Raises INVALID when it is too long to send."""
     return _bounded(encode_json(value) + b"\n")
 
 
@@ -240,7 +240,7 @@ def decode_line(line: bytes) -> dict[str, Any]:
 
 
 def _line(head: bytes, text: bytes) -> bytes:
-    """One object of the envelope's fields and those of `text`, which is an object too."""
+    """One object with the fields of the envelope and those of `text`, which is also an object."""
     return _bounded(head + b"}\n" if text == b"{}" else b"%s,%s\n" % (head, text[1:]))
 
 

@@ -1,8 +1,8 @@
-"""The host session: ops of a GPU host, and the pushes that it obeys.
+"""The host session: ops of a GPU host, and the pushes that it executes.
 
 A host sends ops (`Hello`, `Report`, `SessionChange`, `Cut`); the scheduler pushes `Install`, `End`,
-`Staged` and `Resize` over one ordered channel. Every op is idempotent: the host repeats what was
-not acknowledged after a reconnect.
+`Staged` and `Resize` over one ordered channel. Every op is idempotent: after a reconnect, the host
+repeats the ops that were not acknowledged.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from corekit.values import Checked, Meta, Value
 from gpu_scheduler.model import Device, Door, EndReason, LeaseLifetime, LeaseState, Share, Usage
 from gpu_scheduler.names import NAME, name_problem
 
-#: A sentence for people is not a log.
+#: The most characters of a detail: a sentence for people, not a log.
 DETAIL_CHARACTERS_MAX = 2000
-#: A host has at most this many devices in one message; the largest single hosts have 16.
+#: The most devices of a host in one message; the largest single hosts have 16.
 DEVICES_MAX = 256
-#: Leases of one hello; the default of `leases_max` for the whole scheduler.
+#: The most leases in one hello: the default of `leases_max` for the whole scheduler.
 INSTALLED_MAX = 100_000
-#: There are seven.
+#: The most middlewares of a host; there are seven kinds.
 MIDDLEWARES_MAX = 64
 
 
@@ -57,20 +57,20 @@ class SessionState(StrEnum):
 
 
 class Install(Value):
-    """A lease made known to one host; only then its doors open there."""
+    """A lease to install on one host; only then do its endpoints open there."""
 
     lease: LeaseId
     fence: int  #: rises with every grant of the whole scheduler
     #: Hex of the 32 bytes HMAC-SHA256(master key, lease ‖ fence ‖ host); "" before the daemon adds
     #: it, and in no message.
     secret: str
-    state: LeaseState  #: ENDING: the session goes on, its shares are given back
+    state: LeaseState  #: ENDING: the session continues, its shares are released
     shares: tuple[Share, ...]  #: only those on this host
     tenant: str
     hold: LeaseLifetime
     door: Door
     sources: tuple[str, ...] = ()  #: Door.PORT: networks whose machines may connect
-    #: The one whose server listens at that port; None = the built-in plane
+    #: The middleware whose server listens on that port; None = the built-in plane.
     middleware: str | None = None
     cap_s: float | None  #: DEADLINE holds: seconds from receipt to the lease's end; else None
     connect_by_s: float | None  #: seconds from receipt to the first session; None until staged
@@ -83,22 +83,22 @@ class InstallPush(Value):
 
 
 class End(Value):
-    """The lease is over: close its doors, kill what runs on it, then answer `cut`."""
+    """The lease is over: close its endpoints, kill its processes, then send `cut`."""
 
     lease: LeaseId
-    fence: int  #: 0: a lease the scheduler no longer knows
+    fence: int  #: 0: a lease that the scheduler no longer knows
     reason: EndReason
 
 
 class Staged(Value):
-    """The envelope is out: from now on a first session must come within `connect_by_s`."""
+    """The envelope is stored: the first session must start within `connect_by_s` from now."""
 
     lease: LeaseId
     connect_by_s: float  #: seconds from receipt
 
 
 class Resize(Value):
-    """Its shares here have another elastic limit of compute."""
+    """The shares of a lease on this host have a new elastic limit of compute."""
 
     lease: LeaseId
     compute_limit_pct: int
@@ -118,49 +118,49 @@ HOST_PUSH_NAMES: Mapping[type[Value], str] = {
 class HostHello(Checked, omit_defaults=True):
     """First request of a host session (`role: "host"`) → HostWelcome | CONFLICT | INVALID.
 
-    CONFLICT: it has seen a later epoch, or another program of this name is up.
+    CONFLICT: the host has seen a later epoch, or another program with this name is up.
     """
 
     host: Annotated[HostId, NAME]
     incarnation: Annotated[str, NAME]  #: new at each start of the host's program
-    gateway: Address | None  #: None = watched only, its devices are advisory
+    gateway: Address | None  #: None = only watched: its devices are advisory
     devices: Devices
-    epoch_seen: Number  #: highest scheduler epoch that this host obeyed
+    epoch_seen: Number  #: highest scheduler epoch that this host accepted
     installed: tuple[LeaseId, ...]
     version: int
-    #: What its gateway serves besides the built-in plane, and `builtin` itself where it has one.
+    #: Middlewares that its gateway serves, with `builtin` if it has the built-in plane.
     middlewares: Annotated[tuple[Annotated[str, NAME], ...], Meta(max_length=MIDDLEWARES_MAX)] = ()
     run_seen: OptionalName = ""  #: of that epoch, as `HostWelcome.run`
-    #: More of `installed` follows in `MoreInstalled`, right behind this; only then it is answered.
+    #: True: the rest of `installed` follows at once in `MoreInstalled`, before the answer.
     more: bool = False
 
 
 class HostWelcome(Value, omit_defaults=True):
-    """The full state: what is not in `installs` the host cuts.
+    """The full state: the host cuts all leases that are absent from `installs`.
 
-    With `more` this is its first page; the host asks for the others by `InstallsAsked`, and only
-    all of them together are the full state. A host refuses a lower epoch, and the epoch it knows
-    from another run: that is a copy's.
+    With `more` this is the first page; the host requests the others with `InstallsAsked`, and only
+    all pages together are the full state. A host refuses a lower epoch, and a known epoch with
+    another run, because that scheduler runs on a copy of the journal.
     """
 
     epoch: int
     installs: tuple[Install, ...]
-    run: str = ""  #: random, of one run of the scheduler
+    run: str = ""  #: random, unique to one run of the scheduler
     more: bool = False
-    until: int = 0  #: highest fence of the state, with `more`; what was granted later is pushed
+    until: int = 0  #: highest fence of the state, with `more`; later grants are pushed
 
 
 class MoreInstalled(Value):
-    """Op `installed`: what did not fit into the hello; under the hello's id, which is answered."""
+    """Op `installed`: leases that did not fit into the hello, sent with the id of the hello."""
 
     leases: tuple[LeaseId, ...]
-    more: bool = False  #: and there are still others
+    more: bool = False  #: True: another `installed` follows
 
 
 class InstallsAsked(Checked):
     """Op `installs`: the next page of a full state → InstallsPage | NOT_FOUND."""
 
-    after: Number  #: fence of the last install that came
+    after: Number  #: fence of the last install received
     until: Number  #: as in the welcome
 
 
@@ -172,13 +172,13 @@ class InstallsPage(Value):
 
 
 class Report(Checked):
-    """Every `host_report_s`; a silent host is stale, then lost. An empty one proves life.
+    """Op `report`, every `host_report_s`, even if empty; a silent host is stale, then lost.
 
-    Answered by Done, or by NOT_FOUND: the host is not known, it must send its hello.
+    Answered with Done, or with NOT_FOUND: the host is unknown and must send its hello.
     """
 
     devices: Devices | None = None  #: all of them; None = as in the last report
-    #: Of the host's devices whose figures changed, each once.
+    #: For the devices whose figures changed, each once.
     usage: Annotated[tuple[Usage, ...], Meta(max_length=DEVICES_MAX)] = ()
 
 
@@ -187,22 +187,22 @@ class SessionChange(Checked):
 
     lease: LeaseName
     state: SessionState
-    nonce: OptionalName  #: of the session that claimed the lease; "" = it never had one
+    nonce: OptionalName  #: of the session that claimed the lease; "" = no session did
     reason: EndReason | None = None  #: of `closed`; None means DONE
     detail: Annotated[str, Meta(max_length=DETAIL_CHARACTERS_MAX)] = ""
 
 
 class DoorOpened(Checked):
-    """Op `door` → Done: the lease's own port listens; push `end` if the lease is over."""
+    """Op `door` → Done: the lease's own port is open; push `end` if the lease is over."""
 
     lease: LeaseName
     address: Address
 
 
 class Cut(Checked):
-    """Op `cut` → Done: the lease's processes are gone from this host and its memory is back.
+    """Op `cut` → Done: the lease's processes are gone from this host and its memory is free.
 
-    A fact for people: promises never wait for it.
+    For information only: no grant waits for it.
     """
 
     lease: LeaseName

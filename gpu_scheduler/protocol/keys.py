@@ -1,7 +1,7 @@
 """The form of an API key of ssgmd: `<name>.<secret>`, as `ssgmd keys add` prints it.
 
-The name identifies the key and may be logged; the secret never. A session of a keyed client is
-called `<name>/<session>`, so no key can act as a session of another.
+The name identifies the key and may be logged; the secret must never be. A session of a keyed client
+is called `<name>/<session>`, so no key can act as a session of another.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from corekit.errors import invalid
 
 #: Random bytes of a secret: 256 bits need no salt and no slow hash.
 SECRET_BYTES = 32
-NAME_RULE = "1 to 63 of a-z, 0-9, - and _, the first a letter or digit"
+NAME_RULE = "1 to 63 characters of a-z, 0-9, - and _, starting with a letter or digit"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _SECRET = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
 def checked_name(name: str) -> str:
-    """The name itself. Raises INVALID."""
+    """The name, if valid. Raises INVALID."""
     if not _NAME.fullmatch(name):
-        raise invalid(f"{name!r} is not a valid name of a key; it has {NAME_RULE}")
+        raise invalid(f"{name!r} is not a valid key name; use {NAME_RULE}")
     return name
 
 
 def new_key(name: str) -> str:
-    """A fresh key of that name. Raises INVALID for a wrong name."""
+    """A new key with this name. Raises INVALID for an invalid name."""
     return f"{checked_name(name)}.{secrets.token_urlsafe(SECRET_BYTES)}"
 
 
@@ -37,6 +37,6 @@ def name_of(key: str) -> str | None:
 
 
 def session_of(key_name: str, session: str) -> str:
-    """The name of that session of that key's holder in the scheduler."""
+    """The name, in the scheduler, of a session of a client with this key."""
     prefix = f"{key_name}/"
     return session if session.startswith(prefix) else prefix + session

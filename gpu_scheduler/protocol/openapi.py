@@ -1,4 +1,4 @@
-"""The HTTP API described for tools: OpenAPI 3.1, made from the classes of ops and answers."""
+"""The OpenAPI 3.1 description of the HTTP API, generated from the classes of ops and answers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpu_scheduler.protocol import ops, watch
 
 Schema = dict[str, Any]
 
-#: Ops that change nothing: `GET` does too, with their fields in the query.
+#: Ops that change nothing: `GET` works too, with their fields in the query.
 READING_OPS = (
     "inventory",
     "leases",
@@ -30,9 +30,9 @@ READING_OPS = (
 NOT_OVER_HTTP = ("beat", "watch")
 
 _STATUS = {
-    "400": "the request is wrong (code invalid)",
+    "400": "the request is invalid (code invalid)",
     "401": "no key, or an unknown one (denied)",
-    "403": "the key does not suffice (denied)",
+    "403": "the key lacks the permission (denied)",
     "404": "not found (not_found)",
     "409": "another caller changed it first (conflict)",
     "413": "the body is too large (invalid)",
@@ -40,10 +40,10 @@ _STATUS = {
     "429": "a limit is reached (exhausted)",
     "503": "try again in a moment (unavailable)",
 }
-_DESCRIPTION = """Who gets which device. Every op may be repeated; all times are in seconds.
+_DESCRIPTION = """Allocation of devices. Every op may be repeated; all times are in seconds.
 
-A session (`X-Session`) owns what it reserved; a waiting `reserve` or `attempt` is answered 202 and
-asked again. With keys, `Authorization: Bearer <name>.<secret>`."""
+A session (`X-Session`) owns its reservations; a waiting `reserve` or `attempt` is answered with 202
+and must be repeated. With keys, `Authorization: Bearer <name>.<secret>`."""
 
 
 def openapi(version: str) -> Schema:
@@ -86,7 +86,7 @@ _OPEN: Mapping[str, str] = {
     "/metrics": "Prometheus text, version 0.0.4",
 }
 
-#: The object of every refusal.
+#: The response object of every refusal.
 ERROR: Schema = {
     "type": "object",
     "required": ["error"],
@@ -119,7 +119,7 @@ def _operation(op: str, schemas: Mapping[str, Schema]) -> Schema:
 
 
 def _reading(op: str, schemas: Mapping[str, Schema]) -> Schema:
-    """`GET /v1/<op>`: those of its fields that are plain words or numbers."""
+    """`GET /v1/<op>`: the fields that are plain words or numbers are the query."""
     schema = schemas[ops.OPS[op].__name__]
     plain = {name: _without_null(field) for name, field in schema["properties"].items()}
     fields = [
@@ -132,7 +132,7 @@ def _reading(op: str, schemas: Mapping[str, Schema]) -> Schema:
 
 
 def _without_null(field: Schema) -> Schema:
-    """In a query there is no null: a field without a value is left out."""
+    """The schema of a field in a query, which has no null: an unset field is left out."""
     default = {"default": field["default"]} if field.get("default") is not None else {}
     own = next((one for one in field.get("anyOf", ()) if one != {"type": "null"}), field)
     return {**{key: value for key, value in own.items() if key != "default"}, **default}
@@ -148,7 +148,7 @@ _SESSION: Schema = {
     "name": "X-Session",
     "in": "header",
     "required": False,
-    "description": "the session that owns what is asked for; `http` without it",
+    "description": "the session that owns the request or lease; the default is `http`",
     "schema": {
         "type": "string",
         "pattern": "^[!-~]+$",
@@ -161,7 +161,7 @@ def _described(op: str) -> Schema:
     answer = _reference(ops.answer_of(ops.OPS[op]).__name__)
     responses = {"200": {"description": "done", "content": _json(answer)}, **_refusals()}
     if op in ("attempt", "reserve"):
-        waits = "it waits; ask again within client_gone_s to keep its place"
+        waits = "the request waits; repeat it within client_gone_s to keep its place"
         responses["202"] = {"description": waits, "content": _json(answer)}
     docstring = (ops.OPS[op].__doc__ or "").strip().splitlines()[0]
     return {"summary": docstring, "responses": responses}
@@ -174,7 +174,7 @@ def _refusals() -> Schema:
 
 def _one_lease() -> Schema:
     lease = {"name": "lease", "in": "path", "required": True, "schema": _NAME}
-    found = {"description": "it lives", "content": _json(_reference("Lease"))}
+    found = {"description": "the lease is live", "content": _json(_reference("Lease"))}
     return {
         "parameters": [lease, _SESSION],
         "get": {
@@ -187,7 +187,7 @@ def _one_lease() -> Schema:
 
 
 def _watching(schemas: Mapping[str, Schema]) -> Schema:
-    """JSON lines, or server-sent events when those are accepted."""
+    """`GET /v1/watch`: JSON lines, or server-sent events if the client accepts those."""
     frame = {
         "type": "object",
         "required": ["event", "seq", "at_s"],
@@ -197,12 +197,12 @@ def _watching(schemas: Mapping[str, Schema]) -> Schema:
             "at_s": {"type": "number"},
         },
     }
-    for event in watch.EVENTS:  # their own fields; a line has those of one of them besides
+    for event in watch.EVENTS:  # own fields; a line has the fields of one event in addition
         schemas[event.__name__].pop("additionalProperties")
     known = [_reference(event.__name__) for event in watch.EVENTS]
     line = {"allOf": [frame, {"anyOf": known}]}
     content = {"application/x-ndjson": {"schema": line}, "text/event-stream": {"schema": line}}
-    stream = {"description": "one event a line, without end", "content": content}
+    stream = {"description": "one event per line, without end", "content": content}
     summary = "Changes as they happen: leases, queue, hosts, devices, parameters."
     responses = {"200": stream, **_refusals()}
     return {"operationId": "watch", "summary": summary, "responses": responses}

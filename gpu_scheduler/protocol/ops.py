@@ -1,8 +1,8 @@
 """Ops of a requester session (orchestrators, `ssgm`, tools): one class per op, with its fields.
 
 A field is declared here once: client, endpoints and core all carry the op itself, and the
-description of the HTTP API is made from it. Every op is idempotent: a client repeats what was in
-flight when a connection broke. `docs/protocol.md` describes what each one means and answers.
+description of the HTTP API is generated from it. Every op is idempotent: a client repeats the ops
+that were in flight when a connection broke. `docs/protocol.md` describes each op and its answer.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ from gpu_scheduler.protocol.answers import (
     SessionWelcome,
 )
 
-#: Records in one page: keeps an answer below the longest line.
+#: The most records in one page: keeps an answer below the longest line.
 PAGE_MAX = 200
-#: SQS receipt handles are below 1,024 characters; S3-style ones of other queues a little longer.
+#: SQS receipt handles are below 1,024 characters; those of other queues are a little longer.
 HANDLE_CHARACTERS_MAX = 4096
-#: A sentence for people is not a log.
+#: The most characters of a detail: a sentence for people, not a log.
 DETAIL_CHARACTERS_MAX = 2000
-#: Of an attempt or a revision: no job writes its record more often than that.
+#: The largest attempt or revision: no job writes its record more often.
 NUMBER_MAX = 2**31 - 1
-#: Networks that may reach the port of one lease; each costs a look for every connection.
+#: The most networks that may reach the port of a lease; each connection is compared with all.
 SOURCES_MAX = 16
 
 
@@ -55,7 +55,7 @@ def _network_problem(text: str) -> str | None:
     try:
         ipaddress.ip_network(text)
     except ValueError:
-        return f"{text!r:.80} is not an address or a network, as 10.0.0.7 or 10.0.0.0/24"
+        return f"{text!r:.80} is not an address or a network, such as 10.0.0.7 or 10.0.0.0/24"
     return None
 
 
@@ -74,9 +74,9 @@ DeviceName = Annotated[DeviceId, NAME]
 ReceiptHandle = Annotated[str, Meta(max_length=HANDLE_CHARACTERS_MAX)]
 Detail = Annotated[str, Meta(max_length=DETAIL_CHARACTERS_MAX)]
 Revision = Annotated[int, Meta(ge=0, le=NUMBER_MAX)]
-#: Seconds that have passed: since a message was received, since a result was seen.
+#: Elapsed seconds, for example since a message was received or a result was seen.
 AgoS = Annotated[float, Meta(ge=0, le=LENGTH_S_MAX)]
-#: Of a lease or a deadline, in seconds.
+#: Length of a lease, or time to a deadline, in seconds.
 LengthS = Annotated[float, Meta(gt=0, le=LENGTH_S_MAX)]
 PageLimit = Annotated[int, Meta(ge=1, le=PAGE_MAX)]
 CountLimit = Annotated[int, Meta(ge=1)]
@@ -86,39 +86,39 @@ AnswerT_co = TypeVar("AnswerT_co", bound=Value, covariant=True)
 
 
 class Op(Checked, Generic[AnswerT_co]):
-    """A request of a requester session; the parameter is the class of its good answer."""
+    """A request of a requester session; the parameter is the class of the successful answer."""
 
 
 class Hello(Op[SessionWelcome]):
-    """First request of the connection (`role: "requester"`)."""
+    """The first request of a connection (`role: "requester"`)."""
 
     session: Name
     version: int
 
 
 class Beat(Op[Done]):
-    """The session lives."""
+    """Keep the session alive."""
 
 
 class Watch(Op[Done]):
-    """`all`: this session gets every push about every lease."""
+    """Subscribe; with `all`, this session gets every push about every lease."""
 
     all: bool
 
 
 class Attempt(Op[AttemptAnswer]):
-    """Open attempt `n` and ask for its share. CONFLICT has `details.record`."""
+    """Open attempt `n` and request its share. CONFLICT has `details.record`."""
 
     holder: Holder
     n: Annotated[int, Meta(ge=1, le=NUMBER_MAX)]
-    revision: Revision  #: of the record as the caller knows it; 0 = must not exist
+    revision: Revision  #: of the record as the caller knows it; 0 = the record must not exist
     request: Request
     handle: ReceiptHandle = ""
-    block: Block = field(default_factory=dict)  #: JSON of the orchestrator's own
+    block: Block = field(default_factory=dict)  #: JSON data of the orchestrator
     wait: bool = True
     hold: LeaseLifetime = (
         LeaseLifetime.SESSION
-    )  #: DEADLINE: for code without our session; needs `request.lease_s`
+    )  #: DEADLINE: for code without a session; needs `request.lease_s`
     received_ago_s: AgoS = 0.0  #: since the caller received the job; for a new record
 
 
@@ -131,47 +131,47 @@ class Adopt(Op[AdoptAnswer]):
 
 
 class Orphans(Op[RecordsAnswer]):
-    """Records without a live owner that are not ENDED, longest ownerless first."""
+    """List records without a live owner that are not ENDED, longest ownerless first."""
 
     limit: PageLimit = PAGE_MAX
 
 
 class RecordOf(Op[RecordAnswer]):
-    """Op `record`: the record of one job."""
+    """Op `record`: read the record of one job."""
 
     holder: Holder
 
 
 class Records(Op[RecordsAnswer]):
-    """A page of all records, newest first, after holder `after`."""
+    """List a page of all records, newest first, after holder `after`."""
 
     limit: PageLimit = PAGE_MAX
     after: Holder | None = None
 
 
 class Handle(Op[Done]):
-    """The newest receipt handle of a job's message; unknown holder = success."""
+    """Store the newest receipt handle of a job's message; unknown holder = success."""
 
     holder: Holder
     handle: ReceiptHandle
 
 
 class HandBack(Op[RecordAnswer]):
-    """Withdraw the waiting request; the record loses its owner, keeps its place."""
+    """Withdraw the waiting request; the record loses its owner but keeps its place."""
 
     holder: Holder
     revision: int
 
 
 class Renew(Op[Done]):
-    """The lease stays RESERVED for another `reserved_ttl_s`; the first one accepts a push."""
+    """Keep the lease RESERVED for another `reserved_ttl_s`; the first renewal accepts the grant."""
 
     lease: LeaseName
     lease_s: LengthS | None = None  #: new remaining duration of a deadline lease
 
 
 class StagedOp(Op[RecordAnswer]):
-    """Op `staged`: the envelope is out, nothing renews after that."""
+    """Op `staged`: the envelope is stored; the lease is not renewed after that."""
 
     holder: Holder
     lease: LeaseName
@@ -179,7 +179,7 @@ class StagedOp(Op[RecordAnswer]):
 
 
 class Release(Op[Done]):
-    """End a lease; unknown = success."""
+    """End a lease; unknown lease = success."""
 
     lease: LeaseName
     reason: EndReason = EndReason.RELEASED
@@ -187,21 +187,21 @@ class Release(Op[Done]):
 
 
 class Resize(Op[LeaseAnswer]):
-    """Another elastic limit of compute for a shared lease; the rest stays."""
+    """Change the elastic compute limit of a shared lease; the rest stays."""
 
     lease: LeaseName
     compute_limit_pct: Annotated[int, Meta(ge=1, le=100)]
 
 
 class Transfer(Op[LeaseAnswer]):
-    """A reservation changes its session: by its own session, or by any once that is gone."""
+    """Move a reservation to another session: by its own session, or by any once that is gone."""
 
     lease: LeaseName
     to: Annotated[SessionId, NAME]
 
 
 class FailAttempt(Op[RecordAnswer]):
-    """The newest attempt is over; its leases end, the owner stays."""
+    """End the newest attempt as failed; its leases end, the owner stays."""
 
     holder: Holder
     revision: int
@@ -211,9 +211,9 @@ class FailAttempt(Op[RecordAnswer]):
 
 
 class Finish(Op[RecordAnswer]):
-    """The job is terminal; all its leases end in the same journal record.
+    """End a job; all its leases end in the same journal entry.
 
-    Of a job that never had a record nothing is kept, unless `block` describes it.
+    Nothing is kept of a job that never had a record, unless `block` describes it.
     """
 
     holder: Holder
@@ -226,7 +226,7 @@ class Finish(Op[RecordAnswer]):
 
 
 class Reopen(Op[RecordAnswer]):
-    """Redrive of a FAILED record. CONFLICT has `details.record`."""
+    """Redrive a FAILED record. CONFLICT has `details.record`."""
 
     holder: Holder
     revision: int
@@ -234,96 +234,94 @@ class Reopen(Op[RecordAnswer]):
 
 
 class Reserve(Op[AttemptAnswer]):
-    """A lease without a job record; `lease_s` is needed with LeaseLifetime.DEADLINE."""
+    """Request a lease without a job record; LeaseLifetime.DEADLINE needs `lease_s`."""
 
     attempt: AttemptName
     request: Request
     wait: bool = False
     hold: LeaseLifetime = LeaseLifetime.SESSION
-    lease_s: LengthS | None = None  #: length of the lease; None = the request's own
+    lease_s: LengthS | None = None  #: length of the lease; None = the length in the request
     door: Door = Door.GATEWAY
-    #: Door.PORT: addresses or networks that may connect; empty = the caller's own address.
+    #: Door.PORT: addresses or networks that may connect; empty = the address of the caller.
     sources: Annotated[tuple[Network, ...], Meta(max_length=SOURCES_MAX)] = ()
 
     def __post_init__(self) -> None:
         checked(self)
         if self.sources and self.door is not Door.PORT:
-            raise invalid("sources belong to door 'port': the gateway asks for a proof instead")
+            raise invalid("sources need door 'port'; the gateway checks the lease's secret instead")
 
 
 class Withdraw(Op[Done]):
-    """End a reservation of this session: out of the queue, or its lease ends; unknown = success."""
+    """Withdraw a reservation of this session, or end its lease; unknown attempt = success."""
 
     attempt: AttemptName
 
 
 class Explain(Op[ExplainAnswer]):
-    """Why a request waits, or (request) what would be answered now. Exactly one is given."""
+    """Explain why a request waits, or what outcome `request` would have. Exactly one is given."""
 
     attempt: AttemptName | None = None
     holder: Holder | None = None
     request: Request | None = None
-    hold: LeaseLifetime = (
-        LeaseLifetime.SESSION
-    )  #: of the lease that the request would get, as is its length
+    hold: LeaseLifetime = LeaseLifetime.SESSION  #: lifetime of the lease that the request would get
     lease_s: LengthS | None = None
 
     def __post_init__(self) -> None:
         checked(self)
         if [self.attempt, self.holder, self.request].count(None) != 2:
-            raise invalid("explain needs exactly one of attempt, holder, request")
+            raise invalid("explain needs exactly one of attempt, holder and request")
 
 
 class Inventory(Op[InventoryAnswer]):
-    """Hosts by name, devices, what is promised of them, page by page."""
+    """List hosts by name, with their devices and allocations, page by page."""
 
     after: HostName | None = None  #: the last host of the page before
     limit: CountLimit | None = None  #: devices of a page; a host is not split; None = everything
 
 
 class Leases(Op[LeasesAnswer]):
-    """All leases that are not ENDED, oldest first, page by page."""
+    """List all leases that are not ENDED, oldest first, page by page."""
 
     after: int = 0  #: fence of the last lease of the page before
     limit: CountLimit | None = None  #: shares of a page; a lease is not split; None = everything
 
 
 class Queue(Op[QueueAnswer]):
-    """Waiting requests in the order of service, ownerless ones last."""
+    """List waiting requests in the order of service, ownerless ones last."""
 
-    limit: CountLimit | None = None  #: the first of them; None = all
+    limit: CountLimit | None = None  #: number of requests, from the first; None = all
 
 
 class Drain(Op[Done]):
-    """No new leases on this host, or on one device of it; live leases go on."""
+    """Stop new leases on this host, or on one of its devices; live leases continue."""
 
     host: HostName
     device: DeviceName | None = None
-    revoke: bool = False  #: live leases end as REVOKED
+    revoke: bool = False  #: True: live leases end as REVOKED
 
 
 class Undrain(Op[Done]):
-    """New leases on this host, or on this device of it, again."""
+    """Allow new leases on this host, or on one of its devices, again."""
 
     host: HostName
     device: DeviceName | None = None
 
 
 class Forget(Op[Done]):
-    """The host is gone for good; its devices leave the inventory. CONFLICT while it is up."""
+    """Remove a host and its devices from the inventory for good. CONFLICT while it is up."""
 
     host: HostName
 
 
 class ParametersOf(Op[ParametersAnswer]):
-    """Op `parameters`: the rules and limits that hold now."""
+    """Op `parameters`: read the rules and limits that are in force."""
 
 
 class SetParameter(Op[ParametersAnswer]):
-    """Op `set`: one parameter changes, durably and at once."""
+    """Op `set`: change one parameter, durably and at once."""
 
     name: Name  #: one of `gpu_scheduler.parameters.NAMES`
-    #: A word or a number; "none" takes a limit away, "default" the change itself.
+    #: A word or a number; "none" removes a limit, "default" removes the override.
     value: Annotated[str, Meta(max_length=NAME_CHARS_MAX)] | int | float | bool | None
 
 
@@ -369,5 +367,5 @@ _ANSWERS: dict[type[Op[Value]], type[Value]] = {
 
 
 def answer_of(op: type[Op[AnswerT_co]]) -> type[AnswerT_co]:
-    """The class of an op's good answer, which the op's own class names."""
+    """The class of the successful answer to an op, from the type parameter of its class."""
     return cast("type[AnswerT_co]", _ANSWERS[op])

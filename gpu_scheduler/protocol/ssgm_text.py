@@ -2,9 +2,9 @@
 
     SSGM_ERROR=0;JOB=<id>;RCUDA_DEVICE_COUNT=<n>;RCUDA_DEVICE_0=<host>@<port>:<gpu>;…
 
-0 granted, 1 bad or impossible request, 2 busy. The port follows `@` and the GPU's index `:`, as
-rCUDA's clients write it: the port that the host opened for this lease. A host that only
-ssgm-monitor watches is named with rCUDA's own port.
+0 granted, 1 bad or impossible request, 2 busy. As in rCUDA's clients, `@` precedes the port and `:`
+the index of the GPU. The port is the one that the host opened for this lease. A host that is only
+watched by ssgm-monitor has rCUDA's own port.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from enum import IntEnum
 
 from gpu_scheduler.model import GrantedLease
 
-#: Where an rCUDA server listens unless told otherwise (rCUDA User Guide, "RCUDA_DEVICE_n").
+#: The default port of an rCUDA server (rCUDA User Guide, "RCUDA_DEVICE_n").
 RCUDA_PORT = 8308
 
 
@@ -21,19 +21,19 @@ class SsgmError(IntEnum):
     """The first field of every classic reply."""
 
     GRANTED = 0
-    BAD_REQUEST = 1  #: also: no known device could ever do it
+    BAD_REQUEST = 1  #: also: no known device could ever serve the request
     BUSY = 2
 
 
 def refused(error: SsgmError) -> str:
-    """The reply without a lease (also the reply of a good `-dealloc`: 0 and nothing else)."""
+    """The reply without a lease (also the reply to a successful `-dealloc`: only 0)."""
     return f"SSGM_ERROR={error.value};"
 
 
 def granted(lease: GrantedLease) -> str:
     """The reply with a lease: its id is the job id that `-dealloc -j` takes.
 
-    Devices are told in the order of hosts and of their numbers there, whatever made them fit best.
+    Devices are listed by host and by index on the host, not by fit.
     """
     shares = sorted(lease.lease.shares, key=lambda share: (share.host, share.index))
     fields = [

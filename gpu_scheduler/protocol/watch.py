@@ -1,7 +1,7 @@
-"""Events of the stream `GET /v1/watch`: changes as they happen, one object each.
+"""Events of the stream `GET /v1/watch`: changes as they happen, one object per change.
 
 Every object has `event` (the name in `EVENTS`), `seq` (rises by one within a stream) and `at_s`
-(wall clock). A stream begins with `started` and with the present state of every host and device;
+(wall clock). A stream begins with `started` and with the current state of every host and device;
 `beat` means that nothing happened; after `lost` the stream ends: read the state, then watch again.
 """
 
@@ -17,13 +17,13 @@ from gpu_scheduler.protocol.answers import LeasePush
 
 
 class Started(Value):
-    """First of a stream."""
+    """The first event of a stream."""
 
     epoch: int
 
 
 class QueueChanged(Value):
-    """A request waits from now on, or does not any more (granted, withdrawn, refused)."""
+    """A request started to wait, or stopped waiting (granted, withdrawn, refused)."""
 
     attempt: AttemptId
     queued: bool
@@ -31,14 +31,14 @@ class QueueChanged(Value):
 
 
 class HostChanged(Value):
-    """A host as it is now; `state` None: forgotten."""
+    """The current state of a host; `state` None: the host was forgotten."""
 
     host: HostId
     state: HostState | None
 
 
 class DeviceChanged(Value):
-    """A device as it is now; `health` None: gone from the inventory."""
+    """The current state of a device; `health` None: the device left the inventory."""
 
     host: HostId
     device: DeviceId
@@ -48,18 +48,18 @@ class DeviceChanged(Value):
 
 
 class ParameterChanged(Value):
-    """`set` was asked for."""
+    """An operator changed a parameter with `set`."""
 
     name: str
     value: Any
 
 
 class Beat(Value):
-    """Nothing happened; the stream lives."""
+    """Nothing happened; the stream is alive."""
 
 
 class Lost(Value):
-    """The reader was too slow, or the daemon stops: events after this one are missing."""
+    """The reader was too slow, or the daemon is stopping: later events are missing."""
 
     why: str
 
@@ -75,7 +75,7 @@ WatchEvent = (
     | Lost
 )
 
-#: Class → its name on the wire.
+#: Class → wire name.
 EVENTS: Mapping[type[WatchEvent], str] = {
     Started: "started",
     LeasePush: "lease",

@@ -1,8 +1,8 @@
 """Limits of waiting requests, job records and request rates: by key, by tenant and in total.
 
 A request for something new above a limit is refused for now (EXHAUSTED, with the `Limit` and its
-figures as details); its sender waits and repeats it. A request that keeps an existing lease or job
-alive, continues or ends it is never refused.
+figures as details); the sender waits and repeats it. A request that keeps an existing lease or job
+alive, or that continues or ends one, is never refused.
 """
 
 from __future__ import annotations
@@ -42,12 +42,13 @@ _CHARGED: frozenset[type[ops.Op[Value]]] = frozenset(
 
 
 class Refusal(NamedTuple):
-    """Why a request is refused for now."""
+    """The reason why a request is refused for now."""
 
     limit: Limit
     message: str
     most: float
-    retry_in_s: float | None = None  #: None: unknown; when one of those counted has ended
+    #: None: unknown, since it depends on when a counted request or job ends.
+    retry_in_s: float | None = None
 
     def reply(self, tx: Transaction, reply_to: str) -> None:
         details: dict[str, object] = {"limit": self.limit.value, "most": self.most}
@@ -69,7 +70,7 @@ def rate_limited(tx: Transaction, event: on.Asked[ops.Op[Value]]) -> bool:
     }
     if key:
         scopes[f"key/{key}"] = (Limit.KEY_RATE_PER_S, f"key {key!r} sends", held.key_rate_per_s)
-    if key and asked is not None:  # a session without a key is of this machine
+    if key and asked is not None:  # a session without a key is local to this machine
         what = f"tenant {asked.tenant!r} sends"
         scopes[f"tenant/{asked.tenant}"] = Limit.TENANT_RATE_PER_S, what, held.tenant_rate_per_s
     empty = tx.state.rates.take([(name, scope[2]) for name, scope in scopes.items()], tx.at_s)
@@ -105,7 +106,7 @@ def records_refusal(tx: Transaction, key: str, tenant: str | None) -> Refusal | 
 
 
 def evict_history(tx: Transaction, record: Record) -> None:
-    """Evict as many ended records as a new one needs, which `records_refusal` has accepted."""
+    """Evict as many ended records as needed for a new one that `records_refusal` has accepted."""
     for scope in _scopes(tx, record.key, record.tenant):
         if scope.records_max is not None:
             _evict_ended(tx, scope.usage, scope.records_max - 1)
@@ -125,7 +126,7 @@ def limits_lowered(tx: Transaction) -> None:
 
 
 def _evict_ended(tx: Transaction, usage: UsageCount, most: int) -> None:
-    """Evict records in the order of their ends until `most` records or only live jobs are left."""
+    """Evict records, the first ended first, until `most` records or only live jobs are left."""
     while usage.records > most and usage.ended:
         oldest = next(iter(usage.ended))
         tx.state.timers.cancel(TimerKind.RECORD, oldest)
@@ -133,8 +134,8 @@ def _evict_ended(tx: Transaction, usage: UsageCount, most: int) -> None:
 
 
 class _Scope(NamedTuple):
-    prefix: str  #: of its limits
-    name: str  #: of the key or tenant
+    prefix: str  #: prefix of the names of its limits
+    name: str  #: name of the key or tenant
     usage: UsageCount
     waiting_max: int | None
     records_max: int | None

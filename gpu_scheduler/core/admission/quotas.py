@@ -1,8 +1,8 @@
-"""What is left of a tenant's quota: the amount, and the largest devices that it allows.
+"""The rest of a tenant's quota: the amount, and the largest devices that it allows.
 
 An exclusive device counts with its whole memory, so a quota of memory also bounds the size of the
-devices: none is larger than an even part of what is left. Then the sum of any devices is within the
-quota, and a request gets a smaller device in place of one that is too large.
+devices: none is larger than an equal part of what is left. Then any choice of devices is within
+the quota, and a request gets a smaller device instead of one that is too large.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Token buckets that limit the requests a second of each key, each tenant and all together.
+"""Token buckets that limit requests per second, for each key, each tenant and all together.
 
-A bucket holds the tokens of `BURST_S` seconds: a requester that reconnects repeats its requests in
-flight at once. Time is the time of the event.
+A bucket holds the tokens of `BURST_S` seconds: a requester that reconnects repeats all requests
+that were in flight at once. The clock is the time of the event.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-#: An orchestrator that reconnects repeats its requests in flight, 10,000 at most: the bucket of a
-#: key holds as many tokens at the default rate.
+#: An orchestrator that reconnects repeats its requests in flight, at most 10,000: at the default
+#: rate, the bucket of a key holds as many tokens.
 BURST_S = 10.0
-#: Buckets; the longest unused one is evicted for a new one. A request may name any tenant.
+#: The most buckets, since a request may name any tenant; the longest unused one is evicted.
 BUCKETS_MAX = 10_000
 
 
 class Bucket(NamedTuple):
-    """Tokens at a moment."""
+    """The tokens at a point in time."""
 
     tokens: float
     as_of_s: float
@@ -34,7 +34,7 @@ class EmptyBucket(NamedTuple):
 
 @dataclass(slots=True)
 class Rates:
-    """Buckets by scope, as `key/orch-a`, the longest unused first; an absent one is full."""
+    """Buckets by scope, such as `key/orch-a`, the longest unused first; an absent one is full."""
 
     buckets: OrderedDict[str, Bucket] = field(default_factory=OrderedDict)
 

@@ -2,8 +2,8 @@
 
 The share of a tenant is its dominant share: its largest part of any one resource (devices, memory,
 compute), divided by its weight. Live leases count in full. Past use counts as amount × time held,
-halved every `usage_half_life_s`, over the mean lifetime of that half-life: a tenant that held an
-amount for long has the same share as one that holds it now.
+halved every `usage_half_life_s`, divided by the mean lifetime of that half-life: a tenant that has
+held an amount for long has the same share as one that holds it now.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gpu_scheduler.core.placement.fits import COMPUTE_PCT_MAX
 from gpu_scheduler.model import Device, Request, Share, Sharing
 from gpu_scheduler.parameters import NO_QUOTA, Parameters, Quota
 
-#: Tenants with past use; beyond this the one with the least is evicted.
+#: The most tenants with past use; beyond this, the tenant with the least is evicted.
 REMEMBERED_MAX = 10_000
 
 
@@ -74,7 +74,7 @@ def capacity_of(devices: Iterable[Device]) -> Amount:
 
 
 class Used(NamedTuple):
-    """Past use of a tenant in amounts × seconds, decayed up to a moment."""
+    """Past use of a tenant in amounts × seconds, decayed up to `as_of_s`."""
 
     amount: Amount
     as_of_s: float  #: wall clock
@@ -86,12 +86,12 @@ class Used(NamedTuple):
 
 @dataclass(slots=True)
 class Tenants:
-    """The accounting of all tenants. Derived from leases; only `used` is durable by itself."""
+    """The accounting of all tenants. Derived from leases; only `used` is itself durable."""
 
-    capacity: Amount = NOTHING  #: of all known devices
+    capacity: Amount = NOTHING  #: total of all known devices
     held: dict[str, Amount] = field(default_factory=dict)
     used: dict[str, Used] = field(default_factory=dict)
-    freed: dict[str, None] = field(default_factory=dict)  #: released something; not durable
+    freed: dict[str, None] = field(default_factory=dict)  #: tenants with releases; not durable
 
     def resize(self, before: Amount, after: Amount) -> None:
         """Replace the capacity of a host in the total."""
@@ -122,7 +122,7 @@ class Tenants:
             del self.used[min(self.used, key=lambda name: self.used[name].amount)]
 
     def allows(self, tenant: str, amount: Amount, quota: Quota) -> bool:
-        """True when the tenant may hold that much more."""
+        """True when the tenant may hold this amount in addition."""
         if quota is NO_QUOTA:
             return True
         return self.held.get(tenant, NOTHING).plus(amount).within(quota)

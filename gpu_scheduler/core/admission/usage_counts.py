@@ -1,8 +1,8 @@
 """Counts of waiting requests and job records by key, by tenant, and in total, for the limits.
 
-Derived from records and queue, and changed with them (`State.set_record`, apply.py), so a replay
-has the same counts. A waiting job counts for the key of its record, also while no session owns it;
-a waiting reservation counts for the key of its session.
+Derived from records and queue, and updated with them (`State.set_record`, apply.py), so a replay
+gives the same counts. A waiting job counts for the key of its record, even while no session owns
+it; a waiting reservation counts for the key of its session.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class UsageCount:
 
     waiting: int = 0  #: requests in the queue
     live: int = 0  #: records of jobs that have not ended
-    ended: dict[JobId, None] = field(default_factory=dict)  #: history, in the order of the ends
+    ended: dict[JobId, None] = field(default_factory=dict)  #: history, ordered by end time
 
     @property
     def records(self) -> int:
@@ -38,12 +38,12 @@ class UsageCount:
         return not (self.waiting or self.live or self.ended)
 
 
-NO_USAGE = UsageCount()  #: of an unknown key or tenant; never changed
+NO_USAGE = UsageCount()  #: the counts of an unknown key or tenant; never changed
 
 
 @dataclass(slots=True)
 class UsageCounts:
-    """All counts; an empty one of a key or tenant is removed."""
+    """All counts; the count of a key or tenant is removed once it is empty."""
 
     total: UsageCount = field(default_factory=UsageCount)
     keys: dict[str, UsageCount] = field(default_factory=dict)

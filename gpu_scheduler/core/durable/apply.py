@@ -1,4 +1,4 @@
-"""What each durable part does to the state. No decisions: replay and life run the same code."""
+"""The effect of each durable part on the state. No decisions: replay and live runs share it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpu_scheduler.protocol import changes as to
 
 
 def apply_part(state: State, part: to.Part) -> None:
-    """Bring one part into the state."""
+    """Apply one part to the state."""
     state.position += 1
     _EFFECTS[type(part)](state, part)
 
@@ -141,7 +141,7 @@ def _door_opened(state: State, part: to.LeaseDoorOpened) -> None:
 
 
 def _given_back(state: State, entry: LeaseEntry, freed_s: float | None) -> None:
-    """Its tenant has that much less; what it used is remembered, unless a snapshot has done so."""
+    """Subtract a freed lease from its tenant; add its use, unless a snapshot already has it."""
     tenants, tenant = state.tenants, entry.lease.tenant
     tenants.release(tenant, entry.amount)
     if freed_s is not None:
@@ -161,7 +161,7 @@ def _ended(state: State, entry: LeaseEntry) -> None:
             host.leases.pop(lease.id, None)
 
 
-#: What each part does; one for every class of `changes.Part`.
+#: The handler of each part; one for every class of `changes.Part`.
 _EFFECTS: Mapping[type[to.Part], Callable[[State, Any], None]] = {
     to.LeaseGranted: _granted,
     to.LeaseChanged: _changed,

@@ -1,8 +1,8 @@
 """Recovery after a restart or a stall of the scheduler: hosts and sessions get time to reconnect.
 
-Monotonic clocks do not survive a restart, so deadlines start again in full: the safe direction, and
-bounded. Two lengths are measured across a restart by the wall clock, within their bounds: the rest
-of a deadline lease, and the retention of an ended record.
+Monotonic clocks do not survive a restart, so deadlines start again in full, which is safe and
+bounded. Two lengths are measured across a restart by the wall clock, within their bounds: the time
+left of a deadline lease, and the retention of an ended record.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def begin(tx: Transaction, run: str, build: str) -> None:
 def _left_s(tx: Transaction, entry: LeaseEntry) -> float | None:
     """Seconds to the deadline of a lease; None when only its session ends it."""
     if not entry.accepted:
-        return tx.budget.client_gone_s  # its session has to reconnect first
+        return tx.budget.client_gone_s  # the session must reconnect first
     if entry.lease.hold is LeaseLifetime.DEADLINE:
         assert entry.lease_s is not None, "a deadline lease has a length"
         return _left_by_wall_s(tx, entry.active_s or entry.granted_s, entry.lease_s)
@@ -61,7 +61,7 @@ def _left_by_wall_s(tx: Transaction, since_s: float, length_s: float) -> float:
 
 
 def after_stall(tx: Transaction) -> None:
-    """Reset the clocks of silence after a stall: silence during the stall proves nothing."""
+    """Restart the silence timers after a stall: silence during the stall proves nothing."""
     state, grace_s = tx.state, tx.budget.client_gone_s
     for host in state.inventory.hosts.values():
         host.last_seen_s = max(host.last_seen_s, tx.at_s - tx.budget.host_report_s)

@@ -16,13 +16,13 @@ from gpu_scheduler.protocol import changes as to
 
 
 def snapshot(state: State) -> tuple[to.Entry, ...]:
-    """One entry: half a snapshot is no snapshot."""
+    """The snapshot as one entry: half a snapshot is useless."""
     return (to.Entry(parts=tuple(parts(state))),)
 
 
 def parts(state: State) -> Iterator[to.Part]:
-    """The parts of that entry. What may change is copied before this returns: another thread may
-    take them while the state goes on.
+    """The parts of that entry. Mutable data is copied before this returns: another thread may
+    consume the parts while the state keeps changing.
     """
     waiting = list(state.queue.entries.values())
     leases = [copy(entry) for entry in state.leases.values()]

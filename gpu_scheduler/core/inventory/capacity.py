@@ -1,7 +1,7 @@
-"""Feasibility of requests on all known devices, whatever is allocated, silent, drained or bad now.
+"""Feasibility of requests on all known devices, even if allocated, silent, drained or bad now.
 
 Known devices are registered and not forgotten, or declared. Results are cached until a known device
-changes; those about available devices (`available_mib`) until the availability changes.
+changes; results about available devices (`available_mib`) until the availability changes.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ def is_infeasible(request: Request, inventory: Inventory) -> bool:
 
 
 def feasible_devices(request: Request, inventory: Inventory) -> int:
-    """How many known devices could ever serve the request together.
+    """The number of known devices that could ever serve the request together.
 
-    For SAME_HOST the most on one host; all declared devices may be on one host.
+    For SAME_HOST, the most on one host; all declared devices may be on one host.
     """
     on_one = request.count > 1 and request.placement is Placement.SAME_HOST
     cache_key = (on_one, feasibility_key(request))
@@ -71,7 +71,7 @@ def _feasible_devices(request: Request, inventory: Inventory, on_one: bool) -> i
 def available_mib(request: Request, inventory: Inventory) -> int:
     """The most memory for which `request.count` devices that are up and healthy are large enough.
 
-    Allocations and the memory of the request do not matter; −1 = too few such devices.
+    Ignores allocations and the memory of the request; −1 = too few such devices.
     """
     on_one = request.count > 1 and request.placement is Placement.SAME_HOST
     cache_key = (request.count, on_one, feasibility_key(request, memory_mib=0))
@@ -127,8 +127,8 @@ def _classes_by_host(inventory: Inventory) -> Iterator[list[DeviceClass]]:
 def largest(request: Request, inventory: Inventory) -> Request | None:
     """The largest similar request that all known devices could serve; None = no device is known.
 
-    Only what is short is reduced: first requirements that no device meets, then the count while the
-    memory is kept, then the memory. With no live leases it would be granted.
+    Only requirements that cannot be met are reduced: first those that no device meets, then the
+    count while the memory is kept, then the memory. Without live leases it would be granted.
     """
     cache_key = (request.count, request.placement, feasibility_key(request))
     if cache_key not in inventory.largest_cache:
@@ -163,7 +163,7 @@ def _closest(request: Request, inventory: Inventory) -> NoFit | None:
 
 
 def _sizes(request: Request, inventory: Inventory) -> Iterator[list[int]]:
-    """Memory of the devices that may serve it together, the largest first; a list per choice."""
+    """Memory of devices that may serve the request together, largest first; a list per choice."""
     anything = replace(request, memory_mib=0)
     if request.placement is Placement.SAME_HOST:
         for classes in _classes_by_host(inventory):
@@ -192,7 +192,7 @@ def _most(request: Request, sizes: list[int]) -> tuple[int, int]:
 
 
 def _rank(request: Request, count: int, memory_mib: int) -> tuple[bool, int, int, int]:
-    """The rank of a fit: enough memory on fewer devices ranks above less memory on all."""
+    """The rank of a fit: enough memory on fewer devices ranks above less memory on all of them."""
     enough = count > 0 and memory_mib >= request.memory_mib
     return (enough, count if enough else count * memory_mib, memory_mib, count)
 
@@ -201,7 +201,7 @@ def _rank(request: Request, count: int, memory_mib: int) -> tuple[bool, int, int
 
 
 def shortage(request: Request, inventory: Inventory) -> Shortage | None:
-    """The requirement of a request that is short; None for a feasible request."""
+    """The unmet requirement of a request; None for a feasible request."""
     classes = (*inventory.index.groups, *inventory.declared_classes())
     if not classes:
         return Shortage(what=NoFit.COUNT, wanted=str(request.count), most="0")
@@ -247,7 +247,7 @@ def _in_words(what: NoFit, request: Request, classes: list[DeviceClass]) -> tupl
             return "a gateway", "none"
 
 
-#: Names listed in a message.
+#: The most names listed in a message.
 _NAMES_MAX = 8
 
 

@@ -1,4 +1,4 @@
-"""Device health: OK → SUSPECT → BAD, and back only by clean reports.
+"""Device health: OK → SUSPECT → BAD, and back only through clean reports.
 
 A worse report takes effect at once. SUSPECT: no new leases, live leases continue, and the next
 clean report makes it OK. BAD (or no longer reported): its leases end, and it is offered again only
@@ -18,7 +18,7 @@ from gpu_scheduler.core.transaction import Transaction
 from gpu_scheduler.model import DETAIL_CHARS_MAX, Device, Health, HostState, Symptom
 from gpu_scheduler.protocol import changes as to
 
-_STATIC = ("kind", "model", "index")  #: that a share relies on, beside the memory
+_STATIC = ("kind", "model", "index")  #: properties that a share relies on, besides the memory
 
 
 def assessed(
@@ -59,9 +59,9 @@ def _missing(device: Device) -> Device:
 
 
 def why_leases_end(known: DeviceEntry, now: Device) -> str | None:
-    """Why the leases of a device end: it is BAD, or not what was allocated; None: they continue.
+    """The reason why the leases of a device end: BAD, or a changed device; None = they continue.
 
-    Another size of memory is accepted while it holds what is allocated.
+    A changed memory size is accepted while all allocations still fit.
     """
     if now.health is Health.BAD:
         return now.detail or ", ".join(now.symptoms) or "bad"
@@ -70,7 +70,9 @@ def why_leases_end(known: DeviceEntry, now: Device) -> str | None:
         if before != after:
             return f"{name} changed from {before} to {after}"
     if now.memory_mib < known.allocated_mib:
-        return f"has {now.memory_mib} MiB of memory now, but {known.allocated_mib} are allocated"
+        return (
+            f"has {now.memory_mib} MiB of memory now, but {known.allocated_mib} MiB are allocated"
+        )
     return None
 
 

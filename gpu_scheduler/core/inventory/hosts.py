@@ -2,7 +2,7 @@
 
 A host that is silent for host_stale_s, or without a connection, is STALE: no new leases. After
 host_lost_s it is LOST: its leases end. A host that reconnects sends a hello and gets its full
-state; it revokes leases that are not in it. A device that turns bad or disappears gets no new
+state; it revokes leases that are absent from it. A device that turns bad or disappears gets no new
 leases, and its live leases end as DEVICE_BAD.
 """
 
@@ -25,7 +25,7 @@ from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol import changes as to
 from gpu_scheduler.protocol import host as host_ops
 
-#: Installs of one page of a full state; a message has room for some 1,200.
+#: The most installs in one page of a full state; a message has room for about 1,200.
 INSTALLS_PAGE = 1_000
 
 # ---------------------------------------------------------------------- hello and reports
@@ -58,7 +58,7 @@ def hello(tx: Transaction, event: on.HostAsked[host_ops.HostHello]) -> None:
 
 
 def installs(tx: Transaction, event: on.HostAsked[host_ops.InstallsAsked]) -> None:
-    """The next page of a full state, by fence; leases granted since its beginning are pushed."""
+    """Reply with the next page of a full state, by fence; newer grants are pushed."""
     op = event.op
     host = tx.state.inventory.hosts.get(event.host)
     if host is None:
@@ -82,7 +82,7 @@ def _hello_problem(
     op = event.op
     if op.epoch_seen > tx.state.epoch:
         return ErrorCode.CONFLICT, (
-            f"host {event.host} has seen epoch {op.epoch_seen}, this is {tx.state.epoch}: "
+            f"host {event.host} has seen epoch {op.epoch_seen}, but this is {tx.state.epoch}: "
             "another scheduler is newer, or this one lost its journal"
         )
     if op.epoch_seen == tx.state.epoch and op.run_seen not in ("", tx.state.run):
@@ -142,7 +142,7 @@ _HostFacts = tuple[str, str | None, tuple[str, ...]]
 def _register(
     tx: Transaction, host: HostId, about: _HostFacts, devices: tuple[Device, ...]
 ) -> HostEntry:
-    """Journal changes of a host and its devices, and end the leases of devices that turned bad."""
+    """Journal changes to a host and its devices, and end the leases of devices that turned bad."""
     inventory = tx.state.inventory
     entry = inventory.hosts.get(host)
     known = {} if entry is None else entry.devices
@@ -203,11 +203,11 @@ def _end_detail(tx: Transaction, lease: LeaseId, bad: Mapping[DeviceId, str]) ->
 def _end_vanished(
     tx: Transaction, host: HostEntry, installed: dict[LeaseId, None], *, restarted: bool
 ) -> None:
-    """End leases whose session is gone with the host, since a session lives only there.
+    """End leases whose session is gone with the host, since a session exists only there.
 
-    A RESERVED lease has no session yet and is installed again. So is a deadline lease on a host
-    with the same incarnation (its install was lost), or on an advisory host, whose monitor holds
-    no leases that a restart could lose.
+    A RESERVED lease has no session yet and is installed again. The same holds for a deadline lease
+    on a host with the same incarnation (the install was lost), or on an advisory host, whose
+    monitor holds no leases that a restart could lose.
     """
     for lease in tuple(host.leases):
         entry = tx.state.leases[lease]
@@ -215,13 +215,18 @@ def _end_vanished(
             continue
         watched = host.gateway is None and entry.lease.hold is LeaseLifetime.DEADLINE
         if restarted and not watched:
-            end(tx, entry, EndReason.HOST_RESTARTED, f"host {host.host} restarted without it")
+            end(
+                tx,
+                entry,
+                EndReason.HOST_RESTARTED,
+                f"host {host.host} restarted without this lease",
+            )
         elif entry.lease.hold is LeaseLifetime.SESSION:
-            end(tx, entry, EndReason.SESSION_LOST, f"host {host.host} no longer holds it")
+            end(tx, entry, EndReason.SESSION_LOST, f"host {host.host} no longer holds this lease")
 
 
 def reported(tx: Transaction, event: on.HostAsked[host_ops.Report]) -> None:
-    """Take over a report about devices; only durable changes are journalled."""
+    """Record a report about devices; only durable changes are journalled."""
     op = event.op
     host = tx.state.inventory.hosts.get(event.host)
     if host is None:
@@ -246,7 +251,7 @@ def reported(tx: Transaction, event: on.HostAsked[host_ops.Report]) -> None:
 
 
 def mark_alive(tx: Transaction, host: HostEntry) -> None:
-    """Reset the silence of a host; a silent one is UP again."""
+    """Restart the silence timer of a host; a silent host is UP again."""
     host.last_seen_s = tx.at_s
     if host.state is not HostState.UP:
         tx.state.inventory.set_state(host, HostState.UP)
@@ -257,7 +262,7 @@ def mark_alive(tx: Transaction, host: HostEntry) -> None:
 def left(tx: Transaction, event: on.HostLeft) -> None:
     """Mark a host without a connection STALE: no new leases until it reconnects.
 
-    This detects a killed program at once; a stopped one is detected by its silence.
+    This detects a killed program at once; a stopped program is detected by its silence.
     """
     host = tx.state.inventory.hosts.get(event.host)
     if host is not None and host.state is HostState.UP:
@@ -265,7 +270,7 @@ def left(tx: Transaction, event: on.HostLeft) -> None:
 
 
 def check_silence(tx: Transaction, name: HostId) -> None:
-    """The timer of a host fired: UP → STALE → LOST, or rearmed after a message."""
+    """Handle the timer of a host: UP → STALE → LOST, or rearm it after a message."""
     host = tx.state.inventory.hosts.get(name)
     if host is None:
         return

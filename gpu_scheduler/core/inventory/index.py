@@ -1,8 +1,8 @@
-"""Devices indexed by what decides feasibility, so that no decision looks at all of them.
+"""Devices indexed by the properties that decide feasibility, so that no decision scans them all.
 
-Devices of one `DeviceClass` are a `DeviceGroup`: a permanent mismatch is known of all of them at
-once. In a group, devices that are available now lie in rows of equal free compute, sorted by free
-memory: within a row, fit and score are monotonic in memory but for the few steps of `slots`.
+Devices of one `DeviceClass` are a `DeviceGroup`: a permanent mismatch is found for all of them at
+once. In a group, devices that are available now are in rows of equal free compute, sorted by free
+memory: within a row, fit and score are monotonic in memory except for the few steps of `slots`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gpu_scheduler.model import NoFit, Request, Sharing
 
 K = TypeVar("K")
 
-#: Devices of one cell, in the order of insertion.
+#: Devices of one cell, in insertion order.
 Devices = dict[DeviceId, None]
 
 
@@ -31,7 +31,7 @@ Devices = dict[DeviceId, None]
 class Row:
     """Devices with the same free compute, without those that are allocated exclusively."""
 
-    free_mib: list[int] = field(default_factory=list)  #: of every device, ascending
+    free_mib: list[int] = field(default_factory=list)  #: free memory of every device, ascending
     cells: dict[int, Devices] = field(default_factory=dict)  #: by free memory
 
     def add(self, device: DeviceId, free_mib: int) -> None:
@@ -46,7 +46,7 @@ class Row:
             del self.cells[free_mib]
 
     def tightest(self, memory_mib: int) -> Iterator[DeviceId]:
-        """Devices with this much free, the least free first. The row must not change meanwhile."""
+        """Devices with this much free, least free first. The row must not change meanwhile."""
         at = bisect_left(self.free_mib, memory_mib)
         while at < len(self.free_mib):
             cell = self.cells[self.free_mib[at]]
@@ -68,9 +68,9 @@ class DeviceGroup:
 
     device_class: DeviceClass
     devices: Devices = field(default_factory=dict)  #: all of them
-    rows: dict[int, Row] = field(default_factory=dict)  #: with free capacity, by free compute
-    _free_pct: list[int] = field(default_factory=list)  #: of the rows, ascending
-    idle: Devices = field(default_factory=dict)  #: of the rows: those without leases
+    rows: dict[int, Row] = field(default_factory=dict)  #: devices with free capacity, by compute
+    _free_pct: list[int] = field(default_factory=list)  #: free compute of the rows, ascending
+    idle: Devices = field(default_factory=dict)  #: devices in rows, without leases
     exclusive: Devices = field(default_factory=dict)  #: allocated exclusively
     #: Reserved for the head of the queue, by attempt.
     reserved: dict[str, Devices] = field(default_factory=dict)
@@ -103,7 +103,7 @@ class DeviceGroup:
             self.idle.pop(device, None)
 
     def reallocate(self, device: DeviceId, old: DeviceState, new: DeviceState) -> None:
-        """Move a device after a change of its allocation alone."""
+        """Move a device of which only the allocation changed."""
         if (
             old.exclusive
             or new.exclusive
@@ -197,7 +197,7 @@ def _count(counts: dict[NoFit | None, int], why: NoFit | None, devices: int) -> 
         counts[why] = counts.get(why, 0) + devices
 
 
-#: Cached results; a system has a few dozen kinds of requests.
+#: The most cached results; a system has a few dozen kinds of requests.
 CACHE_MAX = 1024
 
 
@@ -246,7 +246,7 @@ class Index:
         group.add(device, new)
 
     def reallocate(self, device: DeviceId, old: DeviceState, new: DeviceState) -> None:
-        """Move a device whose allocation alone changed."""
+        """Move a device of which only the allocation changed."""
         self._group_of[device].reallocate(device, old, new)
 
     def remove(self, device: DeviceId, device_state: DeviceState) -> None:
@@ -257,7 +257,7 @@ class Index:
             self._ranked.clear()
 
     def ranked(self, request: Request) -> tuple[tuple[DeviceGroup, ...], ...]:
-        """The groups that could ever serve `request`, by preference; equal ones together."""
+        """The groups that could ever serve `request`, by preference; equal ranks together."""
         cache_key = feasibility_key(request)
         ranked = self._ranked.get(cache_key)
         if ranked is None:

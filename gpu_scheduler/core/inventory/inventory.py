@@ -1,6 +1,6 @@
 """Hosts and devices, indexed by the inputs of `fits`.
 
-Every change goes through `Inventory`, which maintains the index of all devices and one for each
+Every change goes through `Inventory`, which maintains one index of all devices and one for each
 warm key (`index.py`), and collects freed devices: only these can serve waiting requests.
 """
 
@@ -24,10 +24,10 @@ from gpu_scheduler.versions import parse_version
 
 T = TypeVar("T")
 
-#: Of one device; its monitor reports the last used first. Each costs a step at every change.
+#: The most warm keys of one device, the last used first. Each costs a step at every change.
 WARM_KEYS_MAX = 32
 
-#: Entries of each cache; a system has a few dozen kinds of requests.
+#: The most entries of each cache; a system has a few dozen kinds of requests.
 CACHE_MAX = 1024
 
 CacheKey = tuple[object, ...]
@@ -45,11 +45,11 @@ class DeviceEntry:
     exclusive: LeaseId | None = None
     reserved_for: str | None = None
     drained: bool = False  #: closed to new leases by an operator
-    reported: Device | None = None  #: last report of its host; `device` is in force
-    clean_since_s: float | None = None  #: monotonic: recovering, with clean reports since
+    reported: Device | None = None  #: last report of its host; `device` is the value in force
+    clean_since_s: float | None = None  #: monotonic: start of its clean reports, if recovering
     resident: tuple[str, ...] = ()
     usage: Usage | None = None
-    device_state: DeviceState | None = None  #: under which it is indexed
+    device_state: DeviceState | None = None  #: the state under which it is indexed
     #: Devices of its class by number of leases.
     by_lease_count: dict[int, Devices] = field(default_factory=dict)
 
@@ -61,7 +61,7 @@ class HostEntry:
     host: HostId
     incarnation: str
     gateway: str | None
-    middlewares: tuple[str, ...] = ()  #: that it offers
+    middlewares: tuple[str, ...] = ()  #: middlewares that the host offers
     drained: bool = False
     state: HostState = HostState.STALE  #: UP, STALE or LOST; see `shown_state`
     last_seen_s: float = 0.0  #: monotonic
@@ -84,15 +84,15 @@ class Inventory:
         self.index = Index()  #: all devices
         #: Devices whose new state may fit a request that the old one did not fit.
         self.freed: dict[DeviceId, None] = {}
-        self.freed_seq = 0  #: one higher with each of them
-        self.hosts_freed: dict[HostId, int] = {}  #: last `freed_seq` of each, newest last
+        self.freed_seq = 0  #: one higher with each freed device
+        self.hosts_freed: dict[HostId, int] = {}  #: last `freed_seq` of each host, newest last
         #: Requests that fitted no single host, with `freed_seq` at that time.
         self.same_host_misses: dict[CacheKey, int] = {}
         self.feasible_cache: dict[CacheKey, int] = {}  #: number of feasible devices
         self.largest_cache: dict[CacheKey, Request | None] = {}  #: largest fits
         #: One higher when a device is added, removed, or changes between available and unavailable.
         self.availability_version = 0
-        self.available_cache: dict[CacheKey, int] = {}  #: of this availability version
+        self.available_cache: dict[CacheKey, int] = {}  #: results for this availability version
         self._warm: dict[str, Index] = {}
         #: Devices of one class by number of leases: the load for best-effort requests.
         self._by_lease_count: dict[DeviceClass, dict[int, Devices]] = {}
@@ -190,7 +190,7 @@ class Inventory:
         self._reindex(self.devices[device.id])
 
     def observe(self, entry: HostEntry, devices: Iterable[Device], usage: Iterable[Usage]) -> None:
-        """Take over warm keys and live figures, which are not durable."""
+        """Record warm keys and live figures, which are not durable."""
         for device in devices:
             self._set_warm(entry.devices[device.id], device.resident)
         for figures in usage:
@@ -211,7 +211,7 @@ class Inventory:
         self._update_allocation(entry)
 
     def deallocate(self, lease: LeaseId, share: Share) -> None:
-        """Free a share. Idempotent: an ENDING lease has freed its shares already."""
+        """Free a share. Idempotent: an ENDING lease has already freed its shares."""
         entry = self.devices.get(share.device)
         if entry is None or lease not in entry.shares:
             return
@@ -240,7 +240,7 @@ class Inventory:
             self._reindex(device)
 
     def _update_allocation(self, entry: DeviceEntry) -> bool:
-        """Update the state of a device after a change of its allocation alone."""
+        """Update the state of a device of which only the allocation changed."""
         old = entry.device_state
         assert old is not None, "an allocated device is indexed"
         new = allocated_state(entry, old)
@@ -331,7 +331,7 @@ def _load(entry: DeviceEntry) -> int:
 
 
 def _move_load(entry: DeviceEntry, before: int) -> None:
-    """Move a device from its load before to its load now."""
+    """Move a device from its previous load to its current load."""
     _discard(entry.by_lease_count, before, entry.device.id)
     entry.by_lease_count.setdefault(_load(entry), {})[entry.device.id] = None
 
@@ -343,7 +343,7 @@ def _discard(by_lease_count: dict[int, Devices], leases: int, device: DeviceId) 
 
 
 def is_reduction(old: DeviceState, new: DeviceState) -> bool:
-    """True when every request that fits the new state of a device fitted the old one, too."""
+    """True when every request that fits the new state of a device also fitted the old state."""
     return (
         old.equal_but_allocation(new)
         and new.free_mib <= old.free_mib
@@ -378,7 +378,7 @@ def current_state(entry: DeviceEntry, host: HostEntry) -> DeviceState:
 
 
 def allocated_state(entry: DeviceEntry, before: DeviceState) -> DeviceState:
-    """`current_state` of a device that differs from `before` in its allocation alone."""
+    """`current_state` of a device that differs from `before` only in its allocation."""
     exclusive = entry.exclusive is not None
     allocation = (
         before.memory_mib - entry.allocated_mib,

@@ -1,7 +1,7 @@
 """The expected time at which enough devices are free for a request.
 
-Devices come free as their leases reach their stated lengths (`forecast.py`). Requests before it in
-the queue may take them first: its position counts these.
+Devices become free as their leases reach their stated lengths (`forecast.py`). Requests earlier in
+the queue may take them first: the queue position counts those.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from gpu_scheduler.core.leases.forecast import free_for_s
 from gpu_scheduler.core.state import StateView
 from gpu_scheduler.model import Placement, Request
 
-#: Devices that are considered, those nearest to being free first.
+#: The most devices considered, those nearest to being free first.
 DEVICES_MAX = 512
 
 
 class Expected(NamedTuple):
-    """An expected time, and its basis or why it is unknown."""
+    """An expected time with its basis, or the reason why it is unknown."""
 
     at_s: float | None  #: monotonic; None = unknown
     why: str

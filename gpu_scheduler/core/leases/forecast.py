@@ -17,7 +17,7 @@ from gpu_scheduler.model import LeaseLifetime, LeaseState, Request
 
 
 def may_last_s(length_s: float | None, hold: LeaseLifetime, budget: Budget) -> float | None:
-    """Longest time from grant to end; None = unknown. A length counts from the first session."""
+    """The longest time from grant to end; None = unknown. Lengths count from the first session."""
     if length_s is None:
         return None
     if hold is LeaseLifetime.DEADLINE:
@@ -39,7 +39,7 @@ def ends_by_s(entry: LeaseEntry, budget: Budget) -> float | None:
 
 
 def start_of_head_s(view: StateView, budget: Budget) -> float | None:
-    """When all devices reserved for the head are free for it (monotonic); None = unknown."""
+    """The time when all devices reserved for the head are free (monotonic); None = unknown."""
     waiting = view.queue.entries.get(view.head_reservation.attempt or "")
     if waiting is None:
         return None
@@ -53,7 +53,7 @@ def start_of_head_s(view: StateView, budget: Budget) -> float | None:
 
 
 def free_for_s(view: StateView, budget: Budget, device: DeviceId, request: Request) -> float | None:
-    """When enough leases on one device have ended (monotonic); 0 = now, None = unknown."""
+    """The time when enough leases on a device have ended (monotonic); 0 = now, None = unknown."""
     entry = view.inventory.devices.get(device)
     if entry is None:
         return None  # removed; another device will be reserved

@@ -1,6 +1,6 @@
 """The life cycle of a lease: granted, accepted, staged, opened, freed, ended.
 
-RESERVED ─ opened ─▶ ACTIVE ─ freed ─▶ ENDING ─ closed ─▶ ENDED(reason), and from each to ENDED.
+RESERVED ─ opened ─▶ ACTIVE ─ freed ─▶ ENDING ─ closed ─▶ ENDED(reason); any state can go to ENDED.
 A lease has one deadline at a time: accept (the grant of a waiting request) → reserved TTL (renewed)
 → connect_by (once) → none while its session is open; a deadline lease has its length instead. The
 end of a lease and the change of its record are parts of one entry.
@@ -47,7 +47,7 @@ def grant(tx: Transaction, proposal: Proposal, *, accepted: bool) -> LeaseEntry:
         reason = fits(request, tx.state.inventory.state_of(device), proposal.reservation)
         assert reason is None, f"{waiting.attempt} does not fit the proposed {device}: {reason}"
         shares[device] = share_of(request, entry.device, entry.host)
-    assert len(shares) == request.count, f"{waiting.attempt}: all devices or none"
+    assert len(shares) == request.count, f"{waiting.attempt}: a grant must have all devices"
     by_time = waiting.hold is LeaseLifetime.DEADLINE
     lease = Lease(
         id=_new_id(tx),
@@ -81,7 +81,7 @@ def grant(tx: Transaction, proposal: Proposal, *, accepted: bool) -> LeaseEntry:
 
 
 def _new_id(tx: Transaction) -> LeaseId:
-    while True:  # every run has its own seed; this guards against a seed that is used twice
+    while True:  # every run has its own seed; this guards against a reused seed
         id_ = LeaseId(tx.ids.new("lease"))
         if id_ not in tx.state.leases:
             return id_
@@ -145,7 +145,7 @@ def renew(tx: Transaction, event: on.Asked[ops.Renew]) -> None:
 def _renew_problem(
     tx: Transaction, entry: LeaseEntry, lease_s: float
 ) -> tuple[ErrorCode, str] | None:
-    """Why a lease may not be renewed for this long; None when it may."""
+    """The reason why a lease may not be renewed for this long; None when it may."""
     lease = entry.lease
     if lease.hold is not LeaseLifetime.DEADLINE:
         return ErrorCode.INVALID, f"lease {lease.id} lasts as long as its session; it has no length"
@@ -161,7 +161,7 @@ def _renew_problem(
 
 
 def _extend(tx: Transaction, entry: LeaseEntry, lease_s: float) -> None:
-    """Set the remaining length, also on its hosts, which enforce it by their own clocks."""
+    """Set the remaining length, also on the hosts, which enforce it by their own clocks."""
     elapsed_s = _elapsed_s(tx, entry)
     tx.emit(to.LeaseProlonged(lease=entry.lease.id, lease_s=elapsed_s + lease_s))
     tx.set_deadline(entry, lease_s)
@@ -197,7 +197,7 @@ def staged(tx: Transaction, event: on.Asked[ops.StagedOp]) -> None:
         tx.refuse(event.reply_to, ErrorCode.NOT_FOUND, f"lease {op.lease} is over")
         return
     if record.lease != op.lease:
-        tx.conflict(event.reply_to, record, f"lease {op.lease} is not a lease of {op.holder}")
+        tx.conflict(event.reply_to, record, f"lease {op.lease} does not belong to {op.holder}")
         return
     if not entry.staged:
         record = _stage(tx, entry, event)
@@ -209,10 +209,10 @@ def _stage(tx: Transaction, entry: LeaseEntry, event: on.Asked[ops.StagedOp]) ->
     lease = entry.lease
     tx.emit(to.LeaseChanged(lease=lease.id, state=lease.state, connect_by_s=op.connect_by_s))
     record = tx.state.records[op.holder]
-    if lease.state is not LeaseState.RESERVED:  # its session opened before this message came
+    if lease.state is not LeaseState.RESERVED:  # the session opened before this message arrived
         stamped = {**record.times, Step.STAGED.value: tx.wall_s}
         record = replace(record, times=stamped)
-        # no session opens a deadline lease
+        # a deadline lease is not opened by a session
         step = Step.STAGED if lease.hold is LeaseLifetime.DEADLINE else None
         return tx.write(record, step, strikes=0)
     tx.set_deadline(entry, op.connect_by_s)
@@ -252,8 +252,8 @@ def resize(tx: Transaction, event: on.Asked[ops.Resize]) -> None:
 def transfer(tx: Transaction, event: on.Asked[ops.Transfer]) -> None:
     """Transfer a reservation to another session. Idempotent.
 
-    Allowed for its own session, and for every session when that one is gone. The lease of a job
-    follows the owner of its record.
+    Allowed for the session of the lease, and for any session once that session is gone. The lease
+    of a job follows the owner of the record.
     """
     op = event.op
     entry = _changeable(tx, event)
@@ -275,7 +275,7 @@ def transfer(tx: Transaction, event: on.Asked[ops.Transfer]) -> None:
 
 
 def _changeable(tx: Transaction, event: on.Asked[ops.Resize | ops.Transfer]) -> LeaseEntry | None:
-    """A lease that has its shares; replies NOT_FOUND when there is none."""
+    """The lease of an op while it has its shares; otherwise replies NOT_FOUND."""
     op = event.op
     entry = tx.state.leases.get(op.lease)
     if entry is None or entry.lease.state is LeaseState.ENDING:
@@ -286,7 +286,7 @@ def _changeable(tx: Transaction, event: on.Asked[ops.Resize | ops.Transfer]) -> 
 
 # ---------------------------------------------------------------------- messages of its hosts
 
-#: Reasons of a host that end a deadline lease early; the end of a session does not.
+#: Reasons for which a host ends a deadline lease early; the end of a session does not.
 _HOST_ENDS = (EndReason.DEVICE_BAD, EndReason.REVOKED, EndReason.CAP)
 
 
@@ -334,7 +334,7 @@ def _opened(tx: Transaction, entry: LeaseEntry) -> None:
 
 
 def door_told(tx: Transaction, event: on.HostAsked[host_ops.DoorOpened]) -> None:
-    """Store the address of a lease's own port, and push the lease to its holder again."""
+    """Store the address of a lease's own port, and push the lease to its owner again."""
     op = event.op
     entry = tx.state.leases.get(op.lease)
     if entry is None:
@@ -363,7 +363,7 @@ def _running(tx: Transaction, entry: LeaseEntry) -> None:
 def _freed(tx: Transaction, entry: LeaseEntry) -> None:
     """Free the shares at once: each host revokes them before its next install.
 
-    The session releases its devices on every host of the lease. The lease must not end on hosts
+    The session releases the devices on every host of the lease. The lease must not end on hosts
     that have not reported this yet: the session still writes its outputs and result.
     """
     if entry.lease.state is LeaseState.ENDING:
@@ -379,7 +379,7 @@ def _freed(tx: Transaction, entry: LeaseEntry) -> None:
 
 
 def end(tx: Transaction, entry: LeaseEntry, reason: EndReason, detail: str = "") -> None:
-    """End a lease; its record keeps its step and gets the reason, in the same entry."""
+    """End a lease; the record keeps its step and gets the reason, in the same entry."""
     owner = tx.owner_of(entry)
     tx.emit(
         to.LeaseChanged(
@@ -403,7 +403,7 @@ def end(tx: Transaction, entry: LeaseEntry, reason: EndReason, detail: str = "")
 
 
 def deadline_passed(tx: Transaction, lease: LeaseId) -> None:
-    """The deadline of a lease has come."""
+    """End a lease whose deadline has passed."""
     entry = tx.state.leases.get(lease)
     if entry is None:
         return
@@ -420,7 +420,7 @@ def deadline_passed(tx: Transaction, lease: LeaseId) -> None:
 
 
 def _not_accepted(tx: Transaction, entry: LeaseEntry) -> None:
-    """Withdraw a grant that was not accepted: its request waits until its session responds."""
+    """Withdraw a grant that was not accepted: the request waits until its session responds."""
     end(tx, entry, EndReason.NOT_ACCEPTED, "the waiting session did not accept its grant")
     record = tx.record_of(entry.lease.holder)
     session = entry.session if record is None else record.owner

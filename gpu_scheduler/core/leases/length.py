@@ -1,4 +1,4 @@
-"""The length of a lease: the one that is requested, and whether a lease may be that long."""
+"""The requested length of a lease, and the check that a lease may be that long."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ def requested_length_s(request: Request, lease_s: float | None) -> float | None:
 def length_problem(
     parameters: Parameters, hold: LeaseLifetime, length_s: float | None, elapsed_s: float = 0.0
 ) -> tuple[ErrorCode, str] | None:
-    """Why a deadline lease may not last this long from now; None when it may.
+    """The reason why a deadline lease may not last this long from now; None when it may.
 
-    Bounds on waiting rest on these lengths, so renewals count: `elapsed_s` since its beginning.
+    Bounds on waiting depend on these lengths, so the `elapsed_s` since its start counts.
     """
     if hold is not LeaseLifetime.DEADLINE:
         return None

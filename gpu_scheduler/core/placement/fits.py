@@ -21,7 +21,7 @@ from gpu_scheduler.model import (
 )
 from gpu_scheduler.versions import Version, parse_version
 
-COMPUTE_PCT_MAX = 100  #: of one device: the most that its guarantees add up to
+COMPUTE_PCT_MAX = 100  #: of one device: the maximum sum of its guarantees
 
 
 class DeviceClass(NamedTuple):
@@ -30,8 +30,8 @@ class DeviceClass(NamedTuple):
     kind: DeviceKind
     model: str
     memory_mib: int  #: of the whole device
-    gateway: bool  #: False: advisory, watched by a monitor alone
-    middlewares: tuple[str, ...] | None  #: that its host offers; None = not known yet, any
+    gateway: bool  #: False: advisory, watched only by a monitor
+    middlewares: tuple[str, ...] | None  #: offered by its host; None = unknown, so any is assumed
     driver: Version
     runtime: Version
 
@@ -59,7 +59,7 @@ class DeviceState(NamedTuple):
         return DeviceClass(*self[:7])
 
     def same_class_as(self, other: DeviceState) -> bool:
-        """True when both have one device class."""
+        """True when both have the same device class."""
         return self[:7] == other[:7]
 
     def equal_but_allocation(self, other: DeviceState) -> bool:
@@ -105,7 +105,7 @@ _HEALTH_REASONS = {Health.SUSPECT: NoFit.SUSPECT, Health.BAD: NoFit.BAD}
 
 
 def fits(request: Request, device_state: DeviceState, attempt: str | None = None) -> NoFit | None:
-    """None when a device in this state can serve `request` now; else the first reason why not.
+    """The first reason why a device in this state cannot serve `request` now; None when it can.
 
     Permanent reasons come first (see `permanent_mismatch`), then temporary ones.
     """
@@ -123,7 +123,7 @@ def is_feasible(request: Request, made: DeviceClass | DeviceState) -> bool:
 
 
 def permanent_mismatch(request: Request, made: DeviceClass | DeviceState) -> NoFit | None:
-    """Why no device of this class can ever serve `request`; None when it can."""
+    """The reason why no device of this class can ever serve `request`; None when one can."""
     if request.kinds and made.kind not in request.kinds:
         return NoFit.KIND
     if request.models and made.model not in request.models:
@@ -145,7 +145,7 @@ def permanent_mismatch(request: Request, made: DeviceClass | DeviceState) -> NoF
 
 
 def unavailable_reason(device_state: DeviceState) -> NoFit | None:
-    """Why the device is unavailable now, because of its host or its health; None when it is not."""
+    """The reason, in host or health, why the device is unavailable now; None when available."""
     if device_state.host_state is _UP and device_state.health is _OK:
         return None
     return _HOST_REASONS.get(device_state.host_state) or _HEALTH_REASONS.get(device_state.health)

@@ -1,4 +1,4 @@
-"""Freed capacity: states of devices that may fit requests which they did not fit before."""
+"""Freed capacity: device states that may fit requests that did not fit before."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from gpu_scheduler.core.placement.fits import DeviceState
 
 @dataclass(slots=True)
 class FreedCapacity:
-    """Collected until no waiting request fits one of them."""
+    """Freed device states, each kept until no waiting request fits it."""
 
     #: State → devices that had it.
     device_states: dict[DeviceState, list[DeviceId]] = field(default_factory=dict)
 
     def take_in(self, inventory: Inventory) -> None:
-        """Take over the devices freed since; states that no device has any more are removed."""
+        """Add the devices freed since the last call; remove states that no device has any more."""
         known = [device for device in inventory.freed if device in inventory.devices]
         inventory.freed.clear()
         self.add(inventory, known)
@@ -29,7 +29,7 @@ class FreedCapacity:
                 del self.device_states[device_state]
 
     def add(self, inventory: Inventory, devices: Iterable[DeviceId]) -> None:
-        """Add the rest of devices that were granted: it may serve the next request."""
+        """Add the remaining capacity of granted devices: it may serve the next request."""
         for device in devices:
             self.device_states.setdefault(inventory.state_of(device), []).append(device)
 

@@ -11,14 +11,14 @@ from gpu_scheduler.core.inventory.inventory import HostEntry, Inventory
 from gpu_scheduler.core.placement.fits import DeviceState, is_feasible, unavailable_reason
 from gpu_scheduler.model import Placement, Request
 
-#: Candidates that are compared: allocated devices, or hosts with enough devices.
+#: The most candidates that are compared: allocated devices, or hosts with enough devices.
 RESERVE_SAMPLE_MAX = 64
 
 
 def reservable_for_head(request: Request, inventory: Inventory) -> tuple[DeviceId, ...]:
     """The available devices that are nearest to being free for the request.
 
-    Empty when too few devices for it are up, healthy and not drained.
+    Empty when too few suitable devices are up, healthy and not drained.
     """
     if request.count > 1 and request.placement is Placement.SAME_HOST:
         return _reservable_on_one_host(request, inventory)
@@ -37,7 +37,7 @@ def reservable_for_head(request: Request, inventory: Inventory) -> tuple[DeviceI
 
 
 def _reservable_on_one_host(request: Request, inventory: Inventory) -> tuple[DeviceId, ...]:
-    """Devices on one host: of a sample of hosts with enough, the nearest to being free."""
+    """Devices on one host: among a sample of hosts with enough, those nearest to being free."""
     hosts = (list(_usable(request, inventory, host)) for host in inventory.hosts.values())
     enough = islice(
         (devices for devices in hosts if len(devices) >= request.count), RESERVE_SAMPLE_MAX

@@ -1,12 +1,12 @@
 """Placement: the devices that serve a request best now; all of them, or none.
 
-The criteria in their order: the preferences of the request (kinds, then models), a warm device
+The criteria, in order: the preferences of the request (kinds, then models), a warm device
 before a cold one, then the fit. PACK loses the fewest *slots*, then leaves the least free; SPREAD
 takes the emptiest device; an exclusive request wastes the least memory. A best-effort request (a
 share without memory and guarantee) gets the device with the fewest leases.
 
-A device has a slot for every request of an eighth, a fourth, a half or the whole of it (in memory
-and in compute) that still fits, and slots of a larger device count for more: so small requests fill
+A device has a slot for every request for an eighth, a quarter, a half or all of it (in memory and
+in compute) that still fits, and slots of a larger device count for more: so small requests fill
 gaps and small devices, and leave halves and whole devices free.
 
 A request for one device looks at a few rows of the index. A gang takes devices of the first
@@ -37,10 +37,10 @@ from gpu_scheduler.core.placement.fits import (
 from gpu_scheduler.model import Placement, Request, Sharing
 from gpu_scheduler.warm import keys_of
 
-PARTS = 8  #: of a device: the smallest part that is a slot
-#: Devices that are compared for each device of a gang.
+PARTS = 8  #: parts of a device; one part is the smallest slot
+#: The number of devices compared for each device of a gang.
 GANG_SAMPLE = 4
-#: Equally loaded devices that are compared for a best-effort request.
+#: The number of equally loaded devices compared for a best-effort request.
 LOAD_SAMPLE_MAX = 64
 
 #: Slots lost, weighted by the size of the device; capacity left free (negative for SPREAD); the
@@ -73,7 +73,7 @@ def fit(request: Request, device_state: DeviceState) -> Fit:
 def score(
     request: Request, device_state: DeviceState, *, warm: bool = False, leases: int = 0
 ) -> Score:
-    """All criteria between two devices that fit; lower is better."""
+    """All criteria for comparing devices that fit; lower is better."""
     fitting = (
         _load_fit(leases, device_state) if is_best_effort(request) else fit(request, device_state)
     )
@@ -143,7 +143,7 @@ def place(
 
 
 def _warm(request: Request, inventory: Inventory) -> tuple[Index, ...]:
-    """Indexes of the devices with the warm key of the request: public, and of its tenant."""
+    """Indexes of the devices with the warm key of the request: public, and of the tenant."""
     keys = keys_of(request.tenant, request.warm_key)
     return tuple(index for key in keys if (index := inventory.warm(key)) is not None)
 
@@ -160,7 +160,7 @@ def _same_rank(request: Request, warm: Index, group: DeviceGroup) -> Iterable[De
 def _best(
     request: Request, inventory: Inventory, groups: Iterable[DeviceGroup], attempt: str | None
 ) -> _Best | None:
-    """The best fit among these groups; of equal ones, the first."""
+    """The best fit among these groups; among equal fits, the first."""
     found: _Best | None = None
     best_effort = is_best_effort(request)
     for group in groups:
@@ -235,7 +235,7 @@ def _emptiest(request: Request, group: DeviceGroup) -> _Best | None:
 
 
 def _tightest(request: Request, group: DeviceGroup, best: _Best | None) -> _Best | None:
-    """The tightest fit: row by row, until none of the rest can be better than `best`."""
+    """The tightest fit: row by row, until no remaining row can be better than `best`."""
     memory_mib, asked_mib = group.device_class.memory_mib, request.memory_mib
     whole_mib, asked_pct = max(1, memory_mib), request.compute_guarantee_pct
     least = _least_lost(PARTS * asked_mib // whole_mib, asked_pct) * memory_mib
@@ -290,7 +290,7 @@ def _best_reserved(
 def _gang(
     request: Request, inventory: Inventory, attempt: str | None
 ) -> tuple[DeviceId, ...] | None:
-    """The devices of a gang, of the first preferences that fit all of it."""
+    """The devices of a gang, from the first preferences that fit all of it."""
     if request.placement is Placement.SAME_HOST:
         return _same_host(request, inventory, attempt)
     seen: list[DeviceId] = []
@@ -304,7 +304,7 @@ def _gang(
 def _arranged(
     request: Request, inventory: Inventory, hosts: Mapping[HostId, list[DeviceId]]
 ) -> tuple[DeviceId, ...]:
-    """PACK: devices on few hosts, best on one that is filled. SPREAD: one of each host in turn."""
+    """PACK: devices on few hosts, ideally one that is then full. SPREAD: one per host in turn."""
     lines = list(hosts.values())
     if request.placement is Placement.SPREAD:
         return _round_robin(lines, request.count)
@@ -319,7 +319,7 @@ def _filled(
 ) -> tuple[DeviceId, ...] | None:
     """Devices of the host with enough of them and the fewest to spare.
 
-    For a best-effort request, of the host with the least loaded devices.
+    For a best-effort request, devices of the host with the least loaded devices.
     """
     enough = (line for line in lines if len(line) >= request.count)
     best_effort, entries = is_best_effort(request), inventory.devices
@@ -365,7 +365,7 @@ def _of_group(
 ) -> Iterator[DeviceId]:
     """The devices of a group that fit, reserved ones first.
 
-    SPREAD from the emptiest row on, PACK from the tightest, best effort by load.
+    SPREAD starts from the emptiest row, PACK from the tightest; best effort goes by load.
     """
     if is_best_effort(request):
         for _, devices in _by_load(request, inventory, group, attempt):

@@ -1,7 +1,8 @@
 """Queue policies: the choice of the waiting request that is served next. One module per policy.
 
-A module of this package with an object `POLICY` is found by its presence, and a policy of another
-distribution by its entry point in the group `orchgpu.policies` (`gpu_scheduler/policy_registry`).
+A module of this package with an object `POLICY` is discovered automatically; a policy of another
+distribution is found by its entry point in the group `orchgpu.policies`
+(`gpu_scheduler/policy_registry`).
 A policy proposes over a read-only view; the dispatcher checks and commits.
 """
 
@@ -18,7 +19,7 @@ from gpu_scheduler.protocol.changes import Waiting
 
 
 class BoundedOvertaking:
-    """A base for policies: first come, first served; the head is overtaken `bypass_max` times.
+    """A base for policies: first come, first served; `bypass_max` bounds the overtakes.
 
     Then the devices nearest to being free for the head are reserved for it. Under every policy that
     keeps `reserve`, no request starves while priorities age.

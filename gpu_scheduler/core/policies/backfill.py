@@ -1,11 +1,11 @@
 """FIFO with backfill: short requests run on the devices that are reserved for the head.
 
 The head can start when enough of the leases on its reserved devices have ended, each at the end of
-its stated length. A request whose own length ends before that moment may run there; a request of
-unknown length may not, nor any request while the start of the head is not known.
+its stated length. A request that would end before that time may run there; a request of unknown
+length may not, and no request may while the start of the head is unknown.
 
-Bound: that of FIFO; and once devices are reserved, the head starts no later than was forecast then,
-while they stay usable and no RESERVED lease is renewed beyond `reserved_ttl_s`.
+Bound: that of FIFO; and once devices are reserved, the head starts no later than was forecast at
+that time, as long as they stay usable and no RESERVED lease is renewed beyond `reserved_ttl_s`.
 """
 
 from __future__ import annotations

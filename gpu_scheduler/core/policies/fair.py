@@ -1,9 +1,9 @@
 """Weighted fair share between tenants, FIFO within a tenant.
 
-Freed capacity goes to the tenant with the least share that has a request it fits: the dominant
-share of what the tenant holds and of what it used lately, divided by its weight (tenants.py).
+Freed capacity goes to the tenant with the least share among those with a request that fits. The
+share is the dominant share of current holdings and recent use, divided by the weight (tenants.py).
 
-Bound: that of FIFO. The head of the whole queue is overtaken `bypass_max` times at most here too,
+Bound: that of FIFO. Here, too, the head of the whole queue is overtaken at most `bypass_max` times,
 so fairness cannot starve an old request: at most one grant in `bypass_max` + 1 goes by age alone.
 A decision costs one step for every tenant with waiting requests.
 """

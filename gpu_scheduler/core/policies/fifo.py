@@ -1,12 +1,13 @@
 """First come, first served within a priority; a request that does not fit blocks no other.
 
 A later request that fits may overtake one that does not, at most `bypass_max` times on devices that
-one could use. Then the `count` devices nearest to being free for it are reserved for it.
+the overtaken request could use. Then the `count` devices nearest to being free are reserved for the
+overtaken request.
 
-Bound: with k requests before it and no lease longer than L, a request that hosts can serve waits at
-most (k + 1) × (bypass_max + 2) × L. Within every L a waiting head sees either its devices free or
-one more grant that overtakes it; after `bypass_max` of those its reserved devices are free within
-one more L, whatever else arrives behind it.
+Bound: with k requests before it and no lease longer than L, a feasible request waits at most
+(k + 1) × (bypass_max + 2) × L. Within every L, either the devices of a waiting head become free or
+one more grant overtakes it; after `bypass_max` overtakes its reserved devices are free within one
+more L, whatever else arrives behind it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from gpu_scheduler.core.policies import BoundedOvertaking
 class Fifo(BoundedOvertaking):
     """Order: by queue key."""
 
-    summary = "the oldest request, made older by its priority"
+    summary = "the oldest request; a higher priority counts as a longer wait"
 
 
 POLICY = Fifo()

@@ -1,7 +1,7 @@
 """Requests: admission, queueing, service, withdrawal. A release serves the next request at once.
 
-After every event no request that may be served waits although it fits: `serve` repeats the search
-until there is no proposal. The head of the queue is overtaken a bounded number of times
+After every event, every request that may be served and fits has been granted: `serve` repeats the
+search until there is no proposal. The head of the queue is overtaken a bounded number of times
 (policies/fifo.py).
 """
 
@@ -42,7 +42,7 @@ class Evaluation(NamedTuple):
     outcome: answers.Outcome
     proposal: Proposal | None = None
     searched: bool = True  #: False: held back by a rule, without a search for devices
-    full: Refusal | None = None  #: it would wait, but a limit of waiting requests is reached
+    full: Refusal | None = None  #: it would wait, but the limit of waiting requests is reached
 
 
 class Admission(NamedTuple):
@@ -50,14 +50,14 @@ class Admission(NamedTuple):
 
     outcome: answers.Outcome
     entry: LeaseEntry | None = None  #: granted
-    full: Refusal | None = None  #: refused: it would wait, and a limit forbids that for now
+    full: Refusal | None = None  #: refused: it would wait, but a limit is reached
 
 
 def evaluate(tx: Transaction, waiting: to.Waiting) -> Evaluation:
     """Evaluate a request without changes: granted, impossible, busy, or waiting.
 
     No request in the queue can be served (see `serve`), so all free devices may serve a new one,
-    but for those that are reserved for the head.
+    except those that are reserved for the head.
     """
     state = tx.state
     if permanent_refusal(tx, waiting) or is_infeasible(waiting.request, state.inventory):
@@ -93,7 +93,7 @@ def _late(tx: Transaction, waiting: to.Waiting) -> bool:
 
 
 def permanent_refusal(tx: Transaction, waiting: to.Waiting) -> str | None:
-    """Why no wait can help this request, whatever devices there are; None when it can."""
+    """The reason why waiting cannot help this request, whatever devices exist; None when it can."""
     left_s = tx.deadline_in_s(waiting)
     if left_s is not None and left_s <= 0:
         return f"its deadline passed {abs(left_s):.1f} s ago"
@@ -110,9 +110,9 @@ def _beyond_quota(tx: Transaction, request: Request) -> str | None:
     if not _only_too_large(tx, request, at_best):
         return None
     if request.count == 1:
-        return f"every device for it exceeds the whole quota of tenant {request.tenant}: {quota}"
-    each = f"at most {at_best.memory_max_mib} MiB, an even part of"
-    return f"too few devices for it have {each} the quota of tenant {request.tenant}: {quota}"
+        return f"every suitable device exceeds the whole quota of tenant {request.tenant}: {quota}"
+    each = f"at most {at_best.memory_max_mib} MiB, an equal part of"
+    return f"too few suitable devices have {each} the quota of tenant {request.tenant}: {quota}"
 
 
 def _only_too_large(tx: Transaction, request: Request, clamped: Request) -> bool:
@@ -126,7 +126,7 @@ def _only_too_large(tx: Transaction, request: Request, clamped: Request) -> bool
 
 
 class Rule(NamedTuple):
-    """Why a request waits, whatever devices are free: the code and a text."""
+    """A reason why a request waits, whatever devices are free: a code and a text."""
 
     what: HeldBack
     text: str
@@ -149,7 +149,7 @@ def held_back(tx: Transaction, waiting: to.Waiting) -> Rule | None:
         return Rule(HeldBack.QUOTA, f"{used_up} (it holds {held_text(state, tenant)})")
     if _only_too_large(tx, request, clamped_to_quota(state, request)):
         left = remaining_text(state, request)
-        text = f"{used_up} but for {left}: too few devices for it are small enough"
+        text = f"{used_up} except for {left}: too few suitable devices are small enough"
         return Rule(HeldBack.QUOTA, text)
     return None
 
@@ -182,7 +182,7 @@ def drop(tx: Transaction, attempt: AttemptId) -> None:
 def explanation_of(
     tx: Transaction, request: Request, waiting: to.Waiting | None = None
 ) -> Explanation:
-    """Why a request waits or is refused: the reasons of the devices, then of the rules."""
+    """The explanation of a wait or a refusal: reasons of devices first, then of rules."""
     inventory, queue = tx.state.inventory, tx.state.queue
     if waiting is None:
         return explain(request, inventory)
@@ -227,7 +227,7 @@ def serve(tx: Transaction) -> None:
 
 
 def _resume_groups(tx: Transaction) -> None:
-    """Resume groups whose tenant has room in its quota again, also for larger devices, and
+    """Resume groups whose tenant has quota left again, even for larger devices, and
     groups for which small enough devices may be available again.
     """
     state, queue, tenants = tx.state, tx.state.queue, tx.state.tenants
@@ -279,7 +279,7 @@ def _count_bypass(tx: Transaction, served: to.Waiting, devices: tuple[DeviceId, 
 
 
 def _track_head(tx: Transaction, head: to.Waiting | None) -> None:
-    """Count for the present head, and cancel the reservation of a former one."""
+    """Count overtakes of the current head, and cancel the reservation of a former head."""
     head_reservation = tx.state.head_reservation
     attempt = None if head is None else head.attempt
     if head_reservation.attempt != attempt:
@@ -290,7 +290,7 @@ def _track_head(tx: Transaction, head: to.Waiting | None) -> None:
 
 
 def _maintain_head_reservation(tx: Transaction) -> None:
-    """Reserve devices for a head that was overtaken often enough; replace unusable ones."""
+    """Reserve devices for a head that was overtaken often enough; replace unusable devices."""
     head = _head(tx)
     _track_head(tx, head)
     if head is None:
@@ -298,7 +298,7 @@ def _maintain_head_reservation(tx: Transaction) -> None:
     head_reservation, inventory = tx.state.head_reservation, tx.state.inventory
     asked = clamped_to_quota(tx.state, head.request)
     if head_reservation.devices and _all_usable(tx, asked):
-        return  # keep the choice: leases on its devices have been ending
+        return  # keep the choice: leases on those devices are already ending
     devices = tx.state.policy.reserve(tx, head)
     if devices or head_reservation.devices:
         inventory.reserve(head_reservation.devices, None)
@@ -307,7 +307,7 @@ def _maintain_head_reservation(tx: Transaction) -> None:
 
 
 def _head(tx: Transaction) -> to.Waiting | None:
-    """The first request that waits only until available devices are free for it."""
+    """The first request that waits only for available devices to become free."""
     state, queue, inventory = tx.state, tx.state.queue, tx.state.inventory
 
     def largest_mib(request: Request) -> int:

@@ -1,9 +1,9 @@
 """The waiting requests in the order of service, in groups of equal requirements.
 
-A `RequestGroup` holds the requests of one tenant with equal requirements: when its first does not
-fit, none does. So a decision about 100,000 requests looks at a few groups, and of these only at
-those that freed capacity may serve (`FirstByMemory`, search.py). A group is suspended, at its
-place, while its tenant's quota is used up: until the tenant releases something, or, when no
+A `RequestGroup` holds the requests of one tenant with equal requirements: when the first request
+does not fit, none does. So a decision about 100,000 requests looks at a few groups, and only at
+those that freed capacity may serve (`FirstByMemory`, search.py). A group is suspended and keeps its
+place while its tenant's quota is used up: until the tenant releases something, or, when no
 available device is small enough for the quota, until other devices are available.
 Order: by `queue_key`.
 """
@@ -32,9 +32,9 @@ class RequestGroup:
 
     tenant: str
     request_class: RequestClass
-    request: Request  #: one of them
-    keys: list[QueueKey] = field(default_factory=list)  #: of those that may be served
-    members: int = 0  #: also ineligible ones
+    request: Request  #: one of these requests
+    keys: list[QueueKey] = field(default_factory=list)  #: keys of servable requests
+    members: int = 0  #: number of requests, including ineligible ones
     suspended: bool = False
 
 
@@ -49,15 +49,14 @@ class WaitingQueue:
         self.by_session: dict[SessionId, dict[str, None]] = {}
         #: Requests whose grant was not accepted, until the next message of the session.
         self.unresponsive: dict[SessionId, dict[str, None]] = {}
-        self.first_by_class: FirstByClass = {}  #: of all groups that are not suspended
-        self.by_tenant: dict[str, FirstByClass] = {}  #: of the groups of one tenant
-        self.dirty: dict[
-            RequestClass, None
-        ] = {}  #: to evaluate on all devices, not only freed ones
+        self.first_by_class: FirstByClass = {}  #: all groups that are not suspended
+        self.by_tenant: dict[str, FirstByClass] = {}  #: groups by tenant
+        #: Classes to evaluate on all devices, not only on freed ones.
+        self.dirty: dict[RequestClass, None] = {}
         self._aging_s = aging_s
-        self.overtaken: dict[str, int] = {}  #: by attempt: heads of the queue, also former ones
+        self.overtaken: dict[str, int] = {}  #: by attempt: current and former heads of the queue
         self._head: tuple[int, QueueKey | None] | None = None  #: by availability version
-        self._order: list[QueueKey] = []  #: of all eligible requests, suspended or not
+        self._order: list[QueueKey] = []  #: keys of all eligible requests, suspended or not
         self._group_of: dict[str, RequestGroup] = {}
         self._groups: dict[tuple[str, RequestClass, int], RequestGroup] = {}
         self._classes: dict[tuple[object, ...], RequestClass] = {}
@@ -67,8 +66,8 @@ class WaitingQueue:
     # ------------------------------------------------------------------ reading
 
     def queue_key(self, waiting: Waiting) -> QueueKey:
-        """The order of service: `aging_s` of waiting equal one step of priority; without aging,
-        priority is first.
+        """The order of service: waiting for `aging_s` equals one step of priority; without aging,
+        priority comes first.
         """
         since_s, priority = waiting.waiting_since_s, waiting.request.priority
         rank = -priority if self._aging_s is None else since_s - priority * self._aging_s
@@ -107,7 +106,7 @@ class WaitingQueue:
         return min((key for key in firsts if key is not None), default=None)
 
     def position(self, waiting: Waiting) -> int | None:
-        """1 = next; None when ineligible. Also for a request that is not queued yet."""
+        """The position, also of a request not queued yet; 1 = next, None = ineligible."""
         if self.is_ineligible(waiting.attempt):
             return None
         return 1 + bisect_left(self._order, self.queue_key(waiting))
@@ -119,7 +118,7 @@ class WaitingQueue:
         return waiting.session is None or self.is_unresponsive(waiting)
 
     def is_unresponsive(self, waiting: Waiting) -> bool:
-        """True when its grant was not accepted and its session has been silent since."""
+        """True when the grant was not accepted and the session has been silent since."""
         return waiting.session is not None and waiting.attempt in self.unresponsive.get(
             waiting.session, ()
         )
@@ -133,7 +132,7 @@ class WaitingQueue:
         return [*served, *sorted(ineligible, key=self.queue_key)][:limit]
 
     def by_group(self) -> Iterator[tuple[Request, list[Waiting]]]:
-        """All entries, also ineligible ones, group by group."""
+        """All entries, including ineligible ones, group by group."""
         members: dict[RequestGroup, list[Waiting]] = {}
         for attempt, group in self._group_of.items():
             members.setdefault(group, []).append(self.entries[attempt])
@@ -212,7 +211,7 @@ class WaitingQueue:
     def suspend(self, attempt: str, availability_version: int | None = None) -> None:
         """Exclude the group of this request until `resume`.
 
-        With `availability_version`: because no available device is small enough; it is resumed
+        With `availability_version`: no available device is small enough; the group is resumed
         when the availability changes.
         """
         group = self._group_of[attempt]
@@ -298,7 +297,7 @@ class WaitingQueue:
     def _update_index(
         self, group: RequestGroup, old: QueueKey | None, new: QueueKey | None
     ) -> None:
-        """Update both indexes after a group got another first request."""
+        """Update both indexes after the first request of a group changed."""
         if old == new:
             return
         self._head = None

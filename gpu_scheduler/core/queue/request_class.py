@@ -1,7 +1,7 @@
 """Equivalence classes of waiting requests, so that one evaluation holds for many of them.
 
 Requests that differ in memory only are one `RequestClass`: within it, the fit is monotonic in
-memory. `FirstByMemory` finds in one class the first request that asks for at most so much memory.
+memory. `FirstByMemory` finds, in one class, the first request for at most a given amount of memory.
 """
 
 from __future__ import annotations
@@ -32,31 +32,31 @@ _NOT_FEASIBILITY = (
 )
 _requirements = attrgetter(*(n for n in Request.__struct_fields__ if n not in _NOT_FEASIBILITY))
 
-#: Lengths are rounded up to steps of a quarter of an octave, 19 % at most.
+#: Lengths are rounded up to steps of a quarter of an octave: by at most 19 %.
 _STEPS_PER_OCTAVE = 4
 
-MEMORY_MIB_MAX = 2**31 - 1  #: of a request
-_DIGIT_BITS = 2  #: of one level; wider digits need fewer nodes with more children each
-_LEVELS = 16  #: that cover all memory sizes
+MEMORY_MIB_MAX = 2**31 - 1  #: the most memory of a request
+_DIGIT_BITS = 2  #: bits per level; wider digits mean fewer nodes with more children each
+_LEVELS = 16  #: levels that cover all memory sizes
 _FEW = 16  #: sizes up to which a linear search is faster than a tree
 _FIRST = itemgetter(0)
-_LEVEL_BITS = 5  #: of the slot of a node: for the number of its level
+_LEVEL_BITS = 5  #: bits of a node slot that hold the number of its level
 
 
 @dataclass(eq=False, slots=True)
 class RequestClass:
-    """Waiting requests that fit the same devices, but for their memory."""
+    """Waiting requests that would fit the same devices if they asked for equal memory."""
 
     key: tuple[object, ...]  #: see `class_key`
-    request: Request  #: one of them, with memory 0
+    request: Request  #: one of these requests, with memory 0
     hold: LeaseLifetime
-    length_s: float | None  #: the longest lease of them; None = unknown
-    groups: int = 0  #: of requests in the queue
+    length_s: float | None  #: the longest lease of these requests; None = unknown
+    groups: int = 0  #: number of request groups in the queue
 
     def max_mib(self, device_state: DeviceState, attempt: str | None) -> int:
         """The most memory of a request of this class that fits the device state; −1 = none fits.
 
-        They may use devices that are reserved for `attempt`.
+        Devices that are reserved for `attempt` count as usable.
         """
         if fits(self.request, device_state, attempt) is not None:
             return -1
@@ -65,7 +65,7 @@ class RequestClass:
 
 
 def class_key(waiting: Waiting) -> tuple[object, ...]:
-    """The requirements of a request besides memory, with its length."""
+    """The requirements of a request except memory, with its length."""
     return (rounded_length_s(waiting), waiting.hold, *_requirements(waiting.request))
 
 
@@ -76,7 +76,7 @@ def request_class_of(waiting: Waiting) -> RequestClass:
 
 
 def rounded_length_s(waiting: Waiting) -> float | None:
-    """The length of its lease, rounded up to the next step."""
+    """The length of the requested lease, rounded up to the next step."""
     if waiting.lease_s is None:
         return None
     steps = math.ceil(math.log2(waiting.lease_s) * _STEPS_PER_OCTAVE)
@@ -87,8 +87,9 @@ def rounded_length_s(waiting: Waiting) -> float | None:
 class FirstByMemory:
     """The first request of each group of one class, by memory; many sizes form a digit tree."""
 
-    _leaves: dict[int, list[QueueKey]] = field(default_factory=dict)  #: of several tenants
-    #: Node and level → minimum below; empty while there were never more than `_FEW` sizes.
+    #: Memory → first keys of the groups of several tenants.
+    _leaves: dict[int, list[QueueKey]] = field(default_factory=dict)
+    #: Node and level → minimum below; empty until there have been more than `_FEW` sizes.
     _minima: dict[int, QueueKey] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
@@ -100,7 +101,7 @@ class FirstByMemory:
         return self._minima[_LEVELS] if self._minima else min(map(_FIRST, self._leaves.values()))
 
     def first(self, memory_mib: int, after: QueueKey | None = None) -> QueueKey | None:
-        """The first key with at most this much memory, and after a given key."""
+        """The first key with at most this much memory, after a given key if there is one."""
         if memory_mib < 0 or not self._leaves:
             return None
         if after is not None:  # rare: a linear search

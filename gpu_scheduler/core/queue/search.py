@@ -1,8 +1,9 @@
 """The search for the next request to serve; it skips requests that cannot be served.
 
-After every event no request waits that could be served. So only a change can serve one: freed
-capacity (freed_capacity.py), or a request class that is dirty because one of its requests came back
-or a quota has room again. Of each such class one request is evaluated, the first that may fit.
+After every event, no servable request is left waiting. So only a change can make one servable:
+freed capacity (freed_capacity.py), or a request class that is dirty because one of its requests
+came back or a quota has room again. In each such class, the first request that may fit is
+evaluated.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Proposal(Value):
     key: QueueKey
     waiting: Waiting
     devices: tuple[DeviceId, ...]
-    reservation: str  #: attempt whose reserved devices it may use: its own, or the head's
+    reservation: str  #: attempt whose reserved devices the request may use: its own or the head's
 
 
 def next_proposal(tx: Transaction) -> Proposal | None:
@@ -121,7 +122,7 @@ def _backfill_until_s(tx: Transaction) -> float | None:
 
 
 def _ends_by(tx: Transaction, lasts_s: float | None, until_s: float | None) -> bool:
-    """True when a lease granted now ends by then."""
+    """True when a lease granted now ends by `until_s`."""
     return until_s is not None and lasts_s is not None and tx.at_s + lasts_s <= until_s
 
 
@@ -134,8 +135,8 @@ def _first_of_class(
 ) -> Proposal | None:
     """The first request of one class that can be served and precedes another proposal.
 
-    A request without devices shows that no request of the class with as much memory has any; a
-    request that fits only devices too large for its quota shows nothing about others.
+    A request that fits no device proves that no request of the class with as much memory fits; a
+    request that fits only devices too large for its quota proves nothing about others.
     """
     state, queue = tx.state, tx.state.queue
     skipped: QueueKey | None = None

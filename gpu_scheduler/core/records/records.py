@@ -1,8 +1,9 @@
 """Job records: attempts opened, adopted, handed back, failed, finished, reopened.
 
-The revision rises with every write that decides who acts for a job or on which attempt, never with
-the scheduler's own news (granted, staged, running, lease ended, newer handle): an owner's picture
-stays good while its job makes progress. Step RECEIVED with a reason: the attempt is over.
+The revision rises with every write that decides which session acts for a job or on which attempt,
+never with the scheduler's own updates (granted, staged, running, lease ended, newer handle): the
+owner's revision stays valid while its job makes progress. Step RECEIVED with a reason means that
+the attempt is over.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from gpu_scheduler.protocol import changes as to
 
 
 def attempt(tx: Transaction, event: on.Asked[ops.Attempt]) -> None:
-    """Open attempt n and judge its request, or answer what stands for it."""
+    """Open attempt n and evaluate its request, or answer with the existing lease or wait."""
     op = event.op
     record = tx.state.records.get(op.holder)
     problem = _attempt_problem(record, event)
@@ -52,7 +53,7 @@ def attempt(tx: Transaction, event: on.Asked[ops.Attempt]) -> None:
 
 
 def _attempt_problem(record: Record | None, event: on.Asked[ops.Attempt]) -> str | None:
-    """Why this attempt may not be opened by this session now; None when it may."""
+    """The reason why this session may not open this attempt now; None when it may."""
     op = event.op
     if record is None:
         return None if op.revision == 0 else f"no record of {op.holder}"
@@ -67,7 +68,7 @@ def _attempt_problem(record: Record | None, event: on.Asked[ops.Attempt]) -> str
         return f"record of {op.holder} is at revision {record.revision}, not {op.revision}"
     if repeats or (op.n == record.attempt + 1 and record.step is Step.RECEIVED):
         return None
-    return f"attempt {record.attempt} of {op.holder} is at {record.step}, not over"
+    return f"attempt {record.attempt} of {op.holder} is at {record.step} and is not over"
 
 
 def _over(record: Record) -> bool:
@@ -101,7 +102,7 @@ def newest_attempt(record: Record) -> AttemptId:
 
 
 def _opened_record(tx: Transaction, event: on.Asked[ops.Attempt], old: Record | None) -> Record:
-    """Attempt n belongs to the asking session; the job's place in the queue stays."""
+    """The record with attempt n, owned by the caller; the job keeps its place in the queue."""
     op = event.op
     if old is None:
         old = _received(tx, op.holder, op.received_ago_s, event.session)
@@ -124,7 +125,7 @@ def _opened_record(tx: Transaction, event: on.Asked[ops.Attempt], old: Record | 
 
 
 def _received(tx: Transaction, holder: JobId, ago_s: float, by: SessionId) -> Record:
-    """The first record of a job, not written yet."""
+    """The first record of a job, not yet written."""
     key, slash, _ = by.partition("/")
     return Record(
         holder=holder,
@@ -141,7 +142,7 @@ def _received(tx: Transaction, holder: JobId, ago_s: float, by: SessionId) -> Re
 
 
 def _receipt(record: Record) -> Mapping[str, float]:
-    """The times that the next attempt takes over: when the job was received."""
+    """The times that the next attempt inherits: when the job was received."""
     return {k: v for k, v in record.times.items() if k == Step.RECEIVED.value}
 
 
@@ -158,7 +159,7 @@ def _open(tx: Transaction, event: on.Asked[ops.Attempt], record: Record) -> None
         lease_s=op.request.lease_s,
     )
     outcome, entry, full = dispatch.admit(tx, waiting, wait=op.wait)
-    if full is not None:  # the record stays as it was: its sender repeats the request
+    if full is not None:  # the record stays as it was: the sender repeats the request
         full.reply(tx, event.reply_to)
         return
     if record.holder not in tx.state.records:
@@ -205,7 +206,7 @@ def adopt(tx: Transaction, event: on.Asked[ops.Adopt]) -> None:
 
 
 def _take(tx: Transaction, record: Record, session: SessionId, handle: str | None) -> Record:
-    """An ownerless record gets an owner; of a RESERVED one the last owner died while packing."""
+    """Give an ownerless record an owner; if it is RESERVED, its last owner died while packing."""
     entry = tx.state.live_lease(record)
     packing = record.step is Step.RESERVED and (entry is None or entry.accepted)
     if entry is not None and record.step is Step.RESERVED:
@@ -230,7 +231,7 @@ def disown(tx: Transaction, record: Record) -> Record:
         parked = replace(waiting, session=None)
         tx.emit(to.RequestQueued(waiting=parked))
         tx.start_wait_timer(parked)
-        tx.capacity_freed = True  # the head may be another one now
+        tx.capacity_freed = True  # another request may be the head now
     return tx.write(record, owner=None, revision=record.revision + 1)
 
 
@@ -245,7 +246,7 @@ def handle_given(tx: Transaction, event: on.Asked[ops.Handle]) -> None:
 
 
 def hand_back(tx: Transaction, event: on.Asked[ops.HandBack]) -> None:
-    """A job that has not started keeps its place, uncounted; one that runs only loses its owner."""
+    """Disown a job; one that has not started keeps its place, and its attempt does not count."""
     op = event.op
     record = tx.state.records.get(op.holder)
     if record is None:
@@ -253,7 +254,7 @@ def hand_back(tx: Transaction, event: on.Asked[ops.HandBack]) -> None:
         return
     done = record.owner is None and record.revision == op.revision + 1
     if not done and (record.owner != event.session or record.revision != op.revision):
-        tx.conflict(event.reply_to, record, f"{op.holder} is not yours at that revision")
+        tx.conflict(event.reply_to, record, f"{op.holder} has another owner or another revision")
         return
     if not done:
         record = _give_back(tx, record)
@@ -295,7 +296,7 @@ def fail_attempt(tx: Transaction, event: on.Asked[ops.FailAttempt]) -> None:
     )
     mine = record.owner == event.session and record.step is not Step.ENDED
     if not mine or (record.revision != op.revision and not repeated):
-        tx.conflict(event.reply_to, record, f"{op.holder} is not yours at that revision")
+        tx.conflict(event.reply_to, record, f"{op.holder} has another owner or another revision")
         return
     if not repeated:
         record = _fail(tx, record, event)
@@ -322,7 +323,7 @@ def _stop(tx: Transaction, record: Record, why: str) -> Record:
 
 
 def finish(tx: Transaction, event: on.Asked[ops.Finish]) -> None:
-    """End a job and all its leases in one entry. Unknown or repeated = success."""
+    """End a job and all its leases in one entry. Success also for an unknown or ended job."""
     op = event.op
     record = tx.state.records.get(op.holder)
     if record is None and op.block is not None:
@@ -338,7 +339,7 @@ def finish(tx: Transaction, event: on.Asked[ops.Finish]) -> None:
 
 
 def _conclude(tx: Transaction, event: on.Asked[ops.Finish], record: Record) -> Record:
-    """Write the end of a job whose leases have ended."""
+    """Record the end of a job whose leases have ended."""
     op = event.op
     owner = record.owner
     if op.committed_ago_s is not None:
@@ -359,7 +360,7 @@ def _conclude(tx: Transaction, event: on.Asked[ops.Finish], record: Record) -> R
 
 
 def reopen(tx: Transaction, event: on.Asked[ops.Reopen]) -> None:
-    """Redrive: the job queues again; the numbers of its attempts go on rising."""
+    """Redrive: the job queues again; the numbering of its attempts continues."""
     op = event.op
     record = tx.state.records.get(op.holder)
     if record is None:
@@ -372,7 +373,7 @@ def reopen(tx: Transaction, event: on.Asked[ops.Reopen]) -> None:
     )
     ended = record.step is Step.ENDED and record.outcome != "SUCCEEDED"
     if not repeated and not (ended and record.revision == op.revision):
-        tx.conflict(event.reply_to, record, f"{op.holder} cannot be reopened as it is")
+        tx.conflict(event.reply_to, record, f"{op.holder} cannot be reopened in its present state")
         return
     if not repeated:
         tx.state.timers.cancel(TimerKind.RECORD, record.holder)
@@ -392,7 +393,7 @@ def reopen(tx: Transaction, event: on.Asked[ops.Reopen]) -> None:
 
 
 def forget(tx: Transaction, holder: JobId) -> None:
-    """A finished record has been kept long enough."""
+    """Remove a finished record at the end of its retention."""
     record = tx.state.records.get(holder)
     if record is not None and record.step is Step.ENDED:
         tx.emit(to.RecordForgotten(holder=holder))

@@ -1,7 +1,7 @@
-"""Requester sessions: alive while they say anything, gone after `client_gone_s` of silence.
+"""Requester sessions: alive while they send requests, gone after `client_gone_s` of silence.
 
-The jobs of a gone session are up for adoption, at their places in the queue; its waiting
-reservations end with it. Leases live on: they have deadlines of their own.
+The jobs of a gone session can be adopted and keep their places in the queue; its waiting
+reservations end with it. Its leases continue: they have deadlines of their own.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol import changes as to
 from gpu_scheduler.request_text import request_text
 
-#: Records and requests of a gone session that one event ends: some 10 ms of work.
+#: Records and requests of a gone session that one event handles: about 10 ms of work.
 GONE_AT_ONCE = 500
-GO_ON_S = 0.01  #: until the next of them
+GO_ON_S = 0.01  #: delay until the next event
 
 
 def mark_alive(tx: Transaction, session: SessionId) -> None:
-    """Any request proves life; what was set aside for silence is back at its place."""
+    """Restart the silence timer of a session, and restore its unresponsive requests."""
     if session not in tx.state.sessions:
         gone_s = tx.at_s + tx.budget.client_gone_s
         tx.state.timers.arm(TimerKind.SESSION, session, gone_s)
@@ -43,7 +43,7 @@ def mark_alive(tx: Transaction, session: SessionId) -> None:
 
 
 def hello(tx: Transaction, event: on.Asked[ops.Hello]) -> None:
-    """Also after a reconnect: grants it may have missed are pushed again."""
+    """Welcome a session; after a reconnect, push the grants that it may have missed again."""
     state = tx.state
     tx.reply(event.reply_to, answers.SessionWelcome(epoch=state.epoch, now_s=tx.wall_s))
     for entry in state.leases.values():
@@ -53,7 +53,7 @@ def hello(tx: Transaction, event: on.Asked[ops.Hello]) -> None:
 
 
 def check_silence(tx: Transaction, session: SessionId) -> None:
-    """Its timer fired: gone, or heard since and timed anew."""
+    """Handle the silence timer of a session: the session is gone, or its timer is rearmed."""
     last_seen_s = tx.state.sessions.get(session)
     gone_s = tx.at_s if last_seen_s is None else last_seen_s + tx.budget.client_gone_s
     if tx.at_s < gone_s:
@@ -63,7 +63,7 @@ def check_silence(tx: Transaction, session: SessionId) -> None:
 
 
 def _gone(tx: Transaction, session: SessionId) -> None:
-    """Its jobs and requests are ended in parts, so that others are answered in between."""
+    """Disown the jobs of a gone session and end its requests, in batches with gaps for others."""
     state = tx.state
     state.sessions.pop(session, None)
     state.watchers.pop(session, None)
@@ -71,7 +71,7 @@ def _gone(tx: Transaction, session: SessionId) -> None:
     for holder in holders:
         disown(tx, state.records[holder])
         tx.push(session, answers.DisownedPush(holder=holder))
-    left = GONE_AT_ONCE - len(holders)  # the requests of its jobs are ownerless by now
+    left = GONE_AT_ONCE - len(holders)  # the requests of its jobs are already ownerless
     for attempt in tuple(islice(state.queue.by_session.get(session, ()), left)):
         dispatch.drop(tx, AttemptId(attempt))
     if session in state.owned or session in state.queue.by_session:
@@ -137,7 +137,7 @@ def _mismatch_problem(
 ) -> tuple[ErrorCode, str] | None:
     """The conflict with another request of the same attempt, if there is one.
 
-    A resized or renewed lease still answers its request, and a repeated request may have less time
+    A resized or renewed lease still matches its request, and a repeated request may have less time
     left to wait.
     """
     op = event.op
@@ -149,8 +149,8 @@ def _mismatch_problem(
         return None
     if hold is op.hold and _unsized(stands) == _unsized(op.request):
         return None
-    text = f"attempt {op.attempt} stands for another request ({request_text(stands)})"
-    return ErrorCode.CONFLICT, f"{text}: repeat that one unchanged, or use another attempt name"
+    text = f"attempt {op.attempt} already has another request ({request_text(stands)})"
+    return ErrorCode.CONFLICT, f"{text}: repeat that request unchanged, or use another attempt name"
 
 
 def _unsized(request: Request) -> Request:

@@ -1,4 +1,4 @@
-"""Explanations why a request waits or is refused: counts of reasons, and one sentence."""
+"""Explanations of why a request waits or is refused: counts of reasons, and one sentence."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from gpu_scheduler.model import (
 )
 from gpu_scheduler.request_text import request_text
 
-#: Devices with a verdict of their own in one explanation.
+#: The most devices with a verdict of their own in one explanation.
 VERDICTS_MAX = 64
-#: Hosts and devices listed in a sentence.
+#: The most hosts and devices listed in a sentence.
 NAMED_MAX = 8
 _REASONS = tuple(NoFit)  #: in the order of display
 
@@ -124,7 +124,7 @@ def with_verdicts(
 
 
 def _nearest_first(request: Request, inventory: Inventory) -> Iterator[DeviceId]:
-    """Feasible devices, the freest of every row first, then all others."""
+    """Feasible devices, the one with most free memory of every row first, then all others."""
     for groups in inventory.index.ranked(request):
         for group in groups:
             yield from group.nearest_first()
@@ -192,15 +192,15 @@ _SHORTAGE_TEXT = {
     NoFit.ADVISORY: "no host of such a device has a gateway",
     NoFit.DRIVER: "driver {most} is the newest",
     NoFit.RUNTIME: "runtime {most} is the newest",
-    NoFit.MEMORY: "{most} is the most of one device",
-    NoFit.TOO_LARGE: "{most} is the least of one device",
+    NoFit.MEMORY: "the largest such device has {most}",
+    NoFit.TOO_LARGE: "the smallest such device has {most}",
     NoFit.SAME_HOST: "{most} is the most on one host",
     NoFit.COUNT: "only {most} such {devices}",
 }
 
 
 def shortage_text(short: Shortage) -> str:
-    """A shortage as text: `8000 MiB is the most of one device`."""
+    """A shortage as text: `the largest such device has 8000 MiB`."""
     devices = "device exists" if short.most == "1" else "devices exist"
     return _SHORTAGE_TEXT[short.what].format(most=short.most, devices=devices)
 
@@ -208,7 +208,7 @@ def shortage_text(short: Shortage) -> str:
 def _sentence(request: Request, inventory: Inventory, explanation: Explanation) -> str:
     seen = _inventory_text(inventory, explanation)
     if explanation.short is not None:
-        infeasible = f"no known capacity can ever hold {request_text(request)}"
+        infeasible = f"no known capacity can ever serve {request_text(request)}"
         if explanation.largest is None:
             return f"{infeasible}: {seen}"
         short = shortage_text(explanation.short)

@@ -32,7 +32,7 @@ DRY_RUN = AttemptId("")
 
 
 def orphans(tx: Transaction, event: on.Asked[ops.Orphans]) -> None:
-    """Longest ownerless first, without the jobs that the caller may not take."""
+    """Reply with ownerless records, longest first, except those that the caller may not take."""
     known = (tx.state.records[holder] for holder in tx.state.orphans)
     own = (record for record in known if record.key not in event.foreign)
     records = tuple(islice(own, event.op.limit))
@@ -45,7 +45,7 @@ def record(tx: Transaction, event: on.Asked[ops.RecordOf]) -> None:
 
 
 def records(tx: Transaction, event: on.Asked[ops.Records]) -> None:
-    """Newest first. A cursor that is forgotten meanwhile gives an empty page."""
+    """Reply with a page of records, newest first; empty if the cursor record was forgotten."""
     op = event.op
     newest = iter(reversed(tx.state.records))
     if op.after is not None:
@@ -86,7 +86,7 @@ def leases(tx: Transaction, event: on.Asked[ops.Leases]) -> None:
 
 
 def queue(tx: Transaction, event: on.Asked[ops.Queue]) -> None:
-    """In the order of service, ownerless requests last."""
+    """Reply with waiting requests in the order of service, ownerless ones last."""
     waiting = tx.state.queue
     places = (
         (None if waiting.is_ineligible(w.attempt) else i, w)
@@ -100,7 +100,7 @@ def queue(tx: Transaction, event: on.Asked[ops.Queue]) -> None:
 def _first(
     wanted: Iterable[T], limit: int | None, size: Callable[[T], int]
 ) -> tuple[list[T], bool]:
-    """The first items whose sizes add up to `limit`, at least one; and whether there are more."""
+    """The first items whose sizes add up to `limit` (at least one item); True if there are more."""
     page: list[T] = []
     total = 0
     for one in wanted:
@@ -182,7 +182,7 @@ def explain(tx: Transaction, event: on.Asked[ops.Explain]) -> None:
 def _newcomer(
     tx: Transaction, event: on.Asked[ops.Explain], refused: Waiting | None
 ) -> Waiting | None:
-    """The request of a dry run, or a refused one, as if it came now."""
+    """The request of a dry run, or a refused request, as if it arrived now."""
     op = event.op
     request = op.request
     if request is None:

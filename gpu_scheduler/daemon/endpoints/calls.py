@@ -22,12 +22,12 @@ class Calls:
     def __init__(self, decoder: RequestDecoder, registry: ConnectionRegistry) -> None:
         self.decoder = decoder
         self._number = registry.register(self)
-        self._waiting: dict[int, asyncio.Future[Any]] = {}  # of the answer of its op
+        self._waiting: dict[int, asyncio.Future[Any]] = {}  # request id → future of its answer
         self._callers: dict[int, Caller] = {}
         self._next = 0
 
     async def ask(self, caller: Caller, session: str, op: Op[AnswerT]) -> AnswerT:
-        """One op and its answer. Raises AppError."""
+        """Submit one op and return its answer. Raises AppError."""
         self._next += 1
         id_ = self._next
         future: asyncio.Future[AnswerT] = asyncio.get_running_loop().create_future()
@@ -39,7 +39,7 @@ class Calls:
             assert isinstance(answer, answer_of(type(op))), answer
             return answer
         except asyncio.QueueFull:
-            text = "the scheduler is behind with its work; try again in a moment"
+            text = "the scheduler is overloaded; try again in a moment"
             raise AppError(ErrorCode.EXHAUSTED, text) from None
         finally:
             del self._waiting[id_], self._callers[id_]
@@ -53,7 +53,7 @@ class Calls:
             future.set_exception(error)
 
     def caller_of(self, id_: int) -> Caller:
-        return self._callers.get(id_, NOBODY)  # it is gone, and is not answered
+        return self._callers.get(id_, NOBODY)  # the caller is gone and gets no answer
 
     def close(self) -> None:
-        """Requests under way are ended by the HTTP server itself."""
+        """Nothing to close: the HTTP server itself ends its requests in flight."""

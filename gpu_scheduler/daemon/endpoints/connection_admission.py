@@ -1,7 +1,7 @@
-"""Admission of connections to both endpoints: limits of number, of bytes and of time.
+"""Admission of connections to both endpoints: limits on number, bytes and time.
 
 `corekit.aio.admission` decides; this module adds timers and closes connections. Both endpoints
-share the limits, so a flood of one cannot exceed them through the other.
+share the limits, so a flood cannot exceed them by using both endpoints.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from corekit.errors import AppError, ErrorCode
 
 logger = logging.getLogger(__name__)
 
-#: Connections of a daemon that may open enough files: each costs about 10 KiB.
+#: The most connections of a daemon, if it may open enough files: each costs about 10 KiB.
 CONNECTIONS_MAX = 20_000
 
 
@@ -30,10 +30,10 @@ class Rejectable(Protocol):
 
 
 class ConnectionAdmission:
-    """Limits of all connections of the daemon."""
+    """Limits on all connections of the daemon."""
 
     def __init__(self, limits: AdmissionLimits, authenticate_s: float) -> None:
-        """`authenticate_s`: how long a connection may stay unauthenticated."""
+        """`authenticate_s`: longest time that a connection may stay unauthenticated."""
         self._limits = limits
         self._authenticate_s = authenticate_s
         self._admission: Admission[Rejectable] = Admission(limits)
@@ -48,7 +48,7 @@ class ConnectionAdmission:
         return self._admission.unauthenticated_bytes + self._admission.authenticated_bytes
 
     def connected(self, connection: Rejectable, peername: object) -> None:
-        """Add an unauthenticated connection; another one may be rejected for it."""
+        """Add an unauthenticated connection; another one may be rejected to make room."""
         address = str(peername[0]) if isinstance(peername, tuple) and peername else ""
         evicted = self._admission.connected(connection, source_of(address))
         loop = asyncio.get_running_loop()
@@ -58,7 +58,7 @@ class ConnectionAdmission:
             self._reject(evicted, ErrorCode.EXHAUSTED, text)
 
     def authenticated(self, connection: Rejectable, *, host: bool = False) -> None:
-        """Its peer has authenticated. Raises EXHAUSTED when too many are connected."""
+        """Mark a connection authenticated. Raises EXHAUSTED when too many are connected."""
         if not self._admission.authenticate(connection, reserved=host):
             most = self._limits.authenticated_max
             text = f"too many connections ({most}, some of them reserved for hosts); close some"
@@ -67,7 +67,7 @@ class ConnectionAdmission:
             timer.cancel()
 
     def buffered(self, connection: Rejectable, size: int) -> None:
-        """Set the bytes of an unfinished line; a connection may be rejected for them."""
+        """Set the bytes of an unfinished line; a connection may be rejected to make room."""
         evicted = self._admission.buffers(connection, size)
         if evicted is not None:
             text = "too many bytes of unfinished lines are buffered; send whole lines"
@@ -80,7 +80,7 @@ class ConnectionAdmission:
             timer.cancel()
 
     def _expired(self, connection: Rejectable) -> None:
-        text = "no hello arrived in time; connect again and send it first"
+        text = "no hello arrived in time; connect again and send the hello first"
         self._reject(connection, ErrorCode.TIMEOUT, text)
 
     def _reject(self, connection: Rejectable, code: ErrorCode, text: str) -> None:

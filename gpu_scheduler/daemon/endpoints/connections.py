@@ -1,7 +1,7 @@
 """Registry of connections: the destinations of answers and pushes. Not durable, decides nothing.
 
-A *sink* takes answers: a socket connection, the HTTP endpoint, a part of the daemon. A session or
-host is bound to the connection of its newest accepted hello; an older one of its name is closed.
+A *sink* receives answers: a socket connection, the HTTP endpoint, a part of the daemon. A session
+or host is bound to the connection of its newest accepted hello; an older connection is closed.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ AnyPush = answers.Push | host_ops.HostPush
 
 
 class Sink(Protocol):
-    """Destination of the answers to one connection's requests."""
+    """The destination of the answers to the requests of one connection."""
 
     def answer(self, id_: int, answer: Value) -> None:
-        """Send an answer: redacted for its caller, and with secrets."""
+        """Send an answer, redacted for its caller, with secrets."""
         ...
 
     def refuse(self, id_: int, error: AppError) -> None: ...
@@ -45,14 +45,14 @@ class Sink(Protocol):
 
 
 class PushTarget(Protocol):
-    """A connection that takes pushes."""
+    """A connection that receives pushes."""
 
     def push(self, push: AnyPush) -> None: ...
     def close(self) -> None: ...
 
 
 class ConnectionRegistry:
-    """Performs the core's answers and pushes."""
+    """Delivers the answers and pushes of the core."""
 
     def __init__(self, secrets: Secrets, metrics: Metrics, redaction: Redaction) -> None:
         self._redaction = redaction
@@ -62,7 +62,7 @@ class ConnectionRegistry:
         self._next = 0
         self._sessions: dict[str, PushTarget] = {}
         self._hosts: dict[str, PushTarget] = {}
-        self._ended = ""  #: the lease of the newest end
+        self._ended = ""  #: the lease that ended last
         #: Answers whose wire form has secrets, which the core does not know.
         self._complete: Mapping[type[Value], Callable[[Any], Value]] = {
             answers.AttemptAnswer: self._attempt,
@@ -140,7 +140,7 @@ class ConnectionRegistry:
             target.push(push)
 
     def _count_end(self, end: host_ops.End) -> None:
-        """One push per host of the lease; without a fence the scheduler did not know the lease."""
+        """Count an ended lease once, not per host; fence 0 means an unknown lease."""
         if end.fence and end.lease != self._ended:
             self._ended = end.lease
             self._metrics.lease_ends[end.reason.value] += 1

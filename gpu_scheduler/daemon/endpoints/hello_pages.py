@@ -1,6 +1,6 @@
 """A host's hello that is too long for one message: its pages, until the last one has arrived.
 
-One per connection. Nothing is decided between the pages: the core gets one complete hello.
+One object per connection. The core is not involved until the hello is complete.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from gpu_scheduler.protocol.host import INSTALLED_MAX, HostHello
 
 
 class HelloPages:
-    """The pages of one connection's hello that have arrived."""
+    """The received pages of the hello of one connection."""
 
     def __init__(self) -> None:
         self._hello: HostHello | None = None  # incomplete
@@ -22,21 +22,21 @@ class HelloPages:
         self._more = False
 
     def begin(self, hello: HostHello, reply_to: str) -> None:
-        """A new hello; an unfinished one before it is dropped. Raises INVALID."""
+        """Begin a new hello, and drop an unfinished one. Raises INVALID."""
         self._hello, self._reply_to, self._installed = hello, reply_to, []
         self._take(hello.installed, more=hello.more)
 
     def add(self, leases: tuple[LeaseId, ...], *, more: bool) -> None:
-        """A further page. Raises INVALID without a hello that has more to come."""
+        """Add a page. Raises INVALID when no hello is incomplete."""
         if self._hello is None:
-            raise invalid("op 'installed': no hello of this connection has more to come")
+            raise invalid("op 'installed': no hello of this connection is incomplete")
         self._take(leases, more=more)
 
     def _take(self, leases: tuple[LeaseId, ...], *, more: bool) -> None:
         longest = max(map(len, leases), default=0)
         if longest > NAME_CHARS_MAX:
             self._drop()
-            text = f"hello: a lease's name has {longest} characters; at most {NAME_CHARS_MAX}"
+            text = f"hello: a lease name has {longest} characters; at most {NAME_CHARS_MAX}"
             raise invalid(text)
         if len(self._installed) + len(leases) > INSTALLED_MAX:
             self._drop()
@@ -46,11 +46,11 @@ class HelloPages:
 
     @property
     def incomplete(self) -> bool:
-        """Whether further pages of a hello are expected."""
+        """True while more pages of a hello are expected."""
         return self._hello is not None
 
     def whole(self) -> tuple[HostHello, str] | None:
-        """The hello with all its leases, and the `reply_to` of its answer; once, after the last
+        """The hello with all leases, and the `reply_to` of its answer; only once, after the last
         page."""
         if self._hello is None or self._more:
             return None

@@ -7,8 +7,8 @@
     GET    /v1/openapi.json      description of all paths, for tools
     GET    /healthz /readyz /metrics
 
-The session is the header `X-Session` (default `http`). It has no beat: a waiting request belongs to
-it while the caller repeats the call within `client_gone_s`; every op may be repeated.
+The header `X-Session` names the session (default `http`). An HTTP session has no beat: it keeps a
+waiting request while the caller repeats the call within `client_gone_s`. Every op may be repeated.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _PATHS = [*(f"/v1/{op}" for op in OPS if op not in NOT_OVER_HTTP), "/v1/watch", 
 
 
 class HttpEndpoint:
-    """Routes and handlers. Until `open` every path but health is UNAVAILABLE."""
+    """Routes and handlers. Until `open`, paths that need the core are UNAVAILABLE."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class HttpEndpoint:
         self._scrapes: Scrapes | None = None
 
     def open(self, calls: Calls, hub: Hub, usage_counts: UsageCounts) -> None:
-        """Serve all paths: recovery is complete."""
+        """Serve all paths, once recovery is complete."""
         self._calls, self._hub = calls, hub
         self._scrapes = Scrapes(calls, self._metrics, self._journal, usage_counts)
 
@@ -151,7 +151,7 @@ class HttpEndpoint:
 
     async def _post(self, request: web.Request) -> web.Response:
         calls = self._opened()[0]
-        caller = self._caller(request)  # before its body is buffered
+        caller = self._caller(request)  # before the body is buffered
         encoding = request.headers.get("Content-Encoding", "identity")
         if encoding.lower() != "identity":
             raise invalid(f"Content-Encoding {encoding!r:.40} is not accepted; send plain JSON")
@@ -162,7 +162,7 @@ class HttpEndpoint:
         try:
             op = calls.decoder.read(request.path.rpartition("/")[2], Body(text) if text else EMPTY)
         except BrokenFrame as error:
-            raise invalid(f"the body must hold the fields of the op: {error}") from None
+            raise invalid(f"the body must have the fields of the op: {error}") from None
         return await self._answer(request, caller, op)
 
     async def _answer(
@@ -192,7 +192,7 @@ class HttpEndpoint:
         if not self._authorizer.has_keys:
             _refuse_other_sites(request)
         caller = self._authorizer.caller(key.strip() if scheme.lower() == "bearer" else None)
-        if isinstance(request.protocol, Connection):  # always, as `listen` makes them
+        if isinstance(request.protocol, Connection):  # always true: `listen` creates them
             self._admission.authenticated(request.protocol)
         return replace(caller, peer=request.remote or "")
 
@@ -201,7 +201,7 @@ class HttpEndpoint:
     async def _metrics_text(self, request: web.Request) -> web.Response:
         self._opened()
         self._authorizer.authorize(self._caller(request), "inventory", None)
-        assert self._scrapes is not None, "made when it was opened"
+        assert self._scrapes is not None, "created by `open`"
         kind = "text/plain; version=0.0.4; charset=utf-8"
         return web.Response(body=await self._scrapes.text(), headers={"Content-Type": kind})
 
@@ -230,17 +230,17 @@ async def _written(response: web.StreamResponse, subscriber: Subscriber, form: b
 
 
 def _refuse_other_sites(request: web.Request) -> None:
-    """Without keys this machine is trusted, but not web pages in its browsers. Raises DENIED."""
+    """Refuse web pages of other sites: without keys, local programs are trusted. Raises DENIED."""
     found = foreign_part(request.method, request.headers, "")
     if found is not None:
-        text = f"{found.header} {found.value!r} is not this machine; other sites need a key"
+        text = f"{found.header} {found.value!r} is not this machine; other sites need an API key"
         raise AppError(ErrorCode.DENIED, text, needs="key")
 
 
 def _body(fields: Mapping[str, object]) -> Body:
     try:
         return Body(encode_json(fields))
-    except (ValueError, UnicodeError):  # half a character, percent-encoded
+    except (ValueError, UnicodeError):  # a percent-encoded partial character
         raise invalid("the URL contains invalid UTF-8") from None
 
 
@@ -248,7 +248,7 @@ def _body(fields: Mapping[str, object]) -> Body:
 async def _errors(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
-    """Answer every error as JSON with a code, also those of the HTTP server."""
+    """Answer every error as JSON with a code, including errors of the HTTP server."""
     try:
         return await handler(request)
     except AppError as error:
@@ -270,7 +270,7 @@ async def _errors(
         raise  # the peer has disconnected
     except Exception as error:
         logger.error("%s %s failed", request.method, request.path, exc_info=error)
-        return _refused(AppError(ErrorCode.INTERNAL, "internal error; the log has its trace"))
+        return _refused(AppError(ErrorCode.INTERNAL, "internal error; see the trace in the log"))
 
 
 def _refused(

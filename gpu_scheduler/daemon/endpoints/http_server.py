@@ -1,6 +1,6 @@
-"""The HTTP server below the endpoint: a malformed request gets a typed JSON error too.
+"""The HTTP server below the endpoint: malformed requests also get a typed JSON error.
 
-aiohttp answers one itself, in plain text, before a handler or middleware sees it.
+aiohttp itself would answer them in plain text, before a handler or middleware is called.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from aiohttp import web
 from corekit.errors import AppError, ErrorCode, invalid
 from gpu_scheduler.daemon.endpoints.connection_admission import ConnectionAdmission
 
-#: The endpoint logs its own faults; aiohttp would log a trace for every malformed request.
+#: The endpoint logs its own errors; aiohttp would log a trace for every malformed request.
 _SILENT = logging.getLogger("gpu_scheduler.daemon.no_http")
 _SILENT.setLevel(logging.CRITICAL)
-#: Longest pause between two requests of an authenticated connection; scrapers pause less.
+#: The longest pause between requests of an authenticated connection; scrapers pause less.
 _IDLE_S = 75.0
-#: A request has 128 KiB of headers at most: an unauthenticated connection buffers no more. A header
+#: A request has at most 128 KiB of headers: an unauthenticated connection buffers no more. A header
 #: may be longer than a key (110 bytes); proxies and browsers send about 20.
 _HEADERS_MAX = 32
 _HEADER_BYTES_MAX = 2048
-_STOP_WITHIN_S = 1.0  #: requests are answered in milliseconds; streams are ended before
-_DETAIL_CHARS_MAX = 200  #: of the parser's message, which quotes the peer
+_STOP_WITHIN_S = 1.0  #: requests take milliseconds; streams end earlier
+_DETAIL_CHARS_MAX = 200  #: most characters of the parser's message, which quotes the peer
 
 
 class Connection(web.RequestHandler):
-    """One connection, whose own errors are JSON with a code, as those of the endpoint."""
+    """One connection, whose own errors are JSON with a code, like those of the endpoint."""
 
     __slots__ = ()
     admission: ClassVar[
@@ -46,7 +46,7 @@ class Connection(web.RequestHandler):
         super().connection_lost(exc)
 
     def reject(self, _: AppError) -> None:
-        """`Rejectable`: without an answer, as there may be no request."""
+        """`Rejectable`: close without an answer, because there may be no request."""
         self.force_close()
 
     def handle_error(
@@ -84,7 +84,7 @@ async def listen(
     admission: ConnectionAdmission,
     stack: AsyncExitStack,
 ) -> tuple[str, int]:
-    """Serve until the stack is left. Raises OSError when the address cannot be used."""
+    """Serve until the stack is closed. Raises OSError when the address cannot be used."""
     runner = web.AppRunner(
         application,
         access_log=None,
@@ -98,7 +98,7 @@ async def listen(
     await runner.setup()
     stack.push_async_callback(runner.cleanup)
     made = runner.server
-    assert made is not None, "it is set up"
+    assert made is not None, "the server is set up"
 
     class Ours(Connection):
         __slots__ = ()

@@ -1,7 +1,7 @@
 """Pages: answers that are lists, cut so that they fit into one message. Pure.
 
-A page has a limit in pieces, but records and hosts differ in size a hundredfold. The caller asks
-for the rest with its next request.
+A page has a limit on items, but records and hosts differ in size by a factor of 100. The caller
+requests the rest with its next request.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ T = TypeVar("T")
 
 
 def fitting(value: Value, bytes_max: int) -> bytes:
-    """The JSON of an answer, of the first half of its list, of a fourth, … that fits.
+    """The JSON of an answer, or of the first half, quarter, … of its list, that fits.
 
-    An answer that is not a list, or whose first piece alone is too long, stays as it is.
+    An answer that is not a list, or of which the first item alone is too long, stays as it is.
     """
     text = encode_json(value)
     while len(text) > bytes_max and (shorter := _half(value)) is not None:
@@ -29,7 +29,7 @@ def fitting(value: Value, bytes_max: int) -> bytes:
 
 
 def _half(value: Value) -> Value | None:
-    """The same answer with the first half of its list, marked as cut; None: one piece is left."""
+    """The same answer with the first half of its list, marked as cut; None: one item is left."""
     match value:
         case answers.RecordsAnswer() if len(value.records) > 1:
             return replace(value, records=_first(value.records))  # ends when empty

@@ -1,7 +1,7 @@
-"""From a request of either endpoint to an event of the core: the same ops, the same checks.
+"""Conversion of requests of both endpoints to events of the core: the same ops, the same checks.
 
-Decodes, stamps the time, and refuses what must not reach the core: unknown ops, wrong fields, new
-grants while the journal has no room. Everything else is the core's to decide.
+Decodes, adds the time, and refuses requests that must not reach the core: unknown ops, invalid
+fields, new grants while the journal has no room. The core decides about everything else.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Ops that report what happened, end something or take it over: a key that a newer client adds
-#: cannot make them do more than was asked. In every other op it may be a condition: it is refused.
+#: Ops that report an event, or end or adopt something: a field that a newer client adds cannot make
+#: them do more than requested. In every other op it may be a condition and is refused.
 _TOLERANT = frozenset(
     {
         ops.Beat,
@@ -52,16 +52,16 @@ _GRANTS = frozenset({ops.Attempt, ops.Reserve})
 
 
 class Room(Protocol):
-    """The journal, as far as requests depend on it."""
+    """The part of the journal that requests depend on."""
 
     @property
     def has_room(self) -> bool:
-        """False: nothing new may be granted."""
+        """False while nothing new may be granted."""
         ...
 
 
 class RequestDecoder:
-    """Decodes requests and hands them to the core."""
+    """Decodes requests and submits them to the core."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class RequestDecoder:
         self, caller: Caller, body: Body, reply_to: str, admit: Callable[[], None]
     ) -> SessionId:
         """The session of the hello; `admit` is called once it is accepted. Raises INVALID, DENIED,
-        and what `admit` raises."""
+        and the errors of `admit`."""
         hello = _read_tolerant(ops.Hello, "hello", body)
         _same_version(hello.version)
         self._authorizer.authorize(caller, "beat", hello)
@@ -99,7 +99,7 @@ class RequestDecoder:
         pages: HelloPages,
         admit: Callable[[], None],
     ) -> HostId:
-        """The host of the hello; `pages` are its connection's. As `requester_hello`."""
+        """The host of the hello; `pages` belong to the connection. As `requester_hello`."""
         hello = _read_tolerant(host_ops.HostHello, "hello", body)
         _same_version(hello.version)
         self._authorizer.authorize_host(caller, hello.host)
@@ -114,15 +114,15 @@ class RequestDecoder:
             self._submit_of_host(hello.host, "hello", hello, reply_to)
 
     def read(self, op: str, body: Body) -> ops.Op[Value]:
-        """The op of that name. Raises INVALID."""
+        """The op with this name. Raises INVALID."""
         cls = ops.OPS.get(op)
         if cls is None:
-            body.plain()  # a line that is not JSON is worse
+            body.plain()  # a line that is not JSON is the more serious error
             raise invalid(f"op {op!r} is unknown{one_of_known(op, ops.OPS)}")
         return known(logger, body.read_known(cls, op)) if cls in _TOLERANT else body.read(cls, op)
 
     def submit(self, caller: Caller, session: SessionId, op: ops.Op[Value], reply_to: str) -> None:
-        """Hand in an op of a requester session; its answer comes by `reply_to`. Raises AppError."""
+        """Submit an op of a requester session; `reply_to` names its answer. Raises AppError."""
         name = ops.OP_NAMES[type(op)]
         self._authorizer.authorize(caller, name, op)
         if type(op) in _GRANTS and not self._room.has_room:
@@ -143,7 +143,7 @@ class RequestDecoder:
     def submit_of_host(
         self, host: HostId, op: str, body: Body, reply_to: str, pages: HelloPages
     ) -> None:
-        """Any op of a host session. Raises AppError."""
+        """Submit any op of a host session. Raises AppError."""
         cls = host_ops.HOST_OPS.get(op)
         if cls is None:
             body.plain()
@@ -160,7 +160,7 @@ class RequestDecoder:
         self._submit(on.HostAsked(host=host, reply_to=reply_to, op=op, **self._now()))
 
     def host_left(self, host: HostId) -> None:
-        """Its connection ended."""
+        """Report that the connection of a host ended."""
         self._metrics.requests["left"] += 1
         self._submit(on.HostLeft(host=host, **self._now()))
 
@@ -173,7 +173,7 @@ class _Clocks(TypedDict):
     wall_s: float
 
 
-#: Ops with words that only their connection knows.
+#: Ops with values that only their connection knows.
 _INCOMPLETE = frozenset({ops.Reserve, ops.Transfer})
 
 
@@ -188,7 +188,7 @@ def _completed(caller: Caller, op: ops.Op[Value]) -> ops.Op[Value]:
 
 
 def _read_tolerant(cls: type[T], op: str, body: Body) -> T:
-    """An op also of a newer version: unknown keys and values are skipped, with a warning."""
+    """Read an op, even of a newer version: unknown keys and values are skipped with a warning."""
     try:
         return known(logger, body.read_known(cls, op))
     except AppError:

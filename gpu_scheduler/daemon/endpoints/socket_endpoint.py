@@ -1,8 +1,8 @@
 """The socket endpoint: JSON lines, many requests in flight per connection, pushes in between.
 
 An invalid request is answered with a typed error and the connection stays open; a malformed frame
-is answered once (id null) and the connection closed. The connection of a peer that does not read is
-aborted: it reconnects and gets the full state, which is cheaper than buffering for it.
+is answered once (id null) and the connection is closed. The connection of a peer that does not read
+is aborted: the peer reconnects and gets the full state, which is cheaper than buffering.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ _PUSH_NAMES: Mapping[type[Value], str] = {**PUSH_NAMES, **HOST_PUSH_NAMES}
 
 #: Unread bytes at which a peer is disconnected; 1,000 lease changes at once are about 1 MiB.
 UNREAD_BYTES_MAX = 16 * 2**20
-#: Requests of one connection that are under way. At the limit it is not read until half of them are
-#: answered, so one client cannot fill the core's queue or starve the others.
+#: The most requests in flight on one connection. At the limit, the connection is not read until
+#: half of them are answered, so one client cannot fill the core's queue or starve the others.
 UNDER_WAY_MAX = 1_000
 
 
@@ -70,8 +70,8 @@ class Connection(asyncio.Protocol):
         self._caller = NOBODY  # until its hello
         self._admission = admission
         self._lines = LineBuffer()
-        self._received: deque[bytes] = deque()  # whole lines, not handled yet
-        self._held = 0  # bytes of an unfinished line that the admission counts
+        self._received: deque[bytes] = deque()  # whole lines, not yet handled
+        self._held = 0  # bytes of an unfinished line, as counted by admission
         self._under_way = 0
         self._paused = False
         self._out: list[bytes] = []  # written together once per turn of the loop
@@ -85,7 +85,7 @@ class Connection(asyncio.Protocol):
     # --- asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's is not a subclass
+        self._transport = cast("asyncio.Transport", transport)  # uvloop has its own class
         self._transport.set_write_buffer_limits(high=UNREAD_BYTES_MAX)
         self._number = self._registry.register(self)
         self._metrics.connections += 1
@@ -120,7 +120,7 @@ class Connection(asyncio.Protocol):
             self._read_on()
 
     def _read_on(self) -> None:
-        """Handle the received lines, up to the limit of requests under way."""
+        """Handle the received lines, up to the limit of requests in flight."""
         while self._received and self._under_way < UNDER_WAY_MAX:
             line = self._received.popleft()
             if self._transport is None or self._transport.is_closing():
@@ -138,7 +138,7 @@ class Connection(asyncio.Protocol):
 
     def _broken(self, error: BrokenFrame) -> None:
         self._received.clear()
-        self._fatal(invalid(f"{error}; this endpoint takes JSON lines"))
+        self._fatal(invalid(f"{error}; this endpoint accepts JSON lines"))
 
     # --- requests
 
@@ -188,7 +188,9 @@ class Connection(asyncio.Protocol):
         elif role == "host" and self._session is None:
             self._host = self._decoder.host_hello(caller, fields, reply_to, self._pages, admit)
         elif role in ("requester", "host"):
-            raise invalid(f"hello: this connection is bound to {self._name}; open another one")
+            raise invalid(
+                f"hello: this connection is bound to {self._name}; open another connection"
+            )
         else:
             raise invalid(f"hello: role {role!r} must be 'requester' or 'host'")
         self._hello_to = reply_to

@@ -1,7 +1,8 @@
-"""Values of closed sets from a newer host, replaced by a general value of this version. Pure.
+"""Unknown values of closed sets from a newer host, replaced by a general value. Pure.
 
-A device with an unknown symptom has some symptom, and an end with an unknown reason is an end:
-refusing them would keep the host out, or the lease alive. Values written by people are refused.
+A device with an unknown symptom still has a symptom, and an end with an unknown reason is still an
+end: refusing them would lock the host out, or keep the lease alive. Unknown values from people are
+refused.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The event stream of the HTTP API: leases, queue, hosts, devices and parameters as they change.
 
-Leases come from the core, whose watcher the hub is; queue and parameters from the journalled
-changes, once they are durable; hosts and devices, whose silence is not journalled, by looking again
-after a change and at every beat. Without a subscriber nothing of it is done.
+Lease events come from the core, which the hub watches; queue and parameter events from journalled
+changes, once they are durable. Hosts and devices, whose silence is not journalled, are compared
+after a change and at every beat. Without a subscriber, the hub does nothing.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from gpu_scheduler.protocol.answers import LeasePush
 
 logger = logging.getLogger(__name__)
 
-#: Session of the hub in the core; no client's session with a key has this form.
+#: Session of the hub in the core; no session of a client with a key has this form.
 SESSION = SessionId("ssgmd/watch")
-#: Streams at once: each event is written to every one of them.
+#: The most concurrent streams: each event is written to all of them.
 SUBSCRIBERS_MAX = 100
-#: Many hosts that register together are looked at together.
+#: Delay before a comparison, so that hosts that register together are compared together.
 LOOK_S = 0.1
-#: Events that a reader may be behind; 1,000 leases changing five times.
+#: The most unread events of a reader: 1,000 leases that change five times.
 BEHIND_MAX = 5_000
 
 
 class Subscriber:
-    """One stream: lines to be written, in their order."""
+    """One stream: lines to be written, in order."""
 
     def __init__(self, *, sees_all: bool = True) -> None:
         self._sees_all = sees_all
@@ -50,30 +50,30 @@ class Subscriber:
         self._over = False
 
     def write(self, event: words.WatchEvent, at_s: float) -> None:
-        """Write one more event; for a reader that is too far behind, the last one: `lost`."""
+        """Write one event; for a reader that is too far behind, write `lost` as the last event."""
         if self._over:
             return
         if self._lines.qsize() >= BEHIND_MAX and not isinstance(event, words.Lost):
             self.end("the reader is too slow", at_s)
             return
         if isinstance(event, LeasePush) and not self._sees_all:
-            event = replace(event, detail="")  # its holder's words
+            event = replace(event, detail="")  # text of the holder
         self._seq += 1
         head = encode_json({"event": words.EVENTS[type(event)], "seq": self._seq, "at_s": at_s})
         fields = encode_json(event)
         self._lines.put_nowait(head if fields == b"{}" else head[:-1] + b"," + fields[1:])
 
     def end(self, why: str, at_s: float) -> None:
-        """End the stream: nothing comes after this."""
+        """End the stream: nothing follows."""
         self.write(words.Lost(why=why), at_s)
         self._over = True
 
     def close(self) -> None:
-        """Its key was revoked."""
+        """End the stream, because its key was revoked."""
         self.end("the key was revoked", 0.0)
 
     async def lines(self) -> AsyncIterator[bytes]:
-        """Until the stream is over."""
+        """The lines, until the stream is over."""
         while not (self._over and self._lines.empty()):
             yield await self._lines.get()
 
@@ -101,9 +101,9 @@ class Hub:
 
     @contextmanager
     def subscribed(self, caller: Caller) -> Iterator[Subscriber]:
-        """A stream, for the length of the block. Raises EXHAUSTED when there are too many."""
+        """A stream for the duration of the block. Raises EXHAUSTED when there are too many."""
         if len(self._subscribers) >= SUBSCRIBERS_MAX:
-            text = f"{SUBSCRIBERS_MAX} streams are open already; close one"
+            text = f"{SUBSCRIBERS_MAX} streams are already open; close one"
             raise AppError(ErrorCode.EXHAUSTED, text)
         if not self._subscribers:
             self._hosts, self._devices = {}, {}
@@ -126,7 +126,7 @@ class Hub:
                 self._watch_leases(wanted=False)
 
     async def beats(self, every_s: float) -> None:
-        """Without end: renews the watch in the core, and beats to the readers."""
+        """Renew the watch in the core and send beats to the readers, until cancelled."""
         while True:
             await asyncio.sleep(every_s)
             if self._subscribers:
@@ -135,7 +135,7 @@ class Hub:
                 self._publish(words.Beat())
 
     def end_all(self, why: str) -> None:
-        """The daemon stops."""
+        """End all streams, because the daemon stops."""
         self._look_no_more()
         for subscriber in list(self._subscribers):
             subscriber.end(why, self._clock.wall_s())
@@ -146,14 +146,14 @@ class Hub:
         try:
             self._decoder.submit(TRUSTED, SESSION, ops.Watch(all=wanted), f"{self._number}.0")
         except asyncio.QueueFull:
-            logger.warning("behind: leases are watched again at the next beat")
+            logger.warning("the core is overloaded: leases are watched again at the next beat")
 
     def push(self, push: AnyPush) -> None:
         if isinstance(push, LeasePush):
             self._publish(push)
 
     def answer(self, id_: int, answer: Value) -> None:
-        """The core watches for us."""
+        """The watch of the core is active."""
 
     def refuse(self, id_: int, error: AppError) -> None:
         logger.error("request %d: leases are not watched: %s", id_, error.message)
@@ -162,12 +162,12 @@ class Hub:
         return TRUSTED
 
     def close(self) -> None:
-        """The registry closes every connection."""
+        """Nothing to close: the hub has no connection."""
 
     # --- journalled changes
 
     def changed(self, changes: Sequence[to.Entry]) -> None:
-        """Publish changes that are durable now."""
+        """Publish changes that are now durable."""
         parts = [part for entry in changes for part in entry.parts]
         for part in parts:
             match part:
@@ -195,7 +195,7 @@ class Hub:
     # --- hosts and devices
 
     def _look(self, *, publish: bool = True) -> None:
-        """Publish the differences from the last look."""
+        """Publish the differences from the last comparison."""
         self._look_no_more()
         hosts, devices = _standing(self._state)
         differs: list[words.HostChanged | words.DeviceChanged] = [
@@ -258,7 +258,7 @@ def _standing(
 
 
 class WatchedJournal:
-    """The journal, with a hub that hears of changes once they are durable."""
+    """The journal, with a hub that is notified of changes once they are durable."""
 
     def __init__(self, journal: Journal, hub: Hub) -> None:
         self._journal = journal

@@ -246,7 +246,7 @@ def test_pages_without_an_incomplete_hello_are_refused(tmp_path: Path) -> None:
             }
             assert "ok" in await peer.ask(op="hello", **hello)
             error = (await peer.ask(op="installed", leases=["x"], more=False))["error"]
-            assert "no hello of this connection has more to come" in error["message"]
+            assert "no hello of this connection is incomplete" in error["message"]
             page = await peer.ask(op="installs", after=0, until=10)
             assert page["ok"] == {"installs": [], "more": False}
             peer.writer.write(json.dumps({"id": 1, "op": "hello", **hello, "more": True}).encode())

@@ -88,7 +88,7 @@ def test_names_are_taken_once_and_free_again_when_revoked(path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", "A", "a.b", "a/b", "-a", "a" * 64, "a b"])
 def test_a_malformed_name_of_a_key_is_refused(path: Path, name: str) -> None:
-    with pytest.raises(AppError, match="not a valid name of a key"):
+    with pytest.raises(AppError, match="not a valid key name"):
         added(path, name, Role.READER)
     assert not path.exists()
 

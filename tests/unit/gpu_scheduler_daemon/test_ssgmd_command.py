@@ -71,7 +71,7 @@ def test_keys_are_added_listed_and_revoked(tmp_path: Path) -> None:
 def test_a_wrong_name_of_a_key_is_refused(tmp_path: Path, name: str) -> None:
     done = ssgmd("--state", str(tmp_path / "s"), "keys", "add", name, "--role", "host")
     assert done.exit_code == 2
-    assert "not a valid name of a key" in done.stderr
+    assert "not a valid key name" in done.stderr
 
 
 def test_a_damaged_journal_is_checked_and_repaired(tmp_path: Path) -> None:

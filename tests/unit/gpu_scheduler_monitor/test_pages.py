@@ -99,7 +99,7 @@ def test_a_hello_is_whole_with_its_last_page_and_returned_once() -> None:
     installed = tuple(map(LeaseId, "abc"))
     assert pages.whole() == (replace(hello, installed=installed, more=False), "1.0")
     assert pages.whole() is None, "once"
-    with pytest.raises(AppError, match="has more to come"):
+    with pytest.raises(AppError, match="is incomplete"):
         pages.add((), more=False)
 
 
@@ -108,7 +108,7 @@ def test_a_hello_with_too_many_leases_is_dropped() -> None:
     pages.begin(hello_of("a"), "1.0")
     with pytest.raises(AppError, match="more than"):
         pages.add((LeaseId("x"),) * INSTALLED_MAX, more=True)
-    with pytest.raises(AppError, match="has more to come"):
+    with pytest.raises(AppError, match="is incomplete"):
         pages.add((), more=False)
 
 
@@ -127,16 +127,16 @@ def hello_of(*installed: str, more: bool = True) -> HostHello:
 
 def test_a_name_in_a_hello_has_a_longest_length() -> None:
     """The leases of a hello are counted; without this their bytes would have no limit."""
-    with pytest.raises(AppError, match="a lease's name has 257 characters"):
+    with pytest.raises(AppError, match="a lease name has 257 characters"):
         HelloPages().begin(hello_of("x" * (NAME_CHARS_MAX + 1)), "1.0")
 
 
 def test_a_page_with_a_name_that_is_too_long_drops_the_hello() -> None:
     pages = HelloPages()
     pages.begin(hello_of(), "1.0")
-    with pytest.raises(AppError, match="a lease's name has 257 characters"):
+    with pytest.raises(AppError, match="a lease name has 257 characters"):
         pages.add((LeaseId("x" * (NAME_CHARS_MAX + 1)),), more=True)
-    with pytest.raises(AppError, match="has more to come"):
+    with pytest.raises(AppError, match="is incomplete"):
         pages.add((), more=False)
 
 

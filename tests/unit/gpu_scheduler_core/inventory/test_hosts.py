@@ -218,7 +218,7 @@ def test_a_size_that_holds_the_allocations_ends_no_lease(world, device, memory_m
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"memory_mib": 499}, "d1: has 499 MiB of memory now, but 500 are allocated"),
+        ({"memory_mib": 499}, "d1: has 499 MiB of memory now, but 500 MiB are allocated"),
         ({"model": "other"}, "d1: model changed from M to other"),
         ({"health": Health.BAD}, "d1: bad"),
     ],

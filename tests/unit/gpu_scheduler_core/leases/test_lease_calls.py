@@ -152,7 +152,7 @@ def test_a_granted_attempt_refuses_another_request(one, other, code):
     lease = one.reserve("a", asked).granted.lease
     refused = one.reserve("a", replace(asked, **other))
     assert refused.code is code.CONFLICT
-    assert "attempt a stands for another request (1 × device with 100 MiB)" in refused.message
+    assert "attempt a already has another request (1 × device with 100 MiB)" in refused.message
     assert one.reserve("a", asked).granted.lease == lease
     assert len(one.leases) == 1
 

@@ -160,7 +160,7 @@ def test_verdicts_of_an_infeasible_request_agree_with_its_counts(new_world, devi
     ("count", "said"),
     [
         (1, "exceeds the whole quota of tenant t: 1200 MiB"),
-        (2, "too few devices for it have at most 600 MiB, an even part of the quota of tenant t"),
+        (2, "suitable devices have at most 600 MiB, an equal part of the quota of tenant t"),
     ],
 )
 def test_devices_above_the_whole_quota_make_a_request_impossible(new_world, device, count, said):
@@ -176,8 +176,8 @@ def test_devices_above_the_whole_quota_make_a_request_impossible(new_world, devi
     ("large_mib", "fields", "outcome", "said"),
     [
         (900, {}, "granted", "1 × device, exclusive fits now; tenant t has 800 MiB left"),
-        (900, {"memory_mib": 600}, "waiting", "quota of 1200 MiB but for 800 MiB: too few"),
-        (600, {"count": 2}, "waiting", "but for 800 MiB, 400 MiB for each of 2 devices: too"),
+        (900, {"memory_mib": 600}, "waiting", "quota of 1200 MiB except for 800 MiB: too few"),
+        (600, {"count": 2}, "waiting", "except for 800 MiB, 400 MiB for each of 2 devices: too"),
         (900, {"count": 3}, "impossible", "only 2 such devices exist"),
     ],
 )

@@ -31,8 +31,8 @@ def test_impossible_names_the_largest_fit(mixed):
     assert reason.largest_fit == "1 × cuda with 8000 MiB, 100 %"
     assert reason.counts == {"KIND": 1, "MEMORY": 2}
     assert reason.sentence == (
-        "no known capacity can ever hold 1 × cuda with 9000 MiB: 8000 MiB is the most of one "
-        "device, the largest fit is 1 × cuda with 8000 MiB, 100 % "
+        "no known capacity can ever serve 1 × cuda with 9000 MiB: "
+        "the largest such device has 8000 MiB, the largest fit is 1 × cuda with 8000 MiB, 100 % "
         "(of 3 devices: 1 of another kind, 2 with too little memory)"
     )
 
@@ -48,7 +48,7 @@ def test_too_many_devices_report_the_known_number(world, device):
     world.host("h1", *(device(f"d{i}", 4096, DeviceKind.CPU, i) for i in range(2)))
     reason = world.reserve("a", Request(count=5)).explanation
     assert reason.sentence == (
-        "no known capacity can ever hold 5 × device: only 2 such devices exist, "
+        "no known capacity can ever serve 5 × device: only 2 such devices exist, "
         "the largest fit is 2 × cpu with 4096 MiB, 100 % (of 2 devices: 2 fitting)"
     )
 
@@ -78,7 +78,7 @@ def test_same_host_too_large_for_any_host(world, device):
 def test_nothing_known(world):
     answer = world.reserve("a")
     assert answer.outcome is answers.Outcome.IMPOSSIBLE
-    said = "no known capacity can ever hold 1 × device: no device is known"
+    said = "no known capacity can ever serve 1 × device: no device is known"
     assert answer.explanation.sentence == said
 
 
@@ -115,7 +115,12 @@ def test_by_holder(mixed):
     [
         ({"kinds": (DeviceKind.VPU,)}, "KIND", "only cuda/cpu is known", "1 × cuda with 8000"),
         ({"models": ("H100",)}, "MODEL", "only A100/T4/X is known", "1 × cuda with 8000"),
-        ({"memory_mib": 8001}, "MEMORY", "8000 MiB is the most of one", "1 × cuda with 8000"),
+        (
+            {"memory_mib": 8001},
+            "MEMORY",
+            "the largest such device has 8000 MiB",
+            "1 × cuda with 8000",
+        ),
         (
             {"count": 9, "memory_mib": 3000},
             "COUNT",
