@@ -22,7 +22,7 @@ class ErrorCode(StrEnum):
     IMPOSSIBLE = "impossible"  #: no known capacity could ever do this
     UNAVAILABLE = "unavailable"  #: the other side does not answer; repeat with a back-off
     TIMEOUT = "timeout"  #: an answer did not come in time; the call may have happened
-    INTERNAL = "internal"  #: a bug of ours
+    INTERNAL = "internal"  #: internal error
 
 
 #: Exit status of every command for every code (documented in docs/exit-codes.md); 0 is success.

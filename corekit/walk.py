@@ -234,7 +234,7 @@ def _as_float(value: int) -> float:
 
 _TYPE_WORDS: dict[Any, str] = {
     str: "a string",
-    int: "a whole number",
+    int: "an integer",
     float: "a number",
     bool: "true or false",
 }
@@ -255,6 +255,6 @@ def _opaque(value: Any, path: str, depth: int) -> Any:
 def _shown(value: Any) -> str:
     try:
         text = repr(value)
-    except ValueError:  # a whole number of more than 4,300 digits
+    except ValueError:  # an integer of more than 4,300 digits
         text = f"a {type(value).__name__} too long to show"
     return text if len(text) <= 60 else text[:57] + "..."

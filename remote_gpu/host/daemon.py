@@ -264,8 +264,8 @@ class HostDaemon(Generic[L]):
         self._reports.session(step.lease, state, step.nonce, step.reason, step.detail)
 
     def _unbind(self, lease: LeaseId) -> None:
-        """End the lanes, relays and memory of a session that is over. The lease goes on, as does a
-        worker that has no lane yet."""
+        """End the lanes, relays and memory of a session that is over. The lease continues,
+        as does a worker that has no lane yet."""
         self._relays.unbind(lease)
         if (worker := self._started(lease)) is None:
             return

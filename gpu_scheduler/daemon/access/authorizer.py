@@ -54,7 +54,7 @@ _TAKEOVER_OPS = (ops.Attempt, ops.Adopt)
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The sender of requests. By default nobody: no key, no rights."""
+    """The sender of requests. By default one without a key and without rights."""
 
     key: KeyEntry | None = None
     peer: str = ""  #: address of its connection, if it has one

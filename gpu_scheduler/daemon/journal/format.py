@@ -9,7 +9,7 @@ header's checksum. A missing, doubled, swapped or changed line therefore never c
 
 A compacted journal begins with a snapshot: the header has `snapshot`, and its line the header's
 `number` N and stands for all lines up to N; line N+1 links to the header's `link`, the checksum of
-the line N that the snapshot replaced. So the history's chain goes on through a compaction, and a
+the line N that the snapshot replaced. So the history's chain continues through a compaction, and a
 note of the last synced line (sync_marker.py) is good for the file before it and the one after it.
 
 Groups are synced one after the other, so a crash can tear only the last line. A torn line has no
@@ -212,7 +212,7 @@ class _Chain:
             missing = _lines_from_to(last.number + 1, until)
             self._fail(start, f"it ends too early: {missing}, synced before, is missing")
         if self._foreign:
-            why = "the note of what was synced belongs to another journal, so nobody knows whether "
+            why = "the sync marker belongs to another journal, so it is unknown whether "
             why += "its end is there"
             raise JournalDamage(self._name, why, self._sound(start, torn), None)
         return self._sound(start, torn)
@@ -283,7 +283,7 @@ def _of_today(version: int, groups: Sequence[bytes]) -> tuple[bytes, ...]:
 
 
 def _checked(line: bytes) -> bytes | None:
-    """What follows the checksum of a line, if that holds."""
+    """The content of a line behind its checksum, if the checksum is right."""
     rest = line[9:]
     if len(line) < 10 or line[8:9] != b" ":
         return None

@@ -406,7 +406,7 @@ def _unwritten(path: Path, error: OSError) -> AppError:
 
 
 def _remedy(error: OSError) -> str:
-    """What an operator can do about an error of the disk."""
+    """The advice to an operator about an error of the disk."""
     match error.errno:
         case errno.ENOSPC:
             return "Free some space on its disk"

@@ -1,6 +1,6 @@
 """The sync marker beside the journal: which line was synced last. It shows that an end is missing.
 
-The journal alone cannot tell a last line that was torn by a crash from one that was synced and
+The journal alone cannot distinguish a line that a crash tore from one that was synced and
 damaged later, nor an emptied file from a new one. The marker can: it is written after every sync of
 the journal and before the group is answered, so it never names a line that was not synced, and
 after a `kill -9` or a clean stop it covers every answered entry.

@@ -43,7 +43,7 @@ _COUNTS = (
     "ApproximateNumberOfMessagesDelayed",
 )
 SERVICES = ("s3", "sqs", "lambda", "logs", "sts", "iam")
-#: Characters of a key's id that are shown: enough to tell two apart.
+#: Characters of a key's id that are shown: enough to distinguish two.
 SHOWN_OF_ID = 4
 
 

@@ -50,7 +50,7 @@ class Outer(Value):
         ({"name": "x", "inners": {}}, "Outer.inners: expected a list, got {}"),
         (
             {"name": "x", "inners": [{"size_mib": True}]},
-            "Outer.inners[0].size_mib: expected a whole number, got True",
+            "Outer.inners[0].size_mib: expected an integer, got True",
         ),
         (
             {"name": "x", "inners": [{"size_mib": 1, "share": float("nan")}]},

@@ -1,4 +1,4 @@
-"""Cost of a job, on CPU and on a lent device."""
+"""Cost of a job, on a CPU and on a remote device."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def command(
     scheduler: str | None,
     as_json: bool,
 ) -> None:
-    """Compare the cost of a job without and with a lent device, shared by more and more jobs.
+    """Compare the cost of a job without and with a remote device, shared by more and more jobs.
 
     The formula is the paper's: Lambda's GB-seconds, plus the device's time divided by the number of
     sharers. With the ID of a job that succeeded, its measured time and its memory are used.
