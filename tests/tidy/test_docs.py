@@ -1,4 +1,4 @@
-"""Pages name only what exists."""
+"""Pages keep their table cells short, and name only what exists."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from gpu_scheduler.protocol.ops import OPS
 
 ROOT = Path(__file__).resolve().parents[2]
+CELL_CHARACTERS_MAX = 200
 PAGES = [
     ROOT / name
     for name in subprocess.run(
@@ -18,6 +19,18 @@ PAGES = [
     ).stdout.splitlines()
     if name != "CHANGELOG.md"
 ]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_table_cells_stay_short(page: Path) -> None:
+    long = [
+        f"{page.name}:{number}: {len(cell)}"
+        for number, line in enumerate(page.read_text().splitlines(), 1)
+        if line.startswith("|")
+        for cell in re.split(r"(?<!\\)\|", line)
+        if len(cell) > CELL_CHARACTERS_MAX
+    ]
+    assert not long
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
