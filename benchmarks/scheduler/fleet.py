@@ -22,7 +22,6 @@ import os
 import random
 import signal
 import statistics
-import sys
 import tempfile
 import time
 import urllib.request
@@ -266,4 +265,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -66,7 +66,8 @@ async def scheduler_takes(address: str, request: dict[str, Any]) -> AsyncIterato
     """Eight sessions, each on its own connection."""
     host, _, port = address.rpartition(":")
     loop, names = asyncio.get_running_loop(), itertools.count()
-    takes, transports = [], []
+    takes: list[Take] = []
+    transports = []
     for number in range(CLIENTS):
         _, client = await loop.create_connection(WaitingClient, host, int(port))
         transports.append(client.transport)

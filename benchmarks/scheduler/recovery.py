@@ -17,6 +17,7 @@ import statistics
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from benchmarks import report
 from corekit.budget import Budget
@@ -32,7 +33,7 @@ from gpu_scheduler.protocol.codec import VERSION
 DEVICE_MIB, QUARTERS, PER_HOST = 16384, 4, 10
 GROUP = 16  #: entries synced together, as when some dozen clients ask at once
 TARGET = 5.0
-_NOW = {"at_s": 1.0, "wall_s": 1.7e9}
+_NOW: dict[str, Any] = {"at_s": 1.0, "wall_s": 1.7e9}
 
 
 def _machine() -> SchedulerMachine:

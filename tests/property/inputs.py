@@ -51,7 +51,14 @@ def devices_of(
 
 def _device(host: str, i: int, health: Health) -> Device:
     second = DeviceKind.CPU if host == "h1" else DeviceKind.CUDA
-    about = {"model": "M", "resident": ("k",) * i, "driver": f"550.{i}"}
     kind, name = (DeviceKind.CUDA, second)[i], DeviceId(f"{host}/{i}")
-    memory_mib = MEMORY_MIB * (1 + i)
-    return Device(id=name, index=i, kind=kind, memory_mib=memory_mib, health=health, **about)
+    return Device(
+        id=name,
+        index=i,
+        kind=kind,
+        model="M",
+        memory_mib=MEMORY_MIB * (1 + i),
+        health=health,
+        resident=("k",) * i,
+        driver=f"550.{i}",
+    )

@@ -76,8 +76,13 @@ def shielded(pool: Pool) -> Pool:
     bypass_max=st.integers(0, 2),
 )
 def test_no_request_waits_beyond_the_stated_bound(
-    policy, target, before, shields, stream, bypass_max
-):
+    policy: str,
+    target: Request,
+    before: list[Request],
+    shields: list[Request],
+    stream: list[tuple[Request, float]],
+    bypass_max: int,
+) -> None:
     quotas = {"q": Quota(memory_mib=DEVICE_MIB + 100)}
     pool = shielded(Pool(2, Parameters(policy=policy, bypass_max=bypass_max, quotas=quotas)))
     for request in (*before, *shields):
@@ -107,16 +112,16 @@ def served_within(aging_s: float | None, rounds: int) -> bool:
     return patient.granted_s is not None
 
 
-def test_without_aging_a_lower_priority_starves():
+def test_without_aging_a_lower_priority_starves() -> None:
     assert not served_within(None, rounds=100)
 
 
-def test_with_aging_a_lower_priority_is_served():
+def test_with_aging_a_lower_priority_is_served() -> None:
     assert served_within(30.0, rounds=20)
     assert not served_within(60.0, rounds=20)
 
 
-def test_a_tenant_at_its_quota_may_delay_its_own_large_request():
+def test_a_tenant_at_its_quota_may_delay_its_own_large_request() -> None:
     """The bound holds while the quota has room: small requests leave none for the large one."""
     pool = Pool(2, Parameters(bypass_max=1, quotas={"a": Quota(devices=2)}))
     small = Request(memory_mib=100, tenant="a")
@@ -134,7 +139,7 @@ def test_a_tenant_at_its_quota_may_delay_its_own_large_request():
 @given(
     stream=st.lists(st.tuples(requests, st.sampled_from([0.5, 2.0, 6.0])), min_size=1, max_size=6),
 )
-def test_the_head_starts_no_later_than_forecast(stream):
+def test_the_head_starts_no_later_than_forecast(stream: list[tuple[Request, float]]) -> None:
     pool = Pool(2, Parameters(policy="backfill", bypass_max=0))
     pool.ask(Request(sharing=Sharing.EXCLUSIVE, lease_s=LONGEST_S), LONGEST_S)
     pool.ask(Request(memory_mib=500, lease_s=8.0), LONGEST_S)

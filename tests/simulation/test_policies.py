@@ -10,6 +10,7 @@ from gpu_scheduler.model import Request
 from gpu_scheduler.parameters import Parameters, Quota
 from gpu_scheduler.policy_registry import installed_policies
 from gpu_scheduler.protocol import ops
+from gpu_scheduler.protocol.changes import Entry
 from simulator.policies import main, run_policy, workload
 from simulator.pool import Pool
 from simulator.tenant_usage import TenantUsage
@@ -40,7 +41,7 @@ def test_a_quota_keeps_room_for_the_others() -> None:
 def test_a_grant_beyond_a_quota_is_reported() -> None:
     pool = Pool(1, Parameters())
     books = TenantUsage(Parameters(quotas={"t": Quota(memory_mib=150, devices=2)}))
-    entries = []
+    entries: list[Entry] = []
     for number in range(2):
         event = event_of(
             ops.Reserve,

@@ -145,6 +145,10 @@ class Returning(Host):
             self.changed.clear()
             await self.changed.wait()
 
+    async def until_told_beyond(self, states: int) -> None:
+        """Wait for one whole state more than so many."""
+        await self.until(lambda: self.states > states)
+
     def returning(self, endpoints: Endpoints) -> HostLink:
         return HostLink(
             endpoints.daemon.socket,
@@ -191,7 +195,7 @@ def test_a_host_comes_back_with_many_leases(
                 for _ in range(3):  # the whole state again, while others come and go
                     states = host.states
                     link._channel.say_hello_again()
-                    await host.until(lambda before=states: host.states > before)
+                    await host.until_told_beyond(states)
                 stop.set()
                 await borrowing
                 there = {lease.id for lease in await client.leases()}
@@ -211,7 +215,7 @@ def test_a_single_hello_of_before_is_still_answered_whole(tmp_path: Path) -> Non
 
     async def story() -> None:
         async with serving(tmp_path) as endpoints, endpoints.peer() as peer:
-            hello = {
+            hello: dict[str, Any] = {
                 "role": "host",
                 "host": "h",
                 "incarnation": "i",
@@ -234,7 +238,7 @@ def test_a_single_hello_of_before_is_still_answered_whole(tmp_path: Path) -> Non
 def test_pages_without_an_incomplete_hello_are_refused(tmp_path: Path) -> None:
     async def story() -> None:
         async with serving(tmp_path) as endpoints, endpoints.peer() as peer:
-            hello = {
+            hello: dict[str, Any] = {
                 "role": "host",
                 "host": "h",
                 "incarnation": "i",
@@ -265,7 +269,7 @@ def test_pages_of_a_hello_do_not_count_as_requests_under_way(tmp_path: Path) -> 
 
     async def story() -> None:
         async with serving(tmp_path) as endpoints, endpoints.peer() as peer:
-            hello = {
+            hello: dict[str, Any] = {
                 "role": "host",
                 "host": "h",
                 "incarnation": "i",

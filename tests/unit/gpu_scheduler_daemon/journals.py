@@ -43,7 +43,7 @@ async def compact(journal: Journal, snapshot: Callable[[], Iterable[Part]]) -> N
 
 def history() -> list[Entry]:
     """The entries, one per event; two leases and a record live after them."""
-    device = {"kind": DeviceKind.CUDA, "model": "M", "memory_mib": 1000}
+    device: dict[str, Any] = {"kind": DeviceKind.CUDA, "model": "M", "memory_mib": 1000}
     events: list[on.Event] = [
         on.EpochBegan(**NOW),
         event_of(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from corekit.decode import decode, encode_json
 from corekit.errors import AppError, ErrorCode
-from corekit.ids import LeaseId
+from corekit.ids import AttemptId, LeaseId
 from gpu_scheduler.model import Request
 from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol.codec import (
@@ -160,4 +160,4 @@ def test_explain_takes_exactly_one_question() -> None:
     with pytest.raises(AppError, match="exactly one"):
         ops.Explain()
     with pytest.raises(AppError, match="exactly one"):
-        ops.Explain(attempt="a", request=Request())
+        ops.Explain(attempt=AttemptId("a"), request=Request())

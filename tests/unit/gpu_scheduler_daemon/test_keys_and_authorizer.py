@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from corekit.errors import AppError, ErrorCode
-from corekit.ids import JobId, LeaseId
+from corekit.ids import AttemptId, JobId, LeaseId
 from gpu_scheduler.daemon.access.authorizer import NOBODY, Authorizer, JobOwner
 from gpu_scheduler.daemon.access.keys import KeyEntry, Role, add_key, read_keys, revoke_key
 from gpu_scheduler.model import Request
@@ -226,9 +227,13 @@ def test_a_requester_asks_for_its_own_tenant(path: Path) -> None:
     key = added(path, "a", Role.REQUESTER, tenant="lab")
     authorizer = Authorizer(path, owner_of, job_of)
     caller = authorizer.caller(key)
-    authorizer.authorize(caller, "reserve", ops.Reserve(attempt="x", request=Request(tenant="lab")))
+    authorizer.authorize(
+        caller, "reserve", ops.Reserve(attempt=AttemptId("x"), request=Request(tenant="lab"))
+    )
     with denied("tenant 'lab' only"):
-        authorizer.authorize(caller, "reserve", ops.Reserve(attempt="x", request=Request()))
+        authorizer.authorize(
+            caller, "reserve", ops.Reserve(attempt=AttemptId("x"), request=Request())
+        )
     with denied("tenant 'lab' only"):
         op = ops.Attempt(holder=JobId("j"), n=1, revision=0, request=Request(tenant="b"))
         authorizer.authorize(caller, "attempt", op)
@@ -244,7 +249,7 @@ def test_a_lease_belongs_to_its_key_and_to_operators(path: Path) -> None:
     authorizer.authorize(authorizer.caller(operator), "release", ops.Release(lease=LeaseId("l-b")))
 
 
-def acts(job: str) -> dict[str, ops.Op]:
+def acts(job: str) -> dict[str, ops.Op[Any]]:
     holder = JobId(job)
     return {
         "finish": ops.Finish(holder=holder, outcome="FAILED", reason="R"),
@@ -255,7 +260,7 @@ def acts(job: str) -> dict[str, ops.Op]:
     }
 
 
-def takes(job: str, tenant: str) -> dict[str, ops.Op]:
+def takes(job: str, tenant: str) -> dict[str, ops.Op[Any]]:
     request = Request(tenant=tenant)
     return {
         "attempt": ops.Attempt(holder=JobId(job), n=1, revision=1, request=request),
@@ -263,12 +268,12 @@ def takes(job: str, tenant: str) -> dict[str, ops.Op]:
     }
 
 
-def may_all(authorizer: Authorizer, key: str, ops: dict[str, ops.Op]) -> None:
+def may_all(authorizer: Authorizer, key: str, ops: dict[str, ops.Op[Any]]) -> None:
     for name, op in ops.items():
         authorizer.authorize(authorizer.caller(key), name, op)
 
 
-def may_none(authorizer: Authorizer, key: str, ops: dict[str, ops.Op], text: str) -> None:
+def may_none(authorizer: Authorizer, key: str, ops: dict[str, ops.Op[Any]], text: str) -> None:
     for name, op in ops.items():
         with denied(text):
             authorizer.authorize(authorizer.caller(key), name, op)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from corekit.ids import DeviceId, HostId, LeaseId
+from corekit.ids import AttemptId, DeviceId, HostId, LeaseId
 from gpu_scheduler.daemon.journal.journal import Journal
 from gpu_scheduler.daemon.metrics import Metrics, Standing, prometheus_lines
 from gpu_scheduler.model import (
@@ -26,7 +27,7 @@ from gpu_scheduler.protocol import answers
 SAMPLE = re.compile(r'([A-Za-z_]+)(?:\{((?:[a-zA-Z]+="(?:[^"\\\n]|\\["\\n])*",?)+)\})? (\S+)')
 
 
-def view(index: int, kind: DeviceKind, **more: object) -> answers.DeviceView:
+def view(index: int, kind: DeviceKind, **more: Any) -> answers.DeviceView:
     id_ = DeviceId(f"GPU-{index}")
     device = Device(id=id_, index=index, kind=kind, model='A "B"\\', memory_mib=1000, **more)
     usage = Usage(device=id_, memory_used_mib=300, utilisation_pct=42, temperature_c=41)
@@ -67,7 +68,7 @@ def told(state: Path, host_state: HostState) -> str:
     )
     lease = Lease(
         id=LeaseId("l"),
-        attempt="a",
+        attempt=AttemptId("a"),
         holder=None,
         fence=3,
         state=LeaseState.ACTIVE,
@@ -109,7 +110,9 @@ def test_gpus_have_the_names_of_dcgm_and_other_kinds_have_not(text: str) -> None
     ("state", "seen"),
     [(HostState.DRAINED, True), (HostState.STALE, False), (HostState.LOST, False)],
 )
-def test_the_usage_of_a_silent_host_is_not_exported(tmp_path, state, seen) -> None:
+def test_the_usage_of_a_silent_host_is_not_exported(
+    tmp_path: Path, state: HostState, seen: bool
+) -> None:
     assert ('UUID="GPU-0"' in told(tmp_path, state)) is seen
 
 

@@ -93,9 +93,10 @@ def limits(schema: dict[str, Any]) -> dict[str, Any]:
 
 LIMITS = ("minimum", "maximum", "exclusiveMinimum", "minLength", "maxLength", "pattern", "maxItems")
 OPS_OVER_HTTP = [cls for op, cls in OPS.items() if op not in NOT_OVER_HTTP]
+BODIES: list[type[Any]] = [Request, *OPS_OVER_HTTP]
 TRIALS = [
     pytest.param(cls, field, *at_and_beyond(keyword, bound), id=f"{cls.__name__}.{field}.{keyword}")
-    for cls in (Request, *OPS_OVER_HTTP)
+    for cls in BODIES
     for field, schema in SCHEMAS[cls.__name__]["properties"].items()
     for keyword, bound in limits(schema).items()
     if field != "sources"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from corekit.ids import DeviceId, HostId, LeaseId
+from corekit.ids import AttemptId, DeviceId, HostId, LeaseId
 from gpu_scheduler.client.commands.classic import is_classic
 from gpu_scheduler.model import DeviceKind, GrantedLease, Lease, LeaseState, Share
 from gpu_scheduler.protocol.ssgm_text import SsgmError, granted, refused
@@ -27,7 +27,7 @@ def share(host: str, index: int) -> Share:
 def lease(*shares: Share, gateways: dict[str, str]) -> GrantedLease:
     body = Lease(
         id=LeaseId("lease-7"),
-        attempt="a",
+        attempt=AttemptId("a"),
         holder=None,
         fence=3,
         state=LeaseState.ACTIVE,

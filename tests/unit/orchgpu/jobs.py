@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 from contract.keys import job_id
 from contract.result import Report, Result
 from corekit.budget import Budget
-from corekit.ids import DeviceId, HostId, IdSource, JobId, LeaseId
+from corekit.ids import AttemptId, DeviceId, HostId, IdSource, JobId, LeaseId
 from gpu_scheduler.model import (
     DeviceKind,
     Explanation,
@@ -26,8 +26,16 @@ from orchgpu.core import events as on
 from orchgpu.core.function import Function, Output
 from orchgpu.core.machine import OrchestratorMachine
 
+
+class Now(TypedDict):
+    """The two times of an event."""
+
+    at_s: float
+    wall_s: float
+
+
 ME = "session-me"
-NOW: dict[str, float] = {"at_s": 100.0, "wall_s": 1_000_000.0}
+NOW: Now = {"at_s": 100.0, "wall_s": 1_000_000.0}
 FUNCTION = Function(
     name="search",
     revision="1",
@@ -96,7 +104,7 @@ def granted(n: int = 1, fence: int = 7) -> GrantedLease:
     )
     lease = Lease(
         id=LeaseId(f"lease-{n}"),
-        attempt=f"{JOB}:{n}",
+        attempt=AttemptId(f"{JOB}:{n}"),
         holder=JobId(JOB),
         fence=fence,
         state=LeaseState.RESERVED,

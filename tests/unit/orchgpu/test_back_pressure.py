@@ -55,8 +55,8 @@ def test_a_job_that_is_refused_at_a_limit_repeats_its_request_and_never_fails() 
         bench.tell(failed)
         later = bench.one(do.RepeatLater)
         assert bench.actions == (later,), "it is not ended, and nothing is buried"
-        bench.tell(on.RepeatDue(**NOW, job=JOB, action=later.action))
-        assert bench.actions == (action,)
+        due = on.RepeatDue(**NOW, job=JOB, action=later.action)
+        assert bench.tell(due) == (action,)
 
 
 def test_less_is_received_while_the_scheduler_takes_no_attempts() -> None:

@@ -8,6 +8,7 @@ import json
 import tarfile
 import zipfile
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -96,8 +97,8 @@ def test_any_completion_message_is_read_without_raising(text: str) -> None:
 
 
 @given(
-    st.text(st.characters(exclude_categories=("Cs",))),
-    st.text(st.characters(exclude_categories=("Cs",))),
+    st.text(st.characters(exclude_categories=["Cs"])),
+    st.text(st.characters(exclude_categories=["Cs"])),
 )
 def test_job_ids_are_stable_short_and_differ_by_version(key: str, version: str) -> None:
     name = job_id("b", key, version, "f")
@@ -165,7 +166,7 @@ def test_a_packed_tar_is_the_same_on_every_replica_and_opens() -> None:
         job=JOB, attempt=1, function=function, input=INPUT, granted=granted(), replace_etag=None
     )
     stored = StoredObject(body=b"abc", etag="e1", version_id="v1", last_modified="t", size=3)
-    environment = {"connection": {}}
+    environment: dict[str, Any] = {"connection": {}}
     data = pack(action, stored, environment, staged_at_s=5.0, connect_by_s=150.0)
     assert data == pack(action, stored, environment, staged_at_s=5.0, connect_by_s=150.0)
     with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as archive:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ def found(
     return resolve(service, environ=environ, home=Home(home), **arguments)
 
 
-def system_in(path: Path, endpoint: str, **keys: str) -> Home:
+def system_in(path: Path, endpoint: str, **keys: Any) -> Home:
     home = Home(path)
     home.create()
     home.write_system(

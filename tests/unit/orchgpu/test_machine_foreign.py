@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -143,13 +144,11 @@ class Objects:
 
 
 def performer(objects: Objects) -> Performer:
+    ports: dict[str, Any] = {"queue": None, "store": objects, "scheduler": None, "timers": None}
     return Performer(
-        queue=None,
-        store=objects,
-        scheduler=None,
-        timers=None,
+        **ports,
         clock=SystemClock(),
-        budget=Budget(),  # type: ignore[arg-type]
+        budget=Budget(),
         render=lambda _name, _granted: {"connection": {}},
     )
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
-from tests.unit.orchgpu.jobs import JOB, Bench, result
+from tests.unit.orchgpu.jobs import JOB, Bench, Now, result
 
-LATER = {"at_s": 130.0, "wall_s": 1_000_030.0}
+LATER: Now = {"at_s": 130.0, "wall_s": 1_000_030.0}
 
 
 def test_an_attempt_carries_the_time_of_its_message() -> None:
@@ -36,7 +38,9 @@ def test_a_job_without_a_record_gets_one_with_its_end(lost: type[on.JobEvent]) -
     finish = bench.one(do.FinishJob)
     assert finish.payload is not None
     assert finish.payload["function"] == "search"
-    assert finish.payload["input"]["key"] == "seqs/a b.fasta"
+    source = finish.payload["input"]
+    assert isinstance(source, Mapping)
+    assert source["key"] == "seqs/a b.fasta"
 
 
 def test_a_failure_without_a_record_is_dead_lettered_with_its_result() -> None:
