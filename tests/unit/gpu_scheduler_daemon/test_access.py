@@ -57,7 +57,7 @@ def test_a_key_file_is_private_and_holds_a_key(tmp_path: Path) -> None:
     assert caught.value.code is ErrorCode.DENIED
     path.chmod(0o600)
     path.write_bytes(b"\xff")
-    with pytest.raises(AppError, match="no text"):
+    with pytest.raises(AppError, match="not a text file"):
         find_access(key_file=path, environment={})
     with pytest.raises(AppError, match="No such file"):
         find_access(key_file=tmp_path / "none", environment={})
