@@ -14,6 +14,7 @@ from gpu_scheduler.core.admission.usage_counts import key_of
 from gpu_scheduler.model import Limit, Request, Sharing, Step
 from gpu_scheduler.parameters import NAMES
 from gpu_scheduler.protocol import answers, ops
+from tests.scheduler_world import World, device
 
 WHOLE = Request(sharing=Sharing.EXCLUSIVE)
 
@@ -30,9 +31,9 @@ def is_refused(answer: Any, limit: Limit) -> bool:
     return answer.details["limit"] == limit.value
 
 
-def full_world(new_world: Any, device: Any, **parameters: Any) -> Any:
+def full_world(**parameters: Any) -> Any:
     """One device, allocated to another session."""
-    world = new_world(**parameters)
+    world = World(**parameters)
     world.host("h", device("d"))
     world.granted("taken", WHOLE, session="else/s")
     return world
@@ -61,8 +62,8 @@ def set_(world: Any, name: str, value: Any) -> None:
         ("waiting_max", Limit.WAITING_MAX, None),
     ],
 )
-def test_waiting_requests_are_limited(new_world, device, op, name, limit, still):
-    world = full_world(new_world, device, **{name: 2})
+def test_waiting_requests_are_limited(op, name, limit, still):
+    world = full_world(**{name: 2})
     ask = getattr(world, op)
     for n in range(2):
         assert ask(f"j{n}", request=of("t1"), session="a/s").outcome is answers.Outcome.WAITING
@@ -79,19 +80,19 @@ def test_waiting_requests_are_limited(new_world, device, op, name, limit, still)
     )
 
 
-def test_a_request_that_fits_is_granted_at_the_limit(new_world, device):
-    world = full_world(new_world, device, key_waiting_max=0, waiting_max=0)
+def test_a_request_that_fits_is_granted_at_the_limit():
+    world = full_world(key_waiting_max=0, waiting_max=0)
     world.host("h2", device("d2", memory_mib=5000))
     assert world.reserve("b", WHOLE, session="a/s").outcome is answers.Outcome.GRANTED
 
 
-def test_a_request_without_wait_is_busy_at_the_limit(new_world, device):
-    world = full_world(new_world, device, waiting_max=0)
+def test_a_request_without_wait_is_busy_at_the_limit():
+    world = full_world(waiting_max=0)
     assert world.reserve("b", WHOLE, wait=False).outcome is answers.Outcome.BUSY
 
 
-def test_a_served_request_makes_room_in_the_queue(new_world, device):
-    world = full_world(new_world, device, key_waiting_max=1)
+def test_a_served_request_makes_room_in_the_queue():
+    world = full_world(key_waiting_max=1)
     world.attempt("j0", request=WHOLE, session="a/s")
     assert is_refused(world.attempt("j1", request=WHOLE, session="a/s"), Limit.KEY_WAITING_MAX)
     world.release(world.leases[0], "else/s")
@@ -99,8 +100,8 @@ def test_a_served_request_makes_room_in_the_queue(new_world, device):
     assert world.attempt("j1", request=WHOLE, session="a/s").outcome is answers.Outcome.WAITING
 
 
-def test_an_ownerless_record_counts_for_its_key(new_world, device):
-    world = full_world(new_world, device, key_waiting_max=2)
+def test_an_ownerless_record_counts_for_its_key():
+    world = full_world(key_waiting_max=2)
     for n in range(2):
         world.attempt(f"j{n}", request=WHOLE, session="a/one")
     world.advance(world.budget.client_gone_s + 1)
@@ -111,14 +112,14 @@ def test_an_ownerless_record_counts_for_its_key(new_world, device):
     assert is_refused(world.attempt("j2", request=WHOLE, session="a/two"), Limit.KEY_WAITING_MAX)
 
 
-def test_sessions_without_a_key_have_the_limits_of_all(new_world, device):
-    world = full_world(new_world, device, key_waiting_max=0, key_records_max=0, key_rate_per_s=0.01)
+def test_sessions_without_a_key_have_the_limits_of_all():
+    world = full_world(key_waiting_max=0, key_records_max=0, key_rate_per_s=0.01)
     for n in range(3):
         assert world.attempt(f"j{n}", request=WHOLE).outcome is answers.Outcome.WAITING
 
 
-def test_a_dry_run_reports_the_limit_of_waiting_requests(new_world, device):
-    world = full_world(new_world, device, waiting_max=0)
+def test_a_dry_run_reports_the_limit_of_waiting_requests():
+    world = full_world(waiting_max=0)
     world.ask(ops.Explain, request=WHOLE)
     assert world.answer().outcome is answers.Outcome.BUSY
     assert "parameter waiting_max" in world.answer().explanation.sentence
@@ -135,8 +136,8 @@ def test_a_dry_run_reports_the_limit_of_waiting_requests(new_world, device):
         ("records_max", Limit.RECORDS_MAX),
     ],
 )
-def test_records_of_live_jobs_are_limited(new_world, device, name, limit):
-    world = full_world(new_world, device, **{name: 2})
+def test_records_of_live_jobs_are_limited(name, limit):
+    world = full_world(**{name: 2})
     for n in range(2):
         world.attempt(f"j{n}", request=of("t1"), session="a/s")
     assert is_refused(world.attempt("j2", request=of("t1"), session="a/s"), limit)
@@ -154,8 +155,8 @@ def test_records_of_live_jobs_are_limited(new_world, device, name, limit):
 
 
 @pytest.mark.parametrize("name", ["key_records_max", "records_max"])
-def test_history_makes_room_for_new_jobs_the_oldest_first(new_world, device, name):
-    world = full_world(new_world, device, **{name: 2})
+def test_history_makes_room_for_new_jobs_the_oldest_first(name):
+    world = full_world(**{name: 2})
     for n in range(3):
         world.attempt(f"j{n}", request=WHOLE, session="a/s")
         finish(world, f"j{n}", "a/s")
@@ -164,7 +165,7 @@ def test_history_makes_room_for_new_jobs_the_oldest_first(new_world, device, nam
     assert list(world.machine.state.records) == ["j2", "unheard of"]
 
 
-def test_the_record_that_ended_first_is_evicted_first_also_after_a_restart(world, device):
+def test_the_record_that_ended_first_is_evicted_first_also_after_a_restart(world):
     world.host("h", device("d"))
     for holder in ("j0", "j1"):
         world.attempt(holder, request=WHOLE, session="a/s")
@@ -176,16 +177,16 @@ def test_the_record_that_ended_first_is_evicted_first_also_after_a_restart(world
     assert list(world.machine.state.records) == ["j0"]
 
 
-def test_an_end_is_never_refused_but_may_leave_no_history(new_world, device):
-    world = full_world(new_world, device, key_records_max=1)
+def test_an_end_is_never_refused_but_may_leave_no_history():
+    world = full_world(key_records_max=1)
     world.attempt("j0", request=WHOLE, session="a/s")
     answer = finish(world, "j1", "a/s", block={"function": "f"})
     assert answer == answers.RecordAnswer(record=None)
     assert finish(world, "j0", "a/s").record.step is Step.ENDED
 
 
-def test_a_lower_limit_evicts_history_and_keeps_live_jobs(new_world, device):
-    world = full_world(new_world, device)
+def test_a_lower_limit_evicts_history_and_keeps_live_jobs():
+    world = full_world()
     for n in range(3):
         world.attempt(f"j{n}", request=WHOLE, session="a/s")
     for n in range(2):
@@ -202,8 +203,8 @@ def test_a_lower_limit_evicts_history_and_keeps_live_jobs(new_world, device):
 # ---------------------------------------------------------------------- rate
 
 
-def test_a_key_above_its_rate_is_refused_and_others_are_served(new_world, device):
-    world = full_world(new_world, device, key_rate_per_s=2.0)
+def test_a_key_above_its_rate_is_refused_and_others_are_served():
+    world = full_world(key_rate_per_s=2.0)
     for _ in range(int(2.0 * BURST_S)):
         world.ask(ops.RecordOf, "a/s", holder=JobId("j"))
         assert world.answer() == answers.RecordAnswer(record=None)
@@ -217,8 +218,8 @@ def test_a_key_above_its_rate_is_refused_and_others_are_served(new_world, device
     assert world.answer() == answers.RecordAnswer(record=None)
 
 
-def test_a_tenant_and_all_together_have_a_rate_too(new_world, device):
-    world = full_world(new_world, device, tenant_rate_per_s=0.2)
+def test_a_tenant_and_all_together_have_a_rate_too():
+    world = full_world(tenant_rate_per_s=0.2)
     for n in range(2):
         assert world.attempt(f"j{n}", request=of("t"), session=f"k{n}/s").outcome
     answer = world.attempt("j2", request=of("t"), session="k2/s")
@@ -228,8 +229,8 @@ def test_a_tenant_and_all_together_have_a_rate_too(new_world, device):
     assert is_refused(world.attempt("j4", request=of("v"), session="k3/s"), Limit.RATE_PER_S)
 
 
-def test_beats_and_ends_have_no_rate_limit(new_world, device):
-    world = full_world(new_world, device, key_rate_per_s=0.1)
+def test_beats_and_ends_have_no_rate_limit():
+    world = full_world(key_rate_per_s=0.1)
     answer = world.attempt("j0", request=WHOLE, session="a/s")
     assert answer.outcome is answers.Outcome.WAITING, "the one token of its bucket"
     for _ in range(3):
@@ -274,9 +275,9 @@ def test_an_empty_bucket_takes_no_token_of_the_others():
 # ---------------------------------------------------------------------- the whole
 
 
-def test_every_limit_is_a_parameter_that_changes_while_it_runs(new_world, device):
+def test_every_limit_is_a_parameter_that_changes_while_it_runs():
     assert {limit.value.lower() for limit in Limit} <= set(NAMES)
-    world = full_world(new_world, device)
+    world = full_world()
     set_(world, "key_waiting_max", 1)
     world.attempt("j0", request=WHOLE, session="a/s")
     assert is_refused(world.attempt("j1", request=WHOLE, session="a/s"), Limit.KEY_WAITING_MAX)
@@ -284,8 +285,8 @@ def test_every_limit_is_a_parameter_that_changes_while_it_runs(new_world, device
     assert world.attempt("j1", request=WHOLE, session="a/s").outcome is answers.Outcome.WAITING
 
 
-def test_counts_survive_a_restart(new_world, device):
-    world = full_world(new_world, device, key_waiting_max=2)
+def test_counts_survive_a_restart():
+    world = full_world(key_waiting_max=2)
     world.attempt("j0", request=WHOLE, session="a/s")
     world.reserve("r", WHOLE, session="a/s")
     world.start()

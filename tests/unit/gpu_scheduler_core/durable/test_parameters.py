@@ -3,7 +3,7 @@
 import pytest
 
 from corekit.decode import decode, encode
-from corekit.errors import AppError
+from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.model import Request
 from gpu_scheduler.parameters import (
     DEFAULT,
@@ -117,7 +117,7 @@ def test_setting_is_journalled_idempotent_and_removable(world):
     assert set_(world, "bypass_max", DEFAULT).overridden == ()
 
 
-def test_unknown_overrides_are_kept_out_of_force_and_removable(world, code):
+def test_unknown_overrides_are_kept_out_of_force_and_removable(world):
     configured = Parameters(bypass_max=5)
     given = {"policy": "lottery", "colour": "blue", "bypass_max": 3}
     held, ignored = in_force(configured, given, POLICIES)
@@ -131,17 +131,17 @@ def test_unknown_overrides_are_kept_out_of_force_and_removable(world, code):
     world.ask(ops.ParametersOf)
     assert world.answer().overridden == ("bypass_max",)
     assert state.overrides == given
-    assert set_(world, "colour", "red").code is code.INVALID, "nobody sets what is not known"
+    assert set_(world, "colour", "red").code is ErrorCode.INVALID, "nobody sets what is not known"
     set_(world, "colour", DEFAULT)
     assert set_(world, "policy", "fair").overridden == ("bypass_max", "policy")
     assert state.overrides == {"bypass_max": 3, "policy": "fair"}
 
 
-def test_a_wrong_parameter_changes_nothing(world, code):
+def test_a_wrong_parameter_changes_nothing(world):
     entries = len(world.journal)
-    assert set_(world, "bypas_max", 3).code is code.INVALID
-    assert set_(world, "bypas_max", DEFAULT).code is code.INVALID
-    assert set_(world, "bypass_max", "many").code is code.INVALID
+    assert set_(world, "bypas_max", 3).code is ErrorCode.INVALID
+    assert set_(world, "bypas_max", DEFAULT).code is ErrorCode.INVALID
+    assert set_(world, "bypass_max", "many").code is ErrorCode.INVALID
     assert len(world.journal) == entries
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from corekit.errors import ErrorCode
 from gpu_scheduler.model import EndReason, Health, Request, Symptom, Usage
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol import host as host_ops
+from tests.scheduler_world import device
 
 BAD = {"health": Health.BAD, "symptoms": (Symptom.XID,), "detail": "Xid 79: fell off the bus"}
 SUSPECT = {"health": Health.SUSPECT, "symptoms": (Symptom.MEMORY_HELD,), "detail": "900 MiB held"}
@@ -23,7 +25,7 @@ def patient(one):
     return one
 
 
-def test_a_suspect_device_keeps_its_lease_and_gets_no_new_one(patient, device):
+def test_a_suspect_device_keeps_its_lease_and_gets_no_new_one(patient):
     lease = patient.reserve("a", Request(memory_mib=100)).granted.lease
     patient.report("h1", device("d1", **SUSPECT))
     assert [x.id for x in patient.leases] == [lease.id]
@@ -33,7 +35,7 @@ def test_a_suspect_device_keeps_its_lease_and_gets_no_new_one(patient, device):
     assert [p.attempt for p in patient.pushes(answers.GrantedPush)] == ["b"]
 
 
-def test_a_bad_device_recovers_by_staying_clean(patient, device):
+def test_a_bad_device_recovers_by_staying_clean(patient):
     lease = patient.reserve("a").granted.lease
     patient.report("h1", device("d1", **BAD))
     [ended] = patient.pushes(answers.LeasePush, "s1")
@@ -53,7 +55,7 @@ def test_a_bad_device_recovers_by_staying_clean(patient, device):
     assert shown(patient) == device("d1")
 
 
-def test_any_other_report_restarts_the_recovery(patient, device):
+def test_any_other_report_restarts_the_recovery(patient):
     patient.report("h1", device("d1", **BAD))
     patient.report("h1", device("d1"))
     patient.advance(patient.budget.device_clean_s - 1)
@@ -66,7 +68,7 @@ def test_any_other_report_restarts_the_recovery(patient, device):
     assert shown(patient).health is Health.OK
 
 
-def test_a_restart_does_not_shorten_the_recovery(patient, device):
+def test_a_restart_does_not_shorten_the_recovery(patient):
     patient.report("h1", device("d1", **BAD))
     patient.report("h1", device("d1"))
     patient.advance(patient.budget.device_clean_s - 1)
@@ -78,7 +80,7 @@ def test_a_restart_does_not_shorten_the_recovery(patient, device):
     assert shown(patient).health is Health.OK
 
 
-def test_a_silent_host_ends_no_recovery(patient, device):
+def test_a_silent_host_ends_no_recovery(patient):
     patient.report("h1", device("d1", **BAD))
     patient.report("h1", device("d1"))
     patient.hosts.clear()
@@ -89,7 +91,7 @@ def test_a_silent_host_ends_no_recovery(patient, device):
     assert shown(patient).health is Health.OK
 
 
-def test_other_devices_are_not_affected(world, device):
+def test_other_devices_are_not_affected(world):
     world.host("h1", device("d1"), device("d2", index=1))
     gang = world.reserve("gang", Request(count=2, memory_mib=300)).granted.lease
     single = world.reserve("single", Request(memory_mib=600)).granted.lease
@@ -102,7 +104,7 @@ def test_other_devices_are_not_affected(world, device):
     assert world.reserve("next", Request(memory_mib=400)).granted.lease.shares[0].device == used
 
 
-def test_an_empty_report_resets_the_silence_and_changes_nothing(patient, device):
+def test_an_empty_report_resets_the_silence_and_changes_nothing(patient):
     patient.report("h1", device("d1", **SUSPECT))
     before = len(patient.journal)
     patient.handle(host_ops.Report, host="h1", reply_to="h", devices=None, usage=())
@@ -110,7 +112,7 @@ def test_an_empty_report_resets_the_silence_and_changes_nothing(patient, device)
     assert (len(patient.journal), shown(patient).health) == (before, Health.SUSPECT)
 
 
-def test_one_device_can_be_drained(world, device, code, whole):
+def test_one_device_can_be_drained(world, whole):
     world.host("h1", device("d1"), device("d2", index=1))
     world.ask(ops.Drain, host="h1", device="d1")
     assert world.answer() == answers.Done()
@@ -122,7 +124,7 @@ def test_one_device_can_be_drained(world, device, code, whole):
     world.ask(ops.Undrain, host="h1", device="d1")
     assert [x.attempt for x in world.leases][-1] == "b"
     world.ask(ops.Drain, host="h1", device="d9")
-    assert world.answer().code is code.NOT_FOUND
+    assert world.answer().code is ErrorCode.NOT_FOUND
 
 
 @pytest.mark.parametrize("what", [{}, {"device": "d1"}])
@@ -135,12 +137,12 @@ def test_draining_can_revoke_live_leases(one, what):
 
 
 @pytest.mark.parametrize("named", [("d1", "d1"), ("d2",), ("other",)])
-def test_usage_of_unknown_devices_and_duplicates_is_refused(world, device, code, named):
+def test_usage_of_unknown_devices_and_duplicates_is_refused(world, named):
     world.host("h1", device("d1"))
     world.host("h2", device("d2"))
     usage = tuple(Usage(device=d, memory_used_mib=1, utilisation_pct=1) for d in named)
     before = len(world.journal)
     world.report("h1", device("d1"), usage=usage)
-    assert world.answer().code is code.INVALID
+    assert world.answer().code is ErrorCode.INVALID
     assert len(world.journal) == before
     assert world.machine.state.inventory.devices["d1"].usage is None

@@ -2,6 +2,7 @@
 
 import pytest
 
+from corekit.errors import ErrorCode
 from gpu_scheduler.core import events as on
 from gpu_scheduler.model import (
     EndReason,
@@ -16,6 +17,7 @@ from gpu_scheduler.model import (
 )
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol import host as host_ops
+from tests.scheduler_world import device
 
 
 def state(world, host="h1"):
@@ -108,7 +110,7 @@ def test_a_restarted_host_has_lost_its_sessions(one):
     assert one.record().reason == "HOST_RESTARTED"
 
 
-def test_a_restarted_monitor_keeps_deadline_leases(world, device):
+def test_a_restarted_monitor_keeps_deadline_leases(world):
     """The holder still uses the device, so it is not allocated again."""
     world.host("h", device("d"), gateway=None)
     asked = Request(sharing=Sharing.EXCLUSIVE, advisory=True)
@@ -119,18 +121,18 @@ def test_a_restarted_monitor_keeps_deadline_leases(world, device):
     assert world.reserve("b", asked).outcome is answers.Outcome.WAITING
 
 
-def test_a_second_program_of_a_host_that_is_up_is_refused(one, code):
+def test_a_second_program_of_a_host_that_is_up_is_refused(one):
     """The refusal changes nothing; the second is accepted once the first is gone or silent."""
     lease = run(one)
     devices = one.hosts.pop("h1")
     refused = one.host("h1", *devices, incarnation="two")
     assert (refused.code, "another program is connected" in refused.message) == (
-        code.CONFLICT,
+        ErrorCode.CONFLICT,
         True,
     )
     assert [entry.id for entry in one.leases] == [lease.id]
     one.advance(one.budget.host_stale_s - 0.1)
-    assert one.host("h1", *devices, incarnation="two").code is code.CONFLICT
+    assert one.host("h1", *devices, incarnation="two").code is ErrorCode.CONFLICT
     one.advance(0.1)
     assert state(one) is HostState.STALE, "a refused hello is no sign of life of the first"
     assert one.host("h1", *devices, incarnation="two").installs == ()
@@ -159,38 +161,38 @@ def test_the_full_state_has_the_rest_of_connect_by(one):
     assert welcome.installs[0].connect_by_s == one.budget.connect_by_s - 50.0
 
 
-def test_a_host_that_saw_this_epoch_from_another_run_is_refused(one, code):
+def test_a_host_that_saw_this_epoch_from_another_run_is_refused(one):
     """Two daemons on copies of one state folder have the same epoch, and different runs."""
     state = one.machine.state
     assert one.host("h1", *one.hosts["h1"], epoch_seen=state.epoch, run_seen=state.run)
     refused = one.host("h1", *one.hosts["h1"], epoch_seen=state.epoch, run_seen="another")
-    assert refused.code is code.CONFLICT
+    assert refused.code is ErrorCode.CONFLICT
     assert "copy of the other's state folder" in refused.message
 
 
-def test_a_host_that_saw_a_later_epoch_is_refused(one, code):
+def test_a_host_that_saw_a_later_epoch_is_refused(one):
     refused = one.host("h1", *one.hosts["h1"], epoch_seen=2)
-    assert refused.code is code.CONFLICT
+    assert refused.code is ErrorCode.CONFLICT
     assert "epoch 2" in refused.message
 
 
-def test_one_device_has_one_host(one, device, code):
-    assert one.host("h2", device("d1")).code is code.INVALID
-    assert one.host("h2", device("x"), device("x", index=1)).code is code.INVALID
+def test_one_device_has_one_host(one):
+    assert one.host("h2", device("d1")).code is ErrorCode.INVALID
+    assert one.host("h2", device("x"), device("x", index=1)).code is ErrorCode.INVALID
     one.report("h1", device("d1"), device("d1"))
-    assert one.answer().code is code.INVALID
+    assert one.answer().code is ErrorCode.INVALID
 
 
-def test_a_report_of_an_unknown_host_is_refused(one, device, code):
+def test_a_report_of_an_unknown_host_is_refused(one):
     one.report("h9", device("d9"))
-    assert one.answer().code is code.NOT_FOUND
+    assert one.answer().code is ErrorCode.NOT_FOUND
 
 
 @pytest.mark.parametrize(
     "change",
     [{"health": Health.BAD, "detail": "ECC"}, {"memory_mib": 100}, {"model": "other"}],
 )
-def test_a_device_that_goes_bad_ends_its_leases(world, device, change):
+def test_a_device_that_goes_bad_ends_its_leases(world, change):
     world.host("h1", device("d1"), device("d2", index=1))
     lease = run(world, Request(memory_mib=500))
     good = world.reserve("good", Request(memory_mib=700)).granted.lease
@@ -202,7 +204,7 @@ def test_a_device_that_goes_bad_ends_its_leases(world, device, change):
 
 
 @pytest.mark.parametrize("memory_mib", [1001, 999, 500])
-def test_a_size_that_holds_the_allocations_ends_no_lease(world, device, memory_mib):
+def test_a_size_that_holds_the_allocations_ends_no_lease(world, memory_mib):
     world.host("h1", device("d1"))
     lease = run(world, Request(memory_mib=500))
     world.report("h1", device("d1", memory_mib=memory_mib))
@@ -223,7 +225,7 @@ def test_a_size_that_holds_the_allocations_ends_no_lease(world, device, memory_m
         ({"health": Health.BAD}, "d1: bad"),
     ],
 )
-def test_the_end_of_a_lease_by_a_change_has_its_detail(world, device, change, why):
+def test_the_end_of_a_lease_by_a_change_has_its_detail(world, change, why):
     world.host("h1", device("d1"))
     run(world, Request(memory_mib=500))
     world.report("h1", device("d1", **change))
@@ -231,7 +233,7 @@ def test_the_end_of_a_lease_by_a_change_has_its_detail(world, device, change, wh
     assert (push.reason, push.detail) == (EndReason.DEVICE_BAD, why)
 
 
-def test_a_device_that_disappears_is_known_but_bad(world, device):
+def test_a_device_that_disappears_is_known_but_bad(world):
     world.host("h1", device("d1"), device("d2", index=1))
     run(world, Request(memory_mib=1000))
     world.report("h1", device("d2", index=1))
@@ -245,7 +247,7 @@ def test_a_device_that_disappears_is_known_but_bad(world, device):
     assert [p.attempt for p in world.pushes(answers.GrantedPush)] == ["two"]
 
 
-def test_reports_without_news_are_not_journalled(one, device):
+def test_reports_without_news_are_not_journalled(one):
     before = len(one.journal)
     usage = Usage(device="d1", memory_used_mib=7, utilisation_pct=3)
     one.report("h1", device("d1", resident=("k",)), usage=(usage,))
@@ -255,7 +257,7 @@ def test_reports_without_news_are_not_journalled(one, device):
     assert one.answer().hosts[0].devices[0].usage == usage
 
 
-def test_drained_hosts_get_no_new_leases_and_keep_live_ones(one, code):
+def test_drained_hosts_get_no_new_leases_and_keep_live_ones(one):
     lease = run(one)
     one.ask(ops.Drain, host="h1")
     assert one.answer() == answers.Done()
@@ -267,12 +269,12 @@ def test_drained_hosts_get_no_new_leases_and_keep_live_ones(one, code):
     assert [p.attempt for p in one.pushes(answers.GrantedPush)] == ["b"]
     one.ask(ops.Drain, host="nowhere")
     assert one.answer().message == "host nowhere is unknown"
-    assert one.answer().code is code.NOT_FOUND
+    assert one.answer().code is ErrorCode.NOT_FOUND
     one.ask(ops.Drain, host="h1", device="zz")
     assert one.answer().message == "host h1 has no device zz"
 
 
-def test_a_host_lost_ends_gangs_on_the_others_too(world, device):
+def test_a_host_lost_ends_gangs_on_the_others_too(world):
     world.host("h1", device("a"))
     world.host("h2", device("b"))
     world.reserve("gang", Request(count=2))
@@ -322,7 +324,7 @@ def test_step_is_untouched_by_silence(one):
     ],
 )
 def test_a_waiting_request_is_refused_when_a_host_changes_its_devices(
-    world, device, whole, wanted, now, hello
+    world, whole, wanted, now, hello
 ):
     world.host("h1", device("d1", driver="550"), middlewares=("rcuda",))
     world.reserve("a", whole)
@@ -335,7 +337,7 @@ def test_a_waiting_request_is_refused_when_a_host_changes_its_devices(
     assert not world.machine.state.queue.entries
 
 
-def test_a_waiting_request_is_refused_when_a_declared_device_is_smaller(world, device):
+def test_a_waiting_request_is_refused_when_a_declared_device_is_smaller(world):
     world.handle(on.CapacityDeclared, devices=(device("d1", 1000),))
     assert world.reserve("a", Request(memory_mib=800)).outcome is answers.Outcome.WAITING
     world.host("h1", device("d1", 500))

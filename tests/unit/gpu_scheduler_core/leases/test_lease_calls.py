@@ -2,11 +2,13 @@
 
 import pytest
 
+from corekit.errors import ErrorCode
 from corekit.ids import LeaseId
 from corekit.values import replace
 from gpu_scheduler.model import EndReason, LeaseLifetime, LeaseState, Request, Sharing
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol import host as host_ops
+from tests.scheduler_world import device
 
 
 def resize(world, lease, pct, session="s1"):
@@ -22,7 +24,7 @@ def transfer(world, lease, to, session="s1"):
 # ---------------------------------------------------------------------- resize
 
 
-def test_the_limit_changes_on_every_host_and_survives(world, device):
+def test_the_limit_changes_on_every_host_and_survives(world):
     world.host("h1", device("d1"))
     world.host("h2", device("d2"))
     gang = Request(count=2, memory_mib=100, compute_guarantee_pct=20)
@@ -46,24 +48,24 @@ def test_resizing_to_the_present_limit_changes_nothing(one):
     assert one.pushed(host_ops.Resize) == []
 
 
-def test_a_limit_lies_above_the_guarantee(one, code):
+def test_a_limit_lies_above_the_guarantee(one):
     lease = one.reserve("a", Request(memory_mib=1, compute_guarantee_pct=30)).granted.lease
-    assert resize(one, lease, 29).code is code.INVALID
+    assert resize(one, lease, 29).code is ErrorCode.INVALID
     assert one.leases[0].shares[0].compute_limit_pct == 100
 
 
-def test_whole_devices_have_no_limit(one, code):
+def test_whole_devices_have_no_limit(one):
     lease = one.reserve("a", Request(sharing=Sharing.EXCLUSIVE)).granted.lease
-    assert resize(one, lease, 50).code is code.INVALID
+    assert resize(one, lease, 50).code is ErrorCode.INVALID
 
 
-def test_an_ended_lease_cannot_be_changed(one, code):
+def test_an_ended_lease_cannot_be_changed(one):
     lease = one.reserve("a", Request(memory_mib=100)).granted.lease
     one.told("h1", lease, "opened")
     one.told("h1", lease, "freed")
-    assert resize(one, lease, 50).code is code.NOT_FOUND
+    assert resize(one, lease, 50).code is ErrorCode.NOT_FOUND
     one.release(lease)
-    assert transfer(one, lease, "s2").code is code.NOT_FOUND
+    assert transfer(one, lease, "s2").code is ErrorCode.NOT_FOUND
 
 
 # ---------------------------------------------------------------------- transfer
@@ -79,22 +81,22 @@ def test_a_reservation_goes_to_another_session(one):
     assert one.answer().granted.lease.id == lease.id
 
 
-def test_a_reservation_of_a_connected_session_is_not_transferred(one, code):
+def test_a_reservation_of_a_connected_session_is_not_transferred(one):
     lease = one.reserve("a").granted.lease
-    assert transfer(one, lease, "thief", session="thief").code is code.CONFLICT
+    assert transfer(one, lease, "thief", session="thief").code is ErrorCode.CONFLICT
     one.alive["thief"] = None
     one.advance(one.budget.client_gone_s + 1)
     assert isinstance(transfer(one, lease, "thief", session="thief"), answers.LeaseAnswer)
 
 
-def test_the_lease_of_a_job_is_not_transferred(one, code):
+def test_the_lease_of_a_job_is_not_transferred(one):
     lease = one.attempt("job").granted.lease
-    assert transfer(one, lease, "s2").code is code.CONFLICT
+    assert transfer(one, lease, "s2").code is ErrorCode.CONFLICT
 
 
-def test_an_unknown_lease_cannot_be_changed(one, code):
+def test_an_unknown_lease_cannot_be_changed(one):
     one.ask(ops.Transfer, lease=LeaseId("nobody"), to="s2")
-    assert one.answer().code is code.NOT_FOUND
+    assert one.answer().code is ErrorCode.NOT_FOUND
 
 
 # ---------------------------------------------------------------------- length
@@ -147,30 +149,32 @@ def test_a_deadline_lease_takes_its_length_from_the_request_too(one):
 
 
 @pytest.mark.parametrize("other", [{"memory_mib": 900}, {"count": 2}, {"tenant": "b"}])
-def test_a_granted_attempt_refuses_another_request(one, other, code):
+def test_a_granted_attempt_refuses_another_request(one, other):
     asked = Request(memory_mib=100)
     lease = one.reserve("a", asked).granted.lease
     refused = one.reserve("a", replace(asked, **other))
-    assert refused.code is code.CONFLICT
+    assert refused.code is ErrorCode.CONFLICT
     assert "attempt a already has another request (1 × device with 100 MiB)" in refused.message
     assert one.reserve("a", asked).granted.lease == lease
     assert len(one.leases) == 1
 
 
-def test_a_waiting_attempt_refuses_another_request(one, code):
+def test_a_waiting_attempt_refuses_another_request(one):
     one.reserve("filler", Request(memory_mib=600))
     asked = Request(memory_mib=900)
     for _ in range(2):
         assert one.reserve("a", asked, wait=True).outcome is answers.Outcome.WAITING
-    assert one.reserve("a", Request(memory_mib=100), wait=True).code is code.CONFLICT
+    assert one.reserve("a", Request(memory_mib=100), wait=True).code is ErrorCode.CONFLICT
     assert one.machine.state.queue.entries["a"].request == asked
 
 
-def test_a_resized_and_renewed_lease_accepts_its_request_again(one, code):
+def test_a_resized_and_renewed_lease_accepts_its_request_again(one):
     asked = Request(memory_mib=100, lease_s=30.0)
     lease = one.reserve("a", asked, hold=LeaseLifetime.DEADLINE, lease_s=30.0).granted.lease
     one.ask(ops.Resize, lease=lease.id, compute_limit_pct=40)
     one.ask(ops.Renew, lease=lease.id, lease_s=50.0)
     again = one.reserve("a", asked, hold=LeaseLifetime.DEADLINE, lease_s=30.0)
     assert again.granted.lease.id == lease.id
-    assert one.reserve("a", asked).code is code.CONFLICT  # held by its session, that is another
+    assert (
+        one.reserve("a", asked).code is ErrorCode.CONFLICT
+    )  # held by its session, that is another

@@ -2,12 +2,14 @@
 
 import pytest
 
+from corekit.errors import ErrorCode
 from corekit.ids import LeaseId
 from corekit.values import replace
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.model import Door, EndReason, LeaseLifetime, LeaseState, Request, Sharing, Step
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol import host as host_ops
+from tests.scheduler_world import device
 
 
 def take(world, name="a", **fields):
@@ -48,10 +50,10 @@ def test_reserved_expires_unless_renewed(one):
     assert one.leases == []
 
 
-def test_renewing_an_ended_lease_is_not_found(one, code):
+def test_renewing_an_ended_lease_is_not_found(one):
     lease = take(one)
     one.release(lease)
-    assert one.renew(lease).code is code.NOT_FOUND
+    assert one.renew(lease).code is ErrorCode.NOT_FOUND
 
 
 def test_releasing_an_ended_lease_succeeds(one):
@@ -115,12 +117,12 @@ def test_the_end_of_a_session_has_the_reason_of_its_host(one, reason):
     assert one.record().reason == reason.value
 
 
-def test_a_session_of_a_foreign_host_is_refused(one, device, code):
+def test_a_session_of_a_foreign_host_is_refused(one):
     one.host("h2", device("d2"))
     lease = take(one)
     assert lease.shares[0].host == "h1"
     one.told("h2", lease, "opened")
-    assert one.answer().code is code.INVALID
+    assert one.answer().code is ErrorCode.INVALID
 
 
 def test_staged_sets_connect_by_once(one):
@@ -149,16 +151,16 @@ def test_a_session_may_open_before_staged(one):
     assert [x.state for x in one.leases] == [LeaseState.ACTIVE]
 
 
-def test_staged_by_the_wrong_job_is_refused(one, code):
+def test_staged_by_the_wrong_job_is_refused(one):
     lease = one.attempt("job").granted.lease
     one.attempt("other")
     one.ask(ops.StagedOp, holder="other", lease=lease.id, connect_by_s=1.0)
-    assert one.answer().code is code.CONFLICT
+    assert one.answer().code is ErrorCode.CONFLICT
     one.ask(ops.StagedOp, holder="job", lease=LeaseId("none"), connect_by_s=1.0)
-    assert one.answer().code is code.NOT_FOUND
+    assert one.answer().code is ErrorCode.NOT_FOUND
 
 
-def test_a_lease_with_a_port_gets_its_address_from_its_host(one, code):
+def test_a_lease_with_a_port_gets_its_address_from_its_host(one):
     lease = take(
         one, hold=LeaseLifetime.DEADLINE, lease_s=90.0, door=Door.PORT, sources=("10.0.0.0/8",)
     )
@@ -174,7 +176,7 @@ def test_a_lease_with_a_port_gets_its_address_from_its_host(one, code):
     one.start()  # durable
     assert one.leases[0].doors == {"h1": "h1:9002"}
     one.handle(host_ops.DoorOpened, host="elsewhere", **told)
-    assert one.answer().code is code.INVALID
+    assert one.answer().code is ErrorCode.INVALID
     one.handle(host_ops.DoorOpened, host="h1", **{**told, "lease": LeaseId("over")})
     assert [a.lease for a in one.pushed(host_ops.End)] == ["over"]
 
@@ -224,18 +226,18 @@ def test_a_deadline_lease_begins_when_its_grant_is_accepted(one, whole):
 
 
 @pytest.mark.parametrize("lease_s", [None, 604_801.0])
-def test_a_deadline_lease_has_a_length_within_the_limit(one, code, lease_s):
-    assert one.reserve(hold=LeaseLifetime.DEADLINE, lease_s=lease_s).code is code.INVALID
+def test_a_deadline_lease_has_a_length_within_the_limit(one, lease_s):
+    assert one.reserve(hold=LeaseLifetime.DEADLINE, lease_s=lease_s).code is ErrorCode.INVALID
 
 
-def test_a_job_on_a_deadline_lease_has_a_length_within_the_limit(one, code):
+def test_a_job_on_a_deadline_lease_has_a_length_within_the_limit(one):
     for lease_s in (None, one.configured.lease_s_max + 1):
         request = Request(lease_s=lease_s)
-        assert one.attempt(request=request, hold=LeaseLifetime.DEADLINE).code is code.INVALID
+        assert one.attempt(request=request, hold=LeaseLifetime.DEADLINE).code is ErrorCode.INVALID
         assert one.machine.state.records == {}
 
 
-def test_a_gang_over_two_hosts_is_freed_and_ended_everywhere(world, device):
+def test_a_gang_over_two_hosts_is_freed_and_ended_everywhere(world):
     world.host("h1", device("a"))
     world.host("h2", device("b"))
     lease = take(world, request=Request(count=2))

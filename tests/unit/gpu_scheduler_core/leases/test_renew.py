@@ -2,6 +2,7 @@
 
 import pytest
 
+from corekit.errors import ErrorCode
 from gpu_scheduler.model import LeaseLifetime, Request, Sharing
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol import host as host_ops
@@ -49,24 +50,24 @@ def test_a_renewed_length_survives_a_restart(lent):
     assert entry.deadline_s == pytest.approx(world.now_s + 100.0)
 
 
-def test_the_whole_length_is_bounded(lent, code):
+def test_the_whole_length_is_bounded(lent):
     world, lease = lent
     world.ask(ops.SetParameter, name="lease_s_max", value=100.0)
     world.advance(30.0)
-    assert prolong(world, lease, 71.0).code is code.INVALID
+    assert prolong(world, lease, 71.0).code is ErrorCode.INVALID
     assert prolong(world, lease, 70.0) == answers.Done()
 
 
-def test_a_lease_on_a_device_reserved_for_the_head_is_not_extended(lent, code):
+def test_a_lease_on_a_device_reserved_for_the_head_is_not_extended(lent):
     world, lease = lent
     world.ask(ops.SetParameter, name="bypass_max", value=0)
     assert world.reserve("head", WHOLE, session="s2").outcome is answers.Outcome.WAITING
-    assert prolong(world, lease, 100.0).code is code.CONFLICT
+    assert prolong(world, lease, 100.0).code is ErrorCode.CONFLICT
     assert prolong(world, lease, 5.0) == answers.Done(), "but it may end sooner"
     world.advance(6.0)
     assert [live.attempt for live in world.leases] == ["head"]
 
 
-def test_a_session_lease_has_no_length_to_change(one, code):
+def test_a_session_lease_has_no_length_to_change(one):
     lease = one.reserve("a").granted.lease
-    assert prolong(one, lease, 100.0).code is code.INVALID
+    assert prolong(one, lease, 100.0).code is ErrorCode.INVALID

@@ -8,6 +8,7 @@ from gpu_scheduler.core.views.explain import explain
 from gpu_scheduler.model import DeviceKind, NoFit, Placement, Request, Sharing
 from gpu_scheduler.protocol import answers
 from gpu_scheduler.warm import kept_key, tenant_folder
+from tests.scheduler_world import device
 
 
 def devices_of(answer):
@@ -19,7 +20,7 @@ def place(world, name, **fields):
     return devices_of(world.reserve(name, Request(**fields)))
 
 
-def test_pack_fills_the_fullest_that_fits(world, device):
+def test_pack_fills_the_fullest_that_fits(world):
     world.host("h", device("a"), device("b", index=1), device("c", index=2))
     assert place(world, "1", memory_mib=300) == ["a"]
     assert place(world, "2", memory_mib=600) == ["a"]
@@ -28,7 +29,7 @@ def test_pack_fills_the_fullest_that_fits(world, device):
 
 
 @pytest.mark.parametrize("placement", ["pack", "spread"])
-def test_a_best_effort_request_gets_the_least_loaded_device(world, device, placement):
+def test_a_best_effort_request_gets_the_least_loaded_device(world, placement):
     world.host("h", device("a"), device("b", index=1), device("c", index=2))
     promised = place(world, "big", memory_mib=500, compute_guarantee_pct=50)
     plain = {"placement": Placement(placement)}
@@ -38,7 +39,7 @@ def test_a_best_effort_request_gets_the_least_loaded_device(world, device, place
 
 
 @pytest.mark.parametrize("placement", list(Placement))
-def test_a_best_effort_gang_gets_the_least_loaded_devices(world, device, placement):
+def test_a_best_effort_gang_gets_the_least_loaded_devices(world, placement):
     for host in ("h1", "h2"):
         world.host(host, *(device(f"{host}/{n}", index=n) for n in range(2)))
     got = [place(world, f"{n}", count=2, placement=placement) for n in range(4)]
@@ -47,25 +48,25 @@ def test_a_best_effort_gang_gets_the_least_loaded_devices(world, device, placeme
     )
 
 
-def test_best_fit_looks_at_compute_too(world, device):
+def test_best_fit_looks_at_compute_too(world):
     world.host("h", device("a"), device("b", index=1))
     place(world, "1", memory_mib=100, compute_guarantee_pct=90)  # a: 900 MiB, 10 %
     assert place(world, "2", memory_mib=100, compute_guarantee_pct=50) == ["b"]
     assert place(world, "3", memory_mib=100, compute_guarantee_pct=10) == ["a"]
 
 
-def test_spread_takes_the_emptiest(world, device):
+def test_spread_takes_the_emptiest(world):
     world.host("h", device("a"), device("b", index=1))
     place(world, "1", memory_mib=300)
     assert place(world, "2", memory_mib=300, placement=Placement.SPREAD) == ["b"]
 
 
-def test_an_exclusive_request_wastes_least(world, device):
+def test_an_exclusive_request_wastes_least(world):
     world.host("h", device("big", 8000), device("small", 1000, index=1))
     assert place(world, "1", memory_mib=500, sharing=Sharing.EXCLUSIVE) == ["small"]
 
 
-def test_kinds_and_models_go_by_preference(world, device):
+def test_kinds_and_models_go_by_preference(world):
     world.host(
         "h",
         device("cuda", 500, model="T4"),
@@ -78,7 +79,7 @@ def test_kinds_and_models_go_by_preference(world, device):
     assert place(world, "3", memory_mib=400, models=("A100", "T4")) == ["cuda"]
 
 
-def test_a_warm_device_comes_first(world, device):
+def test_a_warm_device_comes_first(world):
     world.host("h", device("a"), device("b", index=1, resident=("model-1",)))
     assert place(world, "1", memory_mib=10, warm_key="model-1") == ["b"]
     assert place(world, "2", memory_mib=10, warm_key="model-2") == ["b"]  # cold: packs
@@ -86,7 +87,7 @@ def test_a_warm_device_comes_first(world, device):
     assert place(world, "3", memory_mib=10, warm_key="model-2") == ["a"]
 
 
-def test_content_of_a_tenant_is_warm_for_that_tenant_alone(world, device):
+def test_content_of_a_tenant_is_warm_for_that_tenant_alone(world):
     kept = kept_key(tenant_folder("t"), "sha256:1")
     world.host("h", device("a"), device("b", index=1, resident=(kept,)))
     assert place(world, "1", memory_mib=10, warm_key="sha256:1", tenant="u") == ["a"]
@@ -96,20 +97,20 @@ def test_content_of_a_tenant_is_warm_for_that_tenant_alone(world, device):
     assert place(world, "3", **gang)[0] == "b"
 
 
-def test_evicted_content_is_not_warm(world, device):
+def test_evicted_content_is_not_warm(world):
     world.host("h", device("a"), device("b", index=1, resident=("k",)))
     world.report("h", device("a"), device("b", index=1))
     assert place(world, "1", memory_mib=10, warm_key="k") == ["a"]
 
 
-def test_a_warm_device_that_is_full_does_not_matter(world, device):
+def test_a_warm_device_that_is_full_does_not_matter(world):
     world.host("h", device("a"), device("b", index=1, resident=("k",)))
     place(world, "1", memory_mib=1000, warm_key="k")
     assert place(world, "2", memory_mib=1000, warm_key="k") == ["a"]
 
 
 @pytest.fixture
-def cluster(world, device):
+def cluster(world):
     """Two hosts with two devices, one with three."""
     for host, count in (("h1", 2), ("h2", 2), ("h3", 3)):
         world.host(host, *(device(f"{host}/{i}", index=i) for i in range(count)))
@@ -141,7 +142,7 @@ def test_a_same_host_gang_waits_with_its_reason(cluster):
     assert third.outcome is answers.Outcome.WAITING
 
 
-def test_same_host_counts_devices_that_fit_but_not_together(world, device):
+def test_same_host_counts_devices_that_fit_but_not_together(world):
     world.host("h1", device("a"), device("b", index=1))
     world.host("h2", device("c"))
     place(world, "1", memory_mib=1000)
@@ -161,7 +162,7 @@ def test_pack_of_a_gang_uses_few_hosts(cluster):
     assert {d.split("/")[0] for d in got} == {"h3"}
 
 
-def test_advisory_hosts_serve_only_requests_that_accept_them(world, device):
+def test_advisory_hosts_serve_only_requests_that_accept_them(world):
     world.host("h", device("a"), gateway=None)
     assert world.reserve("1", Request()).outcome is answers.Outcome.IMPOSSIBLE
     answer = world.reserve("2", Request(advisory=True))
@@ -169,7 +170,7 @@ def test_advisory_hosts_serve_only_requests_that_accept_them(world, device):
     assert answer.granted.gateways == {}
 
 
-def test_a_middleware_is_placed_only_where_it_is_offered(world, device):
+def test_a_middleware_is_placed_only_where_it_is_offered(world):
     cricket = Request(middleware="cricket")
     world.host("h1", device("a"), middlewares=("builtin", "rcuda"))
     said = world.reserve("1", cricket).explanation
@@ -184,7 +185,7 @@ def test_a_middleware_is_placed_only_where_it_is_offered(world, device):
     assert world.machine.state.inventory.hosts["h2"].middlewares == ("cricket",)
 
 
-def test_a_waiting_request_is_refused_when_its_middleware_disappears(world, device):
+def test_a_waiting_request_is_refused_when_its_middleware_disappears(world):
     world.host("h", device("a"), middlewares=("cricket",))
     whole = Request(sharing=Sharing.EXCLUSIVE, middleware="cricket")
     world.reserve("1", whole)
@@ -206,7 +207,7 @@ def test_slots_are_counted_by_size(parts, count):
     assert slots(parts) == count
 
 
-def test_small_requests_fill_gaps_and_leave_halves_free(world, device):
+def test_small_requests_fill_gaps_and_leave_halves_free(world):
     """A plain best fit would take the tightest device and break up its free half."""
     world.host("h", device("a"), device("b", index=1))
     place(world, "1", memory_mib=500, compute_guarantee_pct=50)  # a: a half is free
@@ -225,12 +226,12 @@ def test_small_requests_fill_gaps_and_leave_halves_free(world, device):
     assert place(world, "5", memory_mib=500, compute_guarantee_pct=50) == ["b"]
 
 
-def test_a_small_device_is_broken_up_before_a_large_one(world, device):
+def test_a_small_device_is_broken_up_before_a_large_one(world):
     world.host("h", device("large", 8000), device("small", 1000, index=1))
     assert place(world, "1", memory_mib=500, compute_guarantee_pct=50) == ["small"]
 
 
-def test_preferences_outweigh_warmth(world, device):
+def test_preferences_outweigh_warmth(world):
     world.host(
         "h",
         device("a", model="A100"),
@@ -243,7 +244,7 @@ def test_preferences_outweigh_warmth(world, device):
     assert place(world, "3", **wanted) == ["b"]
 
 
-def test_a_gang_keeps_to_its_first_preferences(world, device):
+def test_a_gang_keeps_to_its_first_preferences(world):
     world.host("h1", device("t1", model="T4"), device("a1", index=1, model="A100"))
     world.host("h2", device("t2", model="T4"), device("a2", index=1, model="A100"))
     pair = {"count": 2, "models": ("A100", "T4"), "memory_mib": 800}
@@ -251,7 +252,7 @@ def test_a_gang_keeps_to_its_first_preferences(world, device):
     assert place(world, "2", **pair, placement=Placement.SPREAD) == ["t1", "t2"]
 
 
-def test_a_gang_on_one_host_takes_the_host_with_the_fewest_to_spare(world, device):
+def test_a_gang_on_one_host_takes_the_host_with_the_fewest_to_spare(world):
     for host, count in (("h1", 4), ("h2", 2), ("h3", 3)):
         world.host(host, *(device(f"{host}/{i}", index=i) for i in range(count)))
     pair = {"count": 2, "placement": Placement.SAME_HOST, "sharing": Sharing.EXCLUSIVE}
@@ -270,7 +271,7 @@ def test_a_gang_on_one_host_takes_the_host_with_the_fewest_to_spare(world, devic
         ({"min_runtime": "9.9"}, True),
     ],
 )
-def test_versions_are_compared_as_numbers(world, device, wanted, granted):
+def test_versions_are_compared_as_numbers(world, wanted, granted):
     world.host("h", device("a", driver="550.54.15", runtime="12.4"), device("b", index=1))
     answer = world.reserve("1", Request(**wanted))
     assert (answer.outcome is answers.Outcome.GRANTED) is granted

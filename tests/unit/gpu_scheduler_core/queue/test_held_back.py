@@ -12,6 +12,7 @@ from corekit.values import replace
 from gpu_scheduler.core import events as on
 from gpu_scheduler.model import Health, HeldBack, Request, Sharing, Symptom
 from gpu_scheduler.protocol import ops
+from tests.scheduler_world import device
 
 WHOLE = Request(sharing=Sharing.EXCLUSIVE, memory_mib=500)
 
@@ -83,7 +84,7 @@ def disk_full(world: Any) -> None:
     ],
 )
 def test_the_rule_that_holds_back_a_request_is_reported(
-    world: Any, device: Any, state: Callable[[Any], None], held_back: HeldBack | None, says: str
+    world: Any, state: Callable[[Any], None], held_back: HeldBack | None, says: str
 ) -> None:
     world.spare = device("d2")
     world.host("h", device("d"))

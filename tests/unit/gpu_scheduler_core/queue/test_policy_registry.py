@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from gpu_scheduler.client.commands.admin_commands import set_parameter
 from gpu_scheduler.policy_registry import installed_policies
+from tests.scheduler_world import World
 
 ROOT = Path(__file__).parents[4]
 #: A policy as a stranger would write it: the newest request first.
@@ -51,9 +52,9 @@ def test_the_policies_of_the_tree_are_found_the_default_first():
     assert {"backfill", "fair"} <= set(others)
 
 
-def test_an_entry_point_registers_a_policy(packages, new_world):
+def test_an_entry_point_registers_a_policy(packages):
     register(packages, "newest", "newest_first:POLICY")
-    world = new_world(policy="newest")
+    world = World(policy="newest")
     assert world.machine.state.policy.summary == "the newest request"
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from corekit.errors import ErrorCode
 from gpu_scheduler.core import events as on
 from gpu_scheduler.model import (
     EndReason,
@@ -15,6 +16,7 @@ from gpu_scheduler.model import (
 )
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol import host as host_ops
+from tests.scheduler_world import World, device
 
 
 def fill(world, whole):
@@ -54,7 +56,7 @@ def test_a_release_grants_in_the_same_decision(one, whole):
     assert kinds == [host_ops.End, host_ops.InstallPush]  # in this order on the host's channel
 
 
-def test_a_later_request_that_fits_is_served(world, device, whole):
+def test_a_later_request_that_fits_is_served(world, whole):
     world.host("h", device("a"), device("b", index=1))
     world.reserve("1", Request(memory_mib=600))
     world.reserve("2", Request(memory_mib=600))
@@ -168,7 +170,7 @@ def test_max_wait_does_not_count_without_a_session(one, whole):
     assert [p.attempt for p in one.pushes(answers.BusyPush, "s1")] == ["job:1"]
 
 
-def test_forgetting_a_host_refuses_infeasible_requests(world, device, code):
+def test_forgetting_a_host_refuses_infeasible_requests(world):
     world.alive["s1"] = None
     world.host("small", device("a", 500))
     world.host("big", device("b", 2000))
@@ -178,9 +180,9 @@ def test_forgetting_a_host_refuses_infeasible_requests(world, device, code):
     world.reserve("more", Request(memory_mib=500))
     world.hosts.pop("big")
     world.ask(ops.Forget, host="big")
-    assert world.answer().code is code.CONFLICT  # still up
+    assert world.answer().code is ErrorCode.CONFLICT  # still up
     world.ask(ops.Forget, host="nowhere")
-    assert world.answer().code is code.NOT_FOUND
+    assert world.answer().code is ErrorCode.NOT_FOUND
     world.advance(world.budget.host_stale_s)
     world.ask(ops.Forget, host="big")
     [push] = world.pushes(answers.ImpossiblePush, "s1")
@@ -191,7 +193,7 @@ def test_forgetting_a_host_refuses_infeasible_requests(world, device, code):
     assert world.reserve("again", Request(memory_mib=1500)).outcome is answers.Outcome.IMPOSSIBLE
 
 
-def test_declared_capacity_counts_as_known(world, device):
+def test_declared_capacity_counts_as_known(world):
     request = Request(memory_mib=1500)
     assert world.reserve("a", request).outcome is answers.Outcome.IMPOSSIBLE
     world.handle(on.CapacityDeclared, devices=(device("later", 2000),))
@@ -201,7 +203,7 @@ def test_declared_capacity_counts_as_known(world, device):
 
 
 @pytest.mark.parametrize("spoil", ["silent", "drained", "bad"])
-def test_unavailable_capacity_means_waiting_not_impossible(one, device, spoil):
+def test_unavailable_capacity_means_waiting_not_impossible(one, spoil):
     if spoil == "silent":
         one.hosts.clear()
         one.advance(one.budget.host_lost_s + 1)
@@ -222,8 +224,8 @@ def test_unavailable_capacity_means_waiting_not_impossible(one, device, spoil):
 
 
 @pytest.mark.parametrize("bypass_max", [0, 1, 5])
-def test_the_head_is_overtaken_at_most_bypass_max_times(new_world, device, whole, bypass_max):
-    world = new_world(bypass_max)
+def test_the_head_is_overtaken_at_most_bypass_max_times(whole, bypass_max):
+    world = World(bypass_max)
     world.host("h", device("a"))
     last = world.reserve("first", Request(memory_mib=400)).granted.lease
     assert world.reserve("head", whole).outcome is answers.Outcome.WAITING
@@ -241,8 +243,8 @@ def test_the_head_is_overtaken_at_most_bypass_max_times(new_world, device, whole
     assert world.grants() == ["head"]
 
 
-def test_only_as_many_devices_as_the_head_needs_are_reserved(new_world, device, whole):
-    world = new_world(1)
+def test_only_as_many_devices_as_the_head_needs_are_reserved(whole):
+    world = World(1)
     world.host("h", *(device(f"d{i}", index=i) for i in range(3)))
     for i in range(3):
         assert world.reserve(f"f{i}", Request(memory_mib=900)).outcome is answers.Outcome.GRANTED
@@ -256,8 +258,8 @@ def test_only_as_many_devices_as_the_head_needs_are_reserved(new_world, device, 
     assert answer.explanation.counts == {"MEMORY": 2, "RESERVED_FOR_HEAD": 1}
 
 
-def test_another_device_is_reserved_when_the_reserved_one_turns_bad(new_world, device, whole):
-    world = new_world(0)
+def test_another_device_is_reserved_when_the_reserved_one_turns_bad(whole):
+    world = World(0)
     world.host("h", device("d0"), device("d1", index=1))
     for i in range(2):
         world.reserve(f"f{i}", Request(memory_mib=600))
@@ -273,8 +275,8 @@ def test_another_device_is_reserved_when_the_reserved_one_turns_bad(new_world, d
     assert kept == {"d0": None, "d1": None}
 
 
-def test_the_reservation_leaves_a_drained_host(new_world, device, whole):
-    world = new_world(0)
+def test_the_reservation_leaves_a_drained_host(whole):
+    world = World(0)
     world.host("h1", device("a"))
     world.host("h2", device("b"))
     for i in range(2):
@@ -288,8 +290,8 @@ def test_the_reservation_leaves_a_drained_host(new_world, device, whole):
     assert {d: e.reserved_for for d, e in devices.items()} == {"a": None, "b": None}
 
 
-def test_a_same_host_head_reserves_devices_of_one_host(new_world, device):
-    world = new_world(0)
+def test_a_same_host_head_reserves_devices_of_one_host():
+    world = World(0)
     world.host("h1", device("a"))
     world.host("h2", device("b"), device("c", index=1))
     for i in range(3):
@@ -300,8 +302,8 @@ def test_a_same_host_head_reserves_devices_of_one_host(new_world, device):
     assert {d: e.reserved_for for d, e in devices.items()} == {"a": None, "b": "head", "c": "head"}
 
 
-def test_grants_on_devices_infeasible_for_the_head_do_not_count(new_world, device):
-    world = new_world(1)
+def test_grants_on_devices_infeasible_for_the_head_do_not_count():
+    world = World(1)
     world.host("h", device("big", 2000), device("small", 100, index=1))
     world.reserve("filler", Request(memory_mib=1500))
     world.reserve("head", Request(memory_mib=1000))
@@ -312,8 +314,8 @@ def test_grants_on_devices_infeasible_for_the_head_do_not_count(new_world, devic
     assert world.machine.state.head_reservation.overtaken == 0
 
 
-def test_reserved_devices_are_free_when_the_head_leaves(new_world, device, whole):
-    world = new_world(0)
+def test_reserved_devices_are_free_when_the_head_leaves(whole):
+    world = World(0)
     world.host("h", device("a"))
     world.reserve("filler", Request(memory_mib=500))
     world.reserve("head", whole, session="doomed")

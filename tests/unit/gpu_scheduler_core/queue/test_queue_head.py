@@ -4,6 +4,7 @@ from corekit.ids import DeviceId, HostId
 from gpu_scheduler.model import DeviceKind, Placement, Request, Sharing
 from gpu_scheduler.parameters import Quota
 from gpu_scheduler.protocol import answers, ops
+from tests.scheduler_world import World, device
 
 
 def part(memory_mib, tenant="o", **fields):
@@ -26,8 +27,8 @@ def passed(world, request, rounds=4):
     return False
 
 
-def test_more_room_in_a_quota_allows_larger_devices(new_world, device):
-    world = new_world(quotas={"t": Quota(memory_mib=1500)})
+def test_more_room_in_a_quota_allows_larger_devices():
+    world = World(quotas={"t": Quota(memory_mib=1500)})
     world.host("h", device("large", memory_mib=1200), device("d", index=1))
     own = world.granted("own", part(500, "t", models=("M",)))
     other = world.granted("other", part(100))
@@ -38,8 +39,8 @@ def test_more_room_in_a_quota_allows_larger_devices(new_world, device):
     assert world.grants() == ["a"]
 
 
-def test_the_head_stays_the_head_while_only_larger_devices_are_free(new_world, device):
-    world = new_world(quotas={"t": Quota(memory_mib=1200)}, bypass_max=1)
+def test_the_head_stays_the_head_while_only_larger_devices_are_free():
+    world = World(quotas={"t": Quota(memory_mib=1200)}, bypass_max=1)
     world.host("h", device("large", memory_mib=2000), device("d", index=1))
     big = world.granted("big", whole(tenant="o", memory_mib=2000))
     world.granted("first", part(100))
@@ -50,8 +51,8 @@ def test_the_head_stays_the_head_while_only_larger_devices_are_free(new_world, d
     assert passed(world, part(100, memory_max_mib=1000))
 
 
-def test_a_request_at_its_quota_is_not_the_head(new_world, device):
-    world = new_world(quotas={"t": Quota(memory_mib=1500)}, bypass_max=1)
+def test_a_request_at_its_quota_is_not_the_head():
+    world = World(quotas={"t": Quota(memory_mib=1500)}, bypass_max=1)
     world.host("h", device("large", memory_mib=1200), device("d", index=1, kind=DeviceKind.CPU))
     world.granted("own", part(500, "t", kinds=(DeviceKind.CPU,)))
     world.granted("first", part(100, kinds=(DeviceKind.CUDA,)))
@@ -60,8 +61,8 @@ def test_a_request_at_its_quota_is_not_the_head(new_world, device):
     assert passed(world, part(100, kinds=(DeviceKind.CUDA,)))
 
 
-def test_a_request_for_a_drained_device_is_not_the_head(new_world, device):
-    world = new_world(bypass_max=1)
+def test_a_request_for_a_drained_device_is_not_the_head():
+    world = World(bypass_max=1)
     world.host("h", device("d"), device("e", index=1, kind=DeviceKind.CPU))
     world.ask(ops.Drain, host=HostId("h"), device=DeviceId("e"), revoke=False)
     world.granted("first", part(100))
@@ -70,8 +71,8 @@ def test_a_request_for_a_drained_device_is_not_the_head(new_world, device):
     assert passed(world, part(100))
 
 
-def test_a_same_host_gang_is_the_head_only_while_a_host_has_enough(new_world, device):
-    world = new_world(bypass_max=1)
+def test_a_same_host_gang_is_the_head_only_while_a_host_has_enough():
+    world = World(bypass_max=1)
     world.host("h", device("d"), device("e", index=1))
     world.host("i", device("f"))
     world.ask(ops.Drain, host=HostId("h"), device=DeviceId("e"), revoke=False)
@@ -87,8 +88,8 @@ def test_a_same_host_gang_is_the_head_only_while_a_host_has_enough(new_world, de
     assert "gang" in {lease.attempt for lease in world.leases}
 
 
-def test_a_gang_within_its_quota_reserves_a_host_with_small_enough_devices(new_world, device):
-    world = new_world(quotas={"t": Quota(memory_mib=2400)}, bypass_max=0)
+def test_a_gang_within_its_quota_reserves_a_host_with_small_enough_devices():
+    world = World(quotas={"t": Quota(memory_mib=2400)}, bypass_max=0)
     world.host("h", device("large", 2000), device("larger", 3000, index=1))
     world.host("i", device("d"), device("e", index=1))
     share = world.granted("share", part(100))
@@ -99,8 +100,8 @@ def test_a_gang_within_its_quota_reserves_a_host_with_small_enough_devices(new_w
     assert world.grants() == ["gang"]
 
 
-def test_a_head_that_lost_its_reserved_devices_blocks_no_other(new_world, device):
-    world = new_world(bypass_max=0)
+def test_a_head_that_lost_its_reserved_devices_blocks_no_other():
+    world = World(bypass_max=0)
     world.host("h", device("d"), device("e", index=1, kind=DeviceKind.CPU))
     share = world.granted("first", part(100, kinds=(DeviceKind.CPU,)))
     world.granted("second", part(100, kinds=(DeviceKind.CUDA,)))

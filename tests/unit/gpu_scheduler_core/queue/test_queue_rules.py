@@ -7,6 +7,7 @@ from gpu_scheduler.model import DeviceKind, LeaseLifetime, NoFit, Request, Shari
 from gpu_scheduler.parameters import Quota
 from gpu_scheduler.policy_registry import installed_policies
 from gpu_scheduler.protocol import answers, ops
+from tests.scheduler_world import World, device
 
 
 def part(tenant="t", memory_mib=100, **fields):
@@ -23,8 +24,8 @@ def whole(**fields):
 @pytest.mark.parametrize(
     "quota", [Quota(devices=2), Quota(memory_mib=200), Quota(compute_pct=20)], ids=str
 )
-def test_a_tenant_at_its_quota_does_not_block_others(new_world, device, quota):
-    world = new_world(quotas={"a": quota})
+def test_a_tenant_at_its_quota_does_not_block_others(quota):
+    world = World(quotas={"a": quota})
     world.host("h", device("d"))
     need = {"memory_mib": 100, "compute_guarantee_pct": 10}
     first = world.granted("a1", part("a", **need))
@@ -40,8 +41,8 @@ def test_a_tenant_at_its_quota_does_not_block_others(new_world, device, quota):
     assert world.grants() == ["a3"]
 
 
-def test_a_request_above_the_whole_quota_is_impossible_at_once(new_world, device):
-    world = new_world(quotas={"*": Quota(memory_mib=500)})
+def test_a_request_above_the_whole_quota_is_impossible_at_once():
+    world = World(quotas={"*": Quota(memory_mib=500)})
     world.host("h", device("d"))
     answer = world.reserve("a", part(memory_mib=600))
     assert answer.outcome is answers.Outcome.IMPOSSIBLE
@@ -58,8 +59,8 @@ def test_a_smaller_quota_refuses_requests_above_it(one):
     assert list(one.machine.state.queue.entries) == ["b"]
 
 
-def test_a_larger_quota_serves_at_once(new_world, device):
-    world = new_world(quotas={"t": Quota(devices=1)})
+def test_a_larger_quota_serves_at_once():
+    world = World(quotas={"t": Quota(devices=1)})
     world.host("h", device("d"))
     world.granted("a", part())
     world.reserve("b", part())
@@ -67,8 +68,8 @@ def test_a_larger_quota_serves_at_once(new_world, device):
     assert world.grants() == ["b"]
 
 
-def test_an_exclusive_device_counts_as_all_of_it(new_world, device):
-    world = new_world(quotas={"t": Quota(memory_mib=1500)})
+def test_an_exclusive_device_counts_as_all_of_it():
+    world = World(quotas={"t": Quota(memory_mib=1500)})
     world.host("h", device("d0"), device("d1", index=1))
     lease = world.granted("a", whole(tenant="t", memory_mib=10))
     assert world.reserve("b", whole(tenant="t", memory_mib=10)).outcome is answers.Outcome.WAITING
@@ -76,17 +77,17 @@ def test_an_exclusive_device_counts_as_all_of_it(new_world, device):
     assert world.grants() == ["b"]
 
 
-def test_an_exclusive_device_is_within_the_quota(new_world, device):
+def test_an_exclusive_device_is_within_the_quota():
     """The preferred device is too large for the quota: the next one that fits is used."""
-    world = new_world(quotas={"t": Quota(memory_mib=1200)})
+    world = World(quotas={"t": Quota(memory_mib=1200)})
     world.host("h", device("large", memory_mib=2000, kind=DeviceKind.CPU), device("d", index=1))
     asked = whole(tenant="t", kinds=(DeviceKind.CPU, DeviceKind.CUDA))
     lease = world.granted("a", asked)
     assert [share.device for share in lease.shares] == ["d"]
 
 
-def test_a_smaller_device_serves_when_the_free_one_is_too_large(new_world, device):
-    world = new_world(quotas={"t": Quota(memory_mib=1200)})
+def test_a_smaller_device_serves_when_the_free_one_is_too_large():
+    world = World(quotas={"t": Quota(memory_mib=1200)})
     world.host("h", device("large", memory_mib=2000))
     world.host("i", device("d"))
     lease = world.granted("other", whole(tenant="o", memory_mib=1000))
@@ -97,9 +98,9 @@ def test_a_smaller_device_serves_when_the_free_one_is_too_large(new_world, devic
     assert world.grants() == ["a"]
 
 
-def test_no_device_too_large_for_the_quota_is_reserved(new_world, device):
+def test_no_device_too_large_for_the_quota_is_reserved():
     """A head that was overtaken too often reserves no device that exceeds its quota."""
-    world = new_world(quotas={"t": Quota(memory_mib=1200)}, bypass_max=0)
+    world = World(quotas={"t": Quota(memory_mib=1200)}, bypass_max=0)
     world.host("h", device("large", memory_mib=2000), device("d", index=1))
     world.granted("other", whole(tenant="o", memory_mib=1000))
     share = world.granted("part", part("o", memory_mib=1500))
@@ -108,9 +109,9 @@ def test_no_device_too_large_for_the_quota_is_reserved(new_world, device):
     world.granted("b", part("o", memory_mib=1500))
 
 
-def test_a_small_enough_device_is_reserved_while_a_too_large_one_is_free(new_world, device):
+def test_a_small_enough_device_is_reserved_while_a_too_large_one_is_free():
     """A request for a small device has the bound on overtaking while a large one is free."""
-    world = new_world(quotas={"t": Quota(memory_mib=1200)}, bypass_max=1)
+    world = World(quotas={"t": Quota(memory_mib=1200)}, bypass_max=1)
     world.host("h", device("large", memory_mib=2000, model="L"), device("d", index=1, model="S"))
     small = part("o", models=("S",))
     leases = [world.granted("first", small)]
@@ -124,8 +125,8 @@ def test_a_small_enough_device_is_reserved_while_a_too_large_one_is_free(new_wor
     assert world.grants() == ["a"]
 
 
-def test_the_next_is_the_head_while_every_device_is_too_large_for_the_first(new_world, device):
-    world = new_world(quotas={"t": Quota(memory_mib=1200)}, bypass_max=0)
+def test_the_next_is_the_head_while_every_device_is_too_large_for_the_first():
+    world = World(quotas={"t": Quota(memory_mib=1200)}, bypass_max=0)
     world.host("h", device("large", memory_mib=1100, model="L"), device("d", index=1, model="S"))
     held = world.granted("held", part("t", memory_mib=600, models=("L",)))
     share = world.granted("share", part("o", models=("S",)))
@@ -139,8 +140,8 @@ def test_the_next_is_the_head_while_every_device_is_too_large_for_the_first(new_
     assert world.grants()[-1] == "a"
 
 
-def test_a_new_smaller_device_serves_when_all_others_are_too_large(new_world, device):
-    world = new_world(quotas={"t": Quota(memory_mib=1200)})
+def test_a_new_smaller_device_serves_when_all_others_are_too_large():
+    world = World(quotas={"t": Quota(memory_mib=1200)})
     world.host("h", device("large", memory_mib=1100))
     world.granted("held", part("t", memory_mib=600))
     world.reserve("a", whole(tenant="t"))
@@ -148,8 +149,8 @@ def test_a_new_smaller_device_serves_when_all_others_are_too_large(new_world, de
     assert world.grants() == ["a"]
 
 
-def test_verdicts_of_an_infeasible_request_agree_with_its_counts(new_world, device):
-    world = new_world(quotas={"t": Quota(memory_mib=1200)})
+def test_verdicts_of_an_infeasible_request_agree_with_its_counts():
+    world = World(quotas={"t": Quota(memory_mib=1200)})
     world.host("h", device("d0"), device("d1", memory_mib=2000, index=1))
     world.ask(ops.Explain, request=whole(tenant="t", count=3))
     told = world.answer().explanation
@@ -163,8 +164,8 @@ def test_verdicts_of_an_infeasible_request_agree_with_its_counts(new_world, devi
         (2, "suitable devices have at most 600 MiB, an equal part of the quota of tenant t"),
     ],
 )
-def test_devices_above_the_whole_quota_make_a_request_impossible(new_world, device, count, said):
-    world = new_world(quotas={"t": Quota(memory_mib=1200)})
+def test_devices_above_the_whole_quota_make_a_request_impossible(count, said):
+    world = World(quotas={"t": Quota(memory_mib=1200)})
     world.host("h", device("large", memory_mib=2000), device("larger", memory_mib=3000, index=1))
     answer = world.reserve("a", whole(tenant="t", count=count))
     assert answer.outcome is answers.Outcome.IMPOSSIBLE
@@ -181,9 +182,9 @@ def test_devices_above_the_whole_quota_make_a_request_impossible(new_world, devi
         (900, {"count": 3}, "impossible", "only 2 such devices exist"),
     ],
 )
-def test_the_rest_of_a_quota_is_reported(new_world, device, large_mib, fields, outcome, said):
+def test_the_rest_of_a_quota_is_reported(large_mib, fields, outcome, said):
     """The explanation names the rest of the quota beside the request."""
-    world = new_world(quotas={"t": Quota(memory_mib=1200)})
+    world = World(quotas={"t": Quota(memory_mib=1200)})
     world.host("h", device("l", large_mib, model="L"), device("d", 500, index=1))
     world.granted("held", part("t", memory_mib=400, models=("L",)))
     world.ask(ops.Explain, request=whole(tenant="t", **fields))
@@ -193,8 +194,8 @@ def test_the_rest_of_a_quota_is_reported(new_world, device, large_mib, fields, o
     assert "of at most" not in told.explanation.sentence
 
 
-def test_room_in_a_quota_serves_on_any_free_device(new_world, device):
-    world = new_world(quotas={"t": Quota(devices=1)})
+def test_room_in_a_quota_serves_on_any_free_device():
+    world = World(quotas={"t": Quota(devices=1)})
     world.host("h", device("d0", model="A"), device("d1", model="B", index=1))
     lease = world.granted("a", part(models=("A",)))
     world.reserve("b", part(models=("B",)))
@@ -202,8 +203,8 @@ def test_room_in_a_quota_serves_on_any_free_device(new_world, device):
     assert world.grants() == ["b"]
 
 
-def test_freed_shares_do_not_count(new_world, device):
-    world = new_world(quotas={"t": Quota(devices=1)})
+def test_freed_shares_do_not_count():
+    world = World(quotas={"t": Quota(devices=1)})
     world.host("h", device("d"))
     lease = world.granted("a", part())
     world.reserve("b", part())
@@ -212,8 +213,8 @@ def test_freed_shares_do_not_count(new_world, device):
     assert world.grants() == ["b"]
 
 
-def test_a_dry_run_knows_the_quota(new_world, device):
-    world = new_world(quotas={"t": Quota(devices=1)})
+def test_a_dry_run_knows_the_quota():
+    world = World(quotas={"t": Quota(devices=1)})
     world.host("h", device("d"))
     world.granted("a", part())
     world.ask(ops.Explain, request=part())
@@ -225,8 +226,8 @@ def test_a_dry_run_knows_the_quota(new_world, device):
 # ---------------------------------------------------------------------- limits
 
 
-def test_live_leases_are_limited(new_world, device):
-    world = new_world(leases_max=1)
+def test_live_leases_are_limited():
+    world = World(leases_max=1)
     world.host("h", device("d0"), device("d1", index=1))
     lease = world.granted("a", part())
     answer = world.reserve("b", part())
@@ -293,8 +294,8 @@ def test_the_earlier_of_max_wait_and_deadline_counts(one):
 # ---------------------------------------------------------------------- fair share
 
 
-def fair(new_world, device, **parameters):
-    world = new_world(policy="fair", **parameters)
+def fair(**parameters):
+    world = World(policy="fair", **parameters)
     world.host("h", *(device(f"d{i}", index=i) for i in range(4)))
     return world
 
@@ -303,8 +304,8 @@ def fill(world, tenant, count):
     return [world.granted(f"{tenant}{i}", whole(tenant=tenant)) for i in range(count)]
 
 
-def test_freed_capacity_goes_to_the_tenant_with_the_least_share(new_world, device):
-    world = fair(new_world, device)
+def test_freed_capacity_goes_to_the_tenant_with_the_least_share():
+    world = fair()
     a, b = fill(world, "a", 3), fill(world, "b", 1)
     world.reserve("a-next", whole(tenant="a"))
     world.reserve("b-next", whole(tenant="b"))
@@ -315,8 +316,8 @@ def test_freed_capacity_goes_to_the_tenant_with_the_least_share(new_world, devic
 
 
 @pytest.mark.parametrize(("weight", "next_"), [(1.0, "b-next"), (9.0, "a-next")])
-def test_a_weight_divides_the_share(new_world, device, weight, next_):
-    world = fair(new_world, device, weights={"a": weight})
+def test_a_weight_divides_the_share(weight, next_):
+    world = fair(weights={"a": weight})
     a = fill(world, "a", 3)
     fill(world, "b", 1)
     world.reserve("b-next", whole(tenant="b"))
@@ -325,8 +326,8 @@ def test_a_weight_divides_the_share(new_world, device, weight, next_):
     assert world.grants() == [next_]
 
 
-def test_the_dominant_resource_counts(new_world, device):
-    world = new_world(policy="fair")
+def test_the_dominant_resource_counts():
+    world = World(policy="fair")
     world.host("h", device("d"))
     world.granted("a", part("a", memory_mib=500))
     world.granted("b", part("b", memory_mib=1, compute_guarantee_pct=60))
@@ -337,8 +338,8 @@ def test_the_dominant_resource_counts(new_world, device):
     assert world.grants() == ["a-next"]  # half of the memory is less than 60 % of the compute
 
 
-def test_past_use_decays_by_half_lives(new_world, device):
-    world = fair(new_world, device, usage_half_life_s=100.0)
+def test_past_use_decays_by_half_lives():
+    world = fair(usage_half_life_s=100.0)
     world.alive["s1"] = None
     (lease,) = fill(world, "a", 1)
     world.told("h", lease, "opened")
@@ -354,8 +355,8 @@ def test_past_use_decays_by_half_lives(new_world, device):
     assert tenants.share("b", 1_000_000.0 + world.now_s, parameters) == 0
 
 
-def test_past_use_survives_a_restart(new_world, device):
-    world = fair(new_world, device)
+def test_past_use_survives_a_restart():
+    world = fair()
     (lease,) = fill(world, "a", 1)
     world.now_s += 60
     world.release(lease)
@@ -365,8 +366,8 @@ def test_past_use_survives_a_restart(new_world, device):
     assert world.machine.state.tenants.used == used
 
 
-def test_fair_share_does_not_starve_the_head(new_world, device):
-    world = fair(new_world, device, bypass_max=3, weights={"b": 100.0})
+def test_fair_share_does_not_starve_the_head():
+    world = fair(bypass_max=3, weights={"b": 100.0})
     leases = fill(world, "a", 4)
     world.reserve("head", whole(tenant="a"))
     world.now_s += 1
@@ -382,9 +383,9 @@ def test_fair_share_does_not_starve_the_head(new_world, device):
 # ---------------------------------------------------------------------- backfill
 
 
-def backfill(new_world, device, *, bypass_max=0):
+def backfill(*, bypass_max=0):
     """Two devices: d0 is allocated for 100 s, d1 is free; the head requests both."""
-    world = new_world(bypass_max, policy="backfill")
+    world = World(bypass_max, policy="backfill")
     world.host("h", device("d0"), device("d1", index=1))
     world.granted("long", whole(lease_s=100.0), hold=LeaseLifetime.DEADLINE)
     world.reserve("head", whole(count=2))
@@ -396,8 +397,8 @@ def lent(world, attempt, length_s, **fields):
     return world.reserve(attempt, request, hold=LeaseLifetime.DEADLINE, **fields).outcome
 
 
-def test_a_request_that_ends_before_the_head_starts_is_backfilled(new_world, device):
-    world = backfill(new_world, device)
+def test_a_request_that_ends_before_the_head_starts_is_backfilled():
+    world = backfill()
     assert lent(world, "too long", 96.0) is answers.Outcome.WAITING  # and 5 s to take the grant
     assert lent(world, "short", 94.0) is answers.Outcome.GRANTED
     world.alive["s1"] = None
@@ -405,29 +406,29 @@ def test_a_request_that_ends_before_the_head_starts_is_backfilled(new_world, dev
     assert "head" in [lease.attempt for lease in world.leases]
 
 
-def test_a_request_without_a_length_is_not_backfilled(new_world, device):
-    world = backfill(new_world, device)
+def test_a_request_without_a_length_is_not_backfilled():
+    world = backfill()
     assert world.reserve("unknown", whole()).outcome is answers.Outcome.WAITING
 
 
-def test_fifo_has_no_backfill(new_world, device):
-    world = backfill(new_world, device)
+def test_fifo_has_no_backfill():
+    world = backfill()
     world.ask(ops.SetParameter, name="policy", value="fifo")
     assert lent(world, "short", 10.0) is answers.Outcome.WAITING
     world.ask(ops.SetParameter, name="policy", value="backfill")
     assert world.grants() == ["short"]
 
 
-def test_no_backfill_while_the_start_of_the_head_is_unknown(new_world, device):
-    world = new_world(0, policy="backfill")
+def test_no_backfill_while_the_start_of_the_head_is_unknown():
+    world = World(0, policy="backfill")
     world.host("h", device("d0"), device("d1", index=1))
     world.granted("endless", whole())
     world.reserve("head", whole(count=2))
     assert lent(world, "short", 1.0) is answers.Outcome.WAITING
 
 
-def test_a_waiting_short_request_is_backfilled_on_newly_reserved_devices(new_world, device):
-    world = new_world(0, policy="backfill")
+def test_a_waiting_short_request_is_backfilled_on_newly_reserved_devices():
+    world = World(0, policy="backfill")
     world.host("h", device("d0"), device("d1", index=1))
     world.granted("long", whole(lease_s=100.0), hold=LeaseLifetime.DEADLINE)
     other = world.granted("other", whole())
@@ -437,17 +438,17 @@ def test_a_waiting_short_request_is_backfilled_on_newly_reserved_devices(new_wor
     assert world.grants() == ["short"]
 
 
-def test_backfill_of_a_session_lease_counts_its_longest_time(new_world, device):
-    world = backfill(new_world, device)
+def test_backfill_of_a_session_lease_counts_its_longest_time():
+    world = backfill()
     budget = world.budget
     before_s = budget.accept_s + budget.reserved_ttl_s + budget.connect_by_s
     assert before_s > 100.0
     assert world.reserve("session", whole(lease_s=1.0)).outcome is answers.Outcome.WAITING
 
 
-def test_the_forecast_needs_only_enough_ends(new_world, device):
+def test_the_forecast_needs_only_enough_ends():
     """The head needs two of three parts of the reserved device; the third has no stated end."""
-    world = new_world(0, policy="backfill")
+    world = World(0, policy="backfill")
     world.host("h", device("d"))
     world.granted("endless", part(memory_mib=200))
     for attempt, length_s in (("p1", 50.0), ("p2", 80.0)):
@@ -465,8 +466,8 @@ def test_the_forecast_needs_only_enough_ends(new_world, device):
 
 
 @pytest.mark.parametrize("policy", installed_policies())
-def test_a_disconnected_session_leaves_nothing(new_world, device, policy):
-    world = new_world(0, policy=policy, quotas={"t": Quota(devices=1)})
+def test_a_disconnected_session_leaves_nothing(policy):
+    world = World(0, policy=policy, quotas={"t": Quota(devices=1)})
     world.host("h", device("d"))
     lease = world.granted("a", whole(tenant="t"))
     world.reserve("ghost", whole(tenant="t"), session="doomed")

@@ -6,10 +6,11 @@ from gpu_scheduler.core.records import sessions
 from gpu_scheduler.model import EndReason, LeaseState
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol import changes as to
+from tests.scheduler_world import World, device
 
 
-def test_a_withdrawn_request_unblocks_the_next(new_world, device, whole):
-    world = new_world()
+def test_a_withdrawn_request_unblocks_the_next(whole):
+    world = World()
     world.host("h", device("a"))
     held = world.reserve("a", whole).granted.lease
     assert world.reserve("b", whole, session="s2", wait=True).outcome is answers.Outcome.WAITING
@@ -25,8 +26,8 @@ def test_a_withdrawn_request_unblocks_the_next(new_world, device, whole):
         assert [type(action) for action in decision] == [do.Reply]
 
 
-def test_withdrawing_ends_a_lease_granted_meanwhile(new_world, device, whole):
-    world = new_world()
+def test_withdrawing_ends_a_lease_granted_meanwhile(whole):
+    world = World()
     world.host("h", device("a"))
     lease = world.reserve("a", whole).granted.lease
     world.ask(ops.Withdraw, attempt="a")
@@ -37,8 +38,8 @@ def test_withdrawing_ends_a_lease_granted_meanwhile(new_world, device, whole):
     assert [(p.state, p.reason) for p in ended] == [(LeaseState.ENDED, EndReason.RELEASED)]
 
 
-def test_a_request_of_another_session_is_not_withdrawn(new_world, device, whole):
-    world = new_world()
+def test_a_request_of_another_session_is_not_withdrawn(whole):
+    world = World()
     world.host("h", device("a"))
     world.reserve("a", whole)
     world.reserve("b", whole, session="s2", wait=True)
@@ -49,9 +50,9 @@ def test_a_request_of_another_session_is_not_withdrawn(new_world, device, whole)
     assert list(world.machine.state.queue.entries) == ["b"]
 
 
-def test_a_gone_session_is_cleaned_up_in_parts(new_world, device, whole, monkeypatch):
+def test_a_gone_session_is_cleaned_up_in_parts(whole, monkeypatch):
     monkeypatch.setattr(sessions, "GONE_AT_ONCE", 5)
-    world = new_world()
+    world = World()
     world.host("h", device("a"))
     world.reserve("a", whole, session="s1")
     for number in range(6):

@@ -3,7 +3,7 @@
 import pytest
 
 from corekit.decode import decode
-from corekit.errors import AppError
+from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.model import EndReason, LeaseState, Request, Step
 from gpu_scheduler.protocol import answers, ops
@@ -86,7 +86,7 @@ def test_a_reply_with_a_grant_accepts_it(one, whole, how):
     assert one.record().reason == "EXPIRED"
 
 
-def test_attempts_of_others_and_old_revisions_conflict(one, code):
+def test_attempts_of_others_and_old_revisions_conflict(one):
     one.attempt()
     for said in (
         {"session": "s2"},
@@ -96,7 +96,7 @@ def test_attempts_of_others_and_old_revisions_conflict(one, code):
         {"n": 2, "revision": 7},
     ):
         answer = one.attempt(**said)
-        assert answer.code is code.CONFLICT, said
+        assert answer.code is ErrorCode.CONFLICT, said
         assert answer.details["record"] == one.record()
     assert one.attempt("new", revision=3).details == {"record": None}
 
@@ -144,17 +144,17 @@ def test_an_attempt_ends_its_lease_and_the_next_opens(one):
     assert second.record.waiting_since_s == first.record.waiting_since_s
 
 
-def test_a_failed_attempt_cannot_be_opened_again(one, code):
+def test_a_failed_attempt_cannot_be_opened_again(one):
     failed = fail(one, one.attempt().record.revision).record
-    assert one.attempt(n=1, revision=failed.revision).code is code.CONFLICT
+    assert one.attempt(n=1, revision=failed.revision).code is ErrorCode.CONFLICT
 
 
-def test_the_lease_ended_but_the_record_waits_for_its_owner(one, code):
+def test_the_lease_ended_but_the_record_waits_for_its_owner(one):
     answer = one.attempt()
     one.staged(answer.granted.lease)
     one.told("h1", answer.granted.lease, "opened")
     one.told("h1", answer.granted.lease, "closed", reason=EndReason.SESSION_LOST)
-    assert one.attempt().code is code.CONFLICT  # attempt 1 is over, as its owner can see
+    assert one.attempt().code is ErrorCode.CONFLICT  # attempt 1 is over, as its owner can see
     # its revision did not move with the scheduler's own news
     assert fail(one, answer.record.revision).record.step is Step.RECEIVED
 
@@ -169,10 +169,10 @@ def test_an_expired_reservation_may_be_asked_for_again(one):
     assert again.record.reason is None
 
 
-def test_fail_attempt_by_another_session_conflicts(one, code):
+def test_fail_attempt_by_another_session_conflicts(one):
     one.attempt()
-    assert fail(one, 1, session="s2").code is code.CONFLICT
-    assert fail(one, 9).code is code.CONFLICT
+    assert fail(one, 1, session="s2").code is ErrorCode.CONFLICT
+    assert fail(one, 9).code is ErrorCode.CONFLICT
 
 
 # ---------------------------------------------------------------------- owners that die
@@ -196,17 +196,17 @@ def test_a_beating_owner_keeps_its_records(one):
     assert one.record().owner == "s1"
 
 
-def test_adoption_is_compare_and_set(one, code):
+def test_adoption_is_compare_and_set(one):
     one.attempt()
-    assert adopt(one).code is code.CONFLICT  # its owner lives
+    assert adopt(one).code is ErrorCode.CONFLICT  # its owner lives
     die(one)
-    assert adopt(one, revision=1).code is code.CONFLICT  # an old picture
+    assert adopt(one, revision=1).code is ErrorCode.CONFLICT  # an old picture
     got = adopt(one, handle="h2")
     assert (got.record.owner, got.record.handle) == ("s2", "h2")
     assert got.granted.lease == one.leases[0]
     assert adopt(one, revision=0) == got  # repeated: what stands
-    assert adopt(one, "s3").code is code.CONFLICT
-    assert adopt(one, holder="unknown", revision=1).code is code.NOT_FOUND
+    assert adopt(one, "s3").code is ErrorCode.CONFLICT
+    assert adopt(one, holder="unknown", revision=1).code is ErrorCode.NOT_FOUND
 
 
 def test_strikes_count_owners_that_died_while_packing(one):
@@ -337,12 +337,12 @@ def test_handing_back_a_running_job_only_changes_the_owner(one):
     assert adopt(one).granted.lease.id == answer.granted.lease.id
 
 
-def test_handing_back_a_job_of_another_session_conflicts(one, code):
+def test_handing_back_a_job_of_another_session_conflicts(one):
     one.attempt()
-    assert hand_back(one, 1, session="s2").code is code.CONFLICT
+    assert hand_back(one, 1, session="s2").code is ErrorCode.CONFLICT
     one.ask(ops.HandBack, holder="nobody", revision=1)
-    assert one.answer().code is code.NOT_FOUND
-    assert hand_back(one, 4).code is code.CONFLICT
+    assert one.answer().code is ErrorCode.NOT_FOUND
+    assert hand_back(one, 4).code is ErrorCode.CONFLICT
 
 
 # ---------------------------------------------------------------------- finishing
@@ -378,19 +378,19 @@ def test_another_replica_may_finish(one):
     assert [p.holder for p in one.pushes(answers.DisownedPush, "s1")] == ["job"]
 
 
-def test_ended_records_are_kept_for_a_while(one, code):
+def test_ended_records_are_kept_for_a_while(one):
     one.attempt()
     ended = finish(one)
-    assert one.attempt(n=2, revision=ended.revision).code is code.CONFLICT
+    assert one.attempt(n=2, revision=ended.revision).code is ErrorCode.CONFLICT
     die(one)
-    assert adopt(one).code is code.CONFLICT
-    assert fail(one, ended.revision).code is code.CONFLICT
+    assert adopt(one).code is ErrorCode.CONFLICT
+    assert fail(one, ended.revision).code is ErrorCode.CONFLICT
     one.advance(one.budget.record_forget_s)
     assert one.machine.state.records == {}
-    assert fail(one, ended.revision).code is code.NOT_FOUND
+    assert fail(one, ended.revision).code is ErrorCode.NOT_FOUND
 
 
-def test_reopening_a_failed_job(one, code):
+def test_reopening_a_failed_job(one):
     one.attempt()
     ended = finish(one, outcome="FAILED")
     one.ask(ops.Reopen, "s2", holder="job", revision=ended.revision, handle="h9")
@@ -398,9 +398,9 @@ def test_reopening_a_failed_job(one, code):
     assert (reopened.step, reopened.owner, reopened.outcome) == (Step.RECEIVED, "s2", None)
     assert reopened.revision == ended.revision + 1
     one.ask(ops.Reopen, "s2", holder="job", revision=ended.revision - 1, handle="h9")
-    assert one.answer().code is code.CONFLICT
+    assert one.answer().code is ErrorCode.CONFLICT
     one.ask(ops.Reopen, "s3", holder="job", revision=ended.revision, handle="h9")
-    assert one.answer().code is code.CONFLICT
+    assert one.answer().code is ErrorCode.CONFLICT
     one.ask(ops.Reopen, "s2", holder="job", revision=ended.revision, handle="h9")
     assert one.answer().record == reopened
     again = one.attempt(n=2, revision=reopened.revision, session="s2")
@@ -410,9 +410,9 @@ def test_reopening_a_failed_job(one, code):
     assert one.record().owner == "s2"  # its forgetting was called off
     finish(one, "s2", "SUCCEEDED")
     one.ask(ops.Reopen, "s3", holder="job", revision=one.record().revision, handle="h")
-    assert one.answer().code is code.CONFLICT
+    assert one.answer().code is ErrorCode.CONFLICT
     one.ask(ops.Reopen, "s3", holder="nobody", revision=1, handle="h")
-    assert one.answer().code is code.NOT_FOUND
+    assert one.answer().code is ErrorCode.NOT_FOUND
 
 
 # ---------------------------------------------------------------------- handles, reading

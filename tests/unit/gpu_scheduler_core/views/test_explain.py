@@ -2,14 +2,16 @@
 
 import pytest
 
+from corekit.errors import ErrorCode
 from corekit.values import replace
 from gpu_scheduler.core import events as on
 from gpu_scheduler.model import DeviceKind, LeaseLifetime, Placement, Request, Sharing
 from gpu_scheduler.protocol import answers, ops
+from tests.scheduler_world import device
 
 
 @pytest.fixture
-def mixed(world, device):
+def mixed(world):
     world.host(
         "h1",
         device("a", 8000, model="A100"),
@@ -44,7 +46,7 @@ def test_too_many_devices_are_impossible(mixed):
     assert answer.outcome is answers.Outcome.GRANTED
 
 
-def test_too_many_devices_report_the_known_number(world, device):
+def test_too_many_devices_report_the_known_number(world):
     world.host("h1", *(device(f"d{i}", 4096, DeviceKind.CPU, i) for i in range(2)))
     reason = world.reserve("a", Request(count=5)).explanation
     assert reason.sentence == (
@@ -62,13 +64,13 @@ def test_every_known_device_is_counted_once(mixed):
     )
 
 
-def test_declared_devices_are_known_before_they_register(world, device):
+def test_declared_devices_are_known_before_they_register(world):
     world.handle(on.CapacityDeclared, devices=(device("d0", 4096),))
     reason = world.reserve("a", Request(count=2)).explanation
     assert reason.sentence.endswith("(no device has registered yet)")
 
 
-def test_same_host_too_large_for_any_host(world, device):
+def test_same_host_too_large_for_any_host(world):
     world.host("h1", device("a"))
     world.host("h2", device("b"))
     answer = world.reserve("a", Request(count=2, placement=Placement.SAME_HOST))
@@ -95,13 +97,13 @@ def test_a_waiting_request_has_a_reason_and_a_position(mixed):
     assert explain(mixed, attempt="b").explanation.position == 1
 
 
-def test_dry_runs(mixed, code):
+def test_dry_runs(mixed):
     assert explain(mixed, request=Request()).outcome is answers.Outcome.GRANTED
     assert explain(mixed, request=Request()).explanation.sentence == "1 × device fits now"
     assert explain(mixed, request=Request(count=9)).outcome is answers.Outcome.IMPOSSIBLE
     mixed.ask(ops.Drain, host="h1")
     assert explain(mixed, request=Request()).outcome is answers.Outcome.WAITING
-    assert explain(mixed, attempt="none").code is code.NOT_FOUND
+    assert explain(mixed, attempt="none").code is ErrorCode.NOT_FOUND
     assert mixed.leases == []
 
 
@@ -137,7 +139,7 @@ def test_by_holder(mixed):
         ),
     ],
 )
-def test_an_impossible_request_reports_the_shortage(world, device, fields, what, words, largest):
+def test_an_impossible_request_reports_the_shortage(world, fields, what, words, largest):
     """The largest fit of each explanation is granted, since all devices are idle."""
     versions = {"driver": "550.54.15", "runtime": "12.9"}
     world.host(
@@ -171,7 +173,7 @@ def test_explain_lists_feasible_devices_first(mixed):
     assert (passing.devices, passing.largest, passing.largest_fit) == ((), None, "")
 
 
-def test_many_devices_are_listed_in_part(world, device):
+def test_many_devices_are_listed_in_part(world):
     for host in range(3):
         world.host(f"h{host}", *(device(f"{host}/{i}", index=i) for i in range(30)))
     told = explain(world, request=Request()).explanation
@@ -192,7 +194,7 @@ def test_capacity_is_expected_when_stated_lengths_are_over(one, whole):
     assert [lease.attempt for lease in one.leases] == ["b"]
 
 
-def test_the_slowest_of_the_devices_it_needs_decides(world, device, whole):
+def test_the_slowest_of_the_devices_it_needs_decides(world, whole):
     world.host("h", *(device(f"d{i}", index=i) for i in range(3)))
     for number, length_s in enumerate((300.0, 100.0, 200.0)):
         world.reserve(f"f{number}", whole, hold=LeaseLifetime.DEADLINE, lease_s=length_s)
@@ -238,7 +240,7 @@ def test_refused_requests_are_remembered_for_a_while(mixed, whole):
 
 
 @pytest.mark.parametrize(("length_s", "lent"), [(50.0, True), (150.0, False)])
-def test_a_dry_run_uses_the_length_of_its_lease(world, device, whole, length_s, lent):
+def test_a_dry_run_uses_the_length_of_its_lease(world, whole, length_s, lent):
     """Backfill uses the length of the lease, also when the request has another one."""
     world.ask(ops.SetParameter, name="policy", value="backfill")
     world.ask(ops.SetParameter, name="bypass_max", value=0)
@@ -254,15 +256,15 @@ def test_a_dry_run_uses_the_length_of_its_lease(world, device, whole, length_s, 
         assert explain(world, attempt="b").outcome is answers.Outcome.WAITING
 
 
-def test_a_dry_run_with_an_invalid_length_is_refused(one, code):
+def test_a_dry_run_with_an_invalid_length_is_refused(one):
     week = one.configured.lease_s_max
     fine = explain(one, request=Request(), hold=LeaseLifetime.DEADLINE, lease_s=week - 1)
     assert fine.outcome is answers.Outcome.GRANTED
     wrong = explain(one, request=Request(), hold=LeaseLifetime.DEADLINE, lease_s=week + 1)
-    assert (wrong.code, "at most 604800" in wrong.message) == (code.INVALID, True)
+    assert (wrong.code, "at most 604800" in wrong.message) == (ErrorCode.INVALID, True)
 
 
-def test_a_job_without_an_open_request_is_not_found(mixed, code):
+def test_a_job_without_an_open_request_is_not_found(mixed):
     record = mixed.attempt("job").record
     mixed.ask(
         ops.FailAttempt,
@@ -274,6 +276,6 @@ def test_a_job_without_an_open_request_is_not_found(mixed, code):
     )
     answer = explain(mixed, holder="job")
     assert (answer.code, "job has no open request: it is RECEIVED" in answer.message) == (
-        code.NOT_FOUND,
+        ErrorCode.NOT_FOUND,
         True,
     )

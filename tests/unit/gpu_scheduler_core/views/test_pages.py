@@ -3,6 +3,7 @@
 from gpu_scheduler.core import events as on
 from gpu_scheduler.model import LeaseLifetime, Placement, Request
 from gpu_scheduler.protocol import answers, ops
+from tests.scheduler_world import device
 
 
 def pages(world, event, cursor, limit):
@@ -16,7 +17,7 @@ def pages(world, event, cursor, limit):
         after = {"after": cursor(found[-1])}
 
 
-def test_pages_of_hosts_are_by_name_and_do_not_split_a_host(world, device):
+def test_pages_of_hosts_are_by_name_and_do_not_split_a_host(world):
     for name, count in (("c", 2), ("a", 3), ("b", 1), ("d", 1)):
         world.host(name, *(device(f"{name}{n}", index=n) for n in range(count)))
     found = pages(world, ops.Inventory, lambda page: page.hosts[-1].host, 2)
@@ -27,7 +28,7 @@ def test_pages_of_hosts_are_by_name_and_do_not_split_a_host(world, device):
     assert [host.host for host in world.answer().hosts] == ["a", "b", "c", "d"]
 
 
-def test_declared_devices_are_on_the_first_page(world, device):
+def test_declared_devices_are_on_the_first_page(world):
     world.host("a", device("a0"))
     world.host("b", device("b0"))
     world.handle(on.CapacityDeclared, devices=tuple(device(f"x{n}", index=n) for n in range(3)))
@@ -36,7 +37,7 @@ def test_declared_devices_are_on_the_first_page(world, device):
     assert (len(second.declared), second.declared_left_out) == (0, 0)
 
 
-def test_the_next_page_of_leases_is_above_the_last_fence(world, device):
+def test_the_next_page_of_leases_is_above_the_last_fence(world):
     world.host("h", *(device(f"d{n}", index=n) for n in range(4)))
     gang = Request(count=2, memory_mib=10, placement=Placement.SPREAD)
     for n in range(5):
