@@ -235,16 +235,8 @@ class World:
 
 
 def device(
-    id_: str,
-    memory_mib: int = 1000,
-    kind: DeviceKind = DeviceKind.CUDA,
-    index: int = 0,
-    **fields: Any,
+    id_: str, memory_mib: int = 1000, kind: DeviceKind = DeviceKind.CUDA, **fields: Any
 ) -> Device:
-    return Device(
-        id=DeviceId(id_),
-        index=index,
-        kind=kind,
-        memory_mib=memory_mib,
-        **{"model": "M", **fields},
-    )
+    """A device with index 0 and model M, unless the fields differ."""
+    made = {"index": 0, "model": "M", **fields}
+    return Device(id=DeviceId(id_), memory_mib=memory_mib, kind=kind, **made)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from corekit.decode import decode, encode
 from corekit.errors import AppError, ErrorCode
+from corekit.ids import DeviceId
 from gpu_scheduler.model import Device, DeviceKind, Health, Request, Symptom, Usage
 from gpu_scheduler.protocol.host import DEVICES_MAX, HostHello, Report
 from gpu_scheduler.versions import is_version, parse_version
@@ -76,7 +77,9 @@ def refused(cls: type[Any], value: Any) -> str:
         ({"memory": 5}, "did you mean 'memory_mib'"),
     ],
 )
-def test_invalid_requests_are_refused_with_the_reason(said, words):
+def test_invalid_requests_are_refused_with_the_reason(
+    said: dict[str, int | float | bool | str | list[str]], words: str
+) -> None:
     assert words in refused(Request, said)
 
 
@@ -102,7 +105,9 @@ def test_invalid_requests_are_refused_with_the_reason(said, words):
         ({"kind": "tpu"}, "kind"),
     ],
 )
-def test_invalid_devices_are_refused_with_the_reason(change, words):
+def test_invalid_devices_are_refused_with_the_reason(
+    change: dict[str, str | list[str] | int | float], words: str
+) -> None:
     device = {**DEVICE, **change}
     assert words in refused(HostHello, {**HELLO, "devices": [device]})
     assert "devices[0]" in refused(Report, {"devices": [device]})
@@ -120,11 +125,11 @@ def test_invalid_devices_are_refused_with_the_reason(change, words):
         {"temperature": 60},
     ],
 )
-def test_invalid_usage_is_refused(change):
+def test_invalid_usage_is_refused(change: dict[str, float | int | None]) -> None:
     assert "usage[0]" in refused(Report, {"usage": [{**USAGE, **change}]})
 
 
-def test_more_devices_than_a_host_can_have_are_refused():
+def test_more_devices_than_a_host_can_have_are_refused() -> None:
     many = [{**DEVICE, "id": f"GPU-{i}"} for i in range(DEVICES_MAX + 1)]
     assert "devices has 257 items; at most 256" in refused(HostHello, {**HELLO, "devices": many})
     assert "devices has 257 items; at most 256" in refused(Report, {"devices": many})
@@ -133,13 +138,13 @@ def test_more_devices_than_a_host_can_have_are_refused():
     )
 
 
-def test_a_report_may_be_empty():
+def test_a_report_may_be_empty() -> None:
     assert decode(Report, {}) == Report(devices=None, usage=())
-    usage = Usage(device="GPU-1", memory_used_mib=1, utilisation_pct=2)
+    usage = Usage(device=DeviceId("GPU-1"), memory_used_mib=1, utilisation_pct=2)
     assert decode(Report, {"usage": [USAGE]}).usage == (usage,)
 
 
-def test_an_unhealthy_device_has_symptoms():
+def test_an_unhealthy_device_has_symptoms() -> None:
     device = decode(Device, {**DEVICE, "health": "BAD", "symptoms": ["XID", "ECC"]})
     assert (device.kind, device.health) == (DeviceKind.CUDA, Health.BAD)
     assert device.symptoms == (Symptom.XID, Symptom.ECC)
@@ -160,7 +165,9 @@ def test_an_unhealthy_device_has_symptoms():
         ("-1", ()),
     ],
 )
-def test_versions_are_numbers(text, version):
+def test_versions_are_numbers(
+    text: str, version: tuple[int, int] | tuple[int] | tuple[()] | tuple[int, int, int]
+) -> None:
     assert parse_version(text) == version
 
 
@@ -168,7 +175,7 @@ numbers = st.lists(st.integers(0, 999), min_size=1, max_size=4)
 
 
 @given(numbers, numbers)
-def test_versions_compare_as_their_numbers(left, right):
+def test_versions_compare_as_their_numbers(left: tuple[int, ...], right: tuple[int, ...]) -> None:
     texts = [".".join(map(str, version)) for version in (left, right)]
     assert all(map(is_version, texts))
     padded = [[*version, 0, 0, 0, 0][:4] for version in (left, right)]

@@ -1,16 +1,18 @@
 """Timers by key: the earliest first, the newest of a key counts, outdated ones are bounded."""
 
+from typing import Any
+
 from gpu_scheduler.core.timers import TimerKind, Timers
 
 
-def drain(timers, now_s):
+def drain(timers: Timers, now_s: float) -> list[Any | str]:
     due = []
     while (key := timers.pop_due(now_s)) is not None:
         due.append(key[1])
     return due
 
 
-def test_due_in_order_of_time():
+def test_due_in_order_of_time() -> None:
     timers = Timers()
     for name, at_s in (("b", 2.0), ("a", 1.0), ("c", 3.0)):
         timers.arm(TimerKind.LEASE, name, at_s)
@@ -19,7 +21,7 @@ def test_due_in_order_of_time():
     assert timers.next_s() == 3.0
 
 
-def test_the_newest_deadline_of_a_key_counts():
+def test_the_newest_deadline_of_a_key_counts() -> None:
     timers = Timers()
     timers.arm(TimerKind.LEASE, "a", 1.0)
     timers.arm(TimerKind.LEASE, "a", 5.0)
@@ -29,7 +31,7 @@ def test_the_newest_deadline_of_a_key_counts():
     assert timers.next_s() is None
 
 
-def test_cancelling_affects_one_kind_only():
+def test_cancelling_affects_one_kind_only() -> None:
     timers = Timers()
     timers.arm(TimerKind.LEASE, "a", 1.0)
     timers.arm(TimerKind.WAIT, "a", 2.0)
@@ -38,7 +40,7 @@ def test_cancelling_affects_one_kind_only():
     assert drain(timers, 9.0) == ["a"]
 
 
-def test_outdated_entries_are_bounded():
+def test_outdated_entries_are_bounded() -> None:
     timers = Timers()
     for at_s in range(10_000):
         timers.arm(TimerKind.LEASE, "a", float(at_s))

@@ -23,7 +23,7 @@ def of(tenant: str) -> Request:
     return Request(sharing=Sharing.EXCLUSIVE, tenant=tenant)
 
 
-def is_refused(answer: Any, limit: Limit) -> bool:
+def is_refused(answer: Any, limit: Limit) -> Any:
     """True for a refusal for now that reports the limit and its parameter."""
     assert isinstance(answer, do.ReplyError), answer
     assert answer.code is ErrorCode.EXHAUSTED
@@ -62,7 +62,9 @@ def set_(world: Any, name: str, value: Any) -> None:
         ("waiting_max", Limit.WAITING_MAX, None),
     ],
 )
-def test_waiting_requests_are_limited(op, name, limit, still):
+def test_waiting_requests_are_limited(
+    op: str, name: str, limit: Limit, still: tuple[str, str] | None
+) -> None:
     world = full_world(**{name: 2})
     ask = getattr(world, op)
     for n in range(2):
@@ -80,18 +82,18 @@ def test_waiting_requests_are_limited(op, name, limit, still):
     )
 
 
-def test_a_request_that_fits_is_granted_at_the_limit():
+def test_a_request_that_fits_is_granted_at_the_limit() -> None:
     world = full_world(key_waiting_max=0, waiting_max=0)
     world.host("h2", device("d2", memory_mib=5000))
     assert world.reserve("b", WHOLE, session="a/s").outcome is answers.Outcome.GRANTED
 
 
-def test_a_request_without_wait_is_busy_at_the_limit():
+def test_a_request_without_wait_is_busy_at_the_limit() -> None:
     world = full_world(waiting_max=0)
     assert world.reserve("b", WHOLE, wait=False).outcome is answers.Outcome.BUSY
 
 
-def test_a_served_request_makes_room_in_the_queue():
+def test_a_served_request_makes_room_in_the_queue() -> None:
     world = full_world(key_waiting_max=1)
     world.attempt("j0", request=WHOLE, session="a/s")
     assert is_refused(world.attempt("j1", request=WHOLE, session="a/s"), Limit.KEY_WAITING_MAX)
@@ -100,7 +102,7 @@ def test_a_served_request_makes_room_in_the_queue():
     assert world.attempt("j1", request=WHOLE, session="a/s").outcome is answers.Outcome.WAITING
 
 
-def test_an_ownerless_record_counts_for_its_key():
+def test_an_ownerless_record_counts_for_its_key() -> None:
     world = full_world(key_waiting_max=2)
     for n in range(2):
         world.attempt(f"j{n}", request=WHOLE, session="a/one")
@@ -112,13 +114,13 @@ def test_an_ownerless_record_counts_for_its_key():
     assert is_refused(world.attempt("j2", request=WHOLE, session="a/two"), Limit.KEY_WAITING_MAX)
 
 
-def test_sessions_without_a_key_have_the_limits_of_all():
+def test_sessions_without_a_key_have_the_limits_of_all() -> None:
     world = full_world(key_waiting_max=0, key_records_max=0, key_rate_per_s=0.01)
     for n in range(3):
         assert world.attempt(f"j{n}", request=WHOLE).outcome is answers.Outcome.WAITING
 
 
-def test_a_dry_run_reports_the_limit_of_waiting_requests():
+def test_a_dry_run_reports_the_limit_of_waiting_requests() -> None:
     world = full_world(waiting_max=0)
     world.ask(ops.Explain, request=WHOLE)
     assert world.answer().outcome is answers.Outcome.BUSY
@@ -136,7 +138,7 @@ def test_a_dry_run_reports_the_limit_of_waiting_requests():
         ("records_max", Limit.RECORDS_MAX),
     ],
 )
-def test_records_of_live_jobs_are_limited(name, limit):
+def test_records_of_live_jobs_are_limited(name: str, limit: Limit) -> None:
     world = full_world(**{name: 2})
     for n in range(2):
         world.attempt(f"j{n}", request=of("t1"), session="a/s")
@@ -155,7 +157,7 @@ def test_records_of_live_jobs_are_limited(name, limit):
 
 
 @pytest.mark.parametrize("name", ["key_records_max", "records_max"])
-def test_history_makes_room_for_new_jobs_the_oldest_first(name):
+def test_history_makes_room_for_new_jobs_the_oldest_first(name: str) -> None:
     world = full_world(**{name: 2})
     for n in range(3):
         world.attempt(f"j{n}", request=WHOLE, session="a/s")
@@ -165,7 +167,7 @@ def test_history_makes_room_for_new_jobs_the_oldest_first(name):
     assert list(world.machine.state.records) == ["j2", "unheard of"]
 
 
-def test_the_record_that_ended_first_is_evicted_first_also_after_a_restart(world):
+def test_the_record_that_ended_first_is_evicted_first_also_after_a_restart(world: World) -> None:
     world.host("h", device("d"))
     for holder in ("j0", "j1"):
         world.attempt(holder, request=WHOLE, session="a/s")
@@ -177,7 +179,7 @@ def test_the_record_that_ended_first_is_evicted_first_also_after_a_restart(world
     assert list(world.machine.state.records) == ["j0"]
 
 
-def test_an_end_is_never_refused_but_may_leave_no_history():
+def test_an_end_is_never_refused_but_may_leave_no_history() -> None:
     world = full_world(key_records_max=1)
     world.attempt("j0", request=WHOLE, session="a/s")
     answer = finish(world, "j1", "a/s", block={"function": "f"})
@@ -185,7 +187,7 @@ def test_an_end_is_never_refused_but_may_leave_no_history():
     assert finish(world, "j0", "a/s").record.step is Step.ENDED
 
 
-def test_a_lower_limit_evicts_history_and_keeps_live_jobs():
+def test_a_lower_limit_evicts_history_and_keeps_live_jobs() -> None:
     world = full_world()
     for n in range(3):
         world.attempt(f"j{n}", request=WHOLE, session="a/s")
@@ -203,7 +205,7 @@ def test_a_lower_limit_evicts_history_and_keeps_live_jobs():
 # ---------------------------------------------------------------------- rate
 
 
-def test_a_key_above_its_rate_is_refused_and_others_are_served():
+def test_a_key_above_its_rate_is_refused_and_others_are_served() -> None:
     world = full_world(key_rate_per_s=2.0)
     for _ in range(int(2.0 * BURST_S)):
         world.ask(ops.RecordOf, "a/s", holder=JobId("j"))
@@ -218,7 +220,7 @@ def test_a_key_above_its_rate_is_refused_and_others_are_served():
     assert world.answer() == answers.RecordAnswer(record=None)
 
 
-def test_a_tenant_and_all_together_have_a_rate_too():
+def test_a_tenant_and_all_together_have_a_rate_too() -> None:
     world = full_world(tenant_rate_per_s=0.2)
     for n in range(2):
         assert world.attempt(f"j{n}", request=of("t"), session=f"k{n}/s").outcome
@@ -229,7 +231,7 @@ def test_a_tenant_and_all_together_have_a_rate_too():
     assert is_refused(world.attempt("j4", request=of("v"), session="k3/s"), Limit.RATE_PER_S)
 
 
-def test_beats_and_ends_have_no_rate_limit():
+def test_beats_and_ends_have_no_rate_limit() -> None:
     world = full_world(key_rate_per_s=0.1)
     answer = world.attempt("j0", request=WHOLE, session="a/s")
     assert answer.outcome is answers.Outcome.WAITING, "the one token of its bucket"
@@ -241,7 +243,7 @@ def test_beats_and_ends_have_no_rate_limit():
     assert finish(world, "j0", "a/s").record.step is Step.ENDED
 
 
-def test_buckets_of_invented_tenants_are_bounded():
+def test_buckets_of_invented_tenants_are_bounded() -> None:
     rates = Rates()
     for n in range(3 * BUCKETS_MAX):
         assert rates.take([(f"tenant/{n}", 1.0)], n / 1e5) is None
@@ -250,7 +252,7 @@ def test_buckets_of_invented_tenants_are_bounded():
     assert len(rates.buckets) <= BUCKETS_MAX
 
 
-def test_the_bucket_that_was_unused_longest_is_evicted_for_a_new_one():
+def test_the_bucket_that_was_unused_longest_is_evicted_for_a_new_one() -> None:
     rates = Rates()
     for n in range(BUCKETS_MAX):
         assert rates.take([(f"tenant/{n}", 1.0)], 0.0) is None
@@ -261,7 +263,7 @@ def test_the_bucket_that_was_unused_longest_is_evicted_for_a_new_one():
     assert "tenant/1" not in rates.buckets
 
 
-def test_an_empty_bucket_takes_no_token_of_the_others():
+def test_an_empty_bucket_takes_no_token_of_the_others() -> None:
     rates = Rates()
     for _ in range(int(BURST_S)):
         assert rates.take([("key/a", 1.0), ("all", 100.0)], 0.0) is None
@@ -275,7 +277,7 @@ def test_an_empty_bucket_takes_no_token_of_the_others():
 # ---------------------------------------------------------------------- the whole
 
 
-def test_every_limit_is_a_parameter_that_changes_while_it_runs():
+def test_every_limit_is_a_parameter_that_changes_while_it_runs() -> None:
     assert {limit.value.lower() for limit in Limit} <= set(NAMES)
     world = full_world()
     set_(world, "key_waiting_max", 1)
@@ -285,7 +287,7 @@ def test_every_limit_is_a_parameter_that_changes_while_it_runs():
     assert world.attempt("j1", request=WHOLE, session="a/s").outcome is answers.Outcome.WAITING
 
 
-def test_counts_survive_a_restart():
+def test_counts_survive_a_restart() -> None:
     world = full_world(key_waiting_max=2)
     world.attempt("j0", request=WHOLE, session="a/s")
     world.reserve("r", WHOLE, session="a/s")
@@ -295,5 +297,5 @@ def test_counts_survive_a_restart():
 
 
 @pytest.mark.parametrize(("session", "key"), [("a/s", "a"), ("s", ""), (None, ""), ("a/b/c", "a")])
-def test_the_key_of_a_session(session, key):
+def test_the_key_of_a_session(session: str | None, key: str) -> None:
     assert key_of(session) == key

@@ -1,5 +1,7 @@
 """Parameters: changed by name, validated, journalled, removed."""
 
+from typing import Any
+
 import pytest
 
 from corekit.decode import decode, encode
@@ -8,6 +10,7 @@ from gpu_scheduler.model import Request
 from gpu_scheduler.parameters import (
     DEFAULT,
     NAMES,
+    Given,
     Parameters,
     Quota,
     changed,
@@ -17,6 +20,7 @@ from gpu_scheduler.parameters import (
 )
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol import changes as to
+from tests.scheduler_world import World
 
 POLICIES = ("fifo", "backfill", "fair")
 
@@ -40,7 +44,9 @@ POLICIES = ("fifo", "backfill", "fair")
         ("quota.a.compute_pct", "none", "quotas", {}),
     ],
 )
-def test_a_parameter_changes_by_its_name(name, value, field, expected):
+def test_a_parameter_changes_by_its_name(
+    name: str, value: float | int | str | None, field: str, expected: Any
+) -> None:
     parameters = changed(Parameters(), name, value, POLICIES)
     assert getattr(parameters, field) == expected
     assert decode(Parameters, encode(parameters)) == parameters
@@ -70,18 +76,18 @@ def test_a_parameter_changes_by_its_name(name, value, field, expected):
         (f"weight.{'x' * 300}", 1, "1 to 256 characters"),
     ],
 )
-def test_an_invalid_value_is_refused_with_the_name(name, value, says):
+def test_an_invalid_value_is_refused_with_the_name(name: str, value: Any, says: str) -> None:
     with pytest.raises(AppError, match="parameter") as refused:
         changed(Parameters(), name, value, POLICIES)
     assert says in refused.value.message
 
 
-def test_every_name_is_known():
+def test_every_name_is_known() -> None:
     for name in NAMES:
         known_name(name.replace("TENANT", "somebody"))
 
 
-def test_overrides_take_precedence_over_the_configuration():
+def test_overrides_take_precedence_over_the_configuration() -> None:
     configured = Parameters(bypass_max=5, quotas={"a": Quota(devices=1, memory_mib=7)})
     held = overridden(configured, {"quota.a.devices": 2, "aging_s": "off"})
     assert held == Parameters(
@@ -91,17 +97,17 @@ def test_overrides_take_precedence_over_the_configuration():
     assert held.quota("b") == Quota()
 
 
-def test_the_star_applies_to_tenants_without_values():
+def test_the_star_applies_to_tenants_without_values() -> None:
     parameters = Parameters(quotas={"*": Quota(devices=1), "a": Quota()}, weights={"*": 2.0})
     assert (parameters.quota("b").devices, parameters.weight("b")) == (1, 2.0)
 
 
-def set_(world, name, value):
+def set_(world: World, name: str, value: str | int) -> Any:
     world.ask(ops.SetParameter, name=name, value=value)
     return world.answer()
 
 
-def test_setting_is_journalled_idempotent_and_removable(world):
+def test_setting_is_journalled_idempotent_and_removable(world: World) -> None:
     assert set_(world, "bypass_max", "3").parameters.bypass_max == 3
     entries = len(world.journal)
     assert set_(world, "bypass_max", "3").overridden == ("bypass_max",)
@@ -117,9 +123,9 @@ def test_setting_is_journalled_idempotent_and_removable(world):
     assert set_(world, "bypass_max", DEFAULT).overridden == ()
 
 
-def test_unknown_overrides_are_kept_out_of_force_and_removable(world):
+def test_unknown_overrides_are_kept_out_of_force_and_removable(world: World) -> None:
     configured = Parameters(bypass_max=5)
-    given = {"policy": "lottery", "colour": "blue", "bypass_max": 3}
+    given: dict[str, Given] = {"policy": "lottery", "colour": "blue", "bypass_max": 3}
     held, ignored = in_force(configured, given, POLICIES)
     assert held == Parameters(bypass_max=3)
     assert set(ignored) == {"policy", "colour"}
@@ -137,7 +143,7 @@ def test_unknown_overrides_are_kept_out_of_force_and_removable(world):
     assert state.overrides == {"bypass_max": 3, "policy": "fair"}
 
 
-def test_a_wrong_parameter_changes_nothing(world):
+def test_a_wrong_parameter_changes_nothing(world: World) -> None:
     entries = len(world.journal)
     assert set_(world, "bypas_max", 3).code is ErrorCode.INVALID
     assert set_(world, "bypas_max", DEFAULT).code is ErrorCode.INVALID
@@ -145,7 +151,7 @@ def test_a_wrong_parameter_changes_nothing(world):
     assert len(world.journal) == entries
 
 
-def test_a_changed_limit_serves_the_queue_at_once(one):
+def test_a_changed_limit_serves_the_queue_at_once(one: World) -> None:
     set_(one, "leases_max", 1)
     one.reserve("a", Request(memory_mib=100))
     assert one.reserve("b", Request(memory_mib=100)).outcome is answers.Outcome.WAITING

@@ -1,15 +1,18 @@
 """Restarts: no durable state is lost, peers get time to reconnect, deadlines stay bounded."""
 
+from typing import Any
+
 import pytest
 
 from corekit.errors import AppError
 from gpu_scheduler.core import events as on
-from gpu_scheduler.model import EndReason, LeaseLifetime, LeaseState, Step
+from gpu_scheduler.model import EndReason, LeaseLifetime, LeaseState, Request, Step
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol.changes import decode_entry
+from tests.scheduler_world import World
 
 
-def restart(world, down_s=0.0):
+def restart(world: World, down_s: float = 0.0) -> Any:
     world.now_s += down_s
     devices = dict(world.hosts)
     world.hosts.clear()
@@ -17,7 +20,7 @@ def restart(world, down_s=0.0):
     return devices
 
 
-def test_leases_records_and_queue_survive(one, whole):
+def test_leases_records_and_queue_survive(one: World, whole: Request) -> None:
     lease = one.attempt("running", request=whole).granted.lease
     one.staged(lease)
     one.told("h1", lease, "opened")
@@ -32,7 +35,7 @@ def test_leases_records_and_queue_survive(one, whole):
     assert [p.attempt for p in one.pushes(answers.GrantedPush, "s1")] == ["waits:1"]
 
 
-def test_no_leases_before_a_host_reports(one):
+def test_no_leases_before_a_host_reports(one: World) -> None:
     restart(one)
     answer = one.reserve("a")
     assert (answer.outcome, answer.explanation.counts) == (
@@ -41,7 +44,7 @@ def test_no_leases_before_a_host_reports(one):
     )
 
 
-def test_a_host_that_does_not_return_is_lost(one):
+def test_a_host_that_does_not_return_is_lost(one: World) -> None:
     lease = one.attempt().granted.lease
     one.staged(lease)
     restart(one)
@@ -50,14 +53,14 @@ def test_a_host_that_does_not_return_is_lost(one):
     assert one.pushes(answers.LeasePush)[0].reason is EndReason.HOST_LOST
 
 
-def test_a_session_that_does_not_return_is_gone(one):
+def test_a_session_that_does_not_return_is_gone(one: World) -> None:
     one.attempt()
     restart(one)
     one.advance(one.budget.client_gone_s)
     assert one.record().owner is None
 
 
-def test_a_grant_under_way_is_pushed_again(one, whole):
+def test_a_grant_under_way_is_pushed_again(one: World, whole: Request) -> None:
     filler = one.reserve("filler", whole).granted.lease
     one.attempt(request=whole)
     one.release(filler)
@@ -66,7 +69,7 @@ def test_a_grant_under_way_is_pushed_again(one, whole):
     assert [p.attempt for p in one.pushes(answers.GrantedPush, "s1")] == ["job:1"]
 
 
-def test_a_deadline_lease_keeps_its_end(one):
+def test_a_deadline_lease_keeps_its_end(one: World) -> None:
     one.reserve(hold=LeaseLifetime.DEADLINE, lease_s=100.0)
     devices = restart(one, 60.0)
     one.host("h1", *devices["h1"], installed=[x.id for x in one.leases])
@@ -77,7 +80,7 @@ def test_a_deadline_lease_keeps_its_end(one):
     assert one.leases == []
 
 
-def test_finished_records_are_forgotten_in_time(one):
+def test_finished_records_are_forgotten_in_time(one: World) -> None:
     one.attempt()
     one.ask(ops.Finish, holder="job", outcome="SUCCEEDED", reason="NONE", detail="")
     restart(one, one.budget.record_forget_s - 10)
@@ -86,7 +89,7 @@ def test_finished_records_are_forgotten_in_time(one):
     assert one.machine.state.records == {}
 
 
-def test_a_stall_of_the_scheduler_ends_nothing(one):
+def test_a_stall_of_the_scheduler_ends_nothing(one: World) -> None:
     one.alive["s1"] = None
     lease = one.attempt().granted.lease
     one.advance(5.0)
@@ -101,7 +104,7 @@ def test_a_stall_of_the_scheduler_ends_nothing(one):
     assert len(one.leases) == 1
 
 
-def test_a_stall_sets_no_deadline_to_running_leases(one):
+def test_a_stall_sets_no_deadline_to_running_leases(one: World) -> None:
     one.alive["s1"] = None
     lease = one.attempt().granted.lease
     one.told("h1", lease, "opened")
@@ -111,7 +114,7 @@ def test_a_stall_sets_no_deadline_to_running_leases(one):
     assert [x.state for x in one.leases] == [LeaseState.ACTIVE]
 
 
-def test_silence_after_a_stall_is_detected(one):
+def test_silence_after_a_stall_is_detected(one: World) -> None:
     one.alive["s1"] = None
     one.attempt()
     one.now_s += 300.0
@@ -135,6 +138,6 @@ def test_silence_after_a_stall_is_detected(one):
         b'[["HostForgotten"]]',
     ],
 )
-def test_a_foreign_journal_line_is_refused(line):
+def test_a_foreign_journal_line_is_refused(line: bytes) -> None:
     with pytest.raises(AppError, match=r"journal entry|HostForgotten"):
         decode_entry(line)

@@ -2,30 +2,41 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from corekit.errors import ErrorCode
-from gpu_scheduler.model import EndReason, Health, Request, Symptom, Usage
+from corekit.ids import DeviceId
+from gpu_scheduler.model import Device, EndReason, Health, Request, Symptom, Usage
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol import host as host_ops
-from tests.scheduler_world import device
+from tests.scheduler_world import World, device
 
-BAD = {"health": Health.BAD, "symptoms": (Symptom.XID,), "detail": "Xid 79: fell off the bus"}
-SUSPECT = {"health": Health.SUSPECT, "symptoms": (Symptom.MEMORY_HELD,), "detail": "900 MiB held"}
+BAD: dict[str, Any] = {
+    "health": Health.BAD,
+    "symptoms": (Symptom.XID,),
+    "detail": "Xid 79: fell off the bus",
+}
+SUSPECT: dict[str, Any] = {
+    "health": Health.SUSPECT,
+    "symptoms": (Symptom.MEMORY_HELD,),
+    "detail": "900 MiB held",
+}
 
 
-def shown(world, name="d1"):
-    return world.machine.state.inventory.devices[name].device
+def shown(world: World, name: str = "d1") -> Device:
+    return world.machine.state.inventory.devices[DeviceId(name)].device
 
 
 @pytest.fixture
-def patient(one):
+def patient(one: World) -> World:
     """One device, and a session that waits without a limit."""
     one.alive["s1"] = None
     return one
 
 
-def test_a_suspect_device_keeps_its_lease_and_gets_no_new_one(patient):
+def test_a_suspect_device_keeps_its_lease_and_gets_no_new_one(patient: World) -> None:
     lease = patient.reserve("a", Request(memory_mib=100)).granted.lease
     patient.report("h1", device("d1", **SUSPECT))
     assert [x.id for x in patient.leases] == [lease.id]
@@ -35,7 +46,7 @@ def test_a_suspect_device_keeps_its_lease_and_gets_no_new_one(patient):
     assert [p.attempt for p in patient.pushes(answers.GrantedPush)] == ["b"]
 
 
-def test_a_bad_device_recovers_by_staying_clean(patient):
+def test_a_bad_device_recovers_by_staying_clean(patient: World) -> None:
     lease = patient.reserve("a").granted.lease
     patient.report("h1", device("d1", **BAD))
     [ended] = patient.pushes(answers.LeasePush, "s1")
@@ -55,7 +66,7 @@ def test_a_bad_device_recovers_by_staying_clean(patient):
     assert shown(patient) == device("d1")
 
 
-def test_any_other_report_restarts_the_recovery(patient):
+def test_any_other_report_restarts_the_recovery(patient: World) -> None:
     patient.report("h1", device("d1", **BAD))
     patient.report("h1", device("d1"))
     patient.advance(patient.budget.device_clean_s - 1)
@@ -68,7 +79,7 @@ def test_any_other_report_restarts_the_recovery(patient):
     assert shown(patient).health is Health.OK
 
 
-def test_a_restart_does_not_shorten_the_recovery(patient):
+def test_a_restart_does_not_shorten_the_recovery(patient: World) -> None:
     patient.report("h1", device("d1", **BAD))
     patient.report("h1", device("d1"))
     patient.advance(patient.budget.device_clean_s - 1)
@@ -80,7 +91,7 @@ def test_a_restart_does_not_shorten_the_recovery(patient):
     assert shown(patient).health is Health.OK
 
 
-def test_a_silent_host_ends_no_recovery(patient):
+def test_a_silent_host_ends_no_recovery(patient: World) -> None:
     patient.report("h1", device("d1", **BAD))
     patient.report("h1", device("d1"))
     patient.hosts.clear()
@@ -91,7 +102,7 @@ def test_a_silent_host_ends_no_recovery(patient):
     assert shown(patient).health is Health.OK
 
 
-def test_other_devices_are_not_affected(world):
+def test_other_devices_are_not_affected(world: World) -> None:
     world.host("h1", device("d1"), device("d2", index=1))
     gang = world.reserve("gang", Request(count=2, memory_mib=300)).granted.lease
     single = world.reserve("single", Request(memory_mib=600)).granted.lease
@@ -104,7 +115,7 @@ def test_other_devices_are_not_affected(world):
     assert world.reserve("next", Request(memory_mib=400)).granted.lease.shares[0].device == used
 
 
-def test_an_empty_report_resets_the_silence_and_changes_nothing(patient):
+def test_an_empty_report_resets_the_silence_and_changes_nothing(patient: World) -> None:
     patient.report("h1", device("d1", **SUSPECT))
     before = len(patient.journal)
     patient.handle(host_ops.Report, host="h1", reply_to="h", devices=None, usage=())
@@ -112,7 +123,7 @@ def test_an_empty_report_resets_the_silence_and_changes_nothing(patient):
     assert (len(patient.journal), shown(patient).health) == (before, Health.SUSPECT)
 
 
-def test_one_device_can_be_drained(world, whole):
+def test_one_device_can_be_drained(world: World, whole: Request) -> None:
     world.host("h1", device("d1"), device("d2", index=1))
     world.ask(ops.Drain, host="h1", device="d1")
     assert world.answer() == answers.Done()
@@ -120,7 +131,7 @@ def test_one_device_can_be_drained(world, whole):
     assert world.reserve("b", whole).explanation.counts == {"DRAINED": 1, "EXCLUSIVE_TAKEN": 1}
     world.start()
     world.host("h1", device("d1"), device("d2", index=1))
-    assert world.machine.state.inventory.devices["d1"].drained
+    assert world.machine.state.inventory.devices[DeviceId("d1")].drained
     world.ask(ops.Undrain, host="h1", device="d1")
     assert [x.attempt for x in world.leases][-1] == "b"
     world.ask(ops.Drain, host="h1", device="d9")
@@ -128,7 +139,7 @@ def test_one_device_can_be_drained(world, whole):
 
 
 @pytest.mark.parametrize("what", [{}, {"device": "d1"}])
-def test_draining_can_revoke_live_leases(one, what):
+def test_draining_can_revoke_live_leases(one: World, what: dict[str, str]) -> None:
     one.reserve("a")
     one.ask(ops.Drain, host="h1", revoke=True, **what)
     [push] = one.pushes(answers.LeasePush, "s1")
@@ -137,12 +148,14 @@ def test_draining_can_revoke_live_leases(one, what):
 
 
 @pytest.mark.parametrize("named", [("d1", "d1"), ("d2",), ("other",)])
-def test_usage_of_unknown_devices_and_duplicates_is_refused(world, named):
+def test_usage_of_unknown_devices_and_duplicates_is_refused(
+    world: World, named: tuple[str] | tuple[str, str]
+) -> None:
     world.host("h1", device("d1"))
     world.host("h2", device("d2"))
-    usage = tuple(Usage(device=d, memory_used_mib=1, utilisation_pct=1) for d in named)
+    usage = tuple(Usage(device=DeviceId(d), memory_used_mib=1, utilisation_pct=1) for d in named)
     before = len(world.journal)
     world.report("h1", device("d1"), usage=usage)
     assert world.answer().code is ErrorCode.INVALID
     assert len(world.journal) == before
-    assert world.machine.state.inventory.devices["d1"].usage is None
+    assert world.machine.state.inventory.devices[DeviceId("d1")].usage is None

@@ -1,8 +1,11 @@
 """Hosts that turn silent, return, restart, change, or are drained."""
 
+from typing import Any
+
 import pytest
 
 from corekit.errors import ErrorCode
+from corekit.ids import DeviceId
 from gpu_scheduler.core import events as on
 from gpu_scheduler.model import (
     EndReason,
@@ -17,15 +20,15 @@ from gpu_scheduler.model import (
 )
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol import host as host_ops
-from tests.scheduler_world import device
+from tests.scheduler_world import World, device
 
 
-def state(world, host="h1"):
+def state(world: World, host: str = "h1") -> Any:
     world.ask(ops.Inventory)
     return next(h.state for h in world.answer().hosts if h.host == host)
 
 
-def run(world, request=None):
+def run(world: World, request: Request | None = None) -> Any:
     """A job whose session is open."""
     lease = world.attempt(request=request).granted.lease
     world.staged(lease)
@@ -33,7 +36,7 @@ def run(world, request=None):
     return lease
 
 
-def test_silence_is_stale_then_lost(one):
+def test_silence_is_stale_then_lost(one: World) -> None:
     one.alive["s1"] = None
     run(one)
     devices = one.hosts.pop("h1")
@@ -55,7 +58,7 @@ def test_silence_is_stale_then_lost(one):
     assert state(one) is HostState.UP
 
 
-def test_a_host_without_a_connection_gets_no_new_leases(one):
+def test_a_host_without_a_connection_gets_no_new_leases(one: World) -> None:
     """A killed host program is detected by its connection, before its silence."""
     one.alive["s1"] = None
     devices = one.hosts.pop("h1")
@@ -74,13 +77,13 @@ def test_a_host_without_a_connection_gets_no_new_leases(one):
     assert state(one) is HostState.LOST
 
 
-def test_a_reporting_host_is_never_stale(one):
+def test_a_reporting_host_is_never_stale(one: World) -> None:
     for _ in range(60):
         one.advance(1.0)
         assert state(one) is HostState.UP
 
 
-def test_any_message_resets_the_silence(one):
+def test_any_message_resets_the_silence(one: World) -> None:
     one.hosts.clear()
     lease = one.attempt().granted.lease
     one.advance(one.budget.host_stale_s - 1)
@@ -91,7 +94,7 @@ def test_any_message_resets_the_silence(one):
     assert state(one) is HostState.UP
 
 
-def test_a_late_report_makes_a_host_up_again(one):
+def test_a_late_report_makes_a_host_up_again(one: World) -> None:
     devices = one.hosts.pop("h1")
     one.advance(one.budget.host_lost_s + 5)
     one.report("h1", *devices)
@@ -100,7 +103,7 @@ def test_a_late_report_makes_a_host_up_again(one):
     assert state(one) is HostState.STALE
 
 
-def test_a_restarted_host_has_lost_its_sessions(one):
+def test_a_restarted_host_has_lost_its_sessions(one: World) -> None:
     running = run(one)
     reserved = one.attempt("second").granted.lease
     one.handle(on.HostLeft, host="h1")
@@ -110,7 +113,7 @@ def test_a_restarted_host_has_lost_its_sessions(one):
     assert one.record().reason == "HOST_RESTARTED"
 
 
-def test_a_restarted_monitor_keeps_deadline_leases(world):
+def test_a_restarted_monitor_keeps_deadline_leases(world: World) -> None:
     """The holder still uses the device, so it is not allocated again."""
     world.host("h", device("d"), gateway=None)
     asked = Request(sharing=Sharing.EXCLUSIVE, advisory=True)
@@ -121,7 +124,7 @@ def test_a_restarted_monitor_keeps_deadline_leases(world):
     assert world.reserve("b", asked).outcome is answers.Outcome.WAITING
 
 
-def test_a_second_program_of_a_host_that_is_up_is_refused(one):
+def test_a_second_program_of_a_host_that_is_up_is_refused(one: World) -> None:
     """The refusal changes nothing; the second is accepted once the first is gone or silent."""
     lease = run(one)
     devices = one.hosts.pop("h1")
@@ -139,7 +142,7 @@ def test_a_second_program_of_a_host_that_is_up_is_refused(one):
     assert one.leases == []
 
 
-def test_a_reconnected_host_gets_its_full_state(one):
+def test_a_reconnected_host_gets_its_full_state(one: World) -> None:
     running = run(one)
     reserved = one.attempt("second").granted.lease
     welcome = one.host("h1", *one.hosts["h1"], installed=(running.id,))
@@ -152,7 +155,7 @@ def test_a_reconnected_host_gets_its_full_state(one):
     assert one.record().reason == "SESSION_LOST"  # it closed while we did not listen
 
 
-def test_the_full_state_has_the_rest_of_connect_by(one):
+def test_the_full_state_has_the_rest_of_connect_by(one: World) -> None:
     one.alive["s1"] = None
     lease = one.attempt().granted.lease
     one.staged(lease)
@@ -161,7 +164,7 @@ def test_the_full_state_has_the_rest_of_connect_by(one):
     assert welcome.installs[0].connect_by_s == one.budget.connect_by_s - 50.0
 
 
-def test_a_host_that_saw_this_epoch_from_another_run_is_refused(one):
+def test_a_host_that_saw_this_epoch_from_another_run_is_refused(one: World) -> None:
     """Two daemons on copies of one state folder have the same epoch, and different runs."""
     state = one.machine.state
     assert one.host("h1", *one.hosts["h1"], epoch_seen=state.epoch, run_seen=state.run)
@@ -170,20 +173,20 @@ def test_a_host_that_saw_this_epoch_from_another_run_is_refused(one):
     assert "copy of the other's state folder" in refused.message
 
 
-def test_a_host_that_saw_a_later_epoch_is_refused(one):
+def test_a_host_that_saw_a_later_epoch_is_refused(one: World) -> None:
     refused = one.host("h1", *one.hosts["h1"], epoch_seen=2)
     assert refused.code is ErrorCode.CONFLICT
     assert "epoch 2" in refused.message
 
 
-def test_one_device_has_one_host(one):
+def test_one_device_has_one_host(one: World) -> None:
     assert one.host("h2", device("d1")).code is ErrorCode.INVALID
     assert one.host("h2", device("x"), device("x", index=1)).code is ErrorCode.INVALID
     one.report("h1", device("d1"), device("d1"))
     assert one.answer().code is ErrorCode.INVALID
 
 
-def test_a_report_of_an_unknown_host_is_refused(one):
+def test_a_report_of_an_unknown_host_is_refused(one: World) -> None:
     one.report("h9", device("d9"))
     assert one.answer().code is ErrorCode.NOT_FOUND
 
@@ -192,7 +195,7 @@ def test_a_report_of_an_unknown_host_is_refused(one):
     "change",
     [{"health": Health.BAD, "detail": "ECC"}, {"memory_mib": 100}, {"model": "other"}],
 )
-def test_a_device_that_goes_bad_ends_its_leases(world, change):
+def test_a_device_that_goes_bad_ends_its_leases(world: World, change: dict[str, Any]) -> None:
     world.host("h1", device("d1"), device("d2", index=1))
     lease = run(world, Request(memory_mib=500))
     good = world.reserve("good", Request(memory_mib=700)).granted.lease
@@ -204,13 +207,13 @@ def test_a_device_that_goes_bad_ends_its_leases(world, change):
 
 
 @pytest.mark.parametrize("memory_mib", [1001, 999, 500])
-def test_a_size_that_holds_the_allocations_ends_no_lease(world, memory_mib):
+def test_a_size_that_holds_the_allocations_ends_no_lease(world: World, memory_mib: int) -> None:
     world.host("h1", device("d1"))
     lease = run(world, Request(memory_mib=500))
     world.report("h1", device("d1", memory_mib=memory_mib))
     assert world.pushes(answers.LeasePush, "s1") == []
     assert [x.id for x in world.leases] == [lease.id]
-    assert world.machine.state.inventory.devices["d1"].device.memory_mib == memory_mib
+    assert world.machine.state.inventory.devices[DeviceId("d1")].device.memory_mib == memory_mib
     rest = world.reserve("rest", Request(memory_mib=memory_mib - 500 or 1))
     assert rest.outcome is (
         answers.Outcome.GRANTED if memory_mib > 500 else answers.Outcome.WAITING
@@ -225,7 +228,9 @@ def test_a_size_that_holds_the_allocations_ends_no_lease(world, memory_mib):
         ({"health": Health.BAD}, "d1: bad"),
     ],
 )
-def test_the_end_of_a_lease_by_a_change_has_its_detail(world, change, why):
+def test_the_end_of_a_lease_by_a_change_has_its_detail(
+    world: World, change: dict[str, Any], why: str
+) -> None:
     world.host("h1", device("d1"))
     run(world, Request(memory_mib=500))
     world.report("h1", device("d1", **change))
@@ -233,7 +238,7 @@ def test_the_end_of_a_lease_by_a_change_has_its_detail(world, change, why):
     assert (push.reason, push.detail) == (EndReason.DEVICE_BAD, why)
 
 
-def test_a_device_that_disappears_is_known_but_bad(world):
+def test_a_device_that_disappears_is_known_but_bad(world: World) -> None:
     world.host("h1", device("d1"), device("d2", index=1))
     run(world, Request(memory_mib=1000))
     world.report("h1", device("d2", index=1))
@@ -247,9 +252,9 @@ def test_a_device_that_disappears_is_known_but_bad(world):
     assert [p.attempt for p in world.pushes(answers.GrantedPush)] == ["two"]
 
 
-def test_reports_without_news_are_not_journalled(one):
+def test_reports_without_news_are_not_journalled(one: World) -> None:
     before = len(one.journal)
-    usage = Usage(device="d1", memory_used_mib=7, utilisation_pct=3)
+    usage = Usage(device=DeviceId("d1"), memory_used_mib=7, utilisation_pct=3)
     one.report("h1", device("d1", resident=("k",)), usage=(usage,))
     one.ask(ops.Beat)
     assert len(one.journal) == before
@@ -257,7 +262,7 @@ def test_reports_without_news_are_not_journalled(one):
     assert one.answer().hosts[0].devices[0].usage == usage
 
 
-def test_drained_hosts_get_no_new_leases_and_keep_live_ones(one):
+def test_drained_hosts_get_no_new_leases_and_keep_live_ones(one: World) -> None:
     lease = run(one)
     one.ask(ops.Drain, host="h1")
     assert one.answer() == answers.Done()
@@ -274,7 +279,7 @@ def test_drained_hosts_get_no_new_leases_and_keep_live_ones(one):
     assert one.answer().message == "host h1 has no device zz"
 
 
-def test_a_host_lost_ends_gangs_on_the_others_too(world):
+def test_a_host_lost_ends_gangs_on_the_others_too(world: World) -> None:
     world.host("h1", device("a"))
     world.host("h2", device("b"))
     world.reserve("gang", Request(count=2))
@@ -288,14 +293,14 @@ def test_a_host_lost_ends_gangs_on_the_others_too(world):
     assert ended == [("h1", EndReason.HOST_LOST), ("h2", EndReason.HOST_LOST)]
 
 
-def test_the_acknowledgement_of_a_revocation_changes_nothing(one):
+def test_the_acknowledgement_of_a_revocation_changes_nothing(one: World) -> None:
     before = len(one.journal)
     one.handle(host_ops.Cut, host="h1", reply_to="h", lease="any")
     assert one.answer() == answers.Done()
     assert len(one.journal) == before
 
 
-def test_the_inventory_shows_allocations(one):
+def test_the_inventory_shows_allocations(one: World) -> None:
     lease = one.reserve("a", Request(memory_mib=300, compute_guarantee_pct=20)).granted.lease
     one.ask(ops.Inventory)
     [host] = one.answer().hosts
@@ -305,7 +310,7 @@ def test_the_inventory_shows_allocations(one):
     assert one.answer().leases == (lease,)
 
 
-def test_step_is_untouched_by_silence(one):
+def test_step_is_untouched_by_silence(one: World) -> None:
     one.alive["s1"] = None
     run(one)
     one.hosts.clear()
@@ -324,8 +329,12 @@ def test_step_is_untouched_by_silence(one):
     ],
 )
 def test_a_waiting_request_is_refused_when_a_host_changes_its_devices(
-    world, whole, wanted, now, hello
-):
+    world: World,
+    whole: Request,
+    wanted: Request,
+    now: dict[str, Any],
+    hello: dict[str, Any],
+) -> None:
     world.host("h1", device("d1", driver="550"), middlewares=("rcuda",))
     world.reserve("a", whole)
     assert world.reserve("b", wanted).outcome is answers.Outcome.WAITING
@@ -337,7 +346,7 @@ def test_a_waiting_request_is_refused_when_a_host_changes_its_devices(
     assert not world.machine.state.queue.entries
 
 
-def test_a_waiting_request_is_refused_when_a_declared_device_is_smaller(world):
+def test_a_waiting_request_is_refused_when_a_declared_device_is_smaller(world: World) -> None:
     world.handle(on.CapacityDeclared, devices=(device("d1", 1000),))
     assert world.reserve("a", Request(memory_mib=800)).outcome is answers.Outcome.WAITING
     world.host("h1", device("d1", 500))

@@ -1,22 +1,24 @@
 """Changes of a lease by its holder: the elastic limit, the session, the length."""
 
+from typing import Any
+
 import pytest
 
 from corekit.errors import ErrorCode
 from corekit.ids import LeaseId
 from corekit.values import replace
-from gpu_scheduler.model import EndReason, LeaseLifetime, LeaseState, Request, Sharing
+from gpu_scheduler.model import EndReason, Lease, LeaseLifetime, LeaseState, Request, Sharing
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol import host as host_ops
-from tests.scheduler_world import device
+from tests.scheduler_world import World, device
 
 
-def resize(world, lease, pct, session="s1"):
+def resize(world: World, lease: Lease, pct: int, session: str = "s1") -> Any:
     world.ask(ops.Resize, session, lease=lease.id, compute_limit_pct=pct)
     return world.answer()
 
 
-def transfer(world, lease, to, session="s1"):
+def transfer(world: World, lease: Lease, to: str, session: str = "s1") -> Any:
     world.ask(ops.Transfer, session, lease=lease.id, to=to)
     return world.answer()
 
@@ -24,7 +26,7 @@ def transfer(world, lease, to, session="s1"):
 # ---------------------------------------------------------------------- resize
 
 
-def test_the_limit_changes_on_every_host_and_survives(world):
+def test_the_limit_changes_on_every_host_and_survives(world: World) -> None:
     world.host("h1", device("d1"))
     world.host("h2", device("d2"))
     gang = Request(count=2, memory_mib=100, compute_guarantee_pct=20)
@@ -40,7 +42,7 @@ def test_the_limit_changes_on_every_host_and_survives(world):
     assert [s.compute_limit_pct for d in host.values() for s in d.shares.values()] == [50, 50]
 
 
-def test_resizing_to_the_present_limit_changes_nothing(one):
+def test_resizing_to_the_present_limit_changes_nothing(one: World) -> None:
     lease = one.reserve("a", Request(memory_mib=100)).granted.lease
     entries = len(one.journal)
     assert isinstance(resize(one, lease, 100), answers.LeaseAnswer)
@@ -48,18 +50,18 @@ def test_resizing_to_the_present_limit_changes_nothing(one):
     assert one.pushed(host_ops.Resize) == []
 
 
-def test_a_limit_lies_above_the_guarantee(one):
+def test_a_limit_lies_above_the_guarantee(one: World) -> None:
     lease = one.reserve("a", Request(memory_mib=1, compute_guarantee_pct=30)).granted.lease
     assert resize(one, lease, 29).code is ErrorCode.INVALID
     assert one.leases[0].shares[0].compute_limit_pct == 100
 
 
-def test_whole_devices_have_no_limit(one):
+def test_whole_devices_have_no_limit(one: World) -> None:
     lease = one.reserve("a", Request(sharing=Sharing.EXCLUSIVE)).granted.lease
     assert resize(one, lease, 50).code is ErrorCode.INVALID
 
 
-def test_an_ended_lease_cannot_be_changed(one):
+def test_an_ended_lease_cannot_be_changed(one: World) -> None:
     lease = one.reserve("a", Request(memory_mib=100)).granted.lease
     one.told("h1", lease, "opened")
     one.told("h1", lease, "freed")
@@ -71,7 +73,7 @@ def test_an_ended_lease_cannot_be_changed(one):
 # ---------------------------------------------------------------------- transfer
 
 
-def test_a_reservation_goes_to_another_session(one):
+def test_a_reservation_goes_to_another_session(one: World) -> None:
     lease = one.reserve("a").granted.lease
     assert transfer(one, lease, "s2").lease == lease
     assert [push.lease for push in one.pushes(answers.LeasePush, "s2")] == [lease.id]
@@ -81,7 +83,7 @@ def test_a_reservation_goes_to_another_session(one):
     assert one.answer().granted.lease.id == lease.id
 
 
-def test_a_reservation_of_a_connected_session_is_not_transferred(one):
+def test_a_reservation_of_a_connected_session_is_not_transferred(one: World) -> None:
     lease = one.reserve("a").granted.lease
     assert transfer(one, lease, "thief", session="thief").code is ErrorCode.CONFLICT
     one.alive["thief"] = None
@@ -89,12 +91,12 @@ def test_a_reservation_of_a_connected_session_is_not_transferred(one):
     assert isinstance(transfer(one, lease, "thief", session="thief"), answers.LeaseAnswer)
 
 
-def test_the_lease_of_a_job_is_not_transferred(one):
+def test_the_lease_of_a_job_is_not_transferred(one: World) -> None:
     lease = one.attempt("job").granted.lease
     assert transfer(one, lease, "s2").code is ErrorCode.CONFLICT
 
 
-def test_an_unknown_lease_cannot_be_changed(one):
+def test_an_unknown_lease_cannot_be_changed(one: World) -> None:
     one.ask(ops.Transfer, lease=LeaseId("nobody"), to="s2")
     assert one.answer().code is ErrorCode.NOT_FOUND
 
@@ -102,13 +104,13 @@ def test_an_unknown_lease_cannot_be_changed(one):
 # ---------------------------------------------------------------------- length
 
 
-def opened(world, **fields):
+def opened(world: World, **fields: Any) -> Any:
     lease = world.reserve("a", Request(memory_mib=100, lease_s=30.0), **fields).granted.lease
     world.told("h1", lease, "opened")
     return lease
 
 
-def test_a_session_lease_ends_at_its_length(one):
+def test_a_session_lease_ends_at_its_length(one: World) -> None:
     lease = opened(one)
     one.alive["s1"] = None
     one.advance(29.9)
@@ -119,7 +121,7 @@ def test_a_session_lease_ends_at_its_length(one):
     assert ends == [(lease.id, EndReason.CAP)]
 
 
-def test_a_length_goes_on_through_a_restart(one):
+def test_a_length_goes_on_through_a_restart(one: World) -> None:
     opened(one)
     one.advance(20.0)
     one.start()
@@ -130,14 +132,14 @@ def test_a_length_goes_on_through_a_restart(one):
     assert one.leases == []
 
 
-def test_a_freed_lease_has_no_length(one):
+def test_a_freed_lease_has_no_length(one: World) -> None:
     lease = opened(one)
     one.told("h1", lease, "freed")
     one.advance(60.0)
     assert [x.state for x in one.leases] == [LeaseState.ENDING]
 
 
-def test_a_deadline_lease_takes_its_length_from_the_request_too(one):
+def test_a_deadline_lease_takes_its_length_from_the_request_too(one: World) -> None:
     one.reserve("a", Request(lease_s=30.0), hold=LeaseLifetime.DEADLINE)
     one.advance(29.0)
     assert len(one.leases) == 1
@@ -149,7 +151,7 @@ def test_a_deadline_lease_takes_its_length_from_the_request_too(one):
 
 
 @pytest.mark.parametrize("other", [{"memory_mib": 900}, {"count": 2}, {"tenant": "b"}])
-def test_a_granted_attempt_refuses_another_request(one, other):
+def test_a_granted_attempt_refuses_another_request(one: World, other: dict[str, Any]) -> None:
     asked = Request(memory_mib=100)
     lease = one.reserve("a", asked).granted.lease
     refused = one.reserve("a", replace(asked, **other))
@@ -159,7 +161,7 @@ def test_a_granted_attempt_refuses_another_request(one, other):
     assert len(one.leases) == 1
 
 
-def test_a_waiting_attempt_refuses_another_request(one):
+def test_a_waiting_attempt_refuses_another_request(one: World) -> None:
     one.reserve("filler", Request(memory_mib=600))
     asked = Request(memory_mib=900)
     for _ in range(2):
@@ -168,7 +170,7 @@ def test_a_waiting_attempt_refuses_another_request(one):
     assert one.machine.state.queue.entries["a"].request == asked
 
 
-def test_a_resized_and_renewed_lease_accepts_its_request_again(one):
+def test_a_resized_and_renewed_lease_accepts_its_request_again(one: World) -> None:
     asked = Request(memory_mib=100, lease_s=30.0)
     lease = one.reserve("a", asked, hold=LeaseLifetime.DEADLINE, lease_s=30.0).granted.lease
     one.ask(ops.Resize, lease=lease.id, compute_limit_pct=40)

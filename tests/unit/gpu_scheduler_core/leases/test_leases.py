@@ -1,24 +1,34 @@
 """The life cycle of a lease, deadline by deadline."""
 
+from typing import Any
+
 import pytest
 
 from corekit.errors import ErrorCode
 from corekit.ids import LeaseId
 from corekit.values import replace
 from gpu_scheduler.core import actions as do
-from gpu_scheduler.model import Door, EndReason, LeaseLifetime, LeaseState, Request, Sharing, Step
+from gpu_scheduler.model import (
+    Door,
+    EndReason,
+    LeaseLifetime,
+    LeaseState,
+    Request,
+    Sharing,
+    Step,
+)
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol import host as host_ops
-from tests.scheduler_world import device
+from tests.scheduler_world import World, device
 
 
-def take(world, name="a", **fields):
+def take(world: World, name: str = "a", **fields: Any) -> Any:
     answer = world.reserve(name, **fields)
     assert answer.outcome is answers.Outcome.GRANTED, answer
     return answer.granted.lease
 
 
-def test_a_grant_is_one_entry_installed_with_its_fence(one):
+def test_a_grant_is_one_entry_installed_with_its_fence(one: World) -> None:
     lease = take(one, request=Request(memory_mib=100, tenant="t"))
     [install] = one.pushed(host_ops.InstallPush)
     assert one.hosts_of(host_ops.InstallPush) == ["h1"]
@@ -28,7 +38,7 @@ def test_a_grant_is_one_entry_installed_with_its_fence(one):
     assert (lease.state, lease.door) == (LeaseState.RESERVED, Door.GATEWAY)
 
 
-def test_fences_rise_over_restarts(one):
+def test_fences_rise_over_restarts(one: World) -> None:
     fences = [take(one, "a").fence, take(one, "b").fence]
     one.start()
     one.host("h1", *one.hosts["h1"], installed=[x.id for x in one.leases])
@@ -36,7 +46,7 @@ def test_fences_rise_over_restarts(one):
     assert fences == sorted(set(fences))
 
 
-def test_reserved_expires_unless_renewed(one):
+def test_reserved_expires_unless_renewed(one: World) -> None:
     one.alive["s1"] = None
     lease = take(one)
     one.advance(one.budget.reserved_ttl_s - 1)
@@ -50,13 +60,13 @@ def test_reserved_expires_unless_renewed(one):
     assert one.leases == []
 
 
-def test_renewing_an_ended_lease_is_not_found(one):
+def test_renewing_an_ended_lease_is_not_found(one: World) -> None:
     lease = take(one)
     one.release(lease)
     assert one.renew(lease).code is ErrorCode.NOT_FOUND
 
 
-def test_releasing_an_ended_lease_succeeds(one):
+def test_releasing_an_ended_lease_succeeds(one: World) -> None:
     lease = take(one)
     one.release(lease)
     one.release(lease)
@@ -64,7 +74,7 @@ def test_releasing_an_ended_lease_succeeds(one):
     assert one.pushed(host_ops.End) == []
 
 
-def test_the_session_drives_the_states_of_a_lease(one, whole):
+def test_the_session_drives_the_states_of_a_lease(one: World, whole: Request) -> None:
     one.ask(ops.Watch, "s1", all=True)
     lease = one.attempt(request=whole).granted.lease
     one.staged(lease)
@@ -83,7 +93,7 @@ def test_the_session_drives_the_states_of_a_lease(one, whole):
     assert one.record().reason == "DONE"
 
 
-def test_freed_shares_serve_the_next_request_at_once(one, whole):
+def test_freed_shares_serve_the_next_request_at_once(one: World, whole: Request) -> None:
     first = take(one, "a", request=whole)
     one.told("h1", first, "opened")
     assert one.reserve("b", whole, session="s2").outcome is answers.Outcome.WAITING
@@ -97,7 +107,7 @@ def test_freed_shares_serve_the_next_request_at_once(one, whole):
     assert [i.state for i in welcome.installs] == [LeaseState.ENDING, LeaseState.RESERVED]
 
 
-def test_freed_and_closed_are_idempotent(one):
+def test_freed_and_closed_are_idempotent(one: World) -> None:
     lease = take(one)
     one.told("h1", lease, "opened")
     for change in ("opened", "freed", "freed", "closed", "closed", "opened"):
@@ -107,7 +117,7 @@ def test_freed_and_closed_are_idempotent(one):
 
 
 @pytest.mark.parametrize("reason", [EndReason.SESSION_LOST, EndReason.CAP, EndReason.REVOKED])
-def test_the_end_of_a_session_has_the_reason_of_its_host(one, reason):
+def test_the_end_of_a_session_has_the_reason_of_its_host(one: World, reason: EndReason) -> None:
     lease = one.attempt().granted.lease
     one.staged(lease)
     one.told("h1", lease, "opened")
@@ -117,7 +127,7 @@ def test_the_end_of_a_session_has_the_reason_of_its_host(one, reason):
     assert one.record().reason == reason.value
 
 
-def test_a_session_of_a_foreign_host_is_refused(one):
+def test_a_session_of_a_foreign_host_is_refused(one: World) -> None:
     one.host("h2", device("d2"))
     lease = take(one)
     assert lease.shares[0].host == "h1"
@@ -125,7 +135,7 @@ def test_a_session_of_a_foreign_host_is_refused(one):
     assert one.answer().code is ErrorCode.INVALID
 
 
-def test_staged_sets_connect_by_once(one):
+def test_staged_sets_connect_by_once(one: World) -> None:
     one.alive["s1"] = None
     lease = one.attempt().granted.lease
     assert one.staged(lease).record.step is Step.STAGED
@@ -140,7 +150,7 @@ def test_staged_sets_connect_by_once(one):
     assert (one.record().step, one.record().reason) == (Step.STAGED, "NOT_STARTED")
 
 
-def test_a_session_may_open_before_staged(one):
+def test_a_session_may_open_before_staged(one: World) -> None:
     lease = one.attempt().granted.lease
     one.told("h1", lease, "opened")
     record = one.staged(lease).record
@@ -151,7 +161,7 @@ def test_a_session_may_open_before_staged(one):
     assert [x.state for x in one.leases] == [LeaseState.ACTIVE]
 
 
-def test_staged_by_the_wrong_job_is_refused(one):
+def test_staged_by_the_wrong_job_is_refused(one: World) -> None:
     lease = one.attempt("job").granted.lease
     one.attempt("other")
     one.ask(ops.StagedOp, holder="other", lease=lease.id, connect_by_s=1.0)
@@ -160,7 +170,7 @@ def test_staged_by_the_wrong_job_is_refused(one):
     assert one.answer().code is ErrorCode.NOT_FOUND
 
 
-def test_a_lease_with_a_port_gets_its_address_from_its_host(one):
+def test_a_lease_with_a_port_gets_its_address_from_its_host(one: World) -> None:
     lease = take(
         one, hold=LeaseLifetime.DEADLINE, lease_s=90.0, door=Door.PORT, sources=("10.0.0.0/8",)
     )
@@ -181,7 +191,7 @@ def test_a_lease_with_a_port_gets_its_address_from_its_host(one):
     assert [a.lease for a in one.pushed(host_ops.End)] == ["over"]
 
 
-def test_a_repeated_request_may_have_a_shorter_wait(one):
+def test_a_repeated_request_may_have_a_shorter_wait(one: World) -> None:
     whole = Request(sharing=Sharing.EXCLUSIVE)
     take(one, request=whole)
     one.reserve("b", replace(whole, max_wait_s=60.0))
@@ -189,7 +199,7 @@ def test_a_repeated_request_may_have_a_shorter_wait(one):
     assert answer.outcome is answers.Outcome.WAITING
 
 
-def test_a_deadline_lease_ends_at_its_length(one):
+def test_a_deadline_lease_ends_at_its_length(one: World) -> None:
     lease = take(one, hold=LeaseLifetime.DEADLINE, lease_s=90.0)
     assert (lease.state, lease.door) == (LeaseState.ACTIVE, Door.GATEWAY)
     assert one.pushed(host_ops.InstallPush)[0].install.cap_s == 90.0
@@ -201,7 +211,7 @@ def test_a_deadline_lease_ends_at_its_length(one):
     assert one.pushed(host_ops.End)[0].reason is EndReason.EXPIRED
 
 
-def test_a_host_may_refuse_a_deadline_lease(one):
+def test_a_host_may_refuse_a_deadline_lease(one: World) -> None:
     lease = take(one, hold=LeaseLifetime.DEADLINE, lease_s=90.0)
     one.told("h1", lease, "closed", reason=EndReason.SESSION_LOST)
     assert len(one.leases) == 1
@@ -209,7 +219,7 @@ def test_a_host_may_refuse_a_deadline_lease(one):
     assert one.leases == []
 
 
-def test_a_deadline_lease_begins_when_its_grant_is_accepted(one, whole):
+def test_a_deadline_lease_begins_when_its_grant_is_accepted(one: World, whole: Request) -> None:
     one.alive["s1"] = None
     first = take(one, "a", request=whole)
     one.reserve("b", whole, hold=LeaseLifetime.DEADLINE, lease_s=90.0)
@@ -226,18 +236,18 @@ def test_a_deadline_lease_begins_when_its_grant_is_accepted(one, whole):
 
 
 @pytest.mark.parametrize("lease_s", [None, 604_801.0])
-def test_a_deadline_lease_has_a_length_within_the_limit(one, lease_s):
+def test_a_deadline_lease_has_a_length_within_the_limit(one: World, lease_s: float | None) -> None:
     assert one.reserve(hold=LeaseLifetime.DEADLINE, lease_s=lease_s).code is ErrorCode.INVALID
 
 
-def test_a_job_on_a_deadline_lease_has_a_length_within_the_limit(one):
+def test_a_job_on_a_deadline_lease_has_a_length_within_the_limit(one: World) -> None:
     for lease_s in (None, one.configured.lease_s_max + 1):
         request = Request(lease_s=lease_s)
         assert one.attempt(request=request, hold=LeaseLifetime.DEADLINE).code is ErrorCode.INVALID
         assert one.machine.state.records == {}
 
 
-def test_a_gang_over_two_hosts_is_freed_and_ended_everywhere(world):
+def test_a_gang_over_two_hosts_is_freed_and_ended_everywhere(world: World) -> None:
     world.host("h1", device("a"))
     world.host("h2", device("b"))
     lease = take(world, request=Request(count=2))
@@ -249,7 +259,7 @@ def test_a_gang_over_two_hosts_is_freed_and_ended_everywhere(world):
     assert set(world.hosts_of(host_ops.End)) == {"h1", "h2"}
 
 
-def test_watchers_see_the_leases_of_others(one):
+def test_watchers_see_the_leases_of_others(one: World) -> None:
     one.ask(ops.Watch, "w", all=True)
     lease = take(one)
     assert [p.state for p in one.pushes(answers.LeasePush, "w")] == [LeaseState.RESERVED]
@@ -264,7 +274,7 @@ def test_watchers_see_the_leases_of_others(one):
     assert one.pushes(answers.LeasePush, "w") == []
 
 
-def test_a_job_of_foreign_code_has_a_deadline_lease(one):
+def test_a_job_of_foreign_code_has_a_deadline_lease(one: World) -> None:
     refused = one.attempt(hold=LeaseLifetime.DEADLINE)
     assert "lease_s" in refused.message
     lease = one.attempt(request=Request(lease_s=90.0), hold=LeaseLifetime.DEADLINE).granted.lease

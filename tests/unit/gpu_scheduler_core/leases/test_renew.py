@@ -1,28 +1,31 @@
 """A deadline lease may end later or sooner than it was granted, within the bounds on waiting."""
 
+from typing import Any
+
 import pytest
 
 from corekit.errors import ErrorCode
-from gpu_scheduler.model import LeaseLifetime, Request, Sharing
+from gpu_scheduler.model import Lease, LeaseLifetime, Request, Sharing
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol import host as host_ops
+from tests.scheduler_world import World
 
 WHOLE = Request(sharing=Sharing.EXCLUSIVE)
 
 
 @pytest.fixture
-def lent(one):
+def lent(one: World) -> tuple[World, Lease]:
     """One device with a lease of one minute."""
     answer = one.reserve("a", WHOLE, hold=LeaseLifetime.DEADLINE, lease_s=60.0)
     return one, answer.granted.lease
 
 
-def prolong(world, lease, lease_s):
+def prolong(world: World, lease: Lease, lease_s: float) -> Any:
     world.ask(ops.Renew, lease=lease.id, lease_s=lease_s)
     return world.answer()
 
 
-def test_a_renewal_sets_the_remaining_length_also_on_the_host(lent):
+def test_a_renewal_sets_the_remaining_length_also_on_the_host(lent: tuple[World, Lease]) -> None:
     world, lease = lent
     world.advance(50.0)
     assert prolong(world, lease, 100.0) == answers.Done()
@@ -34,14 +37,14 @@ def test_a_renewal_sets_the_remaining_length_also_on_the_host(lent):
     assert not world.leases
 
 
-def test_a_renewal_may_shorten_the_lease(lent):
+def test_a_renewal_may_shorten_the_lease(lent: tuple[World, Lease]) -> None:
     world, lease = lent
     assert prolong(world, lease, 5.0) == answers.Done()
     world.advance(6.0)
     assert not world.leases
 
 
-def test_a_renewed_length_survives_a_restart(lent):
+def test_a_renewed_length_survives_a_restart(lent: tuple[World, Lease]) -> None:
     world, lease = lent
     world.advance(30.0)
     prolong(world, lease, 100.0)
@@ -50,7 +53,7 @@ def test_a_renewed_length_survives_a_restart(lent):
     assert entry.deadline_s == pytest.approx(world.now_s + 100.0)
 
 
-def test_the_whole_length_is_bounded(lent):
+def test_the_whole_length_is_bounded(lent: tuple[World, Lease]) -> None:
     world, lease = lent
     world.ask(ops.SetParameter, name="lease_s_max", value=100.0)
     world.advance(30.0)
@@ -58,7 +61,9 @@ def test_the_whole_length_is_bounded(lent):
     assert prolong(world, lease, 70.0) == answers.Done()
 
 
-def test_a_lease_on_a_device_reserved_for_the_head_is_not_extended(lent):
+def test_a_lease_on_a_device_reserved_for_the_head_is_not_extended(
+    lent: tuple[World, Lease],
+) -> None:
     world, lease = lent
     world.ask(ops.SetParameter, name="bypass_max", value=0)
     assert world.reserve("head", WHOLE, session="s2").outcome is answers.Outcome.WAITING
@@ -68,6 +73,6 @@ def test_a_lease_on_a_device_reserved_for_the_head_is_not_extended(lent):
     assert [live.attempt for live in world.leases] == ["head"]
 
 
-def test_a_session_lease_has_no_length_to_change(one):
+def test_a_session_lease_has_no_length_to_change(one: World) -> None:
     lease = one.reserve("a").granted.lease
     assert prolong(one, lease, 100.0).code is ErrorCode.INVALID

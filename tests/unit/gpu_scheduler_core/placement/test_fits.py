@@ -2,7 +2,9 @@
 
 import pytest
 
+from corekit.ids import DeviceId
 from gpu_scheduler.core.placement.fits import (
+    DeviceState,
     device_class_of,
     fits,
     idle_state,
@@ -11,7 +13,7 @@ from gpu_scheduler.core.placement.fits import (
 )
 from gpu_scheduler.model import Device, DeviceKind, Health, HostState, NoFit, Request, Sharing
 
-DEVICE = Device(id="d", index=0, kind=DeviceKind.CUDA, model="A100", memory_mib=1000)
+DEVICE = Device(id=DeviceId("d"), index=0, kind=DeviceKind.CUDA, model="A100", memory_mib=1000)
 EMPTY = idle_state(device_class_of(DEVICE, gateway=True))
 WHOLE = Request(sharing=Sharing.EXCLUSIVE)
 
@@ -56,11 +58,11 @@ WHOLE = Request(sharing=Sharing.EXCLUSIVE)
         (Request(memory_mib=1001), EMPTY._replace(host_state=HostState.LOST), NoFit.MEMORY),
     ],
 )
-def test_reasons(request_, device_state, reason):
+def test_reasons(request_: Request, device_state: DeviceState, reason: NoFit | None) -> None:
     assert fits(request_, device_state, "me") is reason
 
 
-def test_permanent_feasibility_ignores_temporary_reasons():
+def test_permanent_feasibility_ignores_temporary_reasons() -> None:
     bad_day = EMPTY._replace(
         host_state=HostState.LOST, health=Health.BAD, free_mib=0, free_pct=0, exclusive=True
     )
@@ -68,7 +70,7 @@ def test_permanent_feasibility_ignores_temporary_reasons():
     assert not is_feasible(Request(memory_mib=1001), bad_day)
 
 
-def test_an_exclusive_share_is_the_whole_device():
+def test_an_exclusive_share_is_the_whole_device() -> None:
     request = Request(sharing=Sharing.EXCLUSIVE, memory_mib=10, compute_limit_pct=30)
     share = share_of(request, DEVICE, "h")
     assert (share.memory_mib, share.compute_guarantee_pct, share.compute_limit_pct) == (
@@ -78,7 +80,7 @@ def test_an_exclusive_share_is_the_whole_device():
     )
 
 
-def test_a_shared_share_is_the_requested_part():
+def test_a_shared_share_is_the_requested_part() -> None:
     request = Request(memory_mib=10, compute_guarantee_pct=5, compute_limit_pct=30)
     share = share_of(request, DEVICE, "h")
     assert (share.memory_mib, share.compute_guarantee_pct, share.compute_limit_pct) == (10, 5, 30)

@@ -7,9 +7,10 @@ import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
+from pathlib import Path, PosixPath
 
 import pytest
+from _pytest.logging import LogCaptureFixture
 from click.testing import CliRunner
 
 from gpu_scheduler.client.commands.admin_commands import set_parameter
@@ -46,19 +47,19 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_policies_of_the_tree_are_found_the_default_first():
+def test_the_policies_of_the_tree_are_found_the_default_first() -> None:
     first, *others = installed_policies()
     assert first == "fifo"
     assert {"backfill", "fair"} <= set(others)
 
 
-def test_an_entry_point_registers_a_policy(packages):
+def test_an_entry_point_registers_a_policy(packages: PosixPath) -> None:
     register(packages, "newest", "newest_first:POLICY")
     world = World(policy="newest")
     assert world.machine.state.policy.summary == "the newest request"
 
 
-def test_an_entry_point_does_not_replace_a_policy_of_the_tree(packages):
+def test_an_entry_point_does_not_replace_a_policy_of_the_tree(packages: PosixPath) -> None:
     register(packages, "fair", "newest_first:POLICY")
     assert installed_policies()["fair"].summary.startswith("the tenant")
 
@@ -71,14 +72,16 @@ def test_an_entry_point_does_not_replace_a_policy_of_the_tree(packages):
         ("not_there:POLICY", "ModuleNotFoundError"),
     ],
 )
-def test_a_broken_entry_point_is_left_out_with_a_warning(packages, caplog, value, why):
+def test_a_broken_entry_point_is_left_out_with_a_warning(
+    packages: PosixPath, caplog: LogCaptureFixture, value: str, why: str
+) -> None:
     register(packages, "newest", value)
     with caplog.at_level(logging.WARNING):
         assert "newest" not in installed_policies()
     assert why in caplog.text
 
 
-def test_a_module_in_the_folder_is_a_policy(tmp_path):
+def test_a_module_in_the_folder_is_a_policy(tmp_path: PosixPath) -> None:
     for package in ("corekit", "gpu_scheduler"):
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / package, tmp_path / package, ignore=ignored)
@@ -96,14 +99,14 @@ def test_a_module_in_the_folder_is_a_policy(tmp_path):
     assert {"fifo", "newest"} <= set(installed)
 
 
-def test_the_help_of_ssgm_set_lists_the_installed_policies(packages):
+def test_the_help_of_ssgm_set_lists_the_installed_policies(packages: PosixPath) -> None:
     register(packages, "newest", "newest_first:POLICY")
     done = CliRunner().invoke(set_parameter, ["--help"])
     listed = done.output.partition("Queue policies installed here: ")[2].splitlines()[0]
     assert {"fifo", "newest"} <= set(listed.split(", "))
 
 
-def test_the_documented_policies_are_those_of_the_registry():
+def test_the_documented_policies_are_those_of_the_registry() -> None:
     page = (ROOT / "docs/scheduler.md").read_text()
     table = page.partition("| policy | next request |")[2].partition("\n\n")[0]
     documented = dict(re.findall(r"\n\| `([a-z]+)`[^|]* \| ([^|]+) \|", table))

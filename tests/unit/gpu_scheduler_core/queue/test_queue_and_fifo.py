@@ -1,5 +1,7 @@
 """The queue: order, service, acceptance, ownerless requests, longest wait, bounded overtaking."""
 
+from typing import Any
+
 import pytest
 
 from corekit.errors import ErrorCode
@@ -19,16 +21,16 @@ from gpu_scheduler.protocol import host as host_ops
 from tests.scheduler_world import World, device
 
 
-def fill(world, whole):
+def fill(world: World, whole: Request) -> Any:
     return world.reserve("filler", whole, session="filler").granted.lease
 
 
-def queue_of(world):
+def queue_of(world: World) -> list[tuple[str, int] | Any | tuple[str, None]]:
     world.ask(ops.Queue)
     return [(item.attempt, item.position) for item in world.answer().queue]
 
 
-def test_order_is_priority_then_age_then_id(one, whole):
+def test_order_is_priority_then_age_then_id(one: World, whole: Request) -> None:
     lease = fill(one, whole)
     one.reserve("late-a", whole)
     one.now_s += 1
@@ -45,7 +47,7 @@ def test_order_is_priority_then_age_then_id(one, whole):
     assert served == ["urgent", "late-a", "x1", "x2"]
 
 
-def test_a_release_grants_in_the_same_decision(one, whole):
+def test_a_release_grants_in_the_same_decision(one: World, whole: Request) -> None:
     lease = fill(one, whole)
     one.reserve("b", whole)
     before = len(one.journal)
@@ -56,7 +58,7 @@ def test_a_release_grants_in_the_same_decision(one, whole):
     assert kinds == [host_ops.End, host_ops.InstallPush]  # in this order on the host's channel
 
 
-def test_a_later_request_that_fits_is_served(world, whole):
+def test_a_later_request_that_fits_is_served(world: World, whole: Request) -> None:
     world.host("h", device("a"), device("b", index=1))
     world.reserve("1", Request(memory_mib=600))
     world.reserve("2", Request(memory_mib=600))
@@ -64,7 +66,7 @@ def test_a_later_request_that_fits_is_served(world, whole):
     assert world.reserve("small", Request(memory_mib=300)).outcome is answers.Outcome.GRANTED
 
 
-def test_busy_when_it_may_not_wait(one, whole):
+def test_busy_when_it_may_not_wait(one: World, whole: Request) -> None:
     fill(one, whole)
     answer = one.reserve("b", whole, wait=False)
     assert answer.outcome is answers.Outcome.BUSY
@@ -72,7 +74,7 @@ def test_busy_when_it_may_not_wait(one, whole):
     assert queue_of(one) == []
 
 
-def test_impossible_in_both_modes(one):
+def test_impossible_in_both_modes(one: World) -> None:
     for wait in (True, False):
         answer = one.reserve("b", Request(memory_mib=1001), wait=wait)
         assert answer.outcome is answers.Outcome.IMPOSSIBLE
@@ -80,7 +82,7 @@ def test_impossible_in_both_modes(one):
     assert queue_of(one) == []
 
 
-def test_a_grant_that_is_not_accepted_goes_to_the_next_request(one, whole):
+def test_a_grant_that_is_not_accepted_goes_to_the_next_request(one: World, whole: Request) -> None:
     one.alive |= {"s2": None, "s3": None}
     lease = fill(one, whole)
     one.reserve("b", whole, session="s2")
@@ -98,7 +100,7 @@ def test_a_grant_that_is_not_accepted_goes_to_the_next_request(one, whole):
     assert queue_of(one) == [("b", 1)]
 
 
-def test_an_unresponsive_request_is_served_after_the_next_beat(one, whole):
+def test_an_unresponsive_request_is_served_after_the_next_beat(one: World, whole: Request) -> None:
     lease = fill(one, whole)
     one.reserve("b", whole, session="s2")
     one.release(lease, "filler")
@@ -108,7 +110,7 @@ def test_an_unresponsive_request_is_served_after_the_next_beat(one, whole):
     assert one.grants() == ["b"]
 
 
-def test_an_accepted_grant_is_kept(one, whole):
+def test_an_accepted_grant_is_kept(one: World, whole: Request) -> None:
     one.alive["s2"] = None
     lease = fill(one, whole)
     one.reserve("b", whole, session="s2")
@@ -118,14 +120,14 @@ def test_an_accepted_grant_is_kept(one, whole):
     assert [x.attempt for x in one.leases] == ["b"]
 
 
-def test_a_reservation_waits_no_longer_than_its_session(one, whole):
+def test_a_reservation_waits_no_longer_than_its_session(one: World, whole: Request) -> None:
     fill(one, whole)
     one.reserve("b", whole, session="s2")
     one.advance(one.budget.client_gone_s)
     assert queue_of(one) == []
 
 
-def test_max_wait_makes_a_request_busy(one, whole):
+def test_max_wait_makes_a_request_busy(one: World, whole: Request) -> None:
     one.alive["s2"] = None
     fill(one, whole)
     one.attempt(request=Request(sharing=Sharing.EXCLUSIVE, max_wait_s=5.0), session="s2")
@@ -138,7 +140,7 @@ def test_max_wait_makes_a_request_busy(one, whole):
     assert queue_of(one) == []
 
 
-def test_max_wait_restarts_after_a_grant_that_was_not_accepted(one, whole):
+def test_max_wait_restarts_after_a_grant_that_was_not_accepted(one: World, whole: Request) -> None:
     one.alive["s9"] = None
     lease = one.reserve("filler", whole, session="s9").granted.lease
     one.attempt(request=Request(sharing=Sharing.EXCLUSIVE, max_wait_s=7.0), session="s2")
@@ -153,7 +155,7 @@ def test_max_wait_restarts_after_a_grant_that_was_not_accepted(one, whole):
     assert [p.attempt for p in one.pushes(answers.BusyPush, "s2")] == ["job:1"]
 
 
-def test_max_wait_does_not_count_without_a_session(one, whole):
+def test_max_wait_does_not_count_without_a_session(one: World, whole: Request) -> None:
     one.alive["s1"] = None
     one.reserve("filler", whole, hold=LeaseLifetime.DEADLINE, lease_s=900.0)
     request = Request(sharing=Sharing.EXCLUSIVE, max_wait_s=15.0)
@@ -170,7 +172,7 @@ def test_max_wait_does_not_count_without_a_session(one, whole):
     assert [p.attempt for p in one.pushes(answers.BusyPush, "s1")] == ["job:1"]
 
 
-def test_forgetting_a_host_refuses_infeasible_requests(world):
+def test_forgetting_a_host_refuses_infeasible_requests(world: World) -> None:
     world.alive["s1"] = None
     world.host("small", device("a", 500))
     world.host("big", device("b", 2000))
@@ -193,7 +195,7 @@ def test_forgetting_a_host_refuses_infeasible_requests(world):
     assert world.reserve("again", Request(memory_mib=1500)).outcome is answers.Outcome.IMPOSSIBLE
 
 
-def test_declared_capacity_counts_as_known(world):
+def test_declared_capacity_counts_as_known(world: World) -> None:
     request = Request(memory_mib=1500)
     assert world.reserve("a", request).outcome is answers.Outcome.IMPOSSIBLE
     world.handle(on.CapacityDeclared, devices=(device("later", 2000),))
@@ -203,7 +205,7 @@ def test_declared_capacity_counts_as_known(world):
 
 
 @pytest.mark.parametrize("spoil", ["silent", "drained", "bad"])
-def test_unavailable_capacity_means_waiting_not_impossible(one, spoil):
+def test_unavailable_capacity_means_waiting_not_impossible(one: World, spoil: str) -> None:
     if spoil == "silent":
         one.hosts.clear()
         one.advance(one.budget.host_lost_s + 1)
@@ -224,7 +226,7 @@ def test_unavailable_capacity_means_waiting_not_impossible(one, spoil):
 
 
 @pytest.mark.parametrize("bypass_max", [0, 1, 5])
-def test_the_head_is_overtaken_at_most_bypass_max_times(whole, bypass_max):
+def test_the_head_is_overtaken_at_most_bypass_max_times(whole: Request, bypass_max: int) -> None:
     world = World(bypass_max)
     world.host("h", device("a"))
     last = world.reserve("first", Request(memory_mib=400)).granted.lease
@@ -243,7 +245,7 @@ def test_the_head_is_overtaken_at_most_bypass_max_times(whole, bypass_max):
     assert world.grants() == ["head"]
 
 
-def test_only_as_many_devices_as_the_head_needs_are_reserved(whole):
+def test_only_as_many_devices_as_the_head_needs_are_reserved(whole: Request) -> None:
     world = World(1)
     world.host("h", *(device(f"d{i}", index=i) for i in range(3)))
     for i in range(3):
@@ -258,7 +260,7 @@ def test_only_as_many_devices_as_the_head_needs_are_reserved(whole):
     assert answer.explanation.counts == {"MEMORY": 2, "RESERVED_FOR_HEAD": 1}
 
 
-def test_another_device_is_reserved_when_the_reserved_one_turns_bad(whole):
+def test_another_device_is_reserved_when_the_reserved_one_turns_bad(whole: Request) -> None:
     world = World(0)
     world.host("h", device("d0"), device("d1", index=1))
     for i in range(2):
@@ -275,7 +277,7 @@ def test_another_device_is_reserved_when_the_reserved_one_turns_bad(whole):
     assert kept == {"d0": None, "d1": None}
 
 
-def test_the_reservation_leaves_a_drained_host(whole):
+def test_the_reservation_leaves_a_drained_host(whole: Request) -> None:
     world = World(0)
     world.host("h1", device("a"))
     world.host("h2", device("b"))
@@ -290,7 +292,7 @@ def test_the_reservation_leaves_a_drained_host(whole):
     assert {d: e.reserved_for for d, e in devices.items()} == {"a": None, "b": None}
 
 
-def test_a_same_host_head_reserves_devices_of_one_host():
+def test_a_same_host_head_reserves_devices_of_one_host() -> None:
     world = World(0)
     world.host("h1", device("a"))
     world.host("h2", device("b"), device("c", index=1))
@@ -302,7 +304,7 @@ def test_a_same_host_head_reserves_devices_of_one_host():
     assert {d: e.reserved_for for d, e in devices.items()} == {"a": None, "b": "head", "c": "head"}
 
 
-def test_grants_on_devices_infeasible_for_the_head_do_not_count():
+def test_grants_on_devices_infeasible_for_the_head_do_not_count() -> None:
     world = World(1)
     world.host("h", device("big", 2000), device("small", 100, index=1))
     world.reserve("filler", Request(memory_mib=1500))
@@ -314,7 +316,7 @@ def test_grants_on_devices_infeasible_for_the_head_do_not_count():
     assert world.machine.state.head_reservation.overtaken == 0
 
 
-def test_reserved_devices_are_free_when_the_head_leaves(whole):
+def test_reserved_devices_are_free_when_the_head_leaves(whole: Request) -> None:
     world = World(0)
     world.host("h", device("a"))
     world.reserve("filler", Request(memory_mib=500))

@@ -1,5 +1,7 @@
 """The head of the queue: a request that no available device can serve does not block others."""
 
+from typing import Any
+
 from corekit.ids import DeviceId, HostId
 from gpu_scheduler.model import DeviceKind, Placement, Request, Sharing
 from gpu_scheduler.parameters import Quota
@@ -7,15 +9,15 @@ from gpu_scheduler.protocol import answers, ops
 from tests.scheduler_world import World, device
 
 
-def part(memory_mib, tenant="o", **fields):
+def part(memory_mib: int, tenant: str = "o", **fields: Any) -> Request:
     return Request(tenant=tenant, memory_mib=memory_mib, **fields)
 
 
-def whole(**fields):
+def whole(**fields: Any) -> Request:
     return Request(sharing=Sharing.EXCLUSIVE, **fields)
 
 
-def passed(world, request, rounds=4):
+def passed(world: World, request: Request, rounds: int = 4) -> bool:
     """Grant overlapping shares; True when one of them had to wait."""
     lease = world.granted("pass0", request)
     for n in range(1, rounds):
@@ -27,7 +29,7 @@ def passed(world, request, rounds=4):
     return False
 
 
-def test_more_room_in_a_quota_allows_larger_devices():
+def test_more_room_in_a_quota_allows_larger_devices() -> None:
     world = World(quotas={"t": Quota(memory_mib=1500)})
     world.host("h", device("large", memory_mib=1200), device("d", index=1))
     own = world.granted("own", part(500, "t", models=("M",)))
@@ -39,7 +41,7 @@ def test_more_room_in_a_quota_allows_larger_devices():
     assert world.grants() == ["a"]
 
 
-def test_the_head_stays_the_head_while_only_larger_devices_are_free():
+def test_the_head_stays_the_head_while_only_larger_devices_are_free() -> None:
     world = World(quotas={"t": Quota(memory_mib=1200)}, bypass_max=1)
     world.host("h", device("large", memory_mib=2000), device("d", index=1))
     big = world.granted("big", whole(tenant="o", memory_mib=2000))
@@ -51,7 +53,7 @@ def test_the_head_stays_the_head_while_only_larger_devices_are_free():
     assert passed(world, part(100, memory_max_mib=1000))
 
 
-def test_a_request_at_its_quota_is_not_the_head():
+def test_a_request_at_its_quota_is_not_the_head() -> None:
     world = World(quotas={"t": Quota(memory_mib=1500)}, bypass_max=1)
     world.host("h", device("large", memory_mib=1200), device("d", index=1, kind=DeviceKind.CPU))
     world.granted("own", part(500, "t", kinds=(DeviceKind.CPU,)))
@@ -61,7 +63,7 @@ def test_a_request_at_its_quota_is_not_the_head():
     assert passed(world, part(100, kinds=(DeviceKind.CUDA,)))
 
 
-def test_a_request_for_a_drained_device_is_not_the_head():
+def test_a_request_for_a_drained_device_is_not_the_head() -> None:
     world = World(bypass_max=1)
     world.host("h", device("d"), device("e", index=1, kind=DeviceKind.CPU))
     world.ask(ops.Drain, host=HostId("h"), device=DeviceId("e"), revoke=False)
@@ -71,7 +73,7 @@ def test_a_request_for_a_drained_device_is_not_the_head():
     assert passed(world, part(100))
 
 
-def test_a_same_host_gang_is_the_head_only_while_a_host_has_enough():
+def test_a_same_host_gang_is_the_head_only_while_a_host_has_enough() -> None:
     world = World(bypass_max=1)
     world.host("h", device("d"), device("e", index=1))
     world.host("i", device("f"))
@@ -88,7 +90,7 @@ def test_a_same_host_gang_is_the_head_only_while_a_host_has_enough():
     assert "gang" in {lease.attempt for lease in world.leases}
 
 
-def test_a_gang_within_its_quota_reserves_a_host_with_small_enough_devices():
+def test_a_gang_within_its_quota_reserves_a_host_with_small_enough_devices() -> None:
     world = World(quotas={"t": Quota(memory_mib=2400)}, bypass_max=0)
     world.host("h", device("large", 2000), device("larger", 3000, index=1))
     world.host("i", device("d"), device("e", index=1))
@@ -100,7 +102,7 @@ def test_a_gang_within_its_quota_reserves_a_host_with_small_enough_devices():
     assert world.grants() == ["gang"]
 
 
-def test_a_head_that_lost_its_reserved_devices_blocks_no_other():
+def test_a_head_that_lost_its_reserved_devices_blocks_no_other() -> None:
     world = World(bypass_max=0)
     world.host("h", device("d"), device("e", index=1, kind=DeviceKind.CPU))
     share = world.granted("first", part(100, kinds=(DeviceKind.CPU,)))

@@ -1,20 +1,22 @@
 """Quotas, fair share, backfill, deadlines, limits: the order of service, event by event."""
 
+from typing import Any
+
 import pytest
 
-from corekit.ids import JobId
-from gpu_scheduler.model import DeviceKind, LeaseLifetime, NoFit, Request, Sharing, Step
+from corekit.ids import DeviceId, JobId
+from gpu_scheduler.model import DeviceKind, Lease, LeaseLifetime, NoFit, Request, Sharing, Step
 from gpu_scheduler.parameters import Quota
 from gpu_scheduler.policy_registry import installed_policies
 from gpu_scheduler.protocol import answers, ops
 from tests.scheduler_world import World, device
 
 
-def part(tenant="t", memory_mib=100, **fields):
+def part(tenant: str = "t", memory_mib: int = 100, **fields: Any) -> Request:
     return Request(tenant=tenant, memory_mib=memory_mib, **fields)
 
 
-def whole(**fields):
+def whole(**fields: Any) -> Request:
     return Request(sharing=Sharing.EXCLUSIVE, **fields)
 
 
@@ -24,7 +26,7 @@ def whole(**fields):
 @pytest.mark.parametrize(
     "quota", [Quota(devices=2), Quota(memory_mib=200), Quota(compute_pct=20)], ids=str
 )
-def test_a_tenant_at_its_quota_does_not_block_others(quota):
+def test_a_tenant_at_its_quota_does_not_block_others(quota: Quota) -> None:
     world = World(quotas={"a": quota})
     world.host("h", device("d"))
     need = {"memory_mib": 100, "compute_guarantee_pct": 10}
@@ -41,7 +43,7 @@ def test_a_tenant_at_its_quota_does_not_block_others(quota):
     assert world.grants() == ["a3"]
 
 
-def test_a_request_above_the_whole_quota_is_impossible_at_once():
+def test_a_request_above_the_whole_quota_is_impossible_at_once() -> None:
     world = World(quotas={"*": Quota(memory_mib=500)})
     world.host("h", device("d"))
     answer = world.reserve("a", part(memory_mib=600))
@@ -49,7 +51,7 @@ def test_a_request_above_the_whole_quota_is_impossible_at_once():
     assert "exceeds the whole quota of tenant t: 500 MiB" in answer.explanation.sentence
 
 
-def test_a_smaller_quota_refuses_requests_above_it(one):
+def test_a_smaller_quota_refuses_requests_above_it(one: World) -> None:
     one.granted("filler", part(memory_mib=900))
     one.reserve("a", part(memory_mib=600))
     one.reserve("b", part(memory_mib=300))
@@ -59,7 +61,7 @@ def test_a_smaller_quota_refuses_requests_above_it(one):
     assert list(one.machine.state.queue.entries) == ["b"]
 
 
-def test_a_larger_quota_serves_at_once():
+def test_a_larger_quota_serves_at_once() -> None:
     world = World(quotas={"t": Quota(devices=1)})
     world.host("h", device("d"))
     world.granted("a", part())
@@ -68,7 +70,7 @@ def test_a_larger_quota_serves_at_once():
     assert world.grants() == ["b"]
 
 
-def test_an_exclusive_device_counts_as_all_of_it():
+def test_an_exclusive_device_counts_as_all_of_it() -> None:
     world = World(quotas={"t": Quota(memory_mib=1500)})
     world.host("h", device("d0"), device("d1", index=1))
     lease = world.granted("a", whole(tenant="t", memory_mib=10))
@@ -77,7 +79,7 @@ def test_an_exclusive_device_counts_as_all_of_it():
     assert world.grants() == ["b"]
 
 
-def test_an_exclusive_device_is_within_the_quota():
+def test_an_exclusive_device_is_within_the_quota() -> None:
     """The preferred device is too large for the quota: the next one that fits is used."""
     world = World(quotas={"t": Quota(memory_mib=1200)})
     world.host("h", device("large", memory_mib=2000, kind=DeviceKind.CPU), device("d", index=1))
@@ -86,7 +88,7 @@ def test_an_exclusive_device_is_within_the_quota():
     assert [share.device for share in lease.shares] == ["d"]
 
 
-def test_a_smaller_device_serves_when_the_free_one_is_too_large():
+def test_a_smaller_device_serves_when_the_free_one_is_too_large() -> None:
     world = World(quotas={"t": Quota(memory_mib=1200)})
     world.host("h", device("large", memory_mib=2000))
     world.host("i", device("d"))
@@ -98,7 +100,7 @@ def test_a_smaller_device_serves_when_the_free_one_is_too_large():
     assert world.grants() == ["a"]
 
 
-def test_no_device_too_large_for_the_quota_is_reserved():
+def test_no_device_too_large_for_the_quota_is_reserved() -> None:
     """A head that was overtaken too often reserves no device that exceeds its quota."""
     world = World(quotas={"t": Quota(memory_mib=1200)}, bypass_max=0)
     world.host("h", device("large", memory_mib=2000), device("d", index=1))
@@ -109,7 +111,7 @@ def test_no_device_too_large_for_the_quota_is_reserved():
     world.granted("b", part("o", memory_mib=1500))
 
 
-def test_a_small_enough_device_is_reserved_while_a_too_large_one_is_free():
+def test_a_small_enough_device_is_reserved_while_a_too_large_one_is_free() -> None:
     """A request for a small device has the bound on overtaking while a large one is free."""
     world = World(quotas={"t": Quota(memory_mib=1200)}, bypass_max=1)
     world.host("h", device("large", memory_mib=2000, model="L"), device("d", index=1, model="S"))
@@ -125,7 +127,7 @@ def test_a_small_enough_device_is_reserved_while_a_too_large_one_is_free():
     assert world.grants() == ["a"]
 
 
-def test_the_next_is_the_head_while_every_device_is_too_large_for_the_first():
+def test_the_next_is_the_head_while_every_device_is_too_large_for_the_first() -> None:
     world = World(quotas={"t": Quota(memory_mib=1200)}, bypass_max=0)
     world.host("h", device("large", memory_mib=1100, model="L"), device("d", index=1, model="S"))
     held = world.granted("held", part("t", memory_mib=600, models=("L",)))
@@ -140,7 +142,7 @@ def test_the_next_is_the_head_while_every_device_is_too_large_for_the_first():
     assert world.grants()[-1] == "a"
 
 
-def test_a_new_smaller_device_serves_when_all_others_are_too_large():
+def test_a_new_smaller_device_serves_when_all_others_are_too_large() -> None:
     world = World(quotas={"t": Quota(memory_mib=1200)})
     world.host("h", device("large", memory_mib=1100))
     world.granted("held", part("t", memory_mib=600))
@@ -149,7 +151,7 @@ def test_a_new_smaller_device_serves_when_all_others_are_too_large():
     assert world.grants() == ["a"]
 
 
-def test_verdicts_of_an_infeasible_request_agree_with_its_counts():
+def test_verdicts_of_an_infeasible_request_agree_with_its_counts() -> None:
     world = World(quotas={"t": Quota(memory_mib=1200)})
     world.host("h", device("d0"), device("d1", memory_mib=2000, index=1))
     world.ask(ops.Explain, request=whole(tenant="t", count=3))
@@ -164,7 +166,7 @@ def test_verdicts_of_an_infeasible_request_agree_with_its_counts():
         (2, "suitable devices have at most 600 MiB, an equal part of the quota of tenant t"),
     ],
 )
-def test_devices_above_the_whole_quota_make_a_request_impossible(count, said):
+def test_devices_above_the_whole_quota_make_a_request_impossible(count: int, said: str) -> None:
     world = World(quotas={"t": Quota(memory_mib=1200)})
     world.host("h", device("large", memory_mib=2000), device("larger", memory_mib=3000, index=1))
     answer = world.reserve("a", whole(tenant="t", count=count))
@@ -182,7 +184,9 @@ def test_devices_above_the_whole_quota_make_a_request_impossible(count, said):
         (900, {"count": 3}, "impossible", "only 2 such devices exist"),
     ],
 )
-def test_the_rest_of_a_quota_is_reported(large_mib, fields, outcome, said):
+def test_the_rest_of_a_quota_is_reported(
+    large_mib: int, fields: dict[str, int], outcome: str, said: str
+) -> None:
     """The explanation names the rest of the quota beside the request."""
     world = World(quotas={"t": Quota(memory_mib=1200)})
     world.host("h", device("l", large_mib, model="L"), device("d", 500, index=1))
@@ -194,7 +198,7 @@ def test_the_rest_of_a_quota_is_reported(large_mib, fields, outcome, said):
     assert "of at most" not in told.explanation.sentence
 
 
-def test_room_in_a_quota_serves_on_any_free_device():
+def test_room_in_a_quota_serves_on_any_free_device() -> None:
     world = World(quotas={"t": Quota(devices=1)})
     world.host("h", device("d0", model="A"), device("d1", model="B", index=1))
     lease = world.granted("a", part(models=("A",)))
@@ -203,7 +207,7 @@ def test_room_in_a_quota_serves_on_any_free_device():
     assert world.grants() == ["b"]
 
 
-def test_freed_shares_do_not_count():
+def test_freed_shares_do_not_count() -> None:
     world = World(quotas={"t": Quota(devices=1)})
     world.host("h", device("d"))
     lease = world.granted("a", part())
@@ -213,7 +217,7 @@ def test_freed_shares_do_not_count():
     assert world.grants() == ["b"]
 
 
-def test_a_dry_run_knows_the_quota():
+def test_a_dry_run_knows_the_quota() -> None:
     world = World(quotas={"t": Quota(devices=1)})
     world.host("h", device("d"))
     world.granted("a", part())
@@ -226,7 +230,7 @@ def test_a_dry_run_knows_the_quota():
 # ---------------------------------------------------------------------- limits
 
 
-def test_live_leases_are_limited():
+def test_live_leases_are_limited() -> None:
     world = World(leases_max=1)
     world.host("h", device("d0"), device("d1", index=1))
     lease = world.granted("a", part())
@@ -244,7 +248,7 @@ def test_live_leases_are_limited():
 # ---------------------------------------------------------------------- deadlines
 
 
-def test_a_passed_deadline_makes_a_request_impossible(one):
+def test_a_passed_deadline_makes_a_request_impossible(one: World) -> None:
     one.granted("filler", whole())
     one.reserve("a", whole(deadline_s=20.0))
     one.alive["s1"] = None
@@ -258,7 +262,7 @@ def test_a_passed_deadline_makes_a_request_impossible(one):
     assert one.machine.state.queue.entries == {}
 
 
-def test_a_job_keeps_its_deadline_through_hand_backs(one):
+def test_a_job_keeps_its_deadline_through_hand_backs(one: World) -> None:
     one.granted("filler", whole(), session="s2")
     record = one.attempt("job", request=whole(deadline_s=20.0)).record
     one.ask(ops.HandBack, holder=JobId("job"), revision=record.revision)
@@ -271,7 +275,7 @@ def test_a_job_keeps_its_deadline_through_hand_backs(one):
     assert "its deadline passed" in answer.explanation.sentence
 
 
-def test_an_ownerless_request_is_refused_at_its_deadline(one):
+def test_an_ownerless_request_is_refused_at_its_deadline(one: World) -> None:
     one.granted("filler", whole(), session="s2")
     one.attempt("job", request=whole(deadline_s=30.0))
     one.alive["s2"] = None
@@ -283,7 +287,7 @@ def test_an_ownerless_request_is_refused_at_its_deadline(one):
     assert one.record().step is Step.RECEIVED
 
 
-def test_the_earlier_of_max_wait_and_deadline_counts(one):
+def test_the_earlier_of_max_wait_and_deadline_counts(one: World) -> None:
     one.granted("filler", whole())
     one.reserve("a", whole(deadline_s=20.0, max_wait_s=5.0))
     one.alive["s1"] = None
@@ -294,17 +298,17 @@ def test_the_earlier_of_max_wait_and_deadline_counts(one):
 # ---------------------------------------------------------------------- fair share
 
 
-def fair(**parameters):
+def fair(**parameters: Any) -> World:
     world = World(policy="fair", **parameters)
     world.host("h", *(device(f"d{i}", index=i) for i in range(4)))
     return world
 
 
-def fill(world, tenant, count):
+def fill(world: World, tenant: str, count: int) -> list[Lease]:
     return [world.granted(f"{tenant}{i}", whole(tenant=tenant)) for i in range(count)]
 
 
-def test_freed_capacity_goes_to_the_tenant_with_the_least_share():
+def test_freed_capacity_goes_to_the_tenant_with_the_least_share() -> None:
     world = fair()
     a, b = fill(world, "a", 3), fill(world, "b", 1)
     world.reserve("a-next", whole(tenant="a"))
@@ -316,7 +320,7 @@ def test_freed_capacity_goes_to_the_tenant_with_the_least_share():
 
 
 @pytest.mark.parametrize(("weight", "next_"), [(1.0, "b-next"), (9.0, "a-next")])
-def test_a_weight_divides_the_share(weight, next_):
+def test_a_weight_divides_the_share(weight: float, next_: str) -> None:
     world = fair(weights={"a": weight})
     a = fill(world, "a", 3)
     fill(world, "b", 1)
@@ -326,7 +330,7 @@ def test_a_weight_divides_the_share(weight, next_):
     assert world.grants() == [next_]
 
 
-def test_the_dominant_resource_counts():
+def test_the_dominant_resource_counts() -> None:
     world = World(policy="fair")
     world.host("h", device("d"))
     world.granted("a", part("a", memory_mib=500))
@@ -338,7 +342,7 @@ def test_the_dominant_resource_counts():
     assert world.grants() == ["a-next"]  # half of the memory is less than 60 % of the compute
 
 
-def test_past_use_decays_by_half_lives():
+def test_past_use_decays_by_half_lives() -> None:
     world = fair(usage_half_life_s=100.0)
     world.alive["s1"] = None
     (lease,) = fill(world, "a", 1)
@@ -355,7 +359,7 @@ def test_past_use_decays_by_half_lives():
     assert tenants.share("b", 1_000_000.0 + world.now_s, parameters) == 0
 
 
-def test_past_use_survives_a_restart():
+def test_past_use_survives_a_restart() -> None:
     world = fair()
     (lease,) = fill(world, "a", 1)
     world.now_s += 60
@@ -366,7 +370,7 @@ def test_past_use_survives_a_restart():
     assert world.machine.state.tenants.used == used
 
 
-def test_fair_share_does_not_starve_the_head():
+def test_fair_share_does_not_starve_the_head() -> None:
     world = fair(bypass_max=3, weights={"b": 100.0})
     leases = fill(world, "a", 4)
     world.reserve("head", whole(tenant="a"))
@@ -383,7 +387,7 @@ def test_fair_share_does_not_starve_the_head():
 # ---------------------------------------------------------------------- backfill
 
 
-def backfill(*, bypass_max=0):
+def backfill(*, bypass_max: int = 0) -> World:
     """Two devices: d0 is allocated for 100 s, d1 is free; the head requests both."""
     world = World(bypass_max, policy="backfill")
     world.host("h", device("d0"), device("d1", index=1))
@@ -392,12 +396,12 @@ def backfill(*, bypass_max=0):
     return world
 
 
-def lent(world, attempt, length_s, **fields):
+def lent(world: World, attempt: str, length_s: float, **fields: Any) -> Any:
     request = whole(lease_s=length_s)
     return world.reserve(attempt, request, hold=LeaseLifetime.DEADLINE, **fields).outcome
 
 
-def test_a_request_that_ends_before_the_head_starts_is_backfilled():
+def test_a_request_that_ends_before_the_head_starts_is_backfilled() -> None:
     world = backfill()
     assert lent(world, "too long", 96.0) is answers.Outcome.WAITING  # and 5 s to take the grant
     assert lent(world, "short", 94.0) is answers.Outcome.GRANTED
@@ -406,12 +410,12 @@ def test_a_request_that_ends_before_the_head_starts_is_backfilled():
     assert "head" in [lease.attempt for lease in world.leases]
 
 
-def test_a_request_without_a_length_is_not_backfilled():
+def test_a_request_without_a_length_is_not_backfilled() -> None:
     world = backfill()
     assert world.reserve("unknown", whole()).outcome is answers.Outcome.WAITING
 
 
-def test_fifo_has_no_backfill():
+def test_fifo_has_no_backfill() -> None:
     world = backfill()
     world.ask(ops.SetParameter, name="policy", value="fifo")
     assert lent(world, "short", 10.0) is answers.Outcome.WAITING
@@ -419,7 +423,7 @@ def test_fifo_has_no_backfill():
     assert world.grants() == ["short"]
 
 
-def test_no_backfill_while_the_start_of_the_head_is_unknown():
+def test_no_backfill_while_the_start_of_the_head_is_unknown() -> None:
     world = World(0, policy="backfill")
     world.host("h", device("d0"), device("d1", index=1))
     world.granted("endless", whole())
@@ -427,7 +431,7 @@ def test_no_backfill_while_the_start_of_the_head_is_unknown():
     assert lent(world, "short", 1.0) is answers.Outcome.WAITING
 
 
-def test_a_waiting_short_request_is_backfilled_on_newly_reserved_devices():
+def test_a_waiting_short_request_is_backfilled_on_newly_reserved_devices() -> None:
     world = World(0, policy="backfill")
     world.host("h", device("d0"), device("d1", index=1))
     world.granted("long", whole(lease_s=100.0), hold=LeaseLifetime.DEADLINE)
@@ -438,7 +442,7 @@ def test_a_waiting_short_request_is_backfilled_on_newly_reserved_devices():
     assert world.grants() == ["short"]
 
 
-def test_backfill_of_a_session_lease_counts_its_longest_time():
+def test_backfill_of_a_session_lease_counts_its_longest_time() -> None:
     world = backfill()
     budget = world.budget
     before_s = budget.accept_s + budget.reserved_ttl_s + budget.connect_by_s
@@ -446,7 +450,7 @@ def test_backfill_of_a_session_lease_counts_its_longest_time():
     assert world.reserve("session", whole(lease_s=1.0)).outcome is answers.Outcome.WAITING
 
 
-def test_the_forecast_needs_only_enough_ends():
+def test_the_forecast_needs_only_enough_ends() -> None:
     """The head needs two of three parts of the reserved device; the third has no stated end."""
     world = World(0, policy="backfill")
     world.host("h", device("d"))
@@ -466,7 +470,7 @@ def test_the_forecast_needs_only_enough_ends():
 
 
 @pytest.mark.parametrize("policy", installed_policies())
-def test_a_disconnected_session_leaves_nothing(policy):
+def test_a_disconnected_session_leaves_nothing(policy: str) -> None:
     world = World(0, policy=policy, quotas={"t": Quota(devices=1)})
     world.host("h", device("d"))
     lease = world.granted("a", whole(tenant="t"))
@@ -481,4 +485,4 @@ def test_a_disconnected_session_leaves_nothing(policy):
     world.release(lease)
     assert world.leases == []
     assert world.grants() == []
-    assert world.machine.state.inventory.devices["d"].reserved_for is None
+    assert world.machine.state.inventory.devices[DeviceId("d")].reserved_for is None

@@ -1,13 +1,17 @@
 """The indexes of the queue equal plain lists after additions, removals, suspension, reordering."""
 
+from collections.abc import Iterable
+from typing import Any
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corekit.ids import SessionId
+from corekit.ids import AttemptId, SessionId
 from gpu_scheduler.core.queue.queue import WaitingQueue
 from gpu_scheduler.core.queue.request_class import (
     MEMORY_MIB_MAX,
     FirstByMemory,
+    QueueKey,
     class_key,
     rounded_length_s,
 )
@@ -22,8 +26,11 @@ MEMORIES = (0, 1, 5, 16, 1000, 1024, 2**20, MEMORY_MIB_MAX, *range(2000, 2012))
     st.lists(st.tuples(st.sampled_from(MEMORIES), st.integers(0, 20), st.booleans())),
     st.sampled_from([(), range(4000, 4017)]),
 )
-def test_the_first_key_within_a_memory_is_found(steps, many):
-    heads, plain = FirstByMemory(), {}
+def test_the_first_key_within_a_memory_is_found(
+    steps: list[tuple[int, int, bool]], many: Iterable[int]
+) -> None:
+    heads = FirstByMemory()
+    plain: dict[int, QueueKey] = {}
     for memory_mib, rank, put in [*((mib, 50, True) for mib in many), *steps]:
         new = (float(rank), 0.0, f"{memory_mib}") if put else None
         heads.replace_first(memory_mib, plain.pop(memory_mib, None), new)
@@ -35,7 +42,7 @@ def test_the_first_key_within_a_memory_is_found(steps, many):
         assert bool(heads) is bool(plain)
 
 
-def test_several_tenants_may_ask_for_the_same_memory():
+def test_several_tenants_may_ask_for_the_same_memory() -> None:
     heads = FirstByMemory()
     heads.replace_first(7, None, (2.0, 0.0, "b"))
     heads.replace_first(7, None, (1.0, 0.0, "a"))
@@ -44,10 +51,19 @@ def test_several_tenants_may_ask_for_the_same_memory():
     assert heads.minimum == (2.0, 0.0, "b")
 
 
-def waiting(attempt, memory_mib=0, *, priority=0, tenant="t", since_s=0.0, session="s", **fields):
+def waiting(
+    attempt: str,
+    memory_mib: int = 0,
+    *,
+    priority: int = 0,
+    tenant: str = "t",
+    since_s: float = 0.0,
+    session: str | None = "s",
+    **fields: Any,
+) -> Waiting:
     request = Request(memory_mib=memory_mib, priority=priority, tenant=tenant)
     return Waiting(
-        attempt=attempt,
+        attempt=AttemptId(attempt),
         holder=None,
         request=request,
         waiting_since_s=since_s,
@@ -71,7 +87,7 @@ steps = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(steps, st.sampled_from([None, 60.0]))
-def test_the_queue_agrees_with_a_sorted_list(steps, aging_s):
+def test_the_queue_agrees_with_a_sorted_list(steps: list[Any], aging_s: float | None) -> None:
     queue = WaitingQueue(aging_s)
     for what, number, memory_mib, priority, tenant, since_s in steps:
         attempt = f"a{number}"
@@ -105,7 +121,7 @@ def test_the_queue_agrees_with_a_sorted_list(steps, aging_s):
     _agrees(queue)
 
 
-def _agrees(queue):
+def _agrees(queue: WaitingQueue) -> None:
     served = [w for w in queue.entries.values() if not queue.is_ineligible(w.attempt)]
     served.sort(key=queue.queue_key)
     assert queue.in_order()[: len(served)] == served
@@ -129,7 +145,7 @@ def _agrees(queue):
         assert min((h.minimum for h in heads), default=None) == min(theirs, default=None)
 
 
-def test_an_empty_queue_has_empty_indexes():
+def test_an_empty_queue_has_empty_indexes() -> None:
     queue = WaitingQueue(60.0)
     for number in range(4):
         queue.put(waiting(f"a{number}", number * 100, tenant=f"t{number}"))
@@ -154,7 +170,7 @@ def test_an_empty_queue_has_empty_indexes():
     assert not any(left)
 
 
-def test_waiting_outweighs_priority_by_aging_s():
+def test_waiting_outweighs_priority_by_aging_s() -> None:
     queue = WaitingQueue(60.0)
     queue.put(waiting("old", since_s=0.0))
     queue.put(waiting("urgent", since_s=119.0, priority=2))
@@ -165,7 +181,7 @@ def test_waiting_outweighs_priority_by_aging_s():
     assert [w.attempt for w in queue.in_order()] == ["urgent", "old"]
 
 
-def test_lengths_are_rounded_up_a_little():
+def test_lengths_are_rounded_up_a_little() -> None:
     for length_s in (0.5, 1.0, 59.0, 60.0, 3600.0, 86401.0):
         rounded_s = rounded_length_s(waiting("a", lease_s=length_s))
         assert rounded_s is not None

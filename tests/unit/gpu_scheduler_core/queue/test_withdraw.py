@@ -1,15 +1,17 @@
 """Withdrawal of a reservation: neither the queue nor a lease keeps anything of it."""
 
+from _pytest.monkeypatch import MonkeyPatch
+
 from corekit.errors import ErrorCode
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core.records import sessions
-from gpu_scheduler.model import EndReason, LeaseState
+from gpu_scheduler.model import EndReason, LeaseState, Request
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol import changes as to
 from tests.scheduler_world import World, device
 
 
-def test_a_withdrawn_request_unblocks_the_next(whole):
+def test_a_withdrawn_request_unblocks_the_next(whole: Request) -> None:
     world = World()
     world.host("h", device("a"))
     held = world.reserve("a", whole).granted.lease
@@ -26,7 +28,7 @@ def test_a_withdrawn_request_unblocks_the_next(whole):
         assert [type(action) for action in decision] == [do.Reply]
 
 
-def test_withdrawing_ends_a_lease_granted_meanwhile(whole):
+def test_withdrawing_ends_a_lease_granted_meanwhile(whole: Request) -> None:
     world = World()
     world.host("h", device("a"))
     lease = world.reserve("a", whole).granted.lease
@@ -38,7 +40,7 @@ def test_withdrawing_ends_a_lease_granted_meanwhile(whole):
     assert [(p.state, p.reason) for p in ended] == [(LeaseState.ENDED, EndReason.RELEASED)]
 
 
-def test_a_request_of_another_session_is_not_withdrawn(whole):
+def test_a_request_of_another_session_is_not_withdrawn(whole: Request) -> None:
     world = World()
     world.host("h", device("a"))
     world.reserve("a", whole)
@@ -50,7 +52,7 @@ def test_a_request_of_another_session_is_not_withdrawn(whole):
     assert list(world.machine.state.queue.entries) == ["b"]
 
 
-def test_a_gone_session_is_cleaned_up_in_parts(whole, monkeypatch):
+def test_a_gone_session_is_cleaned_up_in_parts(whole: Request, monkeypatch: MonkeyPatch) -> None:
     monkeypatch.setattr(sessions, "GONE_AT_ONCE", 5)
     world = World()
     world.host("h", device("a"))

@@ -1,5 +1,7 @@
 """Job records: compare-and-set, idempotent repetition, adoption, strikes, endings."""
 
+from typing import Any
+
 import pytest
 
 from corekit.decode import decode
@@ -7,40 +9,47 @@ from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.model import EndReason, LeaseState, Request, Step
 from gpu_scheduler.protocol import answers, ops
+from gpu_scheduler.protocol.answers import Outcome
+from tests.scheduler_world import World
 
 
-def adopt(world, session="s2", revision=None, holder="job", handle=None):
+def adopt(
+    world: World,
+    session: str = "s2",
+    revision: int | None = None,
+    holder: str = "job",
+    handle: str | None = None,
+) -> Any:
     if revision is None:
         revision = world.record(holder).revision
     world.ask(ops.Adopt, session, holder=holder, revision=revision, handle=handle)
     return world.answer()
 
 
-def finish(world, session="s1", outcome="SUCCEEDED", holder="job", **fields):
+def finish(
+    world: World,
+    session: str = "s1",
+    outcome: str = "SUCCEEDED",
+    holder: str = "job",
+    **fields: Any,
+) -> Any:
     said = {"holder": holder, "outcome": outcome, "reason": "NONE", "detail": "", **fields}
     world.ask(ops.Finish, session, **said)
     return world.answer().record
 
 
-def fail(world, revision, session="s1", reason="EXIT_NONZERO"):
-    world.ask(
-        ops.FailAttempt,
-        session,
-        holder="job",
-        revision=revision,
-        reason=reason,
-        detail="d",
-        retry_at_s=5.0,
-    )
+def fail(world: World, revision: int, session: str = "s1", reason: str = "EXIT_NONZERO") -> Any:
+    said = {"revision": revision, "reason": reason, "detail": "d", "retry_at_s": 5.0}
+    world.ask(ops.FailAttempt, session, holder="job", **said)
     return world.answer()
 
 
-def hand_back(world, revision, session="s1"):
+def hand_back(world: World, revision: int, session: str = "s1") -> Any:
     world.ask(ops.HandBack, session, holder="job", revision=revision)
     return world.answer()
 
 
-def die(world):
+def die(world: World) -> Any:
     """Let time pass until every session without a beat is gone."""
     return world.advance(world.budget.client_gone_s)
 
@@ -48,7 +57,7 @@ def die(world):
 # ---------------------------------------------------------------------- attempt
 
 
-def test_a_first_attempt_is_record_and_request_in_one_entry(one):
+def test_a_first_attempt_is_record_and_request_in_one_entry(one: World) -> None:
     before = len(one.journal)
     answer = one.attempt(block={"input": "x"})
     assert len(one.journal) == before + 1
@@ -64,7 +73,7 @@ def test_a_first_attempt_is_record_and_request_in_one_entry(one):
     assert answer.granted.lease.attempt == "job:1"
 
 
-def test_repeating_an_attempt_returns_its_state(one, whole):
+def test_repeating_an_attempt_returns_its_state(one: World, whole: Request) -> None:
     granted = one.attempt(request=whole)
     assert one.attempt(request=whole) == granted
     waiting = one.attempt("other", request=whole)
@@ -73,7 +82,7 @@ def test_repeating_an_attempt_returns_its_state(one, whole):
 
 
 @pytest.mark.parametrize("how", ["attempt", "adopt"])
-def test_a_reply_with_a_grant_accepts_it(one, whole, how):
+def test_a_reply_with_a_grant_accepts_it(one: World, whole: Request, how: str) -> None:
     one.alive |= {"s1": None, "s9": None}
     filler = one.reserve("filler", whole, session="s9").granted.lease
     one.attempt(request=whole)
@@ -86,7 +95,7 @@ def test_a_reply_with_a_grant_accepts_it(one, whole, how):
     assert one.record().reason == "EXPIRED"
 
 
-def test_attempts_of_others_and_old_revisions_conflict(one):
+def test_attempts_of_others_and_old_revisions_conflict(one: World) -> None:
     one.attempt()
     for said in (
         {"session": "s2"},
@@ -108,7 +117,9 @@ def test_attempts_of_others_and_old_revisions_conflict(one):
         (Request(memory_mib=600), False, answers.Outcome.BUSY),
     ],
 )
-def test_refused_attempts_leave_an_owned_record(one, request_, wait, outcome):
+def test_refused_attempts_leave_an_owned_record(
+    one: World, request_: Request, wait: bool, outcome: Outcome
+) -> None:
     one.reserve("filler", Request(memory_mib=600))
     answer = one.attempt(request=request_, wait=wait)
     assert (answer.outcome, answer.granted) == (outcome, None)
@@ -117,7 +128,7 @@ def test_refused_attempts_leave_an_owned_record(one, request_, wait, outcome):
     assert finish(one, outcome="REJECTED").outcome == "REJECTED"
 
 
-def test_the_size_of_a_block_is_limited():
+def test_the_size_of_a_block_is_limited() -> None:
     fields = {"holder": "job", "n": 1, "revision": 0, "request": {}}
     with pytest.raises(AppError, match="block has 5008 bytes; at most 4096"):
         decode(ops.Attempt, {**fields, "block": {"x": "y" * 5000}})
@@ -129,7 +140,7 @@ def test_the_size_of_a_block_is_limited():
 # ---------------------------------------------------------------------- failing and retrying
 
 
-def test_an_attempt_ends_its_lease_and_the_next_opens(one):
+def test_an_attempt_ends_its_lease_and_the_next_opens(one: World) -> None:
     first = one.attempt()
     one.staged(first.granted.lease)
     failed = fail(one, first.record.revision).record
@@ -144,12 +155,12 @@ def test_an_attempt_ends_its_lease_and_the_next_opens(one):
     assert second.record.waiting_since_s == first.record.waiting_since_s
 
 
-def test_a_failed_attempt_cannot_be_opened_again(one):
+def test_a_failed_attempt_cannot_be_opened_again(one: World) -> None:
     failed = fail(one, one.attempt().record.revision).record
     assert one.attempt(n=1, revision=failed.revision).code is ErrorCode.CONFLICT
 
 
-def test_the_lease_ended_but_the_record_waits_for_its_owner(one):
+def test_the_lease_ended_but_the_record_waits_for_its_owner(one: World) -> None:
     answer = one.attempt()
     one.staged(answer.granted.lease)
     one.told("h1", answer.granted.lease, "opened")
@@ -159,7 +170,7 @@ def test_the_lease_ended_but_the_record_waits_for_its_owner(one):
     assert fail(one, answer.record.revision).record.step is Step.RECEIVED
 
 
-def test_an_expired_reservation_may_be_asked_for_again(one):
+def test_an_expired_reservation_may_be_asked_for_again(one: World) -> None:
     one.alive["s1"] = None
     first = one.attempt().granted.lease
     one.advance(one.budget.reserved_ttl_s)
@@ -169,7 +180,7 @@ def test_an_expired_reservation_may_be_asked_for_again(one):
     assert again.record.reason is None
 
 
-def test_fail_attempt_by_another_session_conflicts(one):
+def test_fail_attempt_by_another_session_conflicts(one: World) -> None:
     one.attempt()
     assert fail(one, 1, session="s2").code is ErrorCode.CONFLICT
     assert fail(one, 9).code is ErrorCode.CONFLICT
@@ -178,7 +189,7 @@ def test_fail_attempt_by_another_session_conflicts(one):
 # ---------------------------------------------------------------------- owners that die
 
 
-def test_a_gone_owner_leaves_orphans(one):
+def test_a_gone_owner_leaves_orphans(one: World) -> None:
     one.attempt()
     one.attempt("other")
     finish(one, holder="other")
@@ -189,14 +200,14 @@ def test_a_gone_owner_leaves_orphans(one):
     assert (orphan.holder, orphan.owner) == ("job", None)
 
 
-def test_a_beating_owner_keeps_its_records(one):
+def test_a_beating_owner_keeps_its_records(one: World) -> None:
     one.alive["s1"] = None
     one.attempt()
     one.advance(300.0)
     assert one.record().owner == "s1"
 
 
-def test_adoption_is_compare_and_set(one):
+def test_adoption_is_compare_and_set(one: World) -> None:
     one.attempt()
     assert adopt(one).code is ErrorCode.CONFLICT  # its owner lives
     die(one)
@@ -209,7 +220,7 @@ def test_adoption_is_compare_and_set(one):
     assert adopt(one, holder="unknown", revision=1).code is ErrorCode.NOT_FOUND
 
 
-def test_strikes_count_owners_that_died_while_packing(one):
+def test_strikes_count_owners_that_died_while_packing(one: World) -> None:
     one.attempt()
     for strikes, session in enumerate(("s2", "s3", "s4"), 1):
         die(one)
@@ -221,7 +232,7 @@ def test_strikes_count_owners_that_died_while_packing(one):
     assert adopt(one, "s5").record.strikes == 0
 
 
-def test_an_attempt_on_an_ownerless_record_is_an_adoption_too(one):
+def test_an_attempt_on_an_ownerless_record_is_an_adoption_too(one: World) -> None:
     one.alive["s9"] = None
     one.attempt()
     one.advance(one.budget.reserved_ttl_s)  # its owner died, then its lease expired
@@ -231,7 +242,7 @@ def test_an_attempt_on_an_ownerless_record_is_an_adoption_too(one):
     assert (again.outcome, again.record.strikes) == (answers.Outcome.GRANTED, 1)
 
 
-def test_adopting_what_is_staged_renews_nothing(one):
+def test_adopting_what_is_staged_renews_nothing(one: World) -> None:
     one.staged(one.attempt().granted.lease)
     die(one)
     one.alive["s2"] = None
@@ -242,7 +253,7 @@ def test_adopting_what_is_staged_renews_nothing(one):
     assert one.record().reason == "NOT_STARTED"
 
 
-def test_the_adopter_may_pack_for_a_full_ttl(one):
+def test_the_adopter_may_pack_for_a_full_ttl(one: World) -> None:
     one.attempt()
     die(one)
     one.now_s += 40
@@ -252,7 +263,7 @@ def test_the_adopter_may_pack_for_a_full_ttl(one):
     assert len(one.leases) == 1
 
 
-def test_an_ownerless_waiting_job_keeps_its_place(one, whole):
+def test_an_ownerless_waiting_job_keeps_its_place(one: World, whole: Request) -> None:
     one.alive["s2"] = None
     filler = one.reserve("filler", whole, session="s2").granted.lease
     one.attempt("old", request=whole)
@@ -269,7 +280,7 @@ def test_an_ownerless_waiting_job_keeps_its_place(one, whole):
     assert [p.attempt for p in one.pushes(answers.GrantedPush, "s2")] == ["old:1"]
 
 
-def test_an_ownerless_request_is_overtaken(one, whole):
+def test_an_ownerless_request_is_overtaken(one: World, whole: Request) -> None:
     one.alive["s2"] = None
     filler = one.reserve("filler", whole, session="s2").granted.lease
     one.attempt("old", request=whole)
@@ -279,7 +290,7 @@ def test_an_ownerless_request_is_overtaken(one, whole):
     assert [p.attempt for p in one.pushes(answers.GrantedPush)] == ["young:1"]
 
 
-def test_a_grant_to_a_dead_owner_returns_to_the_queue(one, whole):
+def test_a_grant_to_a_dead_owner_returns_to_the_queue(one: World, whole: Request) -> None:
     filler = one.reserve("filler", whole, session="s9").granted.lease
     one.attempt(request=whole)
     one.release(filler, "s9")
@@ -292,7 +303,7 @@ def test_a_grant_to_a_dead_owner_returns_to_the_queue(one, whole):
     assert [p.attempt for p in one.pushes(answers.GrantedPush, "s2")] == ["job:1"]
 
 
-def test_a_grant_is_pushed_again_after_a_reconnect(one, whole):
+def test_a_grant_is_pushed_again_after_a_reconnect(one: World, whole: Request) -> None:
     filler = one.reserve("filler", whole, session="s9").granted.lease
     one.attempt(request=whole)
     one.release(filler, "s9")
@@ -305,7 +316,7 @@ def test_a_grant_is_pushed_again_after_a_reconnect(one, whole):
 # ---------------------------------------------------------------------- handing back
 
 
-def test_handing_back_while_waiting_counts_no_attempt(one, whole):
+def test_handing_back_while_waiting_counts_no_attempt(one: World, whole: Request) -> None:
     filler = one.reserve("filler", whole).granted.lease
     waiting = one.attempt(request=whole).record
     back = hand_back(one, waiting.revision).record
@@ -321,14 +332,14 @@ def test_handing_back_while_waiting_counts_no_attempt(one, whole):
     assert [p.attempt for p in one.pushes(answers.GrantedPush)] == ["job:1"]
 
 
-def test_handing_back_a_reservation_frees_the_device(one):
+def test_handing_back_a_reservation_frees_the_device(one: World) -> None:
     record = one.attempt().record
     back = hand_back(one, record.revision).record
     assert (back.step, back.attempt, back.strikes, back.reason) == (Step.RECEIVED, 0, 0, None)
     assert one.leases == []
 
 
-def test_handing_back_a_running_job_only_changes_the_owner(one):
+def test_handing_back_a_running_job_only_changes_the_owner(one: World) -> None:
     answer = one.attempt()
     one.staged(answer.granted.lease)
     back = hand_back(one, answer.record.revision).record
@@ -337,7 +348,7 @@ def test_handing_back_a_running_job_only_changes_the_owner(one):
     assert adopt(one).granted.lease.id == answer.granted.lease.id
 
 
-def test_handing_back_a_job_of_another_session_conflicts(one):
+def test_handing_back_a_job_of_another_session_conflicts(one: World) -> None:
     one.attempt()
     assert hand_back(one, 1, session="s2").code is ErrorCode.CONFLICT
     one.ask(ops.HandBack, holder="nobody", revision=1)
@@ -348,7 +359,7 @@ def test_handing_back_a_job_of_another_session_conflicts(one):
 # ---------------------------------------------------------------------- finishing
 
 
-def test_finish_ends_everything_in_one_entry(one):
+def test_finish_ends_everything_in_one_entry(one: World) -> None:
     answer = one.attempt()
     one.staged(answer.granted.lease)
     before = len(one.journal)
@@ -361,24 +372,24 @@ def test_finish_ends_everything_in_one_entry(one):
     assert finish(one) == ended
 
 
-def test_finish_withdraws_a_waiting_request(one, whole):
+def test_finish_withdraws_a_waiting_request(one: World, whole: Request) -> None:
     one.reserve("filler", whole)
     one.attempt(request=whole)
     finish(one, outcome="CANCELLED")
     assert one.machine.state.queue.entries == {}
 
 
-def test_finishing_an_unknown_job_succeeds(one):
+def test_finishing_an_unknown_job_succeeds(one: World) -> None:
     assert finish(one, holder="nobody") is None
 
 
-def test_another_replica_may_finish(one):
+def test_another_replica_may_finish(one: World) -> None:
     one.attempt()
     finish(one, "s2")
     assert [p.holder for p in one.pushes(answers.DisownedPush, "s1")] == ["job"]
 
 
-def test_ended_records_are_kept_for_a_while(one):
+def test_ended_records_are_kept_for_a_while(one: World) -> None:
     one.attempt()
     ended = finish(one)
     assert one.attempt(n=2, revision=ended.revision).code is ErrorCode.CONFLICT
@@ -390,7 +401,7 @@ def test_ended_records_are_kept_for_a_while(one):
     assert fail(one, ended.revision).code is ErrorCode.NOT_FOUND
 
 
-def test_reopening_a_failed_job(one):
+def test_reopening_a_failed_job(one: World) -> None:
     one.attempt()
     ended = finish(one, outcome="FAILED")
     one.ask(ops.Reopen, "s2", holder="job", revision=ended.revision, handle="h9")
@@ -418,7 +429,7 @@ def test_reopening_a_failed_job(one):
 # ---------------------------------------------------------------------- handles, reading
 
 
-def test_the_newest_handle_is_kept_and_pushed(one):
+def test_the_newest_handle_is_kept_and_pushed(one: World) -> None:
     record = one.attempt().record
     one.ask(ops.Handle, "s2", holder="job", handle="newer")
     assert [p.handle for p in one.pushes(answers.HandlePush, "s1")] == ["newer"]
@@ -429,7 +440,7 @@ def test_the_newest_handle_is_kept_and_pushed(one):
     assert one.answer() == answers.Done()
 
 
-def test_pages_are_newest_first(one):
+def test_pages_are_newest_first(one: World) -> None:
     for i in range(5):
         one.attempt(f"j{i}", session="s1")
     one.ask(ops.Records, limit=2, after=None)
@@ -440,7 +451,7 @@ def test_pages_are_newest_first(one):
     assert one.answer().record.holder == "j2"
 
 
-def test_a_record_has_the_time_of_each_step(one):
+def test_a_record_has_the_time_of_each_step(one: World) -> None:
     lease = one.attempt().granted.lease
     for seconds, step in ((1, "staged"), (2, "opened"), (4, "freed"), (8, "closed")):
         one.now_s += seconds
@@ -453,12 +464,12 @@ def test_a_record_has_the_time_of_each_step(one):
 # ---------------------------------------------------------------------- times
 
 
-def test_a_record_is_received_when_its_message_was(one):
+def test_a_record_is_received_when_its_message_was(one: World) -> None:
     times = one.attempt(received_ago_s=0.5).record.times
     assert times["RESERVED"] - times["RECEIVED"] == 0.5
 
 
-def test_the_times_are_of_the_newest_attempt_and_of_the_one_receipt(one):
+def test_the_times_are_of_the_newest_attempt_and_of_the_one_receipt(one: World) -> None:
     record = one.attempt().record
     received_s = record.times["RECEIVED"]
     one.ask(ops.StagedOp, holder="job", lease=record.lease, connect_by_s=150.0)
@@ -471,14 +482,14 @@ def test_the_times_are_of_the_newest_attempt_and_of_the_one_receipt(one):
     assert again.times["RECEIVED"] == received_s
 
 
-def test_the_end_has_the_time_of_the_result(one):
+def test_the_end_has_the_time_of_the_result(one: World) -> None:
     one.attempt()
     one.advance(1.0)
     times = finish(one, committed_ago_s=0.25).times
     assert times["ENDED"] - times["COMMITTED"] == 0.25
 
 
-def test_a_redriven_job_is_received_again(one):
+def test_a_redriven_job_is_received_again(one: World) -> None:
     first = one.attempt().record.times["RECEIVED"]
     revision = finish(one, outcome="FAILED").revision
     one.advance(5.0)

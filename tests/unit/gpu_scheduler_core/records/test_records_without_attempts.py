@@ -6,9 +6,10 @@ from corekit.decode import decode
 from corekit.errors import AppError
 from gpu_scheduler.model import Step
 from gpu_scheduler.protocol import ops
+from tests.scheduler_world import World
 
 
-def test_a_job_that_ended_before_its_first_attempt_has_a_terminal_record(one):
+def test_a_job_that_ended_before_its_first_attempt_has_a_terminal_record(one: World) -> None:
     gone = {
         "holder": "gone",
         "outcome": "INPUT_GONE",
@@ -29,7 +30,7 @@ def test_a_job_that_ended_before_its_first_attempt_has_a_terminal_record(one):
     assert "gone" not in one.machine.state.records
 
 
-def test_the_block_of_an_ended_job_is_limited():
+def test_the_block_of_an_ended_job_is_limited() -> None:
     fields = {"holder": "gone", "outcome": "INPUT_GONE", "reason": "INPUT_DELETED"}
     with pytest.raises(AppError, match="block has 5008 bytes; at most 4096"):
         decode(ops.Finish, {**fields, "block": {"x": "y" * 5000}})

@@ -1,32 +1,35 @@
 """Explanations: counts, the largest fit, one sentence."""
 
+from typing import Any
+
 import pytest
 
 from corekit.errors import ErrorCode
+from corekit.ids import AttemptId
 from corekit.values import replace
 from gpu_scheduler.core import events as on
 from gpu_scheduler.model import DeviceKind, LeaseLifetime, Placement, Request, Sharing
 from gpu_scheduler.protocol import answers, ops
-from tests.scheduler_world import device
+from tests.scheduler_world import World, device
 
 
 @pytest.fixture
-def mixed(world):
+def mixed(world: World) -> World:
     world.host(
         "h1",
         device("a", 8000, model="A100"),
         device("b", 2000, index=1, model="T4"),
-        device("c", 4000, DeviceKind.CPU, 2, model="X"),
+        device("c", 4000, DeviceKind.CPU, index=2, model="X"),
     )
     return world
 
 
-def explain(world, **fields):
+def explain(world: World, **fields: Any) -> Any:
     world.ask(ops.Explain, **fields)
     return world.answer()
 
 
-def test_impossible_names_the_largest_fit(mixed):
+def test_impossible_names_the_largest_fit(mixed: World) -> None:
     answer = mixed.reserve("a", Request(kinds=(DeviceKind.CUDA,), memory_mib=9000))
     assert answer.outcome is answers.Outcome.IMPOSSIBLE
     reason = answer.explanation
@@ -39,15 +42,15 @@ def test_impossible_names_the_largest_fit(mixed):
     )
 
 
-def test_too_many_devices_are_impossible(mixed):
+def test_too_many_devices_are_impossible(mixed: World) -> None:
     answer = mixed.reserve("a", Request(count=4))
     assert answer.outcome is answers.Outcome.IMPOSSIBLE
     answer = mixed.reserve("b", Request(count=3, placement=Placement.SAME_HOST))
     assert answer.outcome is answers.Outcome.GRANTED
 
 
-def test_too_many_devices_report_the_known_number(world):
-    world.host("h1", *(device(f"d{i}", 4096, DeviceKind.CPU, i) for i in range(2)))
+def test_too_many_devices_report_the_known_number(world: World) -> None:
+    world.host("h1", *(device(f"d{i}", 4096, DeviceKind.CPU, index=i) for i in range(2)))
     reason = world.reserve("a", Request(count=5)).explanation
     assert reason.sentence == (
         "no known capacity can ever serve 5 × device: only 2 such devices exist, "
@@ -55,7 +58,7 @@ def test_too_many_devices_report_the_known_number(world):
     )
 
 
-def test_every_known_device_is_counted_once(mixed):
+def test_every_known_device_is_counted_once(mixed: World) -> None:
     mixed.reserve("a", Request(models=("A100",), sharing=Sharing.EXCLUSIVE))
     want = Request(count=2, kinds=(DeviceKind.CUDA,), sharing=Sharing.EXCLUSIVE)
     assert mixed.reserve("b", want).explanation.sentence == (
@@ -64,27 +67,27 @@ def test_every_known_device_is_counted_once(mixed):
     )
 
 
-def test_declared_devices_are_known_before_they_register(world):
+def test_declared_devices_are_known_before_they_register(world: World) -> None:
     world.handle(on.CapacityDeclared, devices=(device("d0", 4096),))
     reason = world.reserve("a", Request(count=2)).explanation
     assert reason.sentence.endswith("(no device has registered yet)")
 
 
-def test_same_host_too_large_for_any_host(world):
+def test_same_host_too_large_for_any_host(world: World) -> None:
     world.host("h1", device("a"))
     world.host("h2", device("b"))
     answer = world.reserve("a", Request(count=2, placement=Placement.SAME_HOST))
     assert answer.outcome is answers.Outcome.IMPOSSIBLE
 
 
-def test_nothing_known(world):
+def test_nothing_known(world: World) -> None:
     answer = world.reserve("a")
     assert answer.outcome is answers.Outcome.IMPOSSIBLE
     said = "no known capacity can ever serve 1 × device: no device is known"
     assert answer.explanation.sentence == said
 
 
-def test_a_waiting_request_has_a_reason_and_a_position(mixed):
+def test_a_waiting_request_has_a_reason_and_a_position(mixed: World) -> None:
     want = Request(models=("A100",), sharing=Sharing.EXCLUSIVE)
     mixed.reserve("a", want)
     mixed.reserve("b", want)
@@ -97,7 +100,7 @@ def test_a_waiting_request_has_a_reason_and_a_position(mixed):
     assert explain(mixed, attempt="b").explanation.position == 1
 
 
-def test_dry_runs(mixed):
+def test_dry_runs(mixed: World) -> None:
     assert explain(mixed, request=Request()).outcome is answers.Outcome.GRANTED
     assert explain(mixed, request=Request()).explanation.sentence == "1 × device fits now"
     assert explain(mixed, request=Request(count=9)).outcome is answers.Outcome.IMPOSSIBLE
@@ -107,7 +110,7 @@ def test_dry_runs(mixed):
     assert mixed.leases == []
 
 
-def test_by_holder(mixed):
+def test_by_holder(mixed: World) -> None:
     mixed.attempt("job")
     assert explain(mixed, holder="job").outcome is answers.Outcome.GRANTED
 
@@ -139,14 +142,20 @@ def test_by_holder(mixed):
         ),
     ],
 )
-def test_an_impossible_request_reports_the_shortage(world, fields, what, words, largest):
+def test_an_impossible_request_reports_the_shortage(
+    world: World,
+    fields: dict[str, Any],
+    what: str,
+    words: str,
+    largest: str,
+) -> None:
     """The largest fit of each explanation is granted, since all devices are idle."""
-    versions = {"driver": "550.54.15", "runtime": "12.9"}
+    versions: dict[str, Any] = {"driver": "550.54.15", "runtime": "12.9"}
     world.host(
         "h1",
         device("a", 8000, model="A100", **versions),
         device("b", 2000, index=1, model="T4", **versions),
-        device("c", 4000, DeviceKind.CPU, 2, model="X"),
+        device("c", 4000, DeviceKind.CPU, index=2, model="X"),
     )
     if what == "SAME_HOST":
         world.host("h2", device("d", 1000, model="A100"))
@@ -157,7 +166,7 @@ def test_an_impossible_request_reports_the_shortage(world, fields, what, words, 
     assert world.reserve("largest", told.largest).outcome is answers.Outcome.GRANTED
 
 
-def test_explain_lists_feasible_devices_first(mixed):
+def test_explain_lists_feasible_devices_first(mixed: World) -> None:
     mixed.reserve("a", Request(models=("A100",), sharing=Sharing.EXCLUSIVE))
     want = Request(kinds=(DeviceKind.CUDA,), memory_mib=1000, sharing=Sharing.EXCLUSIVE, count=2)
     mixed.reserve("b", want)
@@ -173,14 +182,14 @@ def test_explain_lists_feasible_devices_first(mixed):
     assert (passing.devices, passing.largest, passing.largest_fit) == ((), None, "")
 
 
-def test_many_devices_are_listed_in_part(world):
+def test_many_devices_are_listed_in_part(world: World) -> None:
     for host in range(3):
         world.host(f"h{host}", *(device(f"{host}/{i}", index=i) for i in range(30)))
     told = explain(world, request=Request()).explanation
     assert (len(told.devices), told.devices_left_out) == (64, 26)
 
 
-def test_capacity_is_expected_when_stated_lengths_are_over(one, whole):
+def test_capacity_is_expected_when_stated_lengths_are_over(one: World, whole: Request) -> None:
     one.alive["s1"] = None
     one.reserve("a", whole, hold=LeaseLifetime.DEADLINE, lease_s=100.0)
     one.reserve("b", whole)
@@ -194,7 +203,7 @@ def test_capacity_is_expected_when_stated_lengths_are_over(one, whole):
     assert [lease.attempt for lease in one.leases] == ["b"]
 
 
-def test_the_slowest_of_the_devices_it_needs_decides(world, whole):
+def test_the_slowest_of_the_devices_it_needs_decides(world: World, whole: Request) -> None:
     world.host("h", *(device(f"d{i}", index=i) for i in range(3)))
     for number, length_s in enumerate((300.0, 100.0, 200.0)):
         world.reserve(f"f{number}", whole, hold=LeaseLifetime.DEADLINE, lease_s=length_s)
@@ -203,7 +212,7 @@ def test_the_slowest_of_the_devices_it_needs_decides(world, whole):
     assert (answer.outcome, answer.explanation.expected_s) == (answers.Outcome.WAITING, 200.0)
 
 
-def test_the_end_of_a_lease_without_a_length_is_unknown(one, whole):
+def test_the_end_of_a_lease_without_a_length_is_unknown(one: World, whole: Request) -> None:
     one.reserve("a", whole)
     one.reserve("b", whole)
     told = explain(one, attempt="b").explanation
@@ -217,7 +226,7 @@ def test_the_end_of_a_lease_without_a_length_is_unknown(one, whole):
     )
 
 
-def test_a_granted_request_is_explained_with_its_devices(mixed):
+def test_a_granted_request_is_explained_with_its_devices(mixed: World) -> None:
     mixed.reserve("a", Request(models=("A100",)))
     answer = explain(mixed, attempt="a")
     assert answer.outcome is answers.Outcome.GRANTED
@@ -225,7 +234,7 @@ def test_a_granted_request_is_explained_with_its_devices(mixed):
     assert answer.explanation.sentence == f"1 × device A100 is granted: lease {lease} on h1/0"
 
 
-def test_refused_requests_are_remembered_for_a_while(mixed, whole):
+def test_refused_requests_are_remembered_for_a_while(mixed: World, whole: Request) -> None:
     mixed.reserve("never", Request(memory_mib=9000))
     for attempt in ("x", "y", "z"):
         mixed.reserve(attempt, whole)
@@ -234,13 +243,15 @@ def test_refused_requests_are_remembered_for_a_while(mixed, whole):
     assert explain(mixed, attempt="busy").outcome is answers.Outcome.WAITING  # if it were to wait
     state = mixed.machine.state
     for number in range(1000):
-        state.remember_refused(replace(state.refused["busy"], attempt=f"n{number}"))
+        state.remember_refused(replace(state.refused["busy"], attempt=AttemptId(f"n{number}")))
     assert len(state.refused) == 1000
     assert "never" not in state.refused
 
 
 @pytest.mark.parametrize(("length_s", "lent"), [(50.0, True), (150.0, False)])
-def test_a_dry_run_uses_the_length_of_its_lease(world, whole, length_s, lent):
+def test_a_dry_run_uses_the_length_of_its_lease(
+    world: World, whole: Request, length_s: float, lent: bool
+) -> None:
     """Backfill uses the length of the lease, also when the request has another one."""
     world.ask(ops.SetParameter, name="policy", value="backfill")
     world.ask(ops.SetParameter, name="bypass_max", value=0)
@@ -256,7 +267,7 @@ def test_a_dry_run_uses_the_length_of_its_lease(world, whole, length_s, lent):
         assert explain(world, attempt="b").outcome is answers.Outcome.WAITING
 
 
-def test_a_dry_run_with_an_invalid_length_is_refused(one):
+def test_a_dry_run_with_an_invalid_length_is_refused(one: World) -> None:
     week = one.configured.lease_s_max
     fine = explain(one, request=Request(), hold=LeaseLifetime.DEADLINE, lease_s=week - 1)
     assert fine.outcome is answers.Outcome.GRANTED
@@ -264,7 +275,7 @@ def test_a_dry_run_with_an_invalid_length_is_refused(one):
     assert (wrong.code, "at most 604800" in wrong.message) == (ErrorCode.INVALID, True)
 
 
-def test_a_job_without_an_open_request_is_not_found(mixed):
+def test_a_job_without_an_open_request_is_not_found(mixed: World) -> None:
     record = mixed.attempt("job").record
     mixed.ask(
         ops.FailAttempt,
