@@ -7,20 +7,11 @@ import random
 import socket
 from typing import Any
 
+from tests.host_hello import host_hello
+
 HELLOS: tuple[dict[str, Any], ...] = (
     {"id": 1, "op": "hello", "role": "requester", "session": "fuzz", "version": 1},
-    {
-        "id": 1,
-        "op": "hello",
-        "role": "host",
-        "host": "f",
-        "incarnation": "i",
-        "gateway": None,
-        "devices": [],
-        "epoch_seen": 0,
-        "installed": [],
-        "version": 1,
-    },
+    host_hello(id=1, op="hello", host="f", gateway=None, devices=[]),
 )
 OPS = (
     {"op": "attempt", "holder": "j", "n": 1, "revision": 0, "request": {}},

@@ -27,11 +27,11 @@ import pytest
 from corekit.budget import Budget
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import Request
+from tests.host_hello import host_hello
 from tests.integration.test_ssgmd_process import Host
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("corekit", "gpu_scheduler", "contract", "fdl", "remote_gpu")
-DEVICE = {"id": "h/0", "index": 0, "kind": "cuda", "model": "M", "memory_mib": 1000}
 
 #: file → what stands there today → what stands there in the newer build
 NEWER = {
@@ -185,18 +185,7 @@ def command(root: Path, state: Path, *words: str) -> subprocess.CompletedProcess
 def fill(daemon: Running, policy: str) -> str:
     """A host, a lease, a job's record and two parameters; the lease's id."""
     host, _, port = daemon.address["socket"].rpartition(":")
-    hello = {
-        "id": 0,
-        "op": "hello",
-        "role": "host",
-        "host": "h",
-        "incarnation": "i",
-        "gateway": "h:1",
-        "devices": [DEVICE],
-        "epoch_seen": 0,
-        "installed": [],
-        "version": 1,
-    }
+    hello = host_hello(id=0, op="hello")
     with socket.create_connection((host, int(port)), timeout=60) as connection:
         connection.sendall(json.dumps(hello).encode() + b"\n")
         with connection.makefile("rb") as lines:

@@ -16,19 +16,10 @@ import pytest
 import pytest_asyncio
 
 from corekit.budget import Budget
+from tests.host_hello import DEVICE, host_hello
 from tests.integration.ssgmd.conftest import Endpoints, Peer, serving
 
-DEVICE = {"id": "h/0", "index": 0, "kind": "cuda", "model": "M", "memory_mib": 1000}
-HOST = {
-    "role": "host",
-    "host": "h",
-    "incarnation": "i",
-    "gateway": "h:1",
-    "devices": [DEVICE],
-    "epoch_seen": 0,
-    "installed": [],
-    "version": 1,
-}
+HOST = host_hello()
 DEEP = json.loads("[" * 900 + "]" * 900)
 
 

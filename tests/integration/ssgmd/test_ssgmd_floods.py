@@ -13,19 +13,10 @@ import pytest
 
 from gpu_scheduler.daemon.access.keys import NAME, KeyEntry, Role, add_key
 from gpu_scheduler.daemon.endpoints.socket_endpoint import UNDER_WAY_MAX
+from tests.host_hello import host_hello
 from tests.integration.ssgmd.conftest import BUDGET, Endpoints, serving
 
-DEVICE = {"id": "h/0", "index": 0, "kind": "cuda", "model": "M", "memory_mib": 1000}
-HOST = {
-    "role": "host",
-    "host": "h",
-    "incarnation": "i",
-    "gateway": "h:1",
-    "devices": [DEVICE],
-    "epoch_seen": 0,
-    "installed": [],
-    "version": 1,
-}
+HOST = host_hello()
 #: Of the daemon here: 128 of its own, 128 connections, 32 of them unauthenticated.
 DESCRIPTORS = 256
 FLOOD = 150

@@ -30,9 +30,11 @@ from gpu_scheduler.monitor.link import HostLink
 from gpu_scheduler.monitor.probes import FileProbe
 from gpu_scheduler.monitor.watched import WatchedHost
 from gpu_scheduler.protocol.keys import new_key
+from tests.host_hello import host_hello
 from tests.integration.ssgmd.conftest import BUDGET, Endpoints, serving
 
 DEVICE = {"id": "gpu-a/0", "index": 0, "kind": "cuda", "model": "M", "memory_mib": 1000}
+HELLO = host_hello(host="gpu-a", devices=[DEVICE])
 
 
 def added(state: Path, name: str, role: Role, **bound: str) -> str:
@@ -180,23 +182,15 @@ async def test_no_secret_of_a_key_is_logged(roles: Roles, caplog: pytest.LogCapt
 async def test_a_lease_belongs_to_its_key_at_both_endpoints(tmp_path: Path) -> None:
     a, b = (added(tmp_path, name, Role.REQUESTER) for name in "ab")
     host_key = added(tmp_path, "h", Role.HOST, host="gpu-a")
-    hello = {
-        "incarnation": "i",
-        "gateway": "h:1",
-        "devices": [DEVICE],
-        "epoch_seen": 0,
-        "installed": [],
-        "version": 1,
-    }
     async with (
         serving(tmp_path) as endpoints,
         endpoints.peer() as host,
         endpoints.peer() as stranger,
     ):
-        wrong = await host.ask(op="hello", role="host", host="gpu-b", key=host_key, **hello)
+        wrong = await host.ask(op="hello", key=host_key, **{**HELLO, "host": "gpu-b"})
         assert "not to 'gpu-b'" in wrong["error"]["message"]
         assert (await host.ask(op="beat"))["error"]["code"] == "invalid", "nobody was welcomed"
-        assert "ok" in await host.ask(op="hello", role="host", host="gpu-a", key=host_key, **hello)
+        assert "ok" in await host.ask(op="hello", key=host_key, **HELLO)
         body = {"attempt": "x", "request": {"memory_mib": 10}}
         granted = (await endpoints.ask("POST", "/v1/reserve", body, key=a)).value["granted"]
         lease = granted["lease"]["id"]
@@ -218,16 +212,8 @@ async def test_a_job_is_ended_by_its_own_key_its_tenants_or_an_operators(tmp_pat
     lab1, lab2 = (added(tmp_path, n, Role.REQUESTER, tenant="lab") for n in ("lab1", "lab2"))
     operator = added(tmp_path, "o", Role.OPERATOR)
     host_key = added(tmp_path, "h", Role.HOST, host="gpu-a")
-    hello = {
-        "incarnation": "i",
-        "gateway": "h:1",
-        "devices": [DEVICE],
-        "epoch_seen": 0,
-        "installed": [],
-        "version": 1,
-    }
     async with serving(tmp_path) as endpoints, endpoints.peer() as host:
-        assert "ok" in await host.ask(op="hello", role="host", host="gpu-a", key=host_key, **hello)
+        assert "ok" in await host.ask(op="hello", key=host_key, **HELLO)
         for owner, tenant, strangers, friend in (
             (a, "default", (b, lab1), operator),
             (lab1, "lab", (a, b), lab2),
@@ -255,17 +241,9 @@ async def test_a_job_is_ended_by_its_own_key_its_tenants_or_an_operators(tmp_pat
 async def test_a_job_handed_back_stays_its_keys_over_a_restart(tmp_path: Path) -> None:
     a, b = (added(tmp_path, name, Role.REQUESTER) for name in "ab")
     host_key = added(tmp_path, "h", Role.HOST, host="gpu-a")
-    hello = {
-        "incarnation": "i",
-        "gateway": "h:1",
-        "devices": [DEVICE],
-        "epoch_seen": 0,
-        "installed": [],
-        "version": 1,
-    }
     body = {"holder": "j", "n": 1, "revision": 0, "request": {"memory_mib": 10}}
     async with serving(tmp_path) as endpoints, endpoints.peer() as host:
-        assert "ok" in await host.ask(op="hello", role="host", host="gpu-a", key=host_key, **hello)
+        assert "ok" in await host.ask(op="hello", key=host_key, **HELLO)
         record = (await endpoints.ask("POST", "/v1/attempt", body, key=a)).value["record"]
         back = {"holder": "j", "revision": record["revision"]}
         record = (await endpoints.ask("POST", "/v1/hand_back", back, key=a)).value["record"]

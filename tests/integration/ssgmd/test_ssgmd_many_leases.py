@@ -27,6 +27,7 @@ from gpu_scheduler.protocol import host as host_ops
 from gpu_scheduler.protocol import host as host_words
 from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol.changes import Entry
+from tests.host_hello import host_hello
 from tests.integration.ssgmd.conftest import BUDGET, Endpoints, serving
 from tests.integration.test_ssgmd_process import Host
 from tests.scheduler_events import event_of
@@ -215,19 +216,13 @@ def test_a_single_hello_of_before_is_still_answered_whole(tmp_path: Path) -> Non
 
     async def story() -> None:
         async with serving(tmp_path) as endpoints, endpoints.peer() as peer:
-            hello: dict[str, Any] = {
-                "role": "host",
-                "host": "h",
-                "incarnation": "i",
-                "gateway": "h:1",
-                "devices": [
+            hello: dict[str, Any] = host_hello(
+                devices=[
                     {"id": f"h/d{i}", "index": i, "kind": "cuda", "model": "M", "memory_mib": 16384}
                     for i in range(DEVICES)
                 ],
-                "epoch_seen": 0,
-                "installed": live,
-                "version": 1,
-            }
+                installed=live,
+            )
             welcome = (await peer.ask(op="hello", **hello))["ok"]
             assert set(welcome) == {"epoch", "run", "installs"}
             assert [install["lease"] for install in welcome["installs"]] == live
@@ -238,16 +233,7 @@ def test_a_single_hello_of_before_is_still_answered_whole(tmp_path: Path) -> Non
 def test_pages_without_an_incomplete_hello_are_refused(tmp_path: Path) -> None:
     async def story() -> None:
         async with serving(tmp_path) as endpoints, endpoints.peer() as peer:
-            hello: dict[str, Any] = {
-                "role": "host",
-                "host": "h",
-                "incarnation": "i",
-                "gateway": None,
-                "devices": [],
-                "epoch_seen": 0,
-                "installed": [],
-                "version": 1,
-            }
+            hello: dict[str, Any] = host_hello(gateway=None, devices=[])
             assert "ok" in await peer.ask(op="hello", **hello)
             error = (await peer.ask(op="installed", leases=["x"], more=False))["error"]
             assert "no hello of this connection is incomplete" in error["message"]
@@ -269,16 +255,7 @@ def test_pages_of_a_hello_do_not_count_as_requests_under_way(tmp_path: Path) -> 
 
     async def story() -> None:
         async with serving(tmp_path) as endpoints, endpoints.peer() as peer:
-            hello: dict[str, Any] = {
-                "role": "host",
-                "host": "h",
-                "incarnation": "i",
-                "gateway": None,
-                "devices": [],
-                "epoch_seen": 0,
-                "installed": [],
-                "version": 1,
-            }
+            hello: dict[str, Any] = host_hello(gateway=None, devices=[])
             lines = [{"id": 1, "op": "hello", **hello, "more": True}]
             lines += [
                 {"id": 1, "op": "installed", "leases": [f"lease-{number}"], "more": True}

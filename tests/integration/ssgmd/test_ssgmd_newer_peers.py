@@ -9,19 +9,10 @@ from typing import Any
 
 import pytest
 
+from tests.host_hello import DEVICE, host_hello
 from tests.integration.ssgmd.conftest import Peer, serving
 
-DEVICE = {"id": "h/0", "index": 0, "kind": "cuda", "model": "M", "memory_mib": 1000}
-HOST: dict[str, Any] = {
-    "role": "host",
-    "host": "h",
-    "incarnation": "i",
-    "gateway": "h:1",
-    "devices": [DEVICE],
-    "epoch_seen": 0,
-    "installed": [],
-    "version": 1,
-}
+HOST: dict[str, Any] = host_hello()
 
 
 async def answered(peer: Peer, **fields: Any) -> Any:

@@ -12,19 +12,10 @@ import pytest_asyncio
 
 from corekit.budget import Budget
 from gpu_scheduler.daemon.access.keys import NAME, KeyEntry, Role, add_key
+from tests.host_hello import DEVICE, host_hello
 from tests.integration.ssgmd.conftest import Endpoints, serving
 
-DEVICE = {"id": "h/0", "index": 0, "kind": "cuda", "model": "M", "memory_mib": 1000}
-HOST = {
-    "role": "host",
-    "host": "h",
-    "incarnation": "i",
-    "gateway": "h:1",
-    "version": 1,
-    "epoch_seen": 0,
-    "installed": [],
-    "devices": [DEVICE],
-}
+HOST = host_hello()
 OBJECT, HANDLE, NETWORK, DATA = "salaries-2026.csv", "receipt-handle-42", "10.99.0.0/16", "data:x7"
 #: Name → role, tenant. `alice` made everything that is looked at; she is bound to no tenant.
 KEYS = {

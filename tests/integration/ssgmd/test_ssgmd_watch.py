@@ -11,20 +11,10 @@ from typing import Any
 import pytest
 
 from corekit.budget import Budget
+from tests.host_hello import host_hello
 from tests.integration.ssgmd.conftest import Endpoints, serving
 
-DEVICE = {"id": "h/0", "index": 0, "kind": "cuda", "model": "M", "memory_mib": 1000}
-HELLO = {
-    "op": "hello",
-    "role": "host",
-    "host": "h",
-    "incarnation": "i",
-    "gateway": "h:1",
-    "devices": [DEVICE],
-    "epoch_seen": 0,
-    "installed": [],
-    "version": 1,
-}
+HELLO = host_hello(op="hello")
 
 
 async def stream(endpoints: Endpoints, accept: str = "*/*") -> AsyncIterator[dict[str, Any]]:
