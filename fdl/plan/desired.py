@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from contract.timing import CAP_SLACK_S
@@ -443,7 +443,7 @@ def _notices(function: Function, place: DeployTarget) -> tuple[str, ...]:
     return (f"{function.name}: this cloud starts no containers; {where}",)
 
 
-def ledger_of(name: str, place: DeployTarget, created: tuple[str, ...]) -> Ledger:
+def ledger_of(name: str, place: DeployTarget, created: Iterable[str]) -> Ledger:
     """The ledger of the resources that deploy made for a function."""
     return Ledger(name=name, bucket=place.state_bucket, created=tuple(sorted(created)))
 

@@ -10,7 +10,7 @@ function. Planning again after all steps were applied gives no steps.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -168,15 +168,28 @@ def plan(wanted: Sequence[DesiredFunction], observed: Observed, place: DeployTar
     removals, kept = _deletions(garbage, observed)
     before = [step for step in removals if isinstance(step.resource, Notification)]
     split = next((i for i, s in enumerate(made) if _rank(s, state) >= _NOTIFY), len(made))
+    ledgers = tuple(_ledgers(wanted, observed, place, owned))
     return Plan(
         steps=(
             *first,
-            *_intents(wanted, observed, place, owned),
+            *(
+                Step(
+                    action=Action.UPDATE if each.before else Action.CREATE,
+                    resource=each.intent,
+                    before=each.before,
+                )
+                for each in ledgers
+                if each.intent != each.before
+            ),
             *made[len(first) : split],
             *before,
             *made[max(split, len(first)) :],
             *(step for step in removals if step not in before),
-            *_settled(wanted, observed, place, owned),
+            *(
+                Step(action=Action.UPDATE, resource=each.final, before=each.intent)
+                for each in ledgers
+                if each.final != each.intent
+            ),
         ),
         kept=kept,
         notices=tuple(notice for function in wanted for notice in function.notices),
@@ -315,49 +328,25 @@ def _deleted_with(resource: Resource, deleted: Sequence[Resource]) -> tuple[Noti
     return tuple(r for r in rules if r.bucket == resource.bucket and r.id != resource.id)
 
 
-def _final(
-    function: DesiredFunction, observed: Observed, place: DeployTarget, owned: tuple[str, ...]
-) -> Ledger:
-    keys = owned_keys(function, place)
-    created = tuple(key for key in keys if key not in observed.resources or key in owned)
-    return ledger_of(function.name, place, created)
+@dataclass(frozen=True, slots=True)
+class _Ledgers:
+    """One function's ledger before the plan, before all its other steps, and after them."""
+
+    before: Ledger | None
+    intent: Ledger  #: old and new resources
+    final: Ledger
 
 
-def _intents(
+def _ledgers(
     wanted: Sequence[DesiredFunction],
     observed: Observed,
     place: DeployTarget,
     owned: tuple[str, ...],
-) -> list[Step]:
-    """Updates of ledgers before all other steps: old and new resources."""
-    steps = []
+) -> Iterator[_Ledgers]:
     for function in wanted:
         before = observed.ledgers.get(function.name)
-        final = _final(function, observed, place, owned)
-        earlier = before.created if before is not None else ()
-        union = tuple(dict.fromkeys((*final.created, *earlier)))
-        intent = ledger_of(function.name, place, union)
-        if before is None:
-            steps.append(Step(action=Action.CREATE, resource=intent))
-        elif intent != before:
-            steps.append(Step(action=Action.UPDATE, resource=intent, before=before))
-    return steps
-
-
-def _settled(
-    wanted: Sequence[DesiredFunction],
-    observed: Observed,
-    place: DeployTarget,
-    owned: tuple[str, ...],
-) -> list[Step]:
-    """Updates of ledgers after all other steps: without the deleted resources."""
-    steps = []
-    for function in wanted:
-        before = observed.ledgers.get(function.name)
-        final = _final(function, observed, place, owned)
-        earlier = before.created if before is not None else ()
-        gone = tuple(key for key in earlier if key not in final.created)
-        if gone:
-            intent = ledger_of(function.name, place, (*final.created, *gone))
-            steps.append(Step(action=Action.UPDATE, resource=final, before=intent))
-    return steps
+        keys = owned_keys(function, place)
+        created = {key for key in keys if key not in observed.resources or key in owned}
+        earlier = () if before is None else before.created
+        intent = ledger_of(function.name, place, created.union(earlier))
+        yield _Ledgers(before, intent, ledger_of(function.name, place, created))

@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias, get_args
 
 from corekit.decode import encode
 
@@ -257,6 +257,8 @@ Resource: TypeAlias = (
     | Record
     | Ledger
 )
+
+KINDS: Mapping[str, type] = {kind.kind: kind for kind in get_args(Resource)}
 
 #: Kinds in the order of creation; they are deleted in the opposite order. The ledger comes before
 #: the resources it will own, the record after those it names.

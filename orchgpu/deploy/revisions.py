@@ -18,19 +18,12 @@ from corekit.errors import AppError, ErrorCode, invalid
 from fdl.plan.desired import DesiredFunction
 from fdl.plan.plan import Action, Plan, Step
 from fdl.plan.resources import (
-    Bucket,
-    Expiry,
+    KINDS,
     FunctionResource,
-    InvokeConfig,
     Ledger,
-    LogRetention,
-    Notification,
     Package,
-    Permission,
-    QueueResource,
     Record,
     Resource,
-    Role,
     digest,
 )
 
@@ -38,23 +31,6 @@ from fdl.plan.resources import (
 REVISIONS_KEPT = 20
 #: Lines of what a deploy changed; a first deploy creates about twenty things.
 SUMMARY_LINES_MAX = 40
-
-_KINDS: Mapping[str, type] = {
-    kind.kind: kind
-    for kind in (
-        Bucket,
-        Package,
-        QueueResource,
-        FunctionResource,
-        InvokeConfig,
-        Permission,
-        Notification,
-        Expiry,
-        LogRetention,
-        Role,
-        Record,
-    )
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +54,7 @@ class Revision:
 
 
 def _resource(revision: Revision, value: Mapping[str, object]) -> Resource:
-    kind = _KINDS.get(str(value.get("kind")))
+    kind = KINDS.get(str(value.get("kind")))
     if kind is None:
         raise invalid(f"revision {revision.number} of {revision.name}: unknown {value.get('kind')}")
     fields = {key: field for key, field in value.items() if key != "kind"}
