@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from corekit.browsers import foreign_part
+from corekit.net.browsers import foreign_part
 from local_cloud.model.functions.function import Outcome
 from local_cloud.process import SILENT_HTTP
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import click
 
-from corekit.addresses import parse_address
 from corekit.aio.process import log_as_json, stop_signal, write_ready
 from corekit.errors import EXIT_STATUS, AppError
+from corekit.net.addresses import parse_address
 from local_cloud.process import until_stopped
 from local_cloud.server.application import Options, running
 from local_cloud.server.signatures.keys import (

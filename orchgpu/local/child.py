@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from corekit.addresses import address_of
 from corekit.aio.process import guarded
 from corekit.errors import AppError, ErrorCode
+from corekit.net.addresses import address_of
 
 #: Period of the checks for the ready file and the end of a program; each costs microseconds.
 LOOK_EVERY_S = 0.02

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from corekit.addresses import address_of
+from corekit.net.addresses import address_of
 from orchgpu.local.child import Program, Ready
 from orchgpu.local.home import Home
 

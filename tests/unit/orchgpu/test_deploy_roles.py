@@ -17,9 +17,9 @@ from fdl.plan.desired import Code, desired
 from fdl.plan.plan import Action, Step
 from fdl.plan.resources import DeployTarget, FunctionResource, Role
 from fdl.plan.roles import role_name, role_of
+from orchgpu.adapters.aws.deploy.cloud import AwsCloud
+from orchgpu.adapters.aws.deploy.roles import Roles
 from orchgpu.adapters.aws.endpoints import resolve
-from orchgpu.deploy.aws.cloud import AwsCloud
-from orchgpu.deploy.aws.roles import Roles
 from orchgpu.deploy.deployment import execute, prepare, prepare_removal
 
 AWS = DeployTarget(account="123456789012", region="eu-west-1")

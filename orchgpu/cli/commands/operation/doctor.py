@@ -13,9 +13,9 @@ from pathlib import Path
 
 import click
 
-from corekit.addresses import parse_address
 from corekit.cli.screen import Coloured, counted, echo, echo_json, folded, json_option
 from corekit.errors import AppError, ErrorCode, invalid
+from corekit.net.addresses import parse_address
 from corekit.units import parse_duration_s
 from gpu_scheduler.model import Health, HostState
 from gpu_scheduler.protocol.answers import HostView

@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from corekit.addresses import is_loopback
+from corekit.net.addresses import is_loopback
 
 #: Every header that `foreign_part` reads.
 HEADERS = ("Host", "Origin", "Sec-Fetch-Site", "Sec-Fetch-Mode", "Sec-Fetch-Dest")

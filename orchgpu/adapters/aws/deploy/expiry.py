@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fdl.plan.resources import Expiry
 from orchgpu.adapters.aws.api import Client, Shape, found
+from orchgpu.adapters.aws.deploy.storage import Held
 from orchgpu.adapters.aws.errors import translated
-from orchgpu.deploy.aws.storage import Held
 
 #: In a versioned bucket expiry only hides: hidden versions are deleted after this.
 _HIDDEN_DAYS = 1

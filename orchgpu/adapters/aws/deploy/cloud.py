@@ -27,15 +27,15 @@ from fdl.plan.resources import (
     key_of,
 )
 from orchgpu.adapters.aws.api import Client, Shape
+from orchgpu.adapters.aws.deploy.expiry import Expiries
+from orchgpu.adapters.aws.deploy.functions import Functions, InvokeConfigs, Permissions
+from orchgpu.adapters.aws.deploy.logs import LogRetentions
+from orchgpu.adapters.aws.deploy.queues import Queues
+from orchgpu.adapters.aws.deploy.revisions import Locks, Revisions
+from orchgpu.adapters.aws.deploy.roles import Roles
+from orchgpu.adapters.aws.deploy.storage import Buckets, Notifications, StateObjects
 from orchgpu.adapters.aws.endpoints import ClientSettings, boto3_client, boto3_session
 from orchgpu.adapters.aws.errors import translated
-from orchgpu.deploy.aws.expiry import Expiries
-from orchgpu.deploy.aws.functions import Functions, InvokeConfigs, Permissions
-from orchgpu.deploy.aws.logs import LogRetentions
-from orchgpu.deploy.aws.queues import Queues
-from orchgpu.deploy.aws.revisions import Locks, Revisions
-from orchgpu.deploy.aws.roles import Roles
-from orchgpu.deploy.aws.storage import Buckets, Notifications, StateObjects
 from orchgpu.deploy.revisions import Revision
 
 #: The account of clouds that have no STS (LocalStack's and the embedded cloud's default).
