@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping as MappingABC
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from corekit.errors import AppError, ErrorCode
+from corekit.values import replace
 
 #: A longer source line is cut around the caret: an error must stay readable.
 EXCERPT_COLUMNS_MAX = 100

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from typing import Any
 
 from corekit.decode import decode, encode
 from corekit.ids import IdSource
+from corekit.values import replace
 from local_cloud.model.arns import Account, function_name
 from local_cloud.model.errors import CloudError, refused
 from local_cloud.model.functions.function import InvocationQueue, InvokeConfig
@@ -98,7 +98,7 @@ class Functions:
     def update(self, now_s: float, name: str, **changes: Any) -> LambdaFunction:
         """Change fields of FunctionSettings. Raises ResourceNotFoundException."""
         found = self.get(name)
-        settings = dataclasses.replace(found.settings, **changes)
+        settings = replace(found.settings, **changes)
         _check(settings)
         found.settings = settings
         found.revision = self._new_revision()

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from corekit.decode import decode, encode
 from corekit.ids import IdSource
+from corekit.values import replace
 from local_cloud.model.errors import CloudError, refused
 from local_cloud.model.recorder import Recorded, Recorder, part
 from local_cloud.model.s3 import checksums

@@ -5,11 +5,11 @@ Limits and defaults: SQS API reference, CreateQueue and SetQueueAttributes.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from corekit.values import replace
 from local_cloud.model.errors import CloudError, not_implemented, refused
 from local_cloud.model.json_text import read_json
 
@@ -76,7 +76,7 @@ class QueueSettings:
             else:
                 raise refused("InvalidAttributeName", f"Unknown Attribute {name}.")
         changes["kept"] = {name: text for name, text in kept.items() if text}
-        return dataclasses.replace(self, **changes)  # type: ignore[arg-type]  # keys from the table
+        return replace(self, **changes)  # type: ignore[arg-type]  # keys from the table
 
     def as_attributes(self) -> dict[str, str]:
         """AWS's text form, as GetQueueAttributes gives it."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import TypeAlias
 
+from corekit.values import replace
 from orchgpu.cli.jobs.ids import JOB_ID
 from orchgpu.cli.jobs.known import Known, moments
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from contract.result import Report, Result
 from corekit.cli.screen import echo
 from corekit.errors import AppError, ErrorCode
+from corekit.values import replace
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import LEASE_ENDED, RETRY_AT, Explanation, Lease, Record, Step
 from orchgpu.cli.cloud import JobCloud

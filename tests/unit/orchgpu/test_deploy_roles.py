@@ -1,6 +1,5 @@
 """`iam: {create: true}`: the least that a function needs, made and removed with it."""
 
-import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ import pytest
 from moto import mock_aws
 
 from corekit.budget import Budget
+from corekit.values import replace
 from fdl.diagnostics import Severity
 from fdl.lint.lint import lint
 from fdl.parse import parse
@@ -80,7 +80,7 @@ def test_only_network_interfaces_have_no_name() -> None:
 def test_the_function_runs_under_it_on_aws_only() -> None:
     (function,) = parse(PLAIN).functions.aws
     for local in (False, True):
-        place = dataclasses.replace(AWS, local=local)
+        place = replace(AWS, local=local)
         made = desired(function, place, Code(sha256="0" * 64, size=1), Budget()).resources
         (code,) = [r for r in made if isinstance(r, FunctionResource)]
         assert [r.name for r in made if isinstance(r, Role)] == ([] if local else ["orchgpu-grep"])

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import urllib.parse
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from aiohttp import BodyPartReader, MultipartReader, web
 from aiohttp.http import HttpProcessingError
 from multidict import CIMultiDict
 
+from corekit.values import replace
 from local_cloud.model.errors import CloudError, refused
 from local_cloud.model.s3 import checksums
 from local_cloud.model.s3.acl import of_headers
