@@ -5,12 +5,11 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from contract.timing import CAP_SLACK_S
 from corekit.budget import Budget
 from corekit.decode import encode
-from corekit.values import replace
+from corekit.values import Value, replace
 from fdl.model import STAGED_DAYS, Function, Gpu, Job, Storage
 from fdl.plan.groups import STEPS_FILE
 from fdl.plan.resources import (
@@ -52,16 +51,14 @@ RETENTION = "log_retention_policy_in_days"
 DIRECT_BYTES_MAX = 32 * 2**20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Code:
+class Code(Value):
     """The built package of one function."""
 
     sha256: str  #: hex
     size: int  #: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DesiredFunction:
+class DesiredFunction(Value):
     """All resources of one function, in the order of `resources.ORDER` without ledger."""
 
     name: str

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 from corekit.errors import AppError, ErrorCode
+from corekit.values import Value
 from fdl.plan.desired import DesiredFunction, ledger_of, owned_keys
 from fdl.plan.resources import (
     ORDER,
@@ -41,8 +42,7 @@ class Action(StrEnum):
     DELETE = "delete"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class Step(Value):
     """One change; idempotent."""
 
     action: Action
@@ -89,16 +89,14 @@ def _shown(value: object) -> str:
     return '""' if value == "" else str(value)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class Kept(Value):
     """A resource of deploy's that is not deleted, with the reason."""
 
     key: str
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(Value):
     """The steps, in their order."""
 
     steps: tuple[Step, ...] = ()
@@ -141,17 +139,16 @@ def _step_json(step: Step) -> dict[str, object]:
     }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observed:
+class Observed(Value):
     """The existing resources, as far as a plan needs them."""
 
-    resources: Mapping[str, Resource] = field(default_factory=dict)  #: key → as it is
+    resources: Mapping[str, Resource] = {}  #: key → as it is
     rules: tuple[Notification, ...] = ()  #: every rule of the buckets concerned, foreign ones too
-    ledgers: Mapping[str, Ledger] = field(default_factory=dict)  #: of all functions ever deployed
-    queue_urls: Mapping[str, str] = field(default_factory=dict)  #: of the queues that exist
+    ledgers: Mapping[str, Ledger] = {}  #: of all functions ever deployed
+    queue_urls: Mapping[str, str] = {}  #: of the queues that exist
     filled: tuple[str, ...] = ()  #: buckets that hold objects or old versions
     #: queue → about how many messages it holds, S3's test events aside; empty when not asked
-    messages: Mapping[str, int] = field(default_factory=dict)
+    messages: Mapping[str, int] = {}
 
 
 def plan(wanted: Sequence[DesiredFunction], observed: Observed, place: DeployTarget) -> Plan:

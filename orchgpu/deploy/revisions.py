@@ -10,11 +10,11 @@ built or parsed again. Revisions are in the state bucket; the running system doe
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import cast
 
 from corekit.decode import decode, encode
 from corekit.errors import AppError, ErrorCode, invalid
+from corekit.values import Value
 from fdl.plan.desired import DesiredFunction
 from fdl.plan.plan import Action, Plan, Step
 from fdl.plan.resources import (
@@ -33,8 +33,7 @@ REVISIONS_KEPT = 20
 SUMMARY_LINES_MAX = 40
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Revision:
+class Revision(Value):
     """One deployed state of one function."""
 
     name: str  #: the function's

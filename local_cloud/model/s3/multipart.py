@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from corekit.decode import decode, encode
 from corekit.ids import IdSource
-from corekit.values import replace
+from corekit.values import Value, replace
 from local_cloud.model.errors import CloudError, refused
 from local_cloud.model.recorder import Recorded, Recorder, part
 from local_cloud.model.s3 import checksums
@@ -21,8 +21,7 @@ COMPLETED_MAX = 1000  #: finished uploads that are remembered, for clients that 
 PART_BYTES_MIN = 5 * 2**20  #: every part but the last
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class Part(Value):
     """One uploaded part; uploading the number again replaces it."""
 
     number: int
@@ -31,8 +30,7 @@ class Part:
     checksum: str = ""  #: base64, by the upload's algorithm; empty when none was computed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WantedPart:
+class WantedPart(Value):
     """A part as the completion of an upload names it."""
 
     number: int
@@ -54,8 +52,7 @@ class Upload:
     parts: dict[int, Part] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Assembled:
+class Assembled(Value):
     """The object that the parts of a finished upload make."""
 
     key: str

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
-from corekit.values import replace
+from corekit.values import Value, field, replace
 from local_cloud.model.errors import CloudError, not_implemented, refused
 from local_cloud.model.json_text import read_json
 
@@ -31,16 +30,14 @@ KNOWN_ATTRIBUTES = frozenset({*_NUMBERS, *_KEPT, "RedrivePolicy"})
 _FIFO = frozenset({"FifoQueue", "ContentBasedDeduplication", "DeduplicationScope"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Redrive:
+class Redrive(Value):
     """The dead-letter queue, and the receives after which a message is moved to it."""
 
     dead_letter_arn: str
     receives_max: int  #: 1…1000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueSettings:
+class QueueSettings(Value):
     """The attributes of SetQueueAttributes; times in seconds."""
 
     visibility_s: float = 30

@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TypeAlias
 
-from corekit.values import replace
+from corekit.values import Value, replace
 from orchgpu.cli.jobs.ids import JOB_ID
 from orchgpu.cli.jobs.known import Known, moments
 
@@ -22,8 +22,7 @@ from orchgpu.cli.jobs.known import Known, moments
 _OTHER_KEYS = frozenset({"time", "level", "logger", "message", "event", "job", "error"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class Line(Value):
     """One line of one writer."""
 
     at_s: float  #: wall clock of the writer

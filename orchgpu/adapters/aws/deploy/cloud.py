@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import assert_never
 
 from corekit.errors import AppError, ErrorCode
+from corekit.values import Value
 from fdl.plan.plan import Action, Observed, Step
 from fdl.plan.resources import (
     Bucket,
@@ -48,8 +48,7 @@ _PATIENCE: Shape = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Parts:
+class _Parts(Value):
     """One adapter per service."""
 
     buckets: Buckets
