@@ -56,11 +56,7 @@ def _settings(command: click.Group) -> click.Group:
 )
 @click.pass_context
 def main(
-    context: click.Context,
-    /,
-    config_file: str | None,
-    ready_file: Path | None,
-    **flags: str | None,
+    context: click.Context, /, config_file: str | None, ready_file: Path | None, **flags: str | None
 ) -> None:
     """The scheduler: it decides who gets which device, and writes leases and job records.
 

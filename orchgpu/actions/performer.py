@@ -296,9 +296,7 @@ class Performer:
     async def _adopt(self, action: do.AdoptRecord) -> on.Event:
         adopted = await self._scheduler.ask(
             ops.Adopt(
-                holder=JobId(action.job),
-                revision=action.revision,
-                handle=action.receipt_handle,
+                holder=JobId(action.job), revision=action.revision, handle=action.receipt_handle
             )
         )
         return on.Adopted(**self._about(action), record=adopted.record, granted=adopted.granted)
@@ -306,9 +304,7 @@ class Performer:
     async def _reopen(self, action: do.ReopenRecord) -> on.Event:
         answer = await self._scheduler.ask(
             ops.Reopen(
-                holder=JobId(action.job),
-                revision=action.revision,
-                handle=action.receipt_handle,
+                holder=JobId(action.job), revision=action.revision, handle=action.receipt_handle
             )
         )
         return on.Reopened(**self._about(action), record=_present(answer))

@@ -17,15 +17,7 @@ from corekit.errors import AppError, ErrorCode, invalid
 from corekit.values import Value
 from fdl.plan.desired import DesiredFunction
 from fdl.plan.plan import Action, Plan, Step
-from fdl.plan.resources import (
-    KINDS,
-    FunctionResource,
-    Ledger,
-    Package,
-    Record,
-    Resource,
-    digest,
-)
+from fdl.plan.resources import KINDS, FunctionResource, Ledger, Package, Record, Resource, digest
 
 #: Older ones are deleted; a rollback comes minutes or days after a deploy.
 REVISIONS_KEPT = 20

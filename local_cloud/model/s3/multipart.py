@@ -227,7 +227,5 @@ def _with_checksum(upload: Upload, parts: Sequence[Part]) -> Attributes:
     pairs = [(p.checksum, p.content.size) for p in parts]
     value = checksums.of_parts(upload.algorithm, upload.checksum_type, pairs)
     return replace(
-        upload.attributes,
-        checksums={upload.algorithm: value},
-        checksum_type=upload.checksum_type,
+        upload.attributes, checksums={upload.algorithm: value}, checksum_type=upload.checksum_type
     )

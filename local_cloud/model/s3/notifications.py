@@ -134,10 +134,7 @@ def record_of(event: S3Event, rule: Rule) -> dict[str, object]:
         "eventName": event.event,
         "userIdentity": owner,
         "requestParameters": {"sourceIPAddress": "127.0.0.1"},
-        "responseElements": {
-            "x-amz-request-id": event.request_id,
-            "x-amz-id-2": event.request_id,
-        },
+        "responseElements": {"x-amz-request-id": event.request_id, "x-amz-id-2": event.request_id},
         "s3": {
             "s3SchemaVersion": "1.0",
             "configurationId": rule.id,

@@ -42,10 +42,7 @@ def _client(settings: ClientSettings) -> Client:
         max_pool_connections=CONNECTIONS_MAX,
         connect_timeout=5,
         read_timeout=30,  # longer than SQS's longest poll
-        retries={
-            "mode": "standard",
-            "max_attempts": 2,
-        },  # the job machine repeats
+        retries={"mode": "standard", "max_attempts": 2},  # the job machine repeats
         user_agent="orchgpu",  # botocore would build one for every call: 10 % of its time
     )
     return session.client(settings.service, **arguments)

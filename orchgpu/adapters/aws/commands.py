@@ -271,9 +271,7 @@ def deploy_cloud(address: Address, declared: Address) -> Iterator[DeployCloud]:
             return f"account {aws.place.account}, {aws.place.region}, {endpoint}"
 
         yield DeployCloud(
-            cloud=aws,
-            locate=locate,
-            guard=lambda allowed: guard_real_aws(found, allowed=allowed),
+            cloud=aws, locate=locate, guard=lambda allowed: guard_real_aws(found, allowed=allowed)
         )
 
 

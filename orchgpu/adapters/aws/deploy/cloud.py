@@ -68,9 +68,7 @@ class AwsCloud:
     """One account and region. `settings` maps a service to how its client is made."""
 
     def __init__(
-        self,
-        settings: Callable[[str], ClientSettings],
-        patience: Shape | None = None,
+        self, settings: Callable[[str], ClientSettings], patience: Shape | None = None
     ) -> None:
         """`patience`: botocore's timeouts and retries. [default: those of a waiting person]"""
         self._settings = settings

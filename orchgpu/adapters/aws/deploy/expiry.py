@@ -70,9 +70,5 @@ def _rules(expiry: Expiry) -> list[Shape]:
             "Expiration": {"Days": expiry.days},
             "NoncurrentVersionExpiration": {"NoncurrentDays": _HIDDEN_DAYS},
         },
-        {
-            "ID": expiry.id + _MARKERS,
-            **common,
-            "Expiration": {"ExpiredObjectDeleteMarker": True},
-        },
+        {"ID": expiry.id + _MARKERS, **common, "Expiration": {"ExpiredObjectDeleteMarker": True}},
     ]

@@ -6,15 +6,7 @@ import time
 
 import click
 
-from corekit.cli.screen import (
-    Coloured,
-    continued,
-    echo,
-    echo_json,
-    echo_table,
-    folded,
-    json_option,
-)
+from corekit.cli.screen import Coloured, continued, echo, echo_json, echo_table, folded, json_option
 from corekit.cli.table import Column
 from corekit.cli.text import printable
 from corekit.cli.times import shown_time, utc_option
