@@ -1,6 +1,6 @@
 """The cloud as commands need it: objects, queues, functions, logs. One file for each provider.
 
-A provider is a package of `orchgpu/adapters` with a module `commands`, which has the functions of
+A provider is the module `commands` of a cloud (`orchgpu.adapters.clouds`), with the functions of
 `Provider`; the variable ORCHGPU_PROVIDER selects a provider other than AWS. A contract suite
 checks every provider against this port. Every method raises only `AppError`: NOT_FOUND for a
 bucket, object, queue or function that does not exist, DENIED, UNAVAILABLE or TIMEOUT.

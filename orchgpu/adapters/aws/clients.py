@@ -21,12 +21,17 @@ CONNECTIONS_MAX = 200
 
 
 @asynccontextmanager
-async def open_cloud() -> AsyncIterator[CloudPorts]:
-    """S3 and SQS, where `endpoints` finds them. Raises AppError when AWS refuses access."""
+async def open_cloud(endpoint_url: str | None = None) -> AsyncIterator[CloudPorts]:
+    """S3 and SQS, at one URL or where `endpoints` finds them.
+
+    Raises AppError when AWS refuses access.
+    """
     async with AsyncExitStack() as stack:
 
         async def client(service: str) -> Client:
-            return await stack.enter_async_context(_client(resolve(service)))
+            return await stack.enter_async_context(
+                _client(resolve(service, endpoint_url=endpoint_url))
+            )
 
         sts, s3, sqs = await client("sts"), await client("s3"), await client("sqs")
         with translated("sts:GetCallerIdentity"):

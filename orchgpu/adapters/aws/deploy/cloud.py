@@ -162,7 +162,9 @@ class AwsCloud:
             permissions=Permissions(lambda_),
         )
 
-    def _put(self, step: Step, packages: Mapping[str, bytes]) -> None:
+    def _put(  # noqa: C901 - one flat table
+        self, step: Step, packages: Mapping[str, bytes]
+    ) -> None:
         parts, resource = self._parts, step.resource
         match resource:
             case Bucket():
@@ -175,8 +177,22 @@ class AwsCloud:
                 parts.state.write_record(self._resolved(resource))
             case Ledger():
                 parts.state.write_ledger(resource)
+            case QueueResource():
+                parts.queues.put(resource)
+            case InvokeConfig():
+                parts.configs.put(resource)
+            case Permission():
+                parts.permissions.put(resource)
+            case Notification():
+                parts.notifications.put(resource)
+            case Expiry():
+                parts.expiries.put(resource)
+            case LogRetention():
+                parts.retentions.put(resource)
+            case Role():
+                parts.roles.put(resource)
             case _:
-                _put_part(parts, resource)
+                assert_never(resource)
 
     def _put_function(self, step: Step, function: FunctionResource, data: bytes | None) -> None:
         if step.action is Action.CREATE:
@@ -218,36 +234,6 @@ class AwsCloud:
                 pass  # never planned: logs outlive their function
             case _:
                 assert_never(resource)
-
-
-def _put_part(
-    parts: _Parts,
-    resource: QueueResource
-    | InvokeConfig
-    | Permission
-    | Notification
-    | Expiry
-    | LogRetention
-    | Role,
-) -> None:
-    """Create or update a resource that depends on no other."""
-    match resource:
-        case QueueResource():
-            parts.queues.put(resource)
-        case InvokeConfig():
-            parts.configs.put(resource)
-        case Permission():
-            parts.permissions.put(resource)
-        case Notification():
-            parts.notifications.put(resource)
-        case Expiry():
-            parts.expiries.put(resource)
-        case LogRetention():
-            parts.retentions.put(resource)
-        case Role():
-            parts.roles.put(resource)
-        case _:
-            assert_never(resource)
 
 
 def _is_reference(value: object) -> bool:
