@@ -39,8 +39,7 @@ IN_FLIGHT_MAX = 10_000
 HELLO_ID = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChannelEvents:
+class ChannelEvents(Value):
     """Callbacks to the owner of a channel; all are called in the event loop."""
 
     role: str  #: role in the hellos: requester or host

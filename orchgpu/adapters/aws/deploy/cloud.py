@@ -8,24 +8,9 @@ from typing import assert_never
 
 from corekit.errors import AppError, ErrorCode
 from corekit.values import Value
+from fdl.plan import resources as kinds
 from fdl.plan.plan import Action, Observed, Step
-from fdl.plan.resources import (
-    Bucket,
-    DeployTarget,
-    Expiry,
-    FunctionResource,
-    InvokeConfig,
-    Ledger,
-    LogRetention,
-    Notification,
-    Package,
-    Permission,
-    QueueResource,
-    Record,
-    Resource,
-    Role,
-    key_of,
-)
+from fdl.plan.resources import DeployTarget, Resource, key_of
 from orchgpu.adapters.aws.api import Client, Shape
 from orchgpu.adapters.aws.deploy.expiry import Expiries
 from orchgpu.adapters.aws.deploy.functions import Functions, InvokeConfigs, Permissions
@@ -167,41 +152,43 @@ class AwsCloud:
     ) -> None:
         parts, resource = self._parts, step.resource
         match resource:
-            case Bucket():
+            case kinds.Bucket():
                 parts.buckets.put(resource, exists=step.action is Action.UPDATE)
-            case Package():
+            case kinds.Package():
                 parts.state.write_package(resource, packages[resource.sha256])
-            case FunctionResource():
+            case kinds.FunctionResource():
                 self._put_function(step, resource, packages.get(resource.package))
-            case Record():
+            case kinds.Record():
                 parts.state.write_record(self._resolved(resource))
-            case Ledger():
+            case kinds.Ledger():
                 parts.state.write_ledger(resource)
-            case QueueResource():
+            case kinds.QueueResource():
                 parts.queues.put(resource)
-            case InvokeConfig():
+            case kinds.InvokeConfig():
                 parts.configs.put(resource)
-            case Permission():
+            case kinds.Permission():
                 parts.permissions.put(resource)
-            case Notification():
+            case kinds.Notification():
                 parts.notifications.put(resource)
-            case Expiry():
+            case kinds.Expiry():
                 parts.expiries.put(resource)
-            case LogRetention():
+            case kinds.LogRetention():
                 parts.retentions.put(resource)
-            case Role():
+            case kinds.Role():
                 parts.roles.put(resource)
             case _:
                 assert_never(resource)
 
-    def _put_function(self, step: Step, function: FunctionResource, data: bytes | None) -> None:
+    def _put_function(
+        self, step: Step, function: kinds.FunctionResource, data: bytes | None
+    ) -> None:
         if step.action is Action.CREATE:
             self._parts.functions.create(function, data)
             return
-        before = step.before if isinstance(step.before, FunctionResource) else None
+        before = step.before if isinstance(step.before, kinds.FunctionResource) else None
         self._parts.functions.update(function, before, data)
 
-    def _resolved(self, record: Record) -> Record:
+    def _resolved(self, record: kinds.Record) -> kinds.Record:
         names = [value["$queue_url"] for value in record.body.values() if _is_reference(value)]
         urls = {name: self._parts.queues.url(name) for name in names}
         missing = [name for name, url in urls.items() if url is None]
@@ -212,25 +199,25 @@ class AwsCloud:
     def _delete(self, step: Step) -> None:
         parts, resource = self._parts, step.resource
         match resource:
-            case Bucket():
+            case kinds.Bucket():
                 parts.buckets.delete(resource.name)
-            case Expiry():
+            case kinds.Expiry():
                 parts.expiries.delete(resource)
-            case Package() | Record() | Ledger():
+            case kinds.Package() | kinds.Record() | kinds.Ledger():
                 parts.state.delete(resource)
-            case QueueResource():
+            case kinds.QueueResource():
                 parts.queues.delete(resource.name)
-            case FunctionResource():
+            case kinds.FunctionResource():
                 parts.functions.delete(resource.name)
-            case InvokeConfig():
+            case kinds.InvokeConfig():
                 parts.configs.delete(resource.name)
-            case Permission():
+            case kinds.Permission():
                 parts.permissions.delete(resource)
-            case Notification():
+            case kinds.Notification():
                 parts.notifications.delete(resource, *step.deleted_with)
-            case Role():
+            case kinds.Role():
                 parts.roles.delete(resource.name)
-            case LogRetention():
+            case kinds.LogRetention():
                 pass  # never planned: logs outlive their function
             case _:
                 assert_never(resource)
@@ -248,7 +235,7 @@ class _Reading:
         self._place = place
         self._count = count
         self._resources: dict[str, Resource] = {}
-        self._rules: dict[str, tuple[Notification, ...]] = {}
+        self._rules: dict[str, tuple[kinds.Notification, ...]] = {}
         self._urls: dict[str, str] = {}
         self._messages: dict[str, int] = {}
         self._filled: list[str] = []
@@ -256,7 +243,7 @@ class _Reading:
     def observe(self, names: Sequence[str], wanted: Sequence[Resource]) -> Observed:
         ledgers = self._parts.state.ledgers()
         created = [key for name in names if name in ledgers for key in ledgers[name].created]
-        state = Bucket(name=self._place.state_bucket)
+        state = kinds.Bucket(name=self._place.state_bucket)
         keys = [key_of(state), *(key_of(r) for r in wanted), *(f"record/{n}" for n in names)]
         for key in dict.fromkeys([*keys, *created]):
             found = self._read(*key.split("/", 1))
@@ -264,7 +251,11 @@ class _Reading:
                 self._resources[key] = found
         for key in created:
             kind, name = key.split("/", 1)
-            if kind == Bucket.kind and key in self._resources and self._parts.buckets.filled(name):
+            if (
+                kind == kinds.Bucket.kind
+                and key in self._resources
+                and self._parts.buckets.filled(name)
+            ):
                 self._filled.append(name)
         return Observed(
             resources=self._resources,
@@ -278,31 +269,31 @@ class _Reading:
     def _read(self, kind: str, name: str) -> Resource | None:
         parts = self._parts
         match kind:
-            case Bucket.kind:
+            case kinds.Bucket.kind:
                 return parts.buckets.observe(name)
-            case Expiry.kind:
+            case kinds.Expiry.kind:
                 return parts.expiries.observe(*name.split("/", 1))
-            case Package.kind:
+            case kinds.Package.kind:
                 return parts.state.package(*name.split("/", 1))
-            case QueueResource.kind:
+            case kinds.QueueResource.kind:
                 return self._queue(name)
-            case FunctionResource.kind:
+            case kinds.FunctionResource.kind:
                 return parts.functions.observe(name)
-            case InvokeConfig.kind:
+            case kinds.InvokeConfig.kind:
                 return parts.configs.observe(name)
-            case Permission.kind:
+            case kinds.Permission.kind:
                 return parts.permissions.observe(*name.split("/", 1))
-            case Notification.kind:
+            case kinds.Notification.kind:
                 return self._notification(*name.split("/", 1))
-            case LogRetention.kind:
+            case kinds.LogRetention.kind:
                 return parts.retentions.observe(name)
-            case Role.kind:
+            case kinds.Role.kind:
                 return parts.roles.observe(name)
-            case Record.kind:
+            case kinds.Record.kind:
                 return parts.state.record(name)
         raise AppError(ErrorCode.INVALID, f"a ledger names the unknown kind {kind!r}")
 
-    def _queue(self, name: str) -> QueueResource | None:
+    def _queue(self, name: str) -> kinds.QueueResource | None:
         found = self._parts.queues.observe(name)
         if found is None:
             return None
@@ -311,7 +302,7 @@ class _Reading:
             self._messages[name] = self._parts.queues.messages(name)
         return queue
 
-    def _notification(self, bucket: str, rule_id: str) -> Notification | None:
+    def _notification(self, bucket: str, rule_id: str) -> kinds.Notification | None:
         if bucket not in self._rules:
             exists = f"bucket/{bucket}" in self._resources or self._parts.buckets.observe(bucket)
             self._rules[bucket] = self._parts.notifications.observe(bucket) if exists else ()
