@@ -39,24 +39,24 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, ensure_ascii=False, default=str)
 
 
-def log_as_json(level: int = logging.INFO) -> None:
+def log_as_json() -> None:
     """JSON lines on stderr."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
-    logging.basicConfig(level=level, handlers=[handler], force=True)
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     for chatty in ("aiohttp.access", "botocore", "aiobotocore"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
 
 
-def raise_descriptor_limit(most: int = DESCRIPTORS_MAX) -> int:
-    """Raise the soft limit of open files to the hard one, but at most to `most`; returns it.
+def raise_descriptor_limit() -> int:
+    """Raise the soft limit of open files to the hard one or DESCRIPTORS_MAX; returns it.
 
     The usual soft limit of 1,024 protects programs that use select(); ours do not.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = most if hard == resource.RLIM_INFINITY else min(hard, most)
+    wanted = DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_MAX)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
-        return most if soft == resource.RLIM_INFINITY else soft
+        return DESCRIPTORS_MAX if soft == resource.RLIM_INFINITY else soft
     with suppress(OSError, ValueError):  # a sandbox may forbid it
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         return wanted
