@@ -9,7 +9,6 @@ function. Planning again after all steps were applied gives no steps.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -32,6 +31,8 @@ from fdl.plan.resources import (
     key_of,
 )
 
+#: The one field that the cloud does not show, so that it is not compared.
+_UNOBSERVED = "code_at"
 #: Fields whose values are not shown: they may be long, or private.
 _OPAQUE = ("variables", "policy", "body", "created", "package", "tags")
 
@@ -61,11 +62,8 @@ class Step(Value):
         if self.before is None:
             return {}
         old, new = fields_of(self.before), fields_of(self.resource)
-        return {
-            f.name: (old[f.name], new[f.name])
-            for f in dataclasses.fields(self.resource)
-            if f.compare and old[f.name] != new[f.name]
-        }
+        differing = [name for name in new if name != _UNOBSERVED and old[name] != new[name]]
+        return {name: (old[name], new[name]) for name in differing}
 
     def sentence(self) -> str:
         """One line for people."""

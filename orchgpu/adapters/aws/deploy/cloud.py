@@ -10,7 +10,7 @@ from corekit.errors import AppError, ErrorCode
 from corekit.values import Value
 from fdl.plan import resources as kinds
 from fdl.plan.plan import Action, Observed, Step
-from fdl.plan.resources import DeployTarget, Resource, key_of
+from fdl.plan.resources import QUEUE_URL, DeployTarget, Resource, key_of
 from orchgpu.adapters.aws.api import Client, Shape
 from orchgpu.adapters.aws.deploy.expiry import Expiries
 from orchgpu.adapters.aws.deploy.functions import Functions, InvokeConfigs, Permissions
@@ -189,7 +189,8 @@ class AwsCloud:
         self._parts.functions.update(function, before, data)
 
     def _resolved(self, record: kinds.Record) -> kinds.Record:
-        names = [value["$queue_url"] for value in record.body.values() if _is_reference(value)]
+        references = [value for value in record.body.values() if isinstance(value, Mapping)]
+        names = [value[QUEUE_URL] for value in references if QUEUE_URL in value]
         urls = {name: self._parts.queues.url(name) for name in names}
         missing = [name for name, url in urls.items() if url is None]
         if missing:
@@ -221,10 +222,6 @@ class AwsCloud:
                 pass  # never planned: logs outlive their function
             case _:
                 assert_never(resource)
-
-
-def _is_reference(value: object) -> bool:
-    return isinstance(value, Mapping) and "$queue_url" in value
 
 
 class _Reading:
