@@ -48,15 +48,15 @@ def log_as_json() -> None:
         logging.getLogger(chatty).setLevel(logging.WARNING)
 
 
-def raise_descriptor_limit() -> int:
-    """Raise the soft limit of open files to the hard one or DESCRIPTORS_MAX; returns it.
+def raise_descriptor_limit(most: int = DESCRIPTORS_MAX) -> int:
+    """Raise the soft limit of open files to the hard one, but at most to `most`; returns it.
 
     The usual soft limit of 1,024 protects programs that use select(); ours do not.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_MAX)
+    wanted = most if hard == resource.RLIM_INFINITY else min(hard, most)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
-        return DESCRIPTORS_MAX if soft == resource.RLIM_INFINITY else soft
+        return most if soft == resource.RLIM_INFINITY else soft
     with suppress(OSError, ValueError):  # a sandbox may forbid it
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         return wanted
