@@ -21,12 +21,17 @@ CONNECTIONS_MAX = 200
 
 
 @asynccontextmanager
-async def open_cloud() -> AsyncIterator[CloudPorts]:
-    """S3 and SQS, where `endpoints` finds them. Raises AppError when AWS refuses access."""
+async def open_cloud(endpoint_url: str | None = None) -> AsyncIterator[CloudPorts]:
+    """S3 and SQS, at one URL or where `endpoints` finds them.
+
+    Raises AppError when AWS refuses access.
+    """
     async with AsyncExitStack() as stack:
 
         async def client(service: str) -> Client:
-            return await stack.enter_async_context(_client(resolve(service)))
+            return await stack.enter_async_context(
+                _client(resolve(service, endpoint_url=endpoint_url))
+            )
 
         sts, s3, sqs = await client("sts"), await client("s3"), await client("sqs")
         with translated("sts:GetCallerIdentity"):
@@ -42,10 +47,7 @@ def _client(settings: ClientSettings) -> Client:
         max_pool_connections=CONNECTIONS_MAX,
         connect_timeout=5,
         read_timeout=30,  # longer than SQS's longest poll
-        retries={
-            "mode": "standard",
-            "max_attempts": 2,
-        },  # the job machine repeats
+        retries={"mode": "standard", "max_attempts": 2},  # the job machine repeats
         user_agent="orchgpu",  # botocore would build one for every call: 10 % of its time
     )
     return session.client(settings.service, **arguments)
