@@ -121,6 +121,9 @@ class Request(Checked):
     priority: Annotated[int, Meta(ge=-100, le=100)] = 0  #: a higher one is served first
     tenant: Name = "default"
     warm_key: Name | None = None  #: model or module hash that should already be resident
+    #: Everything that a device must have loaded before the job can run, by one name; leases of one
+    #: tenant with the same workload may use each other's warm workers. None = not named.
+    workload: Name | None = None
     advisory: bool = False  #: True: accept devices watched by ssgm-monitor alone (no gateway)
     middleware: Name | None = None  #: offered by its hosts, such as "rcuda"; None = any
     min_driver: Version | None = None  #: lowest accepted driver version: "550.54"
@@ -166,6 +169,23 @@ class Device(Checked):
         checked(self)
         if self.health is Health.OK and self.symptoms:
             raise invalid(f"device {self.id}: symptoms belong to SUSPECT or BAD devices")
+
+
+class Resident(Checked):
+    """A workload that a device keeps loaded without a lease: a warm worker of one tenant."""
+
+    id: Name  #: of the worker, unique on its host
+    workload: Name  #: key of tenant and workload (`warm.workload_key`)
+    memory_mib: MemoryMib  #: device memory that its eviction frees
+    loading_s: Annotated[float, Meta(ge=0, le=LENGTH_S_MAX)]  #: the cost of loading it again
+
+
+class DeviceResidents(Checked):
+    """The change of the residents of one device since the last message of its host."""
+
+    device: DeviceId
+    added: Annotated[tuple[Resident, ...], Meta(max_length=RESIDENT_MAX)] = ()
+    removed: Annotated[tuple[Name, ...], Meta(max_length=RESIDENT_MAX)] = ()  #: ids
 
 
 class Usage(Checked):

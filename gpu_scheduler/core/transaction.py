@@ -117,6 +117,7 @@ class Transaction:
             door=lease.door,
             sources=lease.sources,
             middleware=entry.request.middleware,
+            workload=entry.request.workload,
             cap_s=cap_s,
             connect_by_s=left_s if waits else None,
         )

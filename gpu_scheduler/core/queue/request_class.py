@@ -26,6 +26,7 @@ _NOT_FEASIBILITY = (
     "priority",
     "tenant",
     "warm_key",
+    "workload",
     "max_wait_s",
     "deadline_s",
     "lease_s",
