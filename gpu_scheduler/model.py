@@ -124,6 +124,9 @@ class Request(Checked):
     #: Everything that a device must have loaded before the job can run, by one name; leases of one
     #: tenant with the same workload may use each other's warm workers. None = not named.
     workload: Name | None = None
+    #: True: while it fits nowhere, leases with a lower priority that agreed to it end for it.
+    preempts: bool = False
+    preemptible: bool = False  #: True: its lease may end for a request that preempts
     advisory: bool = False  #: True: accept devices watched by ssgm-monitor alone (no gateway)
     middleware: Name | None = None  #: offered by its hosts, such as "rcuda"; None = any
     min_driver: Version | None = None  #: lowest accepted driver version: "550.54"
@@ -228,6 +231,7 @@ class EndReason(StrEnum):
     HOST_LOST = "HOST_LOST"  #: its host was silent for host_lost_s
     HOST_RESTARTED = "HOST_RESTARTED"  #: the host came back with a new incarnation
     DEVICE_BAD = "DEVICE_BAD"
+    PREEMPTED = "PREEMPTED"  #: it was preemptible, and a request of higher priority needed it
 
 
 class Share(Value):
