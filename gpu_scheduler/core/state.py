@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Protocol, runtime_checkable
 
 from corekit.budget import Budget
@@ -32,6 +33,10 @@ REFUSED_MAX = 1000
 UNKNOWN_MAX = 1000
 
 
+#: Of a lease that took no residents, as most do: all of them share it.
+NO_RESIDENTS_TAKEN: Mapping[DeviceId, Taken] = MappingProxyType({})
+
+
 @dataclass(slots=True)
 class LeaseEntry:
     """A lease that is not ENDED, with its request and deadlines."""
@@ -48,7 +53,7 @@ class LeaseEntry:
     active_s: float | None = None  #: wall clock: start of its length
     deadline_s: float | None = None  #: monotonic; not durable
     #: By device, while it has its shares: the residents that it took. Not durable: its hosts know.
-    taken: Mapping[DeviceId, Taken] = field(default_factory=dict)
+    taken: Mapping[DeviceId, Taken] = field(default_factory=lambda: NO_RESIDENTS_TAKEN)
     preempted_for: AttemptId | None = None  #: the request for which it ends after a grace time
 
     @property

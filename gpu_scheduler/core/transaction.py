@@ -116,14 +116,14 @@ class Transaction:
             (left_s if runs else entry.lease_s) if lease.hold is LeaseLifetime.DEADLINE else None
         )
         waits = entry.staged and lease.state is LeaseState.RESERVED
-        here = (share.device for share in lease.shares if share.host == host)
-        takes = [entry.taken[device] for device in here if device in entry.taken]
+        shares = tuple(share for share in lease.shares if share.host == host)
+        takes = [entry.taken[s.device] for s in shares if s.device in entry.taken]
         return host_ops.Install(
             lease=lease.id,
             fence=lease.fence,
             secret="",
             state=lease.state,
-            shares=tuple(share for share in lease.shares if share.host == host),
+            shares=shares,
             tenant=lease.tenant,
             hold=lease.hold,
             door=lease.door,

@@ -277,7 +277,7 @@ class SchedulerRules(RuleBasedStateMachine):
         self, session: str, holder: str, request: Request, wait: bool, lost: bool, next_: bool
     ) -> None:
         record = self.records.get(holder)
-        n = 1 if record is None else record.attempt + next_
+        n = 1 if record is None else max(1, record.attempt + next_)  # 0 after a hand-back
         said: dict[str, Any] = {
             "session": session,
             "holder": holder,

@@ -19,7 +19,7 @@ from gpu_scheduler.core.leases.length import length_problem
 from gpu_scheduler.core.placement.eviction import NOTHING_TAKEN, Taken, taken
 from gpu_scheduler.core.placement.fits import COMPUTE_PCT_MAX, fits, share_of
 from gpu_scheduler.core.queue.search import Proposal
-from gpu_scheduler.core.state import LeaseEntry
+from gpu_scheduler.core.state import NO_RESIDENTS_TAKEN, LeaseEntry
 from gpu_scheduler.core.transaction import Transaction
 from gpu_scheduler.model import (
     LEASE_ENDED,
@@ -44,14 +44,13 @@ def grant(tx: Transaction, proposal: Proposal, *, accepted: bool) -> LeaseEntry:
     """Commit a proposal, after a check. The caller writes the record and replies."""
     waiting, request = proposal.waiting, proposal.waiting.request
     shares: dict[DeviceId, Share] = {}
-    takes: dict[DeviceId, Taken] = {}
     for device in proposal.devices:
         entry = tx.state.inventory.devices[device]
         reason = fits(request, tx.state.inventory.state_of(device), proposal.reservation)
         assert reason is None, f"{waiting.attempt} does not fit the proposed {device}: {reason}"
         shares[device] = share_of(request, entry.device, entry.host)
-        takes[device] = taken(request, tx.state.inventory, device)
     assert len(shares) == request.count, f"{waiting.attempt}: a grant must have all devices"
+    takes = _takes(tx, proposal) if tx.state.inventory.residents else NO_RESIDENTS_TAKEN
     by_time = waiting.hold is LeaseLifetime.DEADLINE
     lease = Lease(
         id=_new_id(tx),
@@ -77,7 +76,8 @@ def grant(tx: Transaction, proposal: Proposal, *, accepted: bool) -> LeaseEntry:
         )
     )
     granted = tx.state.leases[lease.id]
-    _take_residents(tx, granted, takes)
+    if takes:
+        _take_residents(tx, granted, takes)
     tx.set_deadline(granted, _first_deadline_s(tx, granted))
     for host in tx.hosts_of(granted):
         tx.push_to_host(host, tx.install_push(granted, host))
@@ -85,10 +85,17 @@ def grant(tx: Transaction, proposal: Proposal, *, accepted: bool) -> LeaseEntry:
     return granted
 
 
+def _takes(tx: Transaction, proposal: Proposal) -> Mapping[DeviceId, Taken]:
+    """The residents that a grant uses or evicts, by device; only devices where it does."""
+    request, inventory = proposal.waiting.request, tx.state.inventory
+    found = ((device, taken(request, inventory, device)) for device in proposal.devices)
+    return {device: one for device, one in found if one != NOTHING_TAKEN}
+
+
 def _take_residents(tx: Transaction, entry: LeaseEntry, takes: Mapping[DeviceId, Taken]) -> None:
     """Take the residents that a lease uses or evicts out of the books."""
-    entry.taken = {device: one for device, one in takes.items() if one != NOTHING_TAKEN}
-    for device, one in entry.taken.items():
+    entry.taken = takes
+    for device, one in takes.items():
         gone = (*one.evicted, *(() if one.used is None else (one.used,)))
         tx.state.inventory.change_residents(device, (), [resident.id for resident in gone])
         tx.state.inventory.residents.count_evicted(one.evicted)
@@ -394,7 +401,7 @@ def _freed(tx: Transaction, entry: LeaseEntry, loading_s: float | None) -> None:
         lease=entry.lease.id, state=LeaseState.ENDING, freed_s=tx.wall_s, loading_s=loading_s
     )
     tx.emit(freed)
-    entry.taken = {}  # its workers may stay as residents, under the same ids
+    entry.taken = NO_RESIDENTS_TAKEN  # its workers may stay as residents, under the same ids
     tx.set_deadline(entry, None)
     tx.capacity_freed = True
     notify(tx, entry, tx.owner_of(entry))

@@ -112,6 +112,8 @@ def packed_fit(
 def warm_indexes(request: Request, inventory: Inventory) -> tuple[Index, ...]:
     """Indexes of the devices with a resident of the workload of the request, then of those with
     its warm key: public, and of the tenant."""
+    if request.workload is None and request.warm_key is None:
+        return ()
     workload = resident_key(request)
     resident = None if workload is None else inventory.residents.with_workload(workload)
     keys = keys_of(request.tenant, request.warm_key)

@@ -307,12 +307,17 @@ def _maintain_head_reservation(tx: Transaction) -> None:
     if head_reservation.devices and _all_usable(tx, asked):
         return  # keep the choice: leases on those devices are already ending
     devices = tx.state.policy.reserve(tx, head)
-    if any(inventory.devices[one].reserved_for not in (None, head.attempt) for one in devices):
+    if tx.state.preemptions and _reserved_by_others(tx, devices, head.attempt):
         devices = ()  # leases end there for a request that preempts: it is served soon
     if devices or head_reservation.devices:
         inventory.reserve(head_reservation.devices, None)
         head_reservation.devices = devices
         inventory.reserve(devices, head.attempt)
+
+
+def _reserved_by_others(tx: Transaction, devices: tuple[DeviceId, ...], attempt: str) -> bool:
+    entries = (tx.state.inventory.devices[device] for device in devices)
+    return any(entry.reserved_for not in (None, attempt) for entry in entries)
 
 
 def _head(tx: Transaction) -> to.Waiting | None:

@@ -41,6 +41,8 @@ class Victims(NamedTuple):
 
 def maintain(tx: Transaction) -> None:
     """Cancel the preemptions whose request was served, left, or cannot use its devices."""
+    if not tx.state.preemptions:  # nearly always
+        return
     for attempt, preemption in list(tx.state.preemptions.items()):
         if not _is_needed(tx, attempt, preemption):
             del tx.state.preemptions[attempt]
