@@ -135,8 +135,11 @@ class Gpu:
     sharing: str = "shared"
     placement: str = "pack"
     priority: int = 0
+    preempts: bool = False
+    preemptible: bool = False
     tenant: str = "default"
     warm_key: str | None = None
+    workload: str | None = None  #: None = derived from the function by deploy
     min_driver: str | None = None
     min_runtime: str | None = None
     max_wait_s: float | None = None
@@ -172,8 +175,11 @@ class Gpu:
             sharing=Sharing(self.sharing),
             placement=Placement(self.placement),
             priority=self.priority,
+            preempts=self.preempts,
+            preemptible=self.preemptible,
             tenant=self.tenant,
             warm_key=self.warm_key,
+            workload=self.workload,
             middleware=None if self.middleware == "builtin" else self.middleware,
             min_driver=self.min_driver,
             min_runtime=self.min_runtime,

@@ -121,6 +121,12 @@ class Request(Checked):
     priority: Annotated[int, Meta(ge=-100, le=100)] = 0  #: a higher one is served first
     tenant: Name = "default"
     warm_key: Name | None = None  #: model or module hash that should already be resident
+    #: Everything that a device must have loaded before the job can run, by one name; leases of one
+    #: tenant with the same workload may use each other's warm workers. None = not named.
+    workload: Name | None = None
+    #: True: while it fits nowhere, leases with a lower priority that agreed to it end for it.
+    preempts: bool = False
+    preemptible: bool = False  #: True: its lease may end for a request that preempts
     advisory: bool = False  #: True: accept devices watched by ssgm-monitor alone (no gateway)
     middleware: Name | None = None  #: offered by its hosts, such as "rcuda"; None = any
     min_driver: Version | None = None  #: lowest accepted driver version: "550.54"
@@ -168,6 +174,23 @@ class Device(Checked):
             raise invalid(f"device {self.id}: symptoms belong to SUSPECT or BAD devices")
 
 
+class Resident(Checked):
+    """A workload that a device keeps loaded without a lease: a warm worker of one tenant."""
+
+    id: Name  #: of the worker, unique on its host
+    workload: Name  #: key of tenant and workload (`warm.workload_key`)
+    memory_mib: MemoryMib  #: device memory that its eviction frees
+    loading_s: Annotated[float, Meta(ge=0, le=LENGTH_S_MAX)]  #: the cost of loading it again
+
+
+class DeviceResidents(Checked):
+    """The change of the residents of one device since the last message of its host."""
+
+    device: DeviceId
+    added: Annotated[tuple[Resident, ...], Meta(max_length=RESIDENT_MAX)] = ()
+    removed: Annotated[tuple[Name, ...], Meta(max_length=RESIDENT_MAX)] = ()  #: ids
+
+
 class Usage(Checked):
     """Live figures of a device in one report; for display and balance, not for admission."""
 
@@ -208,6 +231,7 @@ class EndReason(StrEnum):
     HOST_LOST = "HOST_LOST"  #: its host was silent for host_lost_s
     HOST_RESTARTED = "HOST_RESTARTED"  #: the host came back with a new incarnation
     DEVICE_BAD = "DEVICE_BAD"
+    PREEMPTED = "PREEMPTED"  #: it was preemptible, and a request of higher priority needed it
 
 
 class Share(Value):
@@ -357,6 +381,18 @@ class DeviceVerdict(Value):
     free_mib: int
     free_pct: int
     detail: str = ""  #: of its health
+    resident: bool = False  #: it has a resident of the workload of the request
+
+
+class ExpectedRun(Value):
+    """Learned times of the workload of a request on one device model. Never enforced."""
+
+    model: str
+    runs: int  #: executions that were learned from
+    execution_p50_s: float | None
+    execution_p95_s: float | None
+    loading_p50_s: float | None  #: of cold starts; None = none was seen
+    loading_p95_s: float | None
 
 
 class Shortage(Value):
@@ -388,6 +424,9 @@ class Explanation(Value):
     devices_left_out: int = 0
     expected_s: float | None = None  #: from now until enough devices are free; None = unknown
     expected_why: str = ""  #: the basis of `expected_s`, or the reason why it is unknown
+    #: True: the lease uses, or would use, a warm worker; None = it has no workload or no devices.
+    warm_start: bool | None = None
+    runs: tuple[ExpectedRun, ...] = ()  #: on the feasible device models with learned times
 
 
 class Refusal(Value):

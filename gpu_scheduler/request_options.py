@@ -183,6 +183,14 @@ _SHARE = (
         example="resnet50",
         help="Prefer a device where this model or module is resident.",
     ),
+    RequestOption(
+        key="workload",
+        metavar="NAME",
+        parse=_name,
+        example="resnet50-fp16",
+        help="All that the device must have loaded, as one name: leases of one tenant with the same"
+        " name use each other's warm workers.",
+    ),
 )
 _QUEUE = (
     RequestOption(
@@ -191,6 +199,18 @@ _QUEUE = (
         parse=_whole,
         example="10",
         help="-100 to 100; a higher one is served first.",
+    ),
+    RequestOption(
+        key="preempts",
+        switch=True,
+        parse=bool,
+        help="While it fits nowhere, end preemptible leases of a lower priority.",
+    ),
+    RequestOption(
+        key="preemptible",
+        switch=True,
+        parse=bool,
+        help="Agree that the lease may end for a request that preempts.",
     ),
     RequestOption(
         key="tenant",

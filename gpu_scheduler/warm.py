@@ -26,3 +26,9 @@ def keys_of(tenant: str, warm_key: str | None) -> tuple[str, ...]:
     if warm_key is None:
         return ()
     return warm_key, kept_key(tenant_folder(tenant), warm_key)
+
+
+def workload_key(tenant: str, workload: str) -> str:
+    """The published key of a tenant's workload."""
+    named = f"{tenant_folder(tenant)}/{workload}"  # unambiguous: names may contain a slash
+    return "workload:" + hashlib.sha256(named.encode()).hexdigest()[:_DIGITS]

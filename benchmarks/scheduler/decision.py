@@ -10,13 +10,18 @@ the request is granted. Every decision is timed by itself, in CPU time of its th
 nothing but compute; other programs do not count), garbage collection included. Each size has a
 process of its own, so that its memory can be told.
 
-    python -m benchmarks.scheduler.decision [--json] [--cycles N] [--policy P] [--plot FILE.svg]
+With `--residents N` every device has N warm workers and every request names one of their workloads:
+each placement then looks for a resident, and most grants evict one or use one.
+
+    python -m benchmarks.scheduler.decision [--json] [--cycles N] [--policy P] [--residents N]
+                                            [--plot FILE.svg]
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import itertools
 import json
 import random
 import resource
@@ -34,12 +39,13 @@ from corekit.values import Value
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.machine import SchedulerMachine
-from gpu_scheduler.model import Device, DeviceKind, Request
+from gpu_scheduler.model import Device, DeviceKind, DeviceResidents, Request, Resident
 from gpu_scheduler.parameters import DEFAULT_POLICY, Parameters
 from gpu_scheduler.policy_registry import installed_policies
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol import host as host_ops
 from gpu_scheduler.protocol.codec import VERSION
+from gpu_scheduler.warm import workload_key
 
 DEVICES = (16, 1_000, 10_000)
 WAITING = (0, 1_000, 100_000)
@@ -104,11 +110,31 @@ class Core:
         if answer.granted is not None:
             self.leases.append(answer.granted.lease.id)
 
-    def cycle(self, number: int, request: Request, stream: random.Random) -> None:
+    def publish(self, device: DeviceId, residents: int, stream: random.Random) -> None:
+        """Bring the warm workers of a device to this number; not a decision that is measured."""
+        entry = self.machine.state.inventory.devices[device]
+        missing = residents - len(self.machine.state.inventory.residents.of(device))
+        made = (
+            resident(f"t{stream.randrange(TENANTS)}", stream.choice(WORKLOADS))
+            for _ in range(missing)
+        )
+        change = DeviceResidents(device=device, added=tuple(made))
+        measured = len(self.took_s)
+        op = host_ops.Report(residents=(change,))
+        self.handle(on.HostAsked, host=entry.host, reply_to="h", op=op)
+        del self.took_s[measured:]
+
+    def cycle(
+        self, number: int, request: Request, stream: random.Random, residents: int = 0
+    ) -> None:
         """One release, the waiter's answer to its grant, one new request."""
         chosen = stream.randrange(len(self.leases))
         self.leases[chosen], self.leases[-1] = self.leases[-1], self.leases[chosen]
-        self.ask(ops.Release(lease=self.leases.pop()))
+        released = self.leases.pop()
+        device = self.machine.state.leases[released].lease.shares[0].device
+        self.ask(ops.Release(lease=released))
+        if residents:
+            self.publish(device, residents, stream)
         for lease in self.pushed:
             self.ask(ops.Renew(lease=lease))
         self.leases += self.pushed
@@ -134,9 +160,27 @@ def quarter() -> Request:
     return Request(memory_mib=MODELS[0][1] // 4, compute_guarantee_pct=25)
 
 
-def wanted(stream: random.Random) -> Request:
+#: Names of the workloads of `--residents`: each tenant has all of them.
+WORKLOADS = tuple(f"w{number}" for number in range(20))
+
+
+def resident(tenant: str, workload: str) -> Resident:
+    """A warm worker of a tenant, with a new id."""
+    return Resident(
+        id=f"worker-{next(_numbers)}",
+        workload=workload_key(tenant, workload),
+        memory_mib=1024,
+        loading_s=4.0,
+    )
+
+
+_numbers = itertools.count()
+
+
+def wanted(stream: random.Random, *, with_workload: bool = False) -> Request:
     """One of 24 needs, of any of the tenants; each takes the compute of a quarter."""
     return Request(
+        workload=stream.choice(WORKLOADS) if with_workload else None,
         memory_mib=stream.choice((512, 1024, 2048, 3072, 4000, 4096)),
         compute_guarantee_pct=25,
         tenant=f"t{stream.randrange(TENANTS)}",
@@ -145,7 +189,7 @@ def wanted(stream: random.Random) -> Request:
     )
 
 
-def filled(devices: int, waiting: int, policy: str, stream: random.Random) -> Core:
+def filled(devices: int, waiting: int, policy: str, stream: random.Random, residents: int) -> Core:
     """All devices lent in quarters, and that many requests in the queue."""
     core = Core(policy)
     core.handle(on.EpochBegan)
@@ -166,22 +210,29 @@ def filled(devices: int, waiting: int, policy: str, stream: random.Random) -> Co
         core.reserve(-1 - number, quarter())
     assert len(core.leases) == 4 * devices, "a quarter found no place"
     for number in range(waiting):
-        core.reserve(number, wanted(stream))
+        core.reserve(number, wanted(stream, with_workload=residents > 0))
+    for number in range(devices if residents else 0):
+        core.publish(DeviceId(f"GPU-{number // PER_HOST}-{number % PER_HOST}"), residents, stream)
     return core
 
 
-def measure(devices: int, waiting: int, cycles: int, policy: str) -> Measured:
+def measure(devices: int, waiting: int, cycles: int, policy: str, residents: int = 0) -> Measured:
     """One size, in this process."""
     stream = random.Random(f"{devices}/{waiting}")
     empty_mib = _resident_mib()
-    core = filled(devices, waiting, policy, stream)
+    core = filled(devices, waiting, policy, stream, residents)
     gc.collect()
     memory_mib = _resident_mib() - empty_mib
+
+    def cycle(number: int) -> None:
+        request = wanted(stream, with_workload=residents > 0) if waiting else quarter()
+        core.cycle(number, request, stream, residents)
+
     for number in range(cycles // 10):  # what is made once is made now
-        core.cycle(10**8 + number, wanted(stream) if waiting else quarter(), stream)
+        cycle(10**8 + number)
     core.took_s.clear()
     for number in range(cycles):
-        core.cycle(10**9 + number, wanted(stream) if waiting else quarter(), stream)
+        cycle(10**9 + number)
     took_ms = sorted(1e3 * took_s for took_s in core.took_s)
     return Measured(
         devices=devices,
@@ -210,6 +261,8 @@ def _in_own_process(devices: int, waiting: int, options: argparse.Namespace) -> 
         str(options.cycles),
         "--policy",
         options.policy,
+        "--residents",
+        str(options.residents),
     ]
     done = subprocess.run(command, cwd=report.ROOT, capture_output=True, text=True, check=True)
     return Measured(**json.loads(done.stdout))
@@ -297,12 +350,13 @@ def main() -> None:
     parser.add_argument("--cycles", type=int, default=2000, help="releases per size")
     policies = list(installed_policies())
     parser.add_argument("--policy", choices=policies, default=DEFAULT_POLICY)
+    parser.add_argument("--residents", type=int, default=0, help="warm workers of each device")
     parser.add_argument("--plot", type=Path, help="write the growth as SVG")
     parser.add_argument("--size", type=int, nargs=2, help="DEVICES WAITING: only this one")
     options = parser.parse_args()
     if options.size:
         devices, waiting = options.size
-        one = measure(devices, waiting, options.cycles, options.policy)
+        one = measure(devices, waiting, options.cycles, options.policy, options.residents)
         print(json.dumps(asdict(one)))
         return
     all_ = [

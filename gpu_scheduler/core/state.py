@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Protocol, runtime_checkable
 
 from corekit.budget import Budget
@@ -17,6 +18,8 @@ from gpu_scheduler.core.admission.rates import Rates
 from gpu_scheduler.core.admission.tenants import Amount, Tenants
 from gpu_scheduler.core.admission.usage_counts import UsageCounts
 from gpu_scheduler.core.inventory.inventory import Inventory
+from gpu_scheduler.core.leases.learned_times import LearnedTimes
+from gpu_scheduler.core.placement.eviction import Taken
 from gpu_scheduler.core.placement.freed_capacity import FreedCapacity
 from gpu_scheduler.core.queue.queue import FirstByClass, WaitingQueue
 from gpu_scheduler.core.timers import Timers
@@ -28,6 +31,10 @@ from gpu_scheduler.protocol.changes import Unknown, Waiting
 REFUSED_MAX = 1000
 #: Most changes of a newer version that every snapshot keeps: the newest ones.
 UNKNOWN_MAX = 1000
+
+
+#: Of a lease that took no residents, as most do: all of them share it.
+NO_RESIDENTS_TAKEN: Mapping[DeviceId, Taken] = MappingProxyType({})
 
 
 @dataclass(slots=True)
@@ -45,6 +52,9 @@ class LeaseEntry:
     connect_by_s: float | None = None  #: staged: seconds from then to the first session
     active_s: float | None = None  #: wall clock: start of its length
     deadline_s: float | None = None  #: monotonic; not durable
+    #: By device, while it has its shares: the residents that it took. Not durable: its hosts know.
+    taken: Mapping[DeviceId, Taken] = field(default_factory=lambda: NO_RESIDENTS_TAKEN)
+    preempted_for: AttemptId | None = None  #: the request for which it ends after a grace time
 
     @property
     def staged(self) -> bool:
@@ -58,6 +68,13 @@ class HeadReservation:
     attempt: AttemptId | None = None
     overtaken: int = 0
     devices: tuple[DeviceId, ...] = ()
+
+
+@dataclass(slots=True)
+class Preemption:
+    """The devices on which leases end for a waiting request, and which are reserved for it."""
+
+    devices: tuple[DeviceId, ...]
 
 
 @dataclass(slots=True)
@@ -76,6 +93,7 @@ class State:
     queue: WaitingQueue = field(init=False)
     tenants: Tenants = field(default_factory=Tenants)
     usage_counts: UsageCounts = field(default_factory=UsageCounts)
+    learned_times: LearnedTimes = field(default_factory=LearnedTimes)
     leases: dict[LeaseId, LeaseEntry] = field(default_factory=dict)
     lease_of: dict[str, LeaseId] = field(default_factory=dict)  #: attempt → its live lease
     #: Ended records in the order in which they ended, others in the order of creation.
@@ -89,6 +107,7 @@ class State:
     sessions: dict[SessionId, float] = field(default_factory=dict)  #: last request, monotonic
     watchers: dict[SessionId, bool] = field(default_factory=dict)  #: True: without redaction
     head_reservation: HeadReservation = field(default_factory=HeadReservation)
+    preemptions: dict[AttemptId, Preemption] = field(default_factory=dict)  #: by waiting request
     refused: dict[str, Waiting] = field(default_factory=dict)  #: by attempt, for `explain`
     freed_capacity: FreedCapacity = field(default_factory=FreedCapacity)
     timers: Timers = field(default_factory=Timers)
@@ -177,6 +196,8 @@ class StateView(Protocol):
     def queue(self) -> WaitingQueue: ...
     @property
     def tenants(self) -> Tenants: ...
+    @property
+    def learned_times(self) -> LearnedTimes: ...
     @property
     def leases(self) -> Mapping[LeaseId, LeaseEntry]: ...
     @property

@@ -14,8 +14,18 @@ from typing import Annotated
 from corekit.errors import AppError
 from corekit.ids import HostId, LeaseId
 from corekit.net.addresses import parse_address
-from corekit.values import Checked, Meta, Value
-from gpu_scheduler.model import Device, Door, EndReason, LeaseLifetime, LeaseState, Share, Usage
+from corekit.values import Checked, Meta, Value, field
+from gpu_scheduler.model import (
+    LENGTH_S_MAX,
+    Device,
+    DeviceResidents,
+    Door,
+    EndReason,
+    LeaseLifetime,
+    LeaseState,
+    Share,
+    Usage,
+)
 from gpu_scheduler.names import NAME, name_problem
 
 #: The most characters of a detail: a sentence for people, not a log.
@@ -56,6 +66,14 @@ class SessionState(StrEnum):
     CLOSED = "closed"
 
 
+class WarmLimits(Checked):
+    """Limits of the warm workers of each device of a host."""
+
+    workers_max: Number = 4
+    idle_s_max: Annotated[float, Meta(ge=0, le=LENGTH_S_MAX)] = 600.0  #: without a lease
+    memory_pct_max: Annotated[int, Meta(ge=0, le=100)] = 50  #: of the memory of the device
+
+
 class Install(Value):
     """A lease to install on one host; only then do its endpoints open there."""
 
@@ -72,6 +90,11 @@ class Install(Value):
     sources: tuple[str, ...] = ()  #: Door.PORT: networks whose machines may connect
     #: The middleware whose server listens on that port; None = the built-in plane.
     middleware: str | None = None
+    workload: str | None = None  #: of its request; None = its worker ends with it
+    #: The warm workers that the lease uses, one for each of its devices that has one.
+    residents: tuple[str, ...] = ()
+    #: The warm workers that must be gone before the endpoints of the lease open.
+    evict: tuple[str, ...] = ()
     cap_s: float | None  #: DEADLINE holds: seconds from receipt to the lease's end; else None
     connect_by_s: float | None  #: seconds from receipt to the first session; None until staged
 
@@ -104,7 +127,20 @@ class Resize(Value):
     compute_limit_pct: int
 
 
-HostPush = InstallPush | End | Staged | Resize
+class Preempt(Value):
+    """Push `preempt`: the lease ends in `grace_s`; its session, if one is open, gets the notice."""
+
+    lease: LeaseId
+    grace_s: float
+
+
+class WarmLimitsPush(Value):
+    """Push `warm_limits`: an operator changed the limits of warm workers."""
+
+    limits: WarmLimits
+
+
+HostPush = InstallPush | End | Staged | Resize | Preempt | WarmLimitsPush
 
 #: Wire name of every push to a host.
 HOST_PUSH_NAMES: Mapping[type[Value], str] = {
@@ -112,6 +148,8 @@ HOST_PUSH_NAMES: Mapping[type[Value], str] = {
     End: "end",
     Staged: "staged",
     Resize: "resize",
+    Preempt: "preempt",
+    WarmLimitsPush: "warm_limits",
 }
 
 
@@ -133,6 +171,8 @@ class HostHello(Checked, omit_defaults=True):
     run_seen: OptionalName = ""  #: of that epoch, as `HostWelcome.run`
     #: True: the rest of `installed` follows at once in `MoreInstalled`, before the answer.
     more: bool = False
+    #: All warm workers of the host.
+    residents: Annotated[tuple[DeviceResidents, ...], Meta(max_length=DEVICES_MAX)] = ()
 
 
 class HostWelcome(Value, omit_defaults=True):
@@ -148,6 +188,7 @@ class HostWelcome(Value, omit_defaults=True):
     run: str = ""  #: random, unique to one run of the scheduler
     more: bool = False
     until: int = 0  #: highest fence of the state, with `more`; later grants are pushed
+    warm: WarmLimits = field(default_factory=WarmLimits)
 
 
 class MoreInstalled(Value):
@@ -180,6 +221,7 @@ class Report(Checked):
     devices: Devices | None = None  #: all of them; None = as in the last report
     #: For the devices whose figures changed, each once.
     usage: Annotated[tuple[Usage, ...], Meta(max_length=DEVICES_MAX)] = ()
+    residents: Annotated[tuple[DeviceResidents, ...], Meta(max_length=DEVICES_MAX)] = ()
 
 
 class SessionChange(Checked):
@@ -190,6 +232,9 @@ class SessionChange(Checked):
     nonce: OptionalName  #: of the session that claimed the lease; "" = no session did
     reason: EndReason | None = None  #: of `closed`; None means DONE
     detail: Annotated[str, Meta(max_length=DETAIL_CHARACTERS_MAX)] = ""
+    #: Of `freed` and `closed`: seconds that its workers spent loading; 0 = they were warm; None =
+    #: unknown.
+    loading_s: Annotated[float, Meta(ge=0, le=LENGTH_S_MAX)] | None = None
 
 
 class DoorOpened(Checked):

@@ -18,6 +18,14 @@ device.op("noop")
 END
 python3 "$TMPDIR/one.py" && python3 "$TMPDIR/one.py" && cp "$INPUT_FILE_PATH" "$TMP_OUTPUT_DIR/"
 """
+#: Says on SIGTERM that it saved its state; undisturbed it ends after a while.
+PATIENT = """#!/bin/sh
+trap 'echo saved; exit 0' TERM
+echo started
+n=0
+while [ $n -lt 150 ]; do sleep 0.1; n=$((n+1)); done
+cp "$INPUT_FILE_PATH" "$TMP_OUTPUT_DIR/"
+"""
 #: Where one failed attempt says all there is to say: the next ones cost what the first did.
 ONCE = {"attempts": 1}
 FUNCTIONS = {
@@ -38,6 +46,13 @@ FUNCTIONS = {
     "touching": FunctionSpec(DEVICE),
     "partial": FunctionSpec("#!/bin/sh\necho half > $TMP_OUTPUT_DIR/half.txt\nexit 1\n"),
     "retried": FunctionSpec(COPY),
+    "patient": FunctionSpec(
+        PATIENT,
+        timeout=60,
+        gpu={"memory": 2048, "count": 2, "placement": "spread", "preemptible": True},
+        job=ONCE,
+    ),
+    "urgent": FunctionSpec(COPY, gpu={"memory": 2048, "priority": 10, "preempts": True}),
     "cancelled": FunctionSpec("#!/bin/sh\nsleep 60\n", timeout=90, gpu={"memory": 2048}),
 }
 
@@ -204,3 +219,24 @@ def test_running_and_waiting_jobs_are_cancelled_and_the_devices_free(live: Live)
         assert result.detail == "cancelled: a test"
     live.quiet("cancelled")
     assert live.messages("cancelled", "dlq") == 0
+
+
+def test_a_preempted_job_runs_again_and_the_attempt_does_not_count(live: Live) -> None:
+    patient = live.upload("patient")
+
+    def runs() -> bool:
+        found = {r["holder"]: r["step"] for r in live.scheduler("records")["records"]}
+        return found.get(patient) == "RUNNING"
+
+    until("the preemptible job runs", runs)
+    urgent = live.upload("urgent")
+    result = live.result("urgent", urgent)
+    assert (result.state, result.attempt) == ("SUCCEEDED", 1), result
+    report = live.report("patient", patient, 1)
+    assert report is not None
+    assert report.reason == "PREEMPTED"
+    assert report.log_tail.endswith("saved\n"), "it had SIGTERM, and time"
+    again = live.result("patient", patient)
+    assert (again.state, again.attempt) == ("SUCCEEDED", 2), "of one attempt that counts"
+    live.quiet("patient", "urgent")
+    assert live.messages("patient", "dlq") == 0

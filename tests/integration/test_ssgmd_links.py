@@ -250,6 +250,9 @@ class Host:
     def staged(self, lease: LeaseId, connect_by_s: float) -> None:
         self.calls.append(("staged", lease, connect_by_s))
 
+    def preempt(self, lease: LeaseId, grace_s: float) -> None:
+        self.calls.append(("preempt", lease, grace_s))
+
     def resize(self, lease: LeaseId, compute_limit_pct: int) -> None:
         self.calls.append(("resize", lease, compute_limit_pct))
 
@@ -301,12 +304,14 @@ async def test_pushes_reach_the_host_in_their_order() -> None:
         await link.registered()
         peer.send(push="install", install=install("l1", 5))
         peer.send(push="staged", lease="l1", connect_by_s=9.5)
+        peer.send(push="preempt", lease="l1", grace_s=2.5)
         peer.send(push="end", lease="l1", fence=5, reason="RELEASED")
         peer.send(push="install", install=install("l2", 6))
         await until(lambda: ("install", "l2") in host.calls)
         assert [call for call in host.calls if call[0] not in ("full", "link")] == [
             ("install", "l1"),
             ("staged", "l1", 9.5),
+            ("preempt", "l1", 2.5),
             ("end", "l1", EndReason.RELEASED),
             ("install", "l2"),
         ]

@@ -5,7 +5,17 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from corekit.ids import DeviceId
-from gpu_scheduler.model import Device, DeviceKind, Health, Placement, Request, Sharing
+from gpu_scheduler.model import (
+    Device,
+    DeviceKind,
+    DeviceResidents,
+    Health,
+    Placement,
+    Request,
+    Resident,
+    Sharing,
+)
+from gpu_scheduler.warm import workload_key
 
 MEMORY_MIB = 1000
 
@@ -21,6 +31,9 @@ requests = st.builds(
     priority=st.sampled_from([0, 0, 5]),
     min_driver=st.sampled_from([None, None, "550.1"]),
     warm_key=st.sampled_from([None, "k"]),
+    workload=st.sampled_from([None, None, "w", "v"]),
+    preempts=st.sampled_from([False, False, True]),
+    preemptible=st.booleans(),
     max_wait_s=st.sampled_from([None, None, 8.0]),
     tenant=st.sampled_from("ab"),
     deadline_s=st.sampled_from([None, None, 12.0]),
@@ -35,9 +48,30 @@ settings_ = st.sampled_from(
         ("tenant_records_max", 2), ("records_max", 3), ("tenant_records_max", "default"),
         ("records_max", "off"), ("quota.a.devices", 2), ("quota.*.memory_mib", 1200),
         ("quota.a.devices", "default"), ("quota.*.memory_mib", "off"), ("weight.b", 3),
-        ("weight.b", 0), ("bypas_max", 1),
+        ("weight.b", 0), ("bypas_max", 1), ("warm_workers_max", 1), ("preempt_grace_s", 0),
+        ("preempt_grace_s", "default"),
     ]
 )  # fmt: skip
+
+
+residents = st.builds(
+    Resident,
+    id=st.sampled_from(["w1", "w2", "w3"]),
+    workload=st.sampled_from([workload_key("a", "w"), workload_key("b", "v")]),
+    memory_mib=st.sampled_from([0, 300, 900]),
+    loading_s=st.sampled_from([0.0, 1.0, 7.0]),
+)
+
+
+def resident_changes(host: str) -> st.SearchStrategy[tuple[DeviceResidents, ...]]:
+    """Differences of the residents of one device of a host."""
+    change = st.builds(
+        DeviceResidents,
+        device=st.sampled_from([DeviceId(f"{host}/0"), DeviceId(f"{host}/1")]),
+        added=st.lists(residents, max_size=2).map(tuple),
+        removed=st.lists(st.sampled_from(["w1", "w2"]), max_size=1).map(tuple),
+    )
+    return st.lists(change, max_size=2).map(tuple)
 
 
 some_health = st.sampled_from([Health.OK, Health.OK, Health.OK, Health.SUSPECT, Health.BAD])

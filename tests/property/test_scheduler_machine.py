@@ -37,7 +37,7 @@ from gpu_scheduler.protocol.changes import decode_entry, encode_entry
 from simulator.tenant_usage import TenantUsage
 from tests.scheduler_events import event_of, is_answered
 
-from .inputs import devices_of, requests, settings_, some_health
+from .inputs import devices_of, requests, resident_changes, settings_, some_health
 
 SESSIONS = ("s1", "s2", "s3")
 HOSTS = ("h1", "h2")
@@ -97,6 +97,8 @@ class SchedulerRules(RuleBasedStateMachine):
                 here = self.installed.setdefault(action.host, {})
                 here[install.lease] = install.shares
                 self.assert_nothing_promised_twice(action.host)
+            case do.PushToHost(push=host_ops.Preempt(lease=lease)):
+                assert self.machine.state.leases[lease].request.preemptible
             case do.PushToHost(push=host_ops.End(lease=lease)):
                 self.installed.get(action.host, {}).pop(lease, None)
             case do.WakeAt():
@@ -164,8 +166,13 @@ class SchedulerRules(RuleBasedStateMachine):
 
     # ------------------------------------------------------------------ hosts
 
-    @rule(host=st.sampled_from(HOSTS), incarnation=st.sampled_from("ab"), keeps=st.booleans())
-    def host_says_hello(self, host: str, incarnation: str, keeps: bool) -> None:
+    @rule(
+        host=st.sampled_from(HOSTS),
+        incarnation=st.sampled_from("ab"),
+        keeps=st.booleans(),
+        data=st.data(),
+    )
+    def host_says_hello(self, host: str, incarnation: str, keeps: bool, data: Any) -> None:
         installed = tuple(self.installed.get(host, {})) if keeps else ()
         known = self.machine.state.inventory.hosts.get(HostId(host))
         said = {
@@ -175,6 +182,7 @@ class SchedulerRules(RuleBasedStateMachine):
             "devices": devices_of(host),
             "epoch_seen": 0,
             "installed": installed,
+            "residents": data.draw(resident_changes(host)),
         }
         if known is not None and known.incarnation != incarnation:
             if known.state is HostState.UP:
@@ -189,6 +197,10 @@ class SchedulerRules(RuleBasedStateMachine):
     @rule(host=st.sampled_from(HOSTS), health=st.tuples(some_health, some_health))
     def host_reports(self, host: str, health: tuple[Health, Health]) -> None:
         self.happen(host_ops.Report, host=host, devices=devices_of(host, health), usage=())
+
+    @rule(host=st.sampled_from(HOSTS), data=st.data())
+    def host_publishes_residents(self, host: str, data: Any) -> None:
+        self.happen(host_ops.Report, host=host, residents=data.draw(resident_changes(host)))
 
     @rule(
         host=st.sampled_from(HOSTS),
@@ -216,10 +228,9 @@ class SchedulerRules(RuleBasedStateMachine):
         told = answer.explanation
         assert told.devices_known == len(told.devices) + told.devices_left_out
         assert told.devices_fitting == sum(one.reason is None for one in told.devices)
-        if (
-            answer.outcome is answers.Outcome.GRANTED
-            and not self.machine.state.head_reservation.devices
-        ):
+        state = self.machine.state
+        reserved = state.head_reservation.devices or state.preemptions
+        if answer.outcome is answers.Outcome.GRANTED and not reserved:
             assert told.devices_fitting >= request.count
 
     @rule(host=st.sampled_from(HOSTS), session=st.sampled_from(SESSIONS))
@@ -266,7 +277,7 @@ class SchedulerRules(RuleBasedStateMachine):
         self, session: str, holder: str, request: Request, wait: bool, lost: bool, next_: bool
     ) -> None:
         record = self.records.get(holder)
-        n = 1 if record is None else record.attempt + next_
+        n = 1 if record is None else max(1, record.attempt + next_)  # 0 after a hand-back
         said: dict[str, Any] = {
             "session": session,
             "holder": holder,

@@ -8,6 +8,7 @@ end of a lease and the change of its record are parts of one entry.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import assert_never
 
 from corekit.errors import ErrorCode
@@ -15,9 +16,10 @@ from corekit.ids import DeviceId, LeaseId, SessionId
 from corekit.values import replace
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.leases.length import length_problem
+from gpu_scheduler.core.placement.eviction import NOTHING_TAKEN, Taken, taken
 from gpu_scheduler.core.placement.fits import COMPUTE_PCT_MAX, fits, share_of
 from gpu_scheduler.core.queue.search import Proposal
-from gpu_scheduler.core.state import LeaseEntry
+from gpu_scheduler.core.state import NO_RESIDENTS_TAKEN, LeaseEntry
 from gpu_scheduler.core.transaction import Transaction
 from gpu_scheduler.model import (
     LEASE_ENDED,
@@ -48,6 +50,7 @@ def grant(tx: Transaction, proposal: Proposal, *, accepted: bool) -> LeaseEntry:
         assert reason is None, f"{waiting.attempt} does not fit the proposed {device}: {reason}"
         shares[device] = share_of(request, entry.device, entry.host)
     assert len(shares) == request.count, f"{waiting.attempt}: a grant must have all devices"
+    takes = _takes(tx, proposal) if tx.state.inventory.residents else NO_RESIDENTS_TAKEN
     by_time = waiting.hold is LeaseLifetime.DEADLINE
     lease = Lease(
         id=_new_id(tx),
@@ -73,11 +76,29 @@ def grant(tx: Transaction, proposal: Proposal, *, accepted: bool) -> LeaseEntry:
         )
     )
     granted = tx.state.leases[lease.id]
+    if takes:
+        _take_residents(tx, granted, takes)
     tx.set_deadline(granted, _first_deadline_s(tx, granted))
     for host in tx.hosts_of(granted):
         tx.push_to_host(host, tx.install_push(granted, host))
     notify(tx, granted, owner=None)
     return granted
+
+
+def _takes(tx: Transaction, proposal: Proposal) -> Mapping[DeviceId, Taken]:
+    """The residents that a grant uses or evicts, by device; only devices where it does."""
+    request, inventory = proposal.waiting.request, tx.state.inventory
+    found = ((device, taken(request, inventory, device)) for device in proposal.devices)
+    return {device: one for device, one in found if one != NOTHING_TAKEN}
+
+
+def _take_residents(tx: Transaction, entry: LeaseEntry, takes: Mapping[DeviceId, Taken]) -> None:
+    """Take the residents that a lease uses or evicts out of the books."""
+    entry.taken = takes
+    for device, one in takes.items():
+        gone = (*one.evicted, *(() if one.used is None else (one.used,)))
+        tx.state.inventory.change_residents(device, (), [resident.id for resident in gone])
+        tx.state.inventory.residents.count_evicted(one.evicted)
 
 
 def _new_id(tx: Transaction) -> LeaseId:
@@ -149,6 +170,9 @@ def _renew_problem(
     lease = entry.lease
     if lease.hold is not LeaseLifetime.DEADLINE:
         return ErrorCode.INVALID, f"lease {lease.id} lasts as long as its session; it has no length"
+    if entry.preempted_for is not None:
+        text = f"lease {lease.id} cannot be extended: it ends for a request of higher priority"
+        return ErrorCode.CONFLICT, text
     elapsed_s = _elapsed_s(tx, entry)
     if problem := length_problem(tx.state.parameters, lease.hold, lease_s, elapsed_s):
         return problem
@@ -288,6 +312,8 @@ def _changeable(tx: Transaction, event: on.Asked[ops.Resize | ops.Transfer]) -> 
 
 #: Reasons for which a host ends a deadline lease early; the end of a session does not.
 _HOST_ENDS = (EndReason.DEVICE_BAD, EndReason.REVOKED, EndReason.CAP)
+#: Reasons of a session's own end.
+_OF_SESSION = (EndReason.DONE, EndReason.RELEASED, EndReason.SESSION_LOST)
 
 
 def session_told(tx: Transaction, event: on.HostAsked[host_ops.SessionChange]) -> None:
@@ -317,9 +343,12 @@ def _session_changed(
         case host_ops.SessionState.OPENED:
             _opened(tx, entry)
         case host_ops.SessionState.FREED:
-            _freed(tx, entry)
+            _freed(tx, entry, op.loading_s)
         case host_ops.SessionState.CLOSED:
-            end(tx, entry, op.reason or EndReason.DONE, op.detail)
+            reason = op.reason or EndReason.DONE
+            if entry.preempted_for is not None and reason in _OF_SESSION:
+                reason = EndReason.PREEMPTED  # its holder ended because of the notice
+            end(tx, entry, reason, op.detail, op.loading_s)
         case _:
             assert_never(op.state)
 
@@ -360,7 +389,7 @@ def _running(tx: Transaction, entry: LeaseEntry) -> None:
         tx.write(record, Step.RUNNING)
 
 
-def _freed(tx: Transaction, entry: LeaseEntry) -> None:
+def _freed(tx: Transaction, entry: LeaseEntry, loading_s: float | None) -> None:
     """Free the shares at once: each host revokes them before its next install.
 
     The session releases the devices on every host of the lease. The lease must not end on hosts
@@ -368,8 +397,11 @@ def _freed(tx: Transaction, entry: LeaseEntry) -> None:
     """
     if entry.lease.state is LeaseState.ENDING:
         return
-    freed = to.LeaseChanged(lease=entry.lease.id, state=LeaseState.ENDING, freed_s=tx.wall_s)
+    freed = to.LeaseChanged(
+        lease=entry.lease.id, state=LeaseState.ENDING, freed_s=tx.wall_s, loading_s=loading_s
+    )
     tx.emit(freed)
+    entry.taken = NO_RESIDENTS_TAKEN  # its workers may stay as residents, under the same ids
     tx.set_deadline(entry, None)
     tx.capacity_freed = True
     notify(tx, entry, tx.owner_of(entry))
@@ -378,7 +410,13 @@ def _freed(tx: Transaction, entry: LeaseEntry) -> None:
 # ---------------------------------------------------------------------- its end
 
 
-def end(tx: Transaction, entry: LeaseEntry, reason: EndReason, detail: str = "") -> None:
+def end(
+    tx: Transaction,
+    entry: LeaseEntry,
+    reason: EndReason,
+    detail: str = "",
+    loading_s: float | None = None,
+) -> None:
     """End a lease; the record keeps its step and gets the reason, in the same entry."""
     owner = tx.owner_of(entry)
     tx.emit(
@@ -388,6 +426,7 @@ def end(tx: Transaction, entry: LeaseEntry, reason: EndReason, detail: str = "")
             reason=reason,
             detail=detail,
             freed_s=tx.wall_s,
+            loading_s=loading_s,
         )
     )
     tx.set_deadline(entry, None)
@@ -409,6 +448,9 @@ def deadline_passed(tx: Transaction, lease: LeaseId) -> None:
         return
     if not entry.accepted:
         _not_accepted(tx, entry)
+    elif entry.preempted_for is not None:
+        detail = f"a request of higher priority needs its device: {entry.preempted_for}"
+        end(tx, entry, EndReason.PREEMPTED, detail)
     elif entry.lease.hold is LeaseLifetime.DEADLINE:
         end(tx, entry, EndReason.EXPIRED, "its length is over")
     elif entry.lease.state is LeaseState.ACTIVE:

@@ -26,6 +26,8 @@ _NOT_FEASIBILITY = (
     "priority",
     "tenant",
     "warm_key",
+    "workload",
+    "preemptible",
     "max_wait_s",
     "deadline_s",
     "lease_s",

@@ -141,6 +141,9 @@ class SchedulerSide:
     def staged(self, install: Install, connect_by_s: float) -> None:
         self._push({"push": "staged", "lease": install.lease, "connect_by_s": connect_by_s})
 
+    def preempt(self, install: Install, grace_s: float) -> None:
+        self._push({"push": "preempt", "lease": install.lease, "grace_s": grace_s})
+
     def states(self, lease: str) -> list[tuple[str, str | None]]:
         return [
             (f["state"], f["reason"])

@@ -48,6 +48,30 @@ def test_one_lease_from_install_to_cut(shared_gpud: Gpud, nothing_left: None) ->
     assert nonces == {session.nonce}
 
 
+def test_the_notice_of_a_preemption_reaches_the_session_once(
+    shared_gpud: Gpud, nothing_left: None
+) -> None:
+    install = shared_gpud.install()
+    notices: list[float] = []
+    with shared_gpud.open(install, on_preempt=notices.append) as session:
+        for _ in range(2):
+            shared_gpud.scheduler.preempt(install, 2.5)
+        until(lambda: notices)
+        assert session.alive, "until the lease ends"
+        session.give_back()  # answered after both notices
+        assert notices == [2.5]
+
+
+def test_a_preempted_lease_without_a_session_has_nobody_to_notify(
+    shared_gpud: Gpud, nothing_left: None
+) -> None:
+    install = shared_gpud.install()
+    shared_gpud.scheduler.preempt(install, 2.5)
+    with shared_gpud.open(install) as session:
+        assert session.alive
+        session.give_back()
+
+
 def test_a_second_start_of_the_same_attempt_is_refused_as_claimed(
     shared_gpud: Gpud, nothing_left: None
 ) -> None:
