@@ -16,7 +16,7 @@ import click
 from gpu_scheduler.model import Request, Sharing
 from gpu_scheduler.parameters import Parameters, Quota
 from gpu_scheduler.policy_registry import installed_policies
-from simulator.checkers import Violation
+from simulator.faults.checkers import Violation
 from simulator.pool import DEVICE_MIB, Pool, Use
 
 #: Tenant → its part of the requests.
