@@ -72,6 +72,8 @@ def grant(tx: Transaction, proposal: Proposal, *, accepted: bool) -> LeaseEntry:
             accepted=accepted,
         )
     )
+    if proposal.remembered is not None:
+        tx.emit(proposal.remembered)
     granted = tx.state.leases[lease.id]
     tx.set_deadline(granted, _first_deadline_s(tx, granted))
     for host in tx.hosts_of(granted):

@@ -142,6 +142,16 @@ def place(
     return None
 
 
+def fitting(
+    request: Request, inventory: Inventory, attempt: str | None = None
+) -> Iterator[DeviceId]:
+    """The devices that fit one device of `request` now, of the first preference that has some."""
+    for devices in _fitting(request, inventory, attempt):
+        for first in devices:
+            return chain((first,), devices)
+    return iter(())
+
+
 def _warm(request: Request, inventory: Inventory) -> tuple[Index, ...]:
     """Indexes of the devices with the warm key of the request: public, and of the tenant."""
     keys = keys_of(request.tenant, request.warm_key)
