@@ -21,7 +21,7 @@ from corekit.values import Value
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.machine import SchedulerMachine
-from gpu_scheduler.core.state import Policy
+from gpu_scheduler.core.queue.policy import Policy
 from gpu_scheduler.model import GrantedLease, LeaseLifetime, Resident
 from gpu_scheduler.parameters import Parameters
 from gpu_scheduler.policy_registry import installed_policies

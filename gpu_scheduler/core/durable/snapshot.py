@@ -37,6 +37,7 @@ def parts(state: State) -> Iterator[to.Part]:
         chain.from_iterable(map(_lease_parts, leases)),
         list(_used(state)),
         list(_memories(state)),
+        list(_learned(state)),
         (to.RecordWritten(record=record) for record in records),
         tuple(state.unknown),
         (last,),
@@ -72,6 +73,20 @@ def _memories(state: State) -> Iterator[to.Part]:
     for policy, memory in state.memories.items():
         yield to.PolicyRemembered(
             policy=policy, seed=memory.seed, draws=memory.draws, changed=dict(memory.values)
+        )
+
+
+def _learned(state: State) -> Iterator[to.Part]:
+    for key, times in state.learned_times.items():
+        yield to.WorkloadLearned(
+            tenant=key.tenant,
+            workload=key.workload,
+            model=key.model,
+            executions_s=times.executions_s,
+            loadings_s=times.loadings_s,
+            cold_starts=times.cold_starts,
+            warm_starts=times.warm_starts,
+            runs=times.runs,
         )
 
 

@@ -18,6 +18,7 @@ from gpu_scheduler.core.admission.quotas import clamped_to_quota, within_quota
 from gpu_scheduler.core.leases import forecast
 from gpu_scheduler.core.placement import fits as feasibility
 from gpu_scheduler.core.placement.device_order import Rank, rank_of
+from gpu_scheduler.core.placement.eviction import resident_key
 from gpu_scheduler.core.placement.placement import fitting, place
 from gpu_scheduler.core.queue.policy import DecidingPolicy
 from gpu_scheduler.core.queue.queue import WaitingQueue
@@ -27,6 +28,7 @@ from gpu_scheduler.core.state import LeaseEntry, StateView
 from gpu_scheduler.model import Request, Resident
 from gpu_scheduler.protocol.changes import Scalar, Waiting
 
+EXPECTED = 0.5  #: the quantile of a learned time that stands for the next one
 _DRAW_BITS = 53  #: of a number of the stream: all that a float between 0 and 1 has
 
 
@@ -145,13 +147,26 @@ class View:
 
     # ------------------------------------------------------------------ workloads
 
-    def residents(self, device: DeviceId) -> tuple[Resident, ...]:  # noqa: ARG002
+    def residents(self, device: DeviceId) -> tuple[Resident, ...]:
         """The warm workers of a device that no lease uses."""
-        return ()
+        return tuple(self._state.inventory.residents.of(device).values())
 
-    def times(self, tenant: str, workload: str | None, model: str) -> Times | None:  # noqa: ARG002
+    def is_warm(self, request: Request, device: DeviceId) -> bool:
+        """True when the device has a warm worker of the workload of the request."""
+        key = resident_key(request)
+        residents = self._state.inventory.residents.of(device)
+        return key is not None and any(one.workload == key for one in residents.values())
+
+    def times(self, tenant: str, workload: str | None, model: str) -> Times | None:
         """The learned times of a workload on a device model; None = never seen."""
-        return None
+        found = self._state.learned_times.of(tenant, workload, model)
+        if found is None:
+            return None
+        return Times(found.execution_s(EXPECTED), found.loading_s(EXPECTED))
+
+    def model(self, device: DeviceId) -> str:
+        """The model of a known device."""
+        return self._state.inventory.devices[device].device.model
 
     def expected_s(self, request: Request, model: str = "") -> float | None:
         """The expected length of a lease: learned, else as stated; None = unknown."""
