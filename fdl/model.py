@@ -137,6 +137,7 @@ class Gpu:
     priority: int = 0
     tenant: str = "default"
     warm_key: str | None = None
+    workload: str | None = None  #: None = derived from the function by deploy
     min_driver: str | None = None
     min_runtime: str | None = None
     max_wait_s: float | None = None
@@ -174,6 +175,7 @@ class Gpu:
             priority=self.priority,
             tenant=self.tenant,
             warm_key=self.warm_key,
+            workload=self.workload,
             middleware=None if self.middleware == "builtin" else self.middleware,
             min_driver=self.min_driver,
             min_runtime=self.min_runtime,

@@ -378,6 +378,18 @@ class DeviceVerdict(Value):
     free_mib: int
     free_pct: int
     detail: str = ""  #: of its health
+    resident: bool = False  #: it has a resident of the workload of the request
+
+
+class ExpectedRun(Value):
+    """Learned times of the workload of a request on one device model. Never enforced."""
+
+    model: str
+    runs: int  #: executions that were learned from
+    execution_p50_s: float | None
+    execution_p95_s: float | None
+    loading_p50_s: float | None  #: of cold starts; None = none was seen
+    loading_p95_s: float | None
 
 
 class Shortage(Value):
@@ -409,6 +421,9 @@ class Explanation(Value):
     devices_left_out: int = 0
     expected_s: float | None = None  #: from now until enough devices are free; None = unknown
     expected_why: str = ""  #: the basis of `expected_s`, or the reason why it is unknown
+    #: True: the lease uses, or would use, a warm worker; None = it has no workload or no devices.
+    warm_start: bool | None = None
+    runs: tuple[ExpectedRun, ...] = ()  #: on the feasible device models with learned times
 
 
 class Refusal(Value):

@@ -183,6 +183,14 @@ _SHARE = (
         example="resnet50",
         help="Prefer a device where this model or module is resident.",
     ),
+    RequestOption(
+        key="workload",
+        metavar="NAME",
+        parse=_name,
+        example="resnet50-fp16",
+        help="All that the device must have loaded, as one name: leases of one tenant with the same"
+        " name use each other's warm workers.",
+    ),
 )
 _QUEUE = (
     RequestOption(

@@ -9,6 +9,7 @@ from corekit.ids import DeviceId
 from corekit.values import replace
 from gpu_scheduler.core.inventory.capacity import available_mib, is_infeasible, largest, shortage
 from gpu_scheduler.core.inventory.inventory import Inventory
+from gpu_scheduler.core.placement.eviction import taken
 from gpu_scheduler.core.placement.fits import fits, is_feasible, unavailable_reason
 from gpu_scheduler.core.placement.placement import place
 from gpu_scheduler.model import (
@@ -148,6 +149,7 @@ def _verdict(
         free_mib=device_state.free_mib,
         free_pct=device_state.free_pct,
         detail="" if healthy else entry.device.detail,
+        resident=taken(request, inventory, device).used is not None,
     )
 
 
