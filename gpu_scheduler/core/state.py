@@ -94,6 +94,8 @@ class State:
     learned_times: LearnedTimes = field(default_factory=LearnedTimes)
     leases: dict[LeaseId, LeaseEntry] = field(default_factory=dict)
     lease_of: dict[str, LeaseId] = field(default_factory=dict)  #: attempt → its live lease
+    #: (tenant, workload) → shares that leases of it hold; only those above zero.
+    shares_of: dict[tuple[str, str], int] = field(default_factory=dict)
     #: Ended records in the order in which they ended, others in the order of creation.
     records: dict[JobId, Record] = field(default_factory=dict)
     owned: dict[SessionId, dict[JobId, None]] = field(default_factory=dict)
@@ -176,6 +178,18 @@ class State:
         if len(self.refused) > REFUSED_MAX:
             del self.refused[next(iter(self.refused))]
 
+    def count_shares(self, entry: LeaseEntry, sign: int) -> None:
+        """Count the shares of a lease for its workload, or no longer."""
+        workload = entry.request.workload
+        if workload is None:
+            return
+        key = (entry.lease.tenant, workload)
+        count = self.shares_of.get(key, 0) + sign * len(entry.lease.shares)
+        if count > 0:
+            self.shares_of[key] = count
+        else:
+            self.shares_of.pop(key, None)
+
     def live_lease(self, record: Record) -> LeaseEntry | None:
         """The live lease of a record's newest attempt."""
         return None if record.lease is None else self.leases.get(record.lease)
@@ -228,6 +242,8 @@ class StateView(Protocol):
     def learned_times(self) -> LearnedTimes: ...
     @property
     def leases(self) -> Mapping[LeaseId, LeaseEntry]: ...
+    @property
+    def shares_of(self) -> Mapping[tuple[str, str], int]: ...
     @property
     def head_reservation(self) -> HeadReservation: ...
     @property
