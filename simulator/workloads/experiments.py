@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from corekit.errors import invalid
+from simulator.workloads.devices import hosts_of
 from simulator.workloads.engine import Engine, Job
 from simulator.workloads.measures import Interval, figures, over_seeds
 from simulator.workloads.model import ClosedLoop, Run
@@ -33,8 +34,8 @@ class Outcome:
 class Point:
     """A setting of an experiment: a run under one policy."""
 
-    policy: str
-    run: Run
+    policy: str  #: in results: the name, with its parameters if there are several of it
+    run: Run  #: with its policy
     value: float | None = None  #: of the swept quantity
 
 
@@ -70,7 +71,7 @@ def simulate(
 
 
 def _outcome(point: Point, seed: int) -> Outcome:
-    return simulate(point.run, seed, point.policy)[0]
+    return simulate(point.run, seed)[0]
 
 
 def experiment(
@@ -131,3 +132,12 @@ def with_clients(run: Run, clients: int) -> Run:
 def with_occupancy(run: Run, occupancy: float) -> Run:
     """The run with Poisson rates that occupy this part of the devices."""
     return replace(run, occupancy=occupancy)
+
+
+def device_names(run: Run) -> dict[str, str]:
+    """Id of each device → its host and index."""
+    return {
+        str(device.id): f"{host.name}/{device.device.index}"
+        for host in hosts_of(run.hosts)
+        for device in host.devices.values()
+    }

@@ -61,7 +61,7 @@ class Timings:
 
 
 WORKLOAD: Block[Workload] = Block(
-    into=partial(Workload, name=""),  # named by its key
+    into=partial(Workload, name="workload"),  # its key names it
     keys={
         "execution": Key(reader=Timings(), about="Time of a job on a warm worker."),
         "loading": Key(reader=Timings(), about="Time that a cold worker needs before its job."),

@@ -1,16 +1,16 @@
 """Fair queueing with anticipatory stickiness, after MQFQ-Sticky (arXiv 2507.08954).
 
 Each workload of a tenant is a flow with a virtual time: the device time that its grants were
-expected to take, divided by the weight of its tenant. A flow that was idle continues at the virtual
-time of the present, the least one of all flows that wait. A flow may run ahead of it by `overrun_s`;
-among those that do not, warm starts come first, then the flow that is farthest behind. The window
-lets a flow use its warm workers several times in a row instead of alternating with others.
+expected to take, divided by the weight of its tenant. A flow that was idle continues at the
+virtual time of the present, the least one of all flows that wait. A flow may run ahead of it by
+`overrun_s`; among those that do not, warm starts come first, then the flow that is farthest behind.
+The window lets a flow use its warm workers several times in a row instead of alternating.
 
-Stickiness is anticipatory: a flow that waits for its own warm worker leaves a free device to it for
-`patience_s` times the number of devices that have loaded it, as in `sticky`.
+Stickiness is anticipatory: a flow that waits for its own warm worker leaves a free device to others
+for `patience_s` times the number of devices that have loaded its workload, as in `sticky`.
 
-Bound: that of `sticky`: a request that waited for `overdue_s` is next. Between two flows that always
-wait for equal devices, the device time differs by at most overrun_s and two jobs, per unit of weight.
+Bound: that of `sticky`: a request that waited for `overdue_s` is next. The device time of two flows
+that always wait for equal devices differs by at most overrun_s and two jobs, per unit of weight.
 
 A decision costs a few steps for each waiting flow, and for up to 256 free devices.
 """
