@@ -1,13 +1,15 @@
-"""Every client owns devices, which nobody else uses: "exclusive" of the thesis.
+"""Every client owns devices, which no other client uses: "exclusive" of the thesis.
 
 A client is a tenant with a workload, or a tenant alone (`client`). Its requests run on devices that
 it owns, oldest first. It takes a device without an owner when it has a request that no free device
 of its own fits. It *steals* one from the client with the least queue time for each device, when its
 own is more than `steal_pct` percent of that one's: queue time is the sum of the expected times of
-the waiting requests (one second for a request of unknown time), and the owner keeps at least one.
-An idle device is stolen first. A lease is never ended for it: a stolen device changes its owner at
-once, and serves the new owner when it is free. A client without any device takes a free one of
-whoever owns most, once no older request can use that.
+the waiting requests (one second for a request of unknown time). The victim keeps at least one
+device. A device that the thief owned before is stolen first, then an idle one; after a steal there
+is none for `steal_pause_s`, because a stolen device begins cold. A lease is never ended for it: a
+stolen device changes its owner at once, and serves the new owner when it is free. A client without
+any device takes a free one of the client that owns most, once no older request can use that. A
+client that has no request, and got no lease for `idle_s`, owns no free device any more.
 
 Bound: no request is overtaken on the devices of its own client. A request for several devices
 takes free devices of any owner, those of its client first, and may wait for these without end.
@@ -20,9 +22,10 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from corekit.ids import DeviceId
+from gpu_scheduler.core.placement.device_order import Rank
 from gpu_scheduler.core.queue.policy import Choice, Declaration, HeldReason, Pause, Values
 from gpu_scheduler.core.queue.policy_view import View
-from gpu_scheduler.model import Placement
+from gpu_scheduler.model import Placement, Request
 from gpu_scheduler.policy_parameters import PolicyParameter
 from gpu_scheduler.protocol.changes import Scalar, Waiting
 
@@ -30,8 +33,9 @@ from gpu_scheduler.protocol.changes import Scalar, Waiting
 FREE_MAX = 1_024
 UNKNOWN_S = 1.0  #: the expected time of a request whose time is unknown
 _OWNER = "owner/"  #: device → client
-_TURN = "turn/"  #: device → number of its last grant
-_TURNS = "turns"  #: number of grants
+_BEFORE = "before/"  #: device → the client that owned it before
+_USED_S = "used_s/"  #: client → wall clock of its last grant
+_STOLEN_S = "stolen_s"  #: wall clock of the last steal
 
 
 @dataclass(slots=True)
@@ -60,6 +64,20 @@ class Exclusive:
             at_most=1e6,
         ),
         PolicyParameter(
+            name="steal_pause_s",
+            meaning="shortest time between two steals",
+            default=6.0,
+            at_least=0.0,
+            at_most=1e6,
+        ),
+        PolicyParameter(
+            name="idle_s",
+            meaning="a client without requests owns no free device this long after its last grant",
+            default=300.0,
+            at_least=0.0,
+            at_most=1e6,
+        ),
+        PolicyParameter(
             name="client",
             meaning="owner of devices: a tenant with a workload, or a tenant",
             default="workload",
@@ -74,21 +92,19 @@ class Exclusive:
 
     def decide(self, view: View) -> Choice | Pause:
         owners = _owners(view)
-        changed: dict[str, Scalar | None] = {
-            name: None for name in view.memory if "/" in name and not _is_known(view, name)
-        }
-        changed.update(_stolen(view, owners))
-        for group in view.groups():
-            waiting = view.first(group)
-            devices = _devices(view, waiting, owners)
-            if devices is not None:
-                return Choice(
-                    waiting.attempt, devices, {**changed, **_granted(view, waiting, devices)}
-                )
-        return Pause(remember=changed)
+        changed = _forgotten(view, owners)
+        choice = _choice(view, owners, changed)
+        if choice is None and (stolen := _stolen(view, owners)):
+            changed.update(stolen)
+            choice = _choice(view, owners, changed)
+        if choice is not None:
+            return choice
+        pause_s = view.number("steal_pause_s") if _STOLEN_S in changed else _pause_s(view)
+        until_s = view.at_s + pause_s if pause_s > 0 else None
+        return Pause(until_s=until_s, remember=changed)
 
     def held(self, view: View, waiting: Waiting) -> HeldReason | None:
-        client, owners = _client_of(view, waiting), _owners(view)
+        client, owners = _client_of(view, waiting.request), _owners(view)
         own = [view.name(device) for device, owner in owners.items() if owner == client]
         if not own:
             return HeldReason(f"client {client} owns no device yet")
@@ -96,36 +112,67 @@ class Exclusive:
         return HeldReason(f"client {client} owns {listed}, and steals no other yet")
 
 
-def _is_known(view: View, name: str) -> bool:
-    return view.is_known(name.partition("/")[2])
-
-
-def _client_of(view: View, waiting: Waiting) -> str:
-    request = waiting.request
+def _client_of(view: View, request: Request) -> str:
     if view.values["client"] == "tenant":
         return request.tenant
     return f"{request.tenant}/{request.workload or ''}"
 
 
 def _owners(view: View) -> dict[DeviceId, str]:
-    """The owner of each device that has one."""
+    """The owner of each device that has one; none of a free device of an idle client."""
     owners: dict[DeviceId, str] = {}
+    active = dict.fromkeys(_client_of(view, view.first(one).request) for one in view.groups())
     for name in view.memory:
-        if name.startswith(_OWNER) and _is_known(view, name):
-            owners[DeviceId(name.removeprefix(_OWNER))] = view.recalled(name)
+        device, owner = DeviceId(name.removeprefix(_OWNER)), view.recalled(name)
+        if not name.startswith(_OWNER) or not view.is_known(device):
+            continue
+        if owner in active or any(view.leases(device)) or not _is_idle(view, owner):
+            owners[device] = owner
     return owners
+
+
+def _is_idle(view: View, client: str) -> bool:
+    """True when the last grant of a client is long ago."""
+    used_s = float(view.memory.get(_USED_S + client, 0.0))
+    return view.wall_s - used_s > view.number("idle_s")
+
+
+def _forgotten(view: View, owners: Mapping[DeviceId, str]) -> dict[str, Scalar | None]:
+    """The changes that forget what is about devices without an owner, and clients without any."""
+    clients = dict.fromkeys(owners.values())
+    changed: dict[str, Scalar | None] = {}
+    for name in view.memory:
+        kind, _, whose = name.partition("/")
+        if kind + "/" == _USED_S:
+            known = whose in clients
+        else:
+            known = name == _STOLEN_S or DeviceId(whose) in owners
+        if not known:
+            changed[name] = None
+    return changed
+
+
+def _choice(
+    view: View, owners: Mapping[DeviceId, str], changed: Mapping[str, Scalar | None]
+) -> Choice | None:
+    """The oldest request that has devices, with what is remembered besides."""
+    for group in view.groups():
+        waiting = view.first(group)
+        devices = _devices(view, waiting, owners)
+        if devices is not None:
+            remember = {**changed, **_granted(view, waiting, devices)}
+            return Choice(waiting.attempt, devices, remember)
+    return None
 
 
 def _granted(
     view: View, waiting: Waiting, devices: tuple[DeviceId, ...]
 ) -> dict[str, Scalar | None]:
     """The new owner of the device of a grant; a request for several devices leaves the owners."""
-    turn = int(view.memory.get(_TURNS, 0)) + 1
-    changed: dict[str, Scalar | None] = {_TURNS: turn}
-    changed.update((_TURN + device, turn) for device in devices)
-    if len(devices) == 1:
-        changed[_OWNER + devices[0]] = _client_of(view, waiting)
-    return changed
+    if len(devices) > 1:
+        return {}
+    client = _client_of(view, waiting.request)
+    return {_OWNER + devices[0]: client, _USED_S + client: view.wall_s}
 
 
 # ---------------------------------------------------------------------- devices
@@ -135,7 +182,7 @@ def _devices(
     view: View, waiting: Waiting, owners: Mapping[DeviceId, str]
 ) -> tuple[DeviceId, ...] | None:
     """The devices for a request: its client's, then without an owner, then another's."""
-    request, client = waiting.request, _client_of(view, waiting)
+    request, client = waiting.request, _client_of(view, waiting.request)
     if request.count > 1 and request.placement is Placement.SAME_HOST:
         return view.place(waiting)
     counts: dict[str, int] = {}
@@ -144,43 +191,39 @@ def _devices(
     may_take_another = request.count > 1 or client not in counts
     ranked = []
     for device in islice(view.fitting(waiting), FREE_MAX):
-        owner = owners.get(device)
-        if owner == client:
-            ranked.append(((0, 0, _turn(view, device)), device))
-        elif owner is None:
-            ranked.append(((1, 0, _turn(view, device)), device))
+        whose = owners.get(device)
+        if whose == client:
+            ranked.append((0, 0, view.rank(device)))
+        elif whose is None:
+            ranked.append((1, 0, view.rank(device)))
         elif may_take_another:
-            ranked.append(((2, -counts[owner], _turn(view, device)), device))
-    ranked.sort(key=lambda one: (one[0], view.rank(one[1])))
-    devices = tuple(device for _, device in ranked[: request.count])
-    return devices if len(devices) == request.count else None
-
-
-def _turn(view: View, device: DeviceId) -> int:
-    """The number of the last grant of a device; 0 = never granted."""
-    return int(view.memory.get(_TURN + device, 0))
+            ranked.append((2, -counts[whose], view.rank(device)))
+    chosen = tuple(DeviceId(rank[2]) for *_, rank in sorted(ranked)[: request.count])
+    return chosen if len(chosen) == request.count else None
 
 
 # ---------------------------------------------------------------------- stealing
 
 
+def _pause_s(view: View) -> float:
+    """The time until the next steal is allowed."""
+    last_s = view.memory.get(_STOLEN_S)
+    if last_s is None:
+        return 0.0
+    return max(0.0, view.number("steal_pause_s") - (view.wall_s - float(last_s)))
+
+
 def _stolen(view: View, owners: dict[DeviceId, str]) -> dict[str, Scalar | None]:
     """The changes of owners by stealing, also applied to `owners`."""
     ratio = view.number("steal_pct") / 100
-    changed: dict[str, Scalar | None] = {}
-    if not ratio:
-        return changed
-    clients = _clients(view, owners)
-    for _ in range(len(owners)):
-        theft = _theft(view, clients, ratio)
-        if theft is None:
-            break
-        thief, victim, device = theft
-        del clients[victim].devices[device]
-        clients[thief].devices[device] = None
-        owners[device] = thief
-        changed[_OWNER + device] = thief
-    return changed
+    if not ratio or _pause_s(view) > 0:
+        return {}
+    theft = _theft(view, _clients(view, owners), ratio)
+    if theft is None:
+        return {}
+    thief, victim, device = theft
+    owners[device] = thief
+    return {_OWNER + device: thief, _BEFORE + device: victim, _STOLEN_S: view.wall_s}
 
 
 def _clients(view: View, owners: Mapping[DeviceId, str]) -> dict[str, Client]:
@@ -190,7 +233,7 @@ def _clients(view: View, owners: Mapping[DeviceId, str]) -> dict[str, Client]:
         clients.setdefault(owner, Client()).devices[device] = None
     for group in view.groups():
         waiting = view.first(group)
-        client = clients.get(_client_of(view, waiting))
+        client = clients.get(_client_of(view, waiting.request))
         if client is not None:
             expected_s = view.expected_s(waiting.request)
             each_s = UNKNOWN_S if expected_s is None else expected_s
@@ -209,9 +252,12 @@ def _theft(
     thief = max(clients, key=lambda name: (clients[name].fullness, name))
     if thief == victim or clients[thief].fullness <= ratio * clients[victim].fullness:
         return None
-    devices = clients[victim].devices
-    device = min(devices, key=lambda one: (any(view.leases(one)), _turn(view, one), view.rank(one)))
-    return thief, victim, device
+
+    def preference(device: DeviceId) -> tuple[bool, bool, Rank]:
+        other = view.recalled(_BEFORE + device) != thief
+        return other, any(view.leases(device)), view.rank(device)
+
+    return thief, victim, min(clients[victim].devices, key=preference)
 
 
 POLICY = Exclusive()
