@@ -125,20 +125,18 @@ class SimHost:
 
 
 def hosts_of(specs: Iterable[HostSpec]) -> Iterator[SimHost]:
-    """The hosts of a run; devices are numbered over all of them."""
-    number = 0
+    """The hosts of a run; a device has the name of its host, and its place there."""
     for spec in specs:
         for index in range(spec.hosts):
             name = HostId(spec.name if spec.hosts == 1 else f"{spec.name}{index}")
             devices: dict[DeviceId, SimDevice] = {}
             for place in range(spec.devices):
                 device = Device(
-                    id=DeviceId(f"d{number}"),
+                    id=DeviceId(f"{name}.{place}"),
                     index=place,
                     kind=DeviceKind(spec.kind),
                     model=spec.model,
                     memory_mib=spec.memory_mib,
                 )
                 devices[device.id] = SimDevice(device, name)
-                number += 1
             yield SimHost(name, devices)

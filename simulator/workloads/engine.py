@@ -10,7 +10,7 @@ import dataclasses
 import hashlib
 import heapq
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,8 +21,7 @@ from corekit.values import Value
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.machine import SchedulerMachine
-from gpu_scheduler.core.queue.policy import Policy
-from gpu_scheduler.model import GrantedLease, LeaseLifetime, Resident
+from gpu_scheduler.model import GrantedLease, Request, Resident
 from gpu_scheduler.parameters import Parameters
 from gpu_scheduler.policy_registry import installed_policies
 from gpu_scheduler.protocol import host as host_ops
@@ -34,6 +33,7 @@ from gpu_scheduler.protocol.answers import (
     ImpossiblePush,
     Outcome,
 )
+from gpu_scheduler.protocol.changes import Entry
 from gpu_scheduler.protocol.codec import VERSION
 from gpu_scheduler.warm import workload_key
 from simulator.workloads.arrivals import open_arrivals
@@ -91,15 +91,16 @@ class Engine:
         seed: int,
         policy: str | None = None,
         *,
-        policies: Mapping[str, Policy] | None = None,
+        configured: Parameters | None = None,
         progress: Callable[[float], None] | None = None,
     ) -> None:
         self.run_, self.seed = run, seed
-        policies = installed_policies() if policies is None else policies
-        self.machine = SchedulerMachine(PATIENT, IdSource(seed), Parameters(), policies)
+        policies = installed_policies()
+        self.machine = SchedulerMachine(PATIENT, IdSource(seed), configured, policies)
         self.now_s = 0.0
         self.jobs: list[Job] = []
         self.decisions = 0
+        self.entries: list[Entry] | None = None  #: of the journal, if a caller collects them
         self.hosts: dict[HostId, SimHost] = {}
         self.devices: dict[DeviceId, SimDevice] = {}
         self._by_attempt: dict[str, Job] = {}
@@ -117,9 +118,10 @@ class Engine:
         for name, value in wanted.items():
             self.ask_op(ops.SetParameter(name=name, value=value))
         for host in hosts_of(run.hosts):
-            self._register(host)
+            self.add_host(host)
 
-    def _register(self, host: SimHost) -> None:
+    def add_host(self, host: SimHost) -> None:
+        """Register a host with its devices."""
         self.hosts[host.name] = host
         self.devices.update(host.devices)
         hello = host_ops.HostHello(
@@ -189,9 +191,12 @@ class Engine:
     # ------------------------------------------------------------------ requests
 
     def submit(self, arrival: Arrival) -> Job:
-        """Send one request."""
+        """Send one request of the load."""
         workload = self._workload_of(arrival)
-        request = arrival.request or workload.request(arrival.tenant)
+        return self.ask(arrival.request or workload.request(arrival.tenant), arrival, workload)
+
+    def ask(self, request: Request, arrival: Arrival, workload: Workload) -> Job:
+        """Send a request; its arrival and workload have its times."""
         job = Job(
             attempt=f"a{len(self.jobs)}",
             arrival=arrival,
@@ -201,13 +206,7 @@ class Engine:
         )
         self.jobs.append(job)
         self._by_attempt[job.attempt] = job
-        op = ops.Reserve(
-            request=request,
-            wait=True,
-            attempt=AttemptId(job.attempt),
-            hold=LeaseLifetime.SESSION,
-        )
-        self.ask_op(op)
+        self.ask_op(ops.Reserve(request=request, wait=True, attempt=AttemptId(job.attempt)))
         return job
 
     def _workload_of(self, arrival: Arrival) -> Workload:
@@ -246,6 +245,8 @@ class Engine:
         """Handle one event, then perform its actions."""
         self.decisions += 1
         decision = self.machine.handle(event(at_s=self.now_s, wall_s=1e6 + self.now_s, **fields))
+        if self.entries is not None:
+            self.entries += decision.changes
         actions = list(decision.actions)
         for action in actions:
             self._perform(action)

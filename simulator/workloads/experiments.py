@@ -134,10 +134,6 @@ def with_occupancy(run: Run, occupancy: float) -> Run:
     return replace(run, occupancy=occupancy)
 
 
-def device_names(run: Run) -> dict[str, str]:
-    """Id of each device → its host and index."""
-    return {
-        str(device.id): f"{host.name}/{device.device.index}"
-        for host in hosts_of(run.hosts)
-        for device in host.devices.values()
-    }
+def device_names(run: Run) -> list[str]:
+    """The ids of all devices, by host."""
+    return [str(device) for host in hosts_of(run.hosts) for device in host.devices]

@@ -134,7 +134,7 @@ class Run:
 
     hosts: tuple[HostSpec, ...] = ()
     workloads: Mapping[str, Workload] = field(default_factory=dict)
-    load: tuple[Source | ClosedLoop, ...]
+    load: tuple[Source | ClosedLoop, ...] = ()
     name: str = "run"
     policy: str | None = None  #: None = the scheduler's default
     parameters: Mapping[str, str] = field(default_factory=dict)  #: as `ssgm set NAME VALUE`

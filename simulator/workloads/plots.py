@@ -39,13 +39,8 @@ def save(path: Path, draw: Callable[[Axes], None], *, size: tuple[float, float] 
         figure.savefig(path, metadata=metadata)
 
 
-def plot_run(
-    jobs: Mapping[str, Sequence[Job]], devices: Mapping[str, str], folder: Path
-) -> list[Path]:
-    """The plots of one run under some policies; the written files.
-
-    `devices` has the name of each device by its id.
-    """
+def plot_run(jobs: Mapping[str, Sequence[Job]], devices: Sequence[str], folder: Path) -> list[Path]:
+    """The plots of one run under some policies; the written files. `devices` are all ids."""
     folder.mkdir(parents=True, exist_ok=True)
     drawn: dict[str, Callable[[Axes], None]] = {
         "latency-cdf.svg": lambda axes: _cdf(axes, jobs),
@@ -172,9 +167,7 @@ def _spread(busy: list[float], width_s: float, job: Job) -> None:
         busy[place] += max(0.0, overlap_s) * part_of(job)
 
 
-def _gantt_of(
-    jobs: Sequence[Job], devices: Mapping[str, str], policy: str
-) -> Callable[[Axes], None]:
+def _gantt_of(jobs: Sequence[Job], devices: Sequence[str], policy: str) -> Callable[[Axes], None]:
     def draw(axes: Axes) -> None:
         rows = {device: place for place, device in enumerate(devices)}
         workloads = list(dict.fromkeys(job.workload.name for job in jobs))
@@ -187,7 +180,7 @@ def _gantt_of(
                 axes.barh(where, job.execution_s, left=job.granted_s + job.loading_s, color=colour)
                 if job.cold:
                     axes.barh(where, job.loading_s, left=job.granted_s, color=colour, alpha=0.35)
-        axes.set_yticks(range(len(devices)), list(devices.values()))
+        axes.set_yticks(range(len(devices)), devices)
         axes.set_xlabel("time in s; pale: loading")
         axes.set_title(policy)
         for name in workloads[:10]:

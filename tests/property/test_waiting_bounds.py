@@ -10,16 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corekit.ids import DeviceId, HostId
+from corekit.ids import HostId
 from gpu_scheduler.core.invariants import check
 from gpu_scheduler.core.queue.policy import OrderingPolicy
-from gpu_scheduler.model import Device, DeviceKind, Placement, Request, Sharing
+from gpu_scheduler.model import DeviceKind, Placement, Request, Sharing
 from gpu_scheduler.parameters import Parameters, Quota
 from gpu_scheduler.policy_registry import installed_policies
-from gpu_scheduler.protocol import host as host_ops
 from gpu_scheduler.protocol import ops
-from gpu_scheduler.protocol.codec import VERSION
-from simulator.pool import DEVICE_MIB, PATIENT, Pool
+from simulator.workloads.devices import hosts_of
+from simulator.workloads.engine import PATIENT
+from simulator.workloads.model import HostSpec
+from tests.pool import DEVICE_MIB, Pool
 
 LONGEST_S = 16.0
 FOR_EVER_S = 1e9
@@ -48,21 +49,10 @@ targets = st.sampled_from(
 
 def shielded(pool: Pool) -> Pool:
     """A pool with a third device out of service, and a lease of tenant q without an end."""
-    device = Device(
-        id=DeviceId("away"), index=0, kind=DeviceKind.CPU, model="M", memory_mib=DEVICE_MIB
-    )
-    hello = host_ops.HostHello(
-        host=HostId("away"),
-        incarnation="1",
-        gateway="away:1",
-        devices=(device,),
-        epoch_seen=0,
-        installed=(),
-        version=VERSION,
-    )
-    pool.tell_as_host(hello.host, hello)
-    held = pool.ask(Request(memory_mib=500, kinds=(DeviceKind.CPU,), tenant="q"), FOR_EVER_S)
-    held.runs_s = 0.0  # nothing that anybody waits for: the bound is without it
+    away = HostSpec(name="away", kind=DeviceKind.CPU.value, memory_mib=DEVICE_MIB)
+    for host in hosts_of([away]):
+        pool.add_host(host)
+    pool.hold(Request(memory_mib=500, kinds=(DeviceKind.CPU,), tenant="q"), FOR_EVER_S)
     pool.ask_op(ops.Drain(host=HostId("away")))
     return pool
 
@@ -91,14 +81,14 @@ def test_no_request_waits_beyond_the_stated_bound(
     quotas = {"q": Quota(memory_mib=DEVICE_MIB + 100)}
     pool = shielded(Pool(2, Parameters(policy=policy, bypass_max=bypass_max, quotas=quotas)))
     for request in (*before, *shields):
-        pool.ask(request, LONGEST_S)
+        pool.hold(request, LONGEST_S)
     pool.advance(0.1)
-    use = pool.ask(target, LONGEST_S)
-    bound_s = pool.bound_s(use)
+    use = pool.hold(target, LONGEST_S)
+    bound_s = pool.bound_s(use, LONGEST_S)
     while use.granted_s is None:
         for request, pause_s in stream:
             pool.advance(pool.now_s + pause_s)
-            pool.ask(request, LONGEST_S)
+            pool.hold(request, LONGEST_S)
         assert check(pool.machine.state) == []
         assert pool.now_s - use.asked_s <= bound_s + sum(pause_s for _, pause_s in stream)
     assert use.waited_s <= bound_s
@@ -108,11 +98,11 @@ def served_within(aging_s: float | None, rounds: int) -> bool:
     """One request of low priority against a stream of high ones that never frees the device."""
     pool = Pool(1, Parameters(aging_s=aging_s, bypass_max=1))
     urgent = Request(sharing=Sharing.EXCLUSIVE, priority=1)
-    pool.ask(urgent, 2.0)
+    pool.hold(urgent, 2.0)
     pool.advance(0.1)
-    patient = pool.ask(Request(sharing=Sharing.EXCLUSIVE), 2.0)
+    patient = pool.hold(Request(sharing=Sharing.EXCLUSIVE), 2.0)
     for _ in range(rounds):
-        pool.ask(urgent, 2.0)
+        pool.hold(urgent, 2.0)
         pool.advance(pool.now_s + 1.9)
     return patient.granted_s is not None
 
@@ -130,11 +120,11 @@ def test_a_tenant_at_its_quota_may_delay_its_own_large_request() -> None:
     """The bound holds while the quota has room: small requests leave none for the large one."""
     pool = Pool(2, Parameters(bypass_max=1, quotas={"a": Quota(devices=2)}))
     small = Request(memory_mib=100, tenant="a")
-    pool.ask(small, 2.0)
-    large = pool.ask(Request(count=2, memory_mib=100, tenant="a"), 2.0)
+    pool.hold(small, 2.0)
+    large = pool.hold(Request(count=2, memory_mib=100, tenant="a"), 2.0)
     for _ in range(20):
         pool.advance(pool.now_s + 1.0)
-        pool.ask(small, 2.0)
+        pool.hold(small, 2.0)
     assert large.granted_s is None
     pool.drain()
     assert large.granted_s is not None
@@ -146,12 +136,12 @@ def test_a_tenant_at_its_quota_may_delay_its_own_large_request() -> None:
 )
 def test_the_head_starts_no_later_than_forecast(stream: list[tuple[Request, float]]) -> None:
     pool = Pool(2, Parameters(policy="backfill", bypass_max=0))
-    pool.ask(Request(sharing=Sharing.EXCLUSIVE, lease_s=LONGEST_S), LONGEST_S)
-    pool.ask(Request(memory_mib=500, lease_s=8.0), LONGEST_S)
-    head = pool.ask(Request(sharing=Sharing.EXCLUSIVE, count=2), 1.0)
+    pool.hold(Request(sharing=Sharing.EXCLUSIVE, lease_s=LONGEST_S), LONGEST_S)
+    pool.hold(Request(memory_mib=500, lease_s=8.0), LONGEST_S)
+    head = pool.hold(Request(sharing=Sharing.EXCLUSIVE, count=2), 1.0)
     while head.granted_s is None:
         for request, pause_s in stream:
             pool.advance(pool.now_s + pause_s)
-            pool.ask(request, LONGEST_S)
+            pool.hold(request, LONGEST_S)
         assert pool.now_s <= 10 * LONGEST_S
     assert head.granted_s <= LONGEST_S + PATIENT.accept_s
