@@ -1,4 +1,4 @@
-"""Queue policies on a simulated load: one run, a comparison, a sweep.
+"""A load on a simulated cluster; queue policies side by side.
 
 The production scheduler core runs on a virtual clock (`simulator/workloads`).
 """
@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 
+from corekit.cli.groups import CommandGroup
 from corekit.cli.progress import Bar
 from corekit.cli.screen import echo, echo_json, echo_table, json_option
 from corekit.cli.table import Column
@@ -51,7 +52,7 @@ _plots = click.option(
 _PERCENT = 100
 
 
-class _RunByDefault(click.Group):
+class _RunByDefault(CommandGroup):
     """A group whose first argument may be a file: then the command is `run`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -144,9 +145,9 @@ def compare_command(
     plots: Path | None,
     as_json: bool,
 ) -> None:
-    """Compare policies on the same requests: means over seeds with 95 % confidence intervals.
+    """Compare policies on the same requests.
 
-    Without POLICIES all installed ones are compared. A policy may have parameters of its own:
+    The table has means over seeds, with 95 % confidence intervals. Without POLICIES all installed ones are compared. A policy may have parameters of its own:
     `sticky:patience_s=10`.
 
     \b

@@ -1,4 +1,4 @@
-"""Figures of a run from its jobs, and confidence intervals over seeds. Pure."""
+"""Figures of a run from its jobs, and confidence intervals over seeds."""
 
 from __future__ import annotations
 

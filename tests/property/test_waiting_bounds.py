@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corekit.ids import HostId
+from corekit.values import replace
 from gpu_scheduler.core.invariants import check
 from gpu_scheduler.core.queue.policy import OrderingPolicy
 from gpu_scheduler.model import DeviceKind, Placement, Request, Sharing
@@ -92,6 +93,43 @@ def test_no_request_waits_beyond_the_stated_bound(
         assert check(pool.machine.state) == []
         assert pool.now_s - use.asked_s <= bound_s + sum(pause_s for _, pause_s in stream)
     assert use.waited_s <= bound_s
+
+
+OVERDUE_S = 20.0
+
+
+@pytest.mark.parametrize("policy", ["sticky", "fair_sticky"])
+@settings(max_examples=25, deadline=None)
+@given(
+    target=targets,
+    before=st.lists(requests, max_size=4),
+    stream=st.lists(
+        st.tuples(requests, st.sampled_from(["", "v", "w"]), st.sampled_from([0.5, 2.0, 6.0])),
+        min_size=1,
+        max_size=6,
+    ),
+)
+def test_no_request_waits_longer_than_overdue(
+    policy: str,
+    target: Request,
+    before: list[Request],
+    stream: list[tuple[Request, str, float]],
+) -> None:
+    """The bound of `sticky`: overdue_s + (k + 1) × L, with k requests before it."""
+    parameters = {f"{policy}.overdue_s": OVERDUE_S}
+    pool = Pool(2, Parameters(policy=policy, policy_parameters=parameters))
+    for request in before:
+        pool.hold(request, LONGEST_S)
+    pool.advance(0.1)
+    job = pool.hold(target, LONGEST_S)
+    bound_s = OVERDUE_S + (pool.ahead.get(job.attempt, 0) + 1) * LONGEST_S
+    while job.granted_s is None:
+        for request, workload, pause_s in stream:
+            pool.advance(pool.now_s + pause_s)
+            pool.hold(replace(request, workload=workload or None), LONGEST_S)
+        assert check(pool.machine.state) == []
+        assert pool.now_s - job.asked_s <= bound_s + sum(pause_s for _, _, pause_s in stream)
+    assert job.waited_s <= bound_s
 
 
 def served_within(aging_s: float | None, rounds: int) -> bool:
