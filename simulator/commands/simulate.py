@@ -147,8 +147,8 @@ def compare_command(
 ) -> None:
     """Compare policies on the same requests.
 
-    The table has means over seeds, with 95 % confidence intervals. Without POLICIES all installed ones are compared. A policy may have parameters of its own:
-    `sticky:patience_s=10`.
+    The table has means over seeds, with 95 % confidence intervals. Without POLICIES all installed
+    ones are compared. A policy may have parameters of its own: `sticky:patience_s=10`.
 
     \b
     Example:  orchgpu simulate compare RUN.yaml fifo sticky sticky:patience_s=10 --seeds 30

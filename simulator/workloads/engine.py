@@ -7,6 +7,7 @@ requests arrive before leases end, and leases end before timers fire.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import heapq
 import random
@@ -32,6 +33,7 @@ from gpu_scheduler.protocol.answers import (
     GrantedPush,
     ImpossiblePush,
     Outcome,
+    Push,
 )
 from gpu_scheduler.protocol.changes import Entry
 from gpu_scheduler.protocol.codec import VERSION
@@ -45,6 +47,8 @@ PATIENT = dataclasses.replace(
     Budget(), client_gone_s=1e12, host_stale_s=1e12, host_lost_s=2e12, accept_s=1.0
 )
 _SESSION = SessionId("s")
+_key = functools.lru_cache(maxsize=4096)(workload_key)
+_Form = tuple[str, str | None, int | None, int]
 #: Kinds of event at one moment, in their order.
 _ARRIVES, _ENDS, _IDLE = 0, 1, 2
 
@@ -106,6 +110,8 @@ class Engine:
         self._by_attempt: dict[str, Job] = {}
         self._running: dict[LeaseId, Running] = {}
         self._installs: dict[LeaseId, dict[DeviceId, Resident | None]] = {}
+        #: Equal requests are made once: (workload, tenant, client, source) → both.
+        self._requests: dict[_Form, tuple[Workload, Request]] = {}
         self._events: list[tuple[float, int, int, Any]] = []  # the payload depends on the kind
         self._number = 0
         self._wake_s: float | None = None
@@ -192,8 +198,12 @@ class Engine:
 
     def submit(self, arrival: Arrival) -> Job:
         """Send one request of the load."""
-        workload = self._workload_of(arrival)
-        return self.ask(arrival.request or workload.request(arrival.tenant), arrival, workload)
+        name = (arrival.workload, arrival.tenant, arrival.client, arrival.source)
+        if name not in self._requests:
+            workload = self._workload_of(arrival)
+            self._requests[name] = workload, workload.request(arrival.tenant)
+        workload, request = self._requests[name]
+        return self.ask(arrival.request or request, arrival, workload)
 
     def ask(self, request: Request, arrival: Arrival, workload: Workload) -> Job:
         """Send a request; its arrival and workload have its times."""
@@ -253,26 +263,35 @@ class Engine:
         return actions
 
     def _perform(self, action: do.Action) -> None:
-        match action:
-            case do.WakeAt():
-                self._wake_s = action.at_s
-            case do.PushToHost(push=host_ops.InstallPush(install=install)):
-                self._install(action.host, install)
-            case do.PushToHost(push=host_ops.End(lease=lease)):
-                self._ended_early(lease)
-            case do.PushToHost(push=host_ops.WarmLimitsPush(limits=limits)):
-                self.hosts[action.host].limits = limits
-            case do.PushToSession(push=GrantedPush(granted=granted)):
-                self.ask_op(ops.Renew(lease=granted.lease.id))
-                self._begin(granted)
-            case do.PushToSession(push=BusyPush(attempt=attempt)):
-                self._refused(attempt, "busy")
-            case do.PushToSession(push=ImpossiblePush(attempt=attempt)):
-                self._refused(attempt, "impossible")
-            case do.Reply(answer=AttemptAnswer() as answer):
-                self._answered(answer)
-            case do.ReplyError():
-                raise AppError(action.code, action.message, **dict(action.details))
+        if isinstance(action, do.Reply):
+            if isinstance(action.answer, AttemptAnswer):
+                self._answered(action.answer)
+        elif isinstance(action, do.WakeAt):
+            self._wake_s = action.at_s
+        elif isinstance(action, do.PushToHost):
+            self._pushed_to_host(action)
+        elif isinstance(action, do.PushToSession):
+            self._pushed(action.push)
+        else:
+            raise AppError(action.code, action.message, **dict(action.details))
+
+    def _pushed_to_host(self, action: do.PushToHost) -> None:
+        push = action.push
+        if isinstance(push, host_ops.InstallPush):
+            self._install(action.host, push.install)
+        elif isinstance(push, host_ops.End):
+            self._ended_early(push.lease)
+        elif isinstance(push, host_ops.WarmLimitsPush):
+            self.hosts[action.host].limits = push.limits
+
+    def _pushed(self, push: Push) -> None:
+        if isinstance(push, GrantedPush):
+            self.ask_op(ops.Renew(lease=push.granted.lease.id))
+            self._begin(push.granted)
+        elif isinstance(push, BusyPush):
+            self._refused(push.attempt, "busy")
+        elif isinstance(push, ImpossiblePush):
+            self._refused(push.attempt, "impossible")
 
     def _answered(self, answer: AttemptAnswer) -> None:
         if answer.granted is not None:
@@ -294,7 +313,7 @@ class Engine:
         host.evict(install)
         key = None
         if install.workload is not None:
-            key = workload_key(install.tenant, install.workload)
+            key = _key(install.tenant, install.workload)
         self._installs[install.lease] = {
             share.device: self.devices[share.device].install(install.lease, share.memory_mib, key)
             for share in install.shares
@@ -353,7 +372,7 @@ class Engine:
             timing = timing_on(workload.loading, device.device.model, device.device.kind.value)
             used = Resident(
                 id=f"w{self._number}",
-                workload=workload_key(job.tenant, workload.name),
+                workload=_key(job.tenant, workload.name),
                 memory_mib=workload.memory_mib if workload.warm_mib is None else workload.warm_mib,
                 loading_s=job.loading_s or timing.median_s,
             )

@@ -12,7 +12,7 @@ for `patience_s` times the number of devices that have loaded its workload, as i
 Bound: that of `sticky`: a request that waited for `overdue_s` is next. The device time of two flows
 that always wait for equal devices differs by at most overrun_s and two jobs, per unit of weight.
 
-A decision costs a few steps for each waiting flow, and for up to 256 free devices.
+A decision looks at the 64 flows that wait longest, and for each at up to 256 free devices.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from __future__ import annotations
 from gpu_scheduler.core.queue.policy import Choice, Declaration, HeldReason, Pause, Values
 from gpu_scheduler.core.queue.policy_view import View
 from gpu_scheduler.core.queue.warm_start import (
+    GROUPS_MAX,
     OVERDUE,
     PATIENCE,
     WAIT_BOUND,
@@ -53,7 +54,7 @@ class FairSticky:
         return Declaration(not values[PATIENCE.name], wait_bound=WAIT_BOUND)
 
     def decide(self, view: View) -> Choice | Pause:
-        groups = view.groups()
+        groups = view.groups()[:GROUPS_MAX]
         head = overdue(view, groups)
         firsts = [view.first(group) for group in groups]
         tags = {_flow(one): _tag(view, one) for one in firsts}

@@ -9,7 +9,7 @@ Bound: a request is overdue after `overdue_s`; then it is next, warm or cold, an
 serve it are granted to no other request. With k overdue requests before it and no lease longer than
 L, it waits at most overdue_s + (k + 1) × L.
 
-A decision costs a few steps for each waiting workload, and for up to 256 free devices.
+A decision looks at the 64 workloads that wait longest, and for each at up to 256 free devices.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import math
 from gpu_scheduler.core.queue.policy import Choice, Declaration, HeldReason, Pause, Values
 from gpu_scheduler.core.queue.policy_view import View
 from gpu_scheduler.core.queue.warm_start import (
+    GROUPS_MAX,
     OVERDUE,
     PATIENCE,
     WAIT_BOUND,
@@ -40,7 +41,7 @@ class Sticky:
         return Declaration(not values[PATIENCE.name], wait_bound=WAIT_BOUND)
 
     def decide(self, view: View) -> Choice | Pause:
-        groups = view.groups()
+        groups = view.groups()[:GROUPS_MAX]
         head = overdue(view, groups)
         if head is not None and (start := best_start(view, head)) is not None:
             return Choice(head.attempt, start.devices)

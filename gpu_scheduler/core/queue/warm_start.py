@@ -31,6 +31,8 @@ OVERDUE = PolicyParameter(
     default=600.0,
     at_least=0.0,
 )
+#: The most waiting workloads that one decision compares, those that wait longest.
+GROUPS_MAX = 64
 #: The bound on waiting of a policy that serves overdue requests first.
 WAIT_BOUND = "overdue_s + (k + 1) × L, with k overdue requests before it and no lease longer than L"
 
