@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench sim soak lock clean
+.PHONY: help demo test check bench experiments sim soak lock clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -32,8 +32,20 @@ check: $(STAMP)  ## lint, types, import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-sim: $(STAMP)  ## 1,000 seeds of the simulator
-	$(BIN)/python -m simulator --seeds 1000 $(ARGS)
+experiments: $(STAMP)  ## the simulations of docs/simulator.md, into build/experiments
+	$(BIN)/orchgpu simulate compare simulator/runs/thesis.yaml fifo balance rr rr:queues=device srtf mlfq exclusive \
+	  exclusive:steal_pct=0 sticky sticky:patience_s=10 fair_sticky --seeds 30 --plots build/experiments/thesis
+	$(BIN)/orchgpu simulate sweep simulator/runs/thesis-3.yaml rr balance srtf exclusive sticky fair_sticky \
+	  --occupancy 0.2,0.4,0.6,0.8,1.0,1.2 --seeds 30 --plots build/experiments
+	$(BIN)/orchgpu simulate sweep simulator/runs/thesis.yaml rr balance srtf exclusive sticky fair_sticky \
+	  --devices 1,2,3,4,6,8,16 --seeds 30 --plots build/experiments
+	for kept in exclusive shared; do $(BIN)/orchgpu simulate sweep simulator/runs/kaas-$$kept.yaml fifo \
+	  --clients 1,2,3,4,5,6,8,16 --seeds 1 --figure throughput_per_s --plots build/experiments/$$kept; done
+	for run in azure2019 azure2021 alibaba2023 bursts tenants hardless; do $(BIN)/orchgpu simulate compare \
+	  simulator/runs/$$run.yaml fifo backfill fair balance sticky fair_sticky || exit 1; done
+
+sim: $(STAMP)  ## 1,000 seeds of the simulation of faults
+	$(BIN)/python -m simulator.faults --seeds 1000 $(ARGS)
 
 bench: $(STAMP)  ## the short benchmarks, written to docs/benchmarks.md
 	$(BIN)/python -m benchmarks $(ARGS)

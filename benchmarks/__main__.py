@@ -32,6 +32,7 @@ SHORT: dict[str, tuple[str, ...]] = {
     "remote_gpu.operations": (),
     "remote_gpu.sharing": ("--seconds", "45"),
     "remote_gpu.sequence_search": (),
+    "simulator": (),
     "scheduler.peers": (),
     "remote_gpu.peers": ("--rounds", "2"),
     "remote_gpu.search_curve": ("--runs", "2", "--plot", "docs/search-curve.svg"),

@@ -13,6 +13,7 @@ from gpu_scheduler.core.inventory.inventory import DeviceEntry, current_state
 from gpu_scheduler.core.inventory.residents import Residents
 from gpu_scheduler.core.placement.fits import COMPUTE_PCT_MAX
 from gpu_scheduler.core.placement.placement import place
+from gpu_scheduler.core.queue.policy import declaration_of
 from gpu_scheduler.core.state import State
 from gpu_scheduler.model import LeaseState, Step
 
@@ -151,6 +152,10 @@ def _queue(state: State) -> Iterator[str]:
             yield f"{waiting.attempt}: its place in the queue differs from its record"
     if not state.has_room or len(state.leases) >= state.parameters.leases_max:
         return
+    policy = state.policies.get(state.parameters.policy)
+    name, parameters = state.parameters.policy, state.parameters
+    if policy is not None and not declaration_of(name, policy, parameters).work_conserving:
+        return
     for waiting in state.queue.group_heads():
         asked = clamped_to_quota(state, waiting.request)
         if (
@@ -162,10 +167,16 @@ def _queue(state: State) -> Iterator[str]:
 
 def _tenants(state: State) -> Iterator[str]:
     held: dict[str, Amount] = {}
+    shares: dict[tuple[str, str], int] = {}
     for entry in state.leases.values():
         if entry.lease.state is not LeaseState.ENDING:
-            tenant = entry.lease.tenant
+            tenant, workload = entry.lease.tenant, entry.request.workload
             held[tenant] = held.get(tenant, NOTHING).plus(amount_of(entry.lease.shares))
+            if workload is not None:
+                key = (tenant, workload)
+                shares[key] = shares.get(key, 0) + len(entry.lease.shares)
+    if shares != state.shares_of:
+        yield f"workloads hold {shares} shares, but {state.shares_of} are counted"
     if held != state.tenants.held:
         yield f"tenants hold {held}, but the books show {state.tenants.held}"
     devices = (entry.device for entry in state.inventory.devices.values())

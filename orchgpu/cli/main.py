@@ -11,13 +11,20 @@ from corekit.cli.groups import CommandGroup, CommandModules
 from corekit.cli.program import run_and_exit
 from orchgpu.local.home import HOME_VARIABLE
 
-#: The sections of --help. A command is a file in one of these folders (`corekit.cli.groups`).
-FOLDERS = ("definition", "jobs", "objects", "operation", "local")
+#: The sections of --help. A command is a file in one of these folders (`corekit.cli.groups`); those
+#: of the simulator are in its own package, which is imported when one of them is used.
+PACKAGES = (
+    *(
+        f"orchgpu.cli.commands.{name}"
+        for name in ("definition", "jobs", "objects", "operation", "local")
+    ),
+    "simulator.commands",
+)
 
 
 @click.group(
     cls=CommandGroup,
-    commands=CommandModules([f"orchgpu.cli.commands.{folder}" for folder in FOLDERS]),
+    commands=CommandModules(PACKAGES),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.option(

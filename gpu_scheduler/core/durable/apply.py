@@ -106,6 +106,7 @@ def _granted(state: State, part: to.LeaseGranted) -> None:
     )
     state.lease_of[lease.attempt] = lease.id
     state.tenants.add(lease.tenant, amount)
+    state.count_shares(state.leases[lease.id], +1)
     for share in lease.shares:
         state.inventory.hosts[share.host].leases[lease.id] = None
         state.inventory.allocate(lease.id, share)
@@ -161,6 +162,7 @@ def _given_back(state: State, entry: LeaseEntry, freed_s: float | None) -> None:
     """Subtract a freed lease from its tenant; add its use, unless a snapshot already has it."""
     tenants, tenant = state.tenants, entry.lease.tenant
     tenants.release(tenant, entry.amount)
+    state.count_shares(entry, -1)
     if freed_s is not None:
         held_s = max(0.0, freed_s - entry.granted_s)
         half_life_s = state.parameters.usage_half_life_s
@@ -206,6 +208,7 @@ _EFFECTS: Mapping[type[to.Part], Callable[[State, Any], None]] = {
     to.RequestDropped: lambda state, part: _dropped(state, part.attempt),
     to.EpochStarted: _began,
     to.ParameterSet: lambda state, part: state.set_parameter(part.name, part.value),
+    to.PolicyRemembered: lambda state, part: state.remember(part),
     to.TenantUsed: _used,
     to.WorkloadLearned: _learned,
     to.InventoryDeclared: _known,

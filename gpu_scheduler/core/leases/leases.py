@@ -75,6 +75,8 @@ def grant(tx: Transaction, proposal: Proposal, *, accepted: bool) -> LeaseEntry:
             accepted=accepted,
         )
     )
+    if proposal.remembered is not None:
+        tx.emit(proposal.remembered)
     granted = tx.state.leases[lease.id]
     if takes:
         _take_residents(tx, granted, takes)

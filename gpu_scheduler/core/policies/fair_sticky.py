@@ -1,0 +1,122 @@
+"""Fair queueing with anticipatory stickiness, after MQFQ-Sticky (arXiv 2507.08954).
+
+Each workload of a tenant is a flow with a virtual time: the device time that its grants were
+expected to take, divided by the weight of its tenant. A flow that was idle continues at the
+virtual time of the present, the least one of all flows that wait. A flow may run ahead of it by
+`overrun_s`; among those that do not, warm starts come first, then the flow that is farthest behind.
+The window lets a flow use its warm workers several times in a row instead of alternating.
+
+Stickiness is anticipatory: a flow that waits for its own warm worker leaves a free device to others
+for `patience_s` times the number of devices that have loaded its workload, as in `sticky`.
+
+Bound: that of `sticky`: a request that waited for `overdue_s` is next. The device time of two flows
+that always wait for equal devices differs by at most overrun_s and two jobs, per unit of weight.
+
+A decision looks at the 64 flows that wait longest, and for each at up to 256 free devices.
+"""
+
+from __future__ import annotations
+
+from gpu_scheduler.core.queue.policy import Choice, Declaration, HeldReason, Pause, Values
+from gpu_scheduler.core.queue.policy_view import View
+from gpu_scheduler.core.queue.warm_start import (
+    GROUPS_MAX,
+    OVERDUE,
+    PATIENCE,
+    WAIT_BOUND,
+    Start,
+    best_start,
+    held_for_warm,
+    overdue,
+)
+from gpu_scheduler.policy_parameters import PolicyParameter
+from gpu_scheduler.protocol.changes import Scalar, Waiting
+
+OVERRUN = PolicyParameter(
+    name="overrun_s",
+    meaning="device time by which a flow may run ahead of the one that is farthest behind",
+    default=10.0,
+    at_least=0.0,
+)
+#: Remembered virtual times; above it those in the past are dropped, and no new one is remembered.
+FLOWS_MAX = 5_000
+_NOW = "now"  #: virtual time of the present
+_UNKNOWN_S = 1.0  #: charged for a job of which nothing is known
+
+
+class FairSticky:
+    """Order: warm starts of flows within the window, then cold ones, each by virtual time."""
+
+    summary = "fair between workloads by device time; warm starts first within a window"
+    parameters = (OVERRUN, PATIENCE, OVERDUE)
+
+    def declare(self, values: Values) -> Declaration:
+        return Declaration(not values[PATIENCE.name], wait_bound=WAIT_BOUND)
+
+    def decide(self, view: View) -> Choice | Pause:
+        groups = view.groups()[:GROUPS_MAX]
+        head = overdue(view, groups)
+        firsts = [view.first(group) for group in groups]
+        tags = {_flow(one): _tag(view, one) for one in firsts}
+        now_s = min(tags.values(), default=0.0)
+        if head is not None and (start := best_start(view, head)) is not None:
+            return _choice(view, start, tags[_flow(head)], now_s)
+        found = (best_start(view, one, head) for one in firsts)
+        starts = sorted(
+            (start for start in found if start is not None),
+            key=lambda start: tags[_flow(start.waiting)],
+        )
+        within = [
+            one for one in starts if tags[_flow(one.waiting)] <= now_s + view.number("overrun_s")
+        ]
+        among = within or starts  # nothing within the window fits: the others need not wait
+        ready = [start for start in among if start.warm] or [s for s in among if s.wait_s <= 0]
+        if ready:
+            return _choice(view, ready[0], tags[_flow(ready[0].waiting)], now_s)
+        soonest_s = min((start.wait_s for start in among), default=None)
+        return Pause(None if soonest_s is None else view.at_s + soonest_s)
+
+    def held(self, view: View, waiting: Waiting) -> HeldReason | None:
+        ahead_s = _tag(view, waiting) - min(
+            (_tag(view, view.first(group)) for group in view.groups()), default=0.0
+        )
+        if ahead_s > view.number(OVERRUN.name) and best_start(view, waiting) is not None:
+            used = f"its workload has used {ahead_s:.1f} s more of the devices than another one"
+            return HeldReason(
+                f"{used} that waits; at most {view.number(OVERRUN.name):g} s are fair"
+            )
+        return held_for_warm(view, waiting)
+
+
+def _flow(waiting: Waiting) -> str:
+    """The name of a flow among the remembered values."""
+    return f"{waiting.request.tenant}/{waiting.request.workload or ''}"
+
+
+def _tag(view: View, waiting: Waiting) -> float:
+    """The virtual time at which the next job of a flow begins."""
+    return max(_recalled(view, _flow(waiting)), _recalled(view, _NOW))
+
+
+def _recalled(view: View, name: str) -> float:
+    found = view.memory.get(name, 0.0)
+    return 0.0 if isinstance(found, str) else float(found)
+
+
+def _choice(view: View, start: Start, tag_s: float, now_s: float) -> Choice:
+    """The choice, and the virtual times after it."""
+    request = start.waiting.request
+    expected_s = view.expected_s(request)
+    used_s = (_UNKNOWN_S if expected_s is None else expected_s) * request.count
+    remember: dict[str, Scalar | None] = {_NOW: max(now_s, _recalled(view, _NOW))}
+    if len(view.memory) >= FLOWS_MAX:
+        remember |= {
+            name: None for name in view.memory if name != _NOW and _recalled(view, name) <= now_s
+        }
+    flow = _flow(start.waiting)
+    if len(view.memory) < FLOWS_MAX or flow in view.memory or len(remember) > 1:
+        remember[flow] = tag_s + used_s / view.weight(request.tenant)
+    return Choice(start.waiting.attempt, start.devices, remember)
+
+
+POLICY = FairSticky()

@@ -1,0 +1,69 @@
+"""Warm first, shortest first; a cold start only after patience.
+
+A request whose workload has a warm worker on a free device starts there, the one with the shortest
+expected time first. Another one waits: `patience_s` for each device that has loaded its workload
+already, then it loads it on one more. The first request of a workload loads at once. The number of
+cold starts is bounded by patience, and the queue is short because short requests do not wait.
+
+Bound: a request is overdue after `overdue_s`; then it is next, warm or cold, and devices that could
+serve it are granted to no other request. With k overdue requests before it and no lease longer than
+L, it waits at most overdue_s + (k + 1) × L.
+
+A decision looks at the 64 workloads that wait longest, and for each at up to 256 free devices.
+"""
+
+from __future__ import annotations
+
+import math
+
+from gpu_scheduler.core.queue.policy import Choice, Declaration, HeldReason, Pause, Values
+from gpu_scheduler.core.queue.policy_view import View
+from gpu_scheduler.core.queue.warm_start import (
+    GROUPS_MAX,
+    OVERDUE,
+    PATIENCE,
+    WAIT_BOUND,
+    Start,
+    best_start,
+    held_for_warm,
+    overdue,
+)
+from gpu_scheduler.protocol.changes import Waiting
+
+
+class Sticky:
+    """Order: warm starts by expected time, then cold starts by queue key."""
+
+    summary = "warm starts first, the shortest first; cold starts only after patience"
+    parameters = (PATIENCE, OVERDUE)
+
+    def declare(self, values: Values) -> Declaration:
+        return Declaration(not values[PATIENCE.name], wait_bound=WAIT_BOUND)
+
+    def decide(self, view: View) -> Choice | Pause:
+        groups = view.groups()[:GROUPS_MAX]
+        head = overdue(view, groups)
+        if head is not None and (start := best_start(view, head)) is not None:
+            return Choice(head.attempt, start.devices)
+        found = (best_start(view, view.first(group), head) for group in groups)
+        starts = [start for start in found if start is not None]
+        warm = [start for start in starts if start.warm]
+        if warm:
+            best = min(warm, key=lambda start: _expected_s(view, start))  # of equal ones the first
+            return Choice(best.waiting.attempt, best.devices)
+        due = next((start for start in starts if start.wait_s <= 0), None)
+        if due is not None:
+            return Choice(due.waiting.attempt, due.devices)
+        soonest_s = min((start.wait_s for start in starts), default=None)
+        return Pause(None if soonest_s is None else view.at_s + soonest_s)
+
+    def held(self, view: View, waiting: Waiting) -> HeldReason | None:
+        return held_for_warm(view, waiting)
+
+
+def _expected_s(view: View, start: Start) -> float:
+    expected_s = view.expected_s(start.waiting.request)
+    return math.inf if expected_s is None else expected_s
+
+
+POLICY = Sticky()

@@ -1,0 +1,350 @@
+"""A load on a simulated cluster; queue policies side by side.
+
+The production scheduler core runs on a virtual clock (`simulator/workloads`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from corekit.cli.groups import CommandGroup
+from corekit.cli.progress import Bar
+from corekit.cli.screen import echo, echo_json, echo_table, json_option
+from corekit.cli.table import Column
+from corekit.errors import invalid
+from corekit.suggest import one_of_known
+from gpu_scheduler.policy_registry import installed_policies
+from simulator.workloads import experiments, output, plots
+from simulator.workloads.engine import Job
+from simulator.workloads.experiments import Point, Result
+from simulator.workloads.model import Run
+from simulator.workloads.run_file import load_run
+
+_FILE = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+_policy_set = click.option(
+    "--set",
+    "given",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Parameter of the scheduler, as in `ssgm set`; may be repeated.",
+)
+_workers = click.option(
+    "--workers",
+    type=click.IntRange(1, 256),
+    default=min(4, os.cpu_count() or 1),
+    show_default="processors, at most 4",
+    help="Processes that run seeds at the same time.",
+)
+_seeds = click.option("--seeds", type=click.IntRange(1, 10_000), help="Seeds; else of the file.")
+_csv = click.option(
+    "--csv", "csv_file", type=click.Path(dir_okay=False, path_type=Path), help="Write a CSV file."
+)
+_plots = click.option(
+    "--plots",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Write plots into this folder (needs orchgpu[simulate]).",
+)
+_PERCENT = 100
+
+
+class _RunByDefault(CommandGroup):
+    """A group whose first argument may be a file: then the command is `run`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        words = [word for word in args if not word.startswith("-")]
+        if words and words[0] not in self.commands and args[0] not in ("-h", "--help"):
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group("simulate", cls=_RunByDefault)
+def command() -> None:
+    """Simulate a load on devices with the scheduler's own core, on a virtual clock.
+
+    \b
+    Examples:  orchgpu simulate RUN.yaml
+               orchgpu simulate compare RUN.yaml fifo sticky --seeds 30
+               orchgpu simulate sweep RUN.yaml fifo sticky --occupancy 0.2,0.4,0.6,0.8
+
+    RUN.yaml states hosts, workloads and load; see docs/simulator.md.
+    """
+
+
+@command.command("run")
+@_FILE
+@click.option("--policy", help="Queue policy; else of the file, else the default.")
+@click.option("--seed", type=click.IntRange(min=0), help="Seed; else of the file.")
+@_policy_set
+@click.option(
+    "--requests",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write a line for each request: CSV, or JSON lines for .jsonl.",
+)
+@_plots
+@json_option
+def run_command(
+    file: Path,
+    policy: str | None,
+    seed: int | None,
+    given: tuple[str, ...],
+    requests: Path | None,
+    plots: Path | None,
+    as_json: bool,
+) -> None:
+    """Run one seed under one policy.
+
+    \b
+    Example:  orchgpu simulate run RUN.yaml --policy sticky --plots out
+    """
+    run = _with_parameters(load_run(file), given)
+    _check((policy,) if policy is not None else ())
+    seed = run.seed if seed is None else seed
+    bar = Bar(_PERCENT, quiet=as_json)
+    progress = _of_time(bar, run)
+    try:
+        outcome, jobs = experiments.simulate(run, seed, policy, progress)
+    finally:
+        bar.end()
+    if requests is not None:
+        output.write_requests(jobs, requests)
+    if plots is not None:
+        _plot(run, {outcome.policy: jobs}, plots)
+    if as_json:
+        found = {"policy": outcome.policy, "seed": seed, "trace": outcome.trace}
+        echo_json({"run": run.name, **found, "figures": dict(outcome.figures)})
+        return
+    echo_table(output.columns(("POLICY",)), [(outcome.policy, *output.outcome_row(outcome))])
+    decisions = int(outcome.figures["decisions"])
+    rate = decisions / max(outcome.processor_s, 1e-9)
+    echo(f"seed {seed}, trace {outcome.trace}: {decisions} decisions, {rate:.0f} per second")
+
+
+@command.command("compare")
+@_FILE
+@click.argument("policies", nargs=-1)
+@_seeds
+@click.option("--first", type=click.IntRange(min=0), help="The first seed; else of the file.")
+@_policy_set
+@_workers
+@_csv
+@_plots
+@json_option
+def compare_command(
+    file: Path,
+    policies: tuple[str, ...],
+    seeds: int | None,
+    first: int | None,
+    given: tuple[str, ...],
+    workers: int,
+    csv_file: Path | None,
+    plots: Path | None,
+    as_json: bool,
+) -> None:
+    """Compare policies on the same requests.
+
+    The table has means over seeds, with 95 % confidence intervals. Without POLICIES all installed
+    ones are compared. A policy may have parameters of its own: `sticky:patience_s=10`.
+
+    \b
+    Example:  orchgpu simulate compare RUN.yaml fifo sticky sticky:patience_s=10 --seeds 30
+    """
+    run = _with_parameters(load_run(file), given)
+    points = _points(run, policies)
+    chosen = _seed_range(run, seeds, first)
+    results = _experiment(points, chosen, workers, quiet=as_json)
+    if csv_file is not None:
+        output.write_results(results, csv_file)
+    if plots is not None:
+        _plot_compared(results, chosen[0], plots)
+    if as_json:
+        echo_json({"run": run.name, "policies": [output.result_json(one) for one in results]})
+        return
+    rows = [(one.point.policy, *output.row_of(one.intervals)) for one in results]
+    echo_table(output.columns(("POLICY",)), rows)
+    echo(f"{len(chosen)} seeds from {chosen[0]}; ± is half of the 95 % confidence interval")
+
+
+@command.command("sweep")
+@_FILE
+@click.argument("policies", nargs=-1)
+@click.option("--occupancy", metavar="LIST", help="Part of the devices in use: 0.2,0.4,0.8")
+@click.option("--devices", metavar="LIST", help="Devices of the first host: 1,2,4,8")
+@click.option("--clients", metavar="LIST", help="Clients of closed loops: 1,2,4,5,8")
+@_seeds
+@_policy_set
+@_workers
+@_csv
+@_plots
+@click.option("--figure", default="wait_mean_s", show_default=True, help="Figure to plot and show.")
+@json_option
+def sweep_command(
+    file: Path,
+    policies: tuple[str, ...],
+    occupancy: str | None,
+    devices: str | None,
+    clients: str | None,
+    seeds: int | None,
+    given: tuple[str, ...],
+    workers: int,
+    csv_file: Path | None,
+    plots: Path | None,
+    figure: str,
+    as_json: bool,
+) -> None:
+    """Change one quantity and show a figure of each policy over it.
+
+    \b
+    Example:  orchgpu simulate sweep RUN.yaml fifo sticky --devices 1,2,4,8 --plots out
+    """
+    run = _with_parameters(load_run(file), given)
+    swept, values, change = _swept(occupancy, devices, clients)
+    base = _points(run, policies)
+    points = [
+        replace(point, run=change(point.run, value), value=value)
+        for point in base
+        for value in values
+    ]
+    results = _experiment(points, _seed_range(run, seeds, None), workers, quiet=as_json)
+    known = results[0].intervals
+    if figure not in known:
+        raise invalid(f"{figure!r} is not a figure{one_of_known(figure, tuple(known))}")
+    if csv_file is not None:
+        output.write_results(results, csv_file, swept)
+    if plots is not None:
+        _plot_sweep(results, swept, figure, plots)
+    if as_json:
+        found = [output.result_json(one, swept) for one in results]
+        echo_json({"run": run.name, "swept": swept, "points": found})
+        return
+    _echo_sweep(results, [point.policy for point in base], swept, values, figure)
+
+
+def _echo_sweep(
+    results: Sequence[Result],
+    policies: Sequence[str],
+    swept: str,
+    values: Sequence[float],
+    figure: str,
+) -> None:
+    echo(f"{figure} over {swept}:")
+    rows = [
+        (policy, *(str(one.intervals[figure]) for one in results[start : start + len(values)]))
+        for policy, start in zip(policies, range(0, len(results), len(values)), strict=True)
+    ]
+    header = ("POLICY", *(f"{value:g}" for value in values))
+    echo_table([Column(name=name) for name in header], rows)
+
+
+# ---------------------------------------------------------------------- arguments
+
+
+def _with_parameters(run: Run, given: Sequence[str]) -> Run:
+    parameters = dict(run.parameters)
+    for text in given:
+        name, separator, value = text.partition("=")
+        if not separator:
+            raise invalid(f"--set {text!r}: write NAME=VALUE")
+        parameters[name] = value
+    return replace(run, parameters=parameters)
+
+
+def _points(run: Run, policies: Sequence[str]) -> list[Point]:
+    """A setting for each policy; `NAME:PARAMETER=VALUE,…` sets parameters of it."""
+    points = []
+    for text in policies or tuple(installed_policies()):
+        name, _, own = text.partition(":")
+        _check((name,))
+        given = [f"policy.{name}.{one}" for one in own.split(",") if one]
+        points.append(Point(policy=text, run=replace(_with_parameters(run, given), policy=name)))
+    return points
+
+
+def _check(policies: Sequence[str]) -> None:
+    known = installed_policies()
+    for name in policies:
+        if name not in known:
+            raise invalid(f"{name!r} is not an installed policy{one_of_known(name, tuple(known))}")
+
+
+def _seed_range(run: Run, seeds: int | None, first: int | None) -> range:
+    begin = run.seed if first is None else first
+    return range(begin, begin + (seeds or run.seeds))
+
+
+def _swept(
+    occupancy: str | None, devices: str | None, clients: str | None
+) -> tuple[str, list[float], Callable[[Run, float], Run]]:
+    """The swept quantity: its name, its values, and the change that each makes to a run."""
+    given = [
+        (name, text)
+        for name, text in (("occupancy", occupancy), ("devices", devices), ("clients", clients))
+        if text is not None
+    ]
+    if len(given) != 1:
+        raise invalid("name one of --occupancy, --devices and --clients")
+    name, text = given[0]
+    changes: dict[str, Callable[[Run, float], Run]] = {
+        "occupancy": experiments.with_occupancy,
+        "devices": lambda run, value: experiments.with_devices(run, int(value)),
+        "clients": lambda run, value: experiments.with_clients(run, int(value)),
+    }
+    return name, _numbers(name, text), changes[name]
+
+
+def _numbers(name: str, text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        raise invalid(f"--{name} {text!r}: write numbers with commas between them") from None
+
+
+# ---------------------------------------------------------------------- work
+
+
+def _of_time(bar: Bar, run: Run) -> Callable[[float], None]:
+    """A progress bar over the virtual time of a run."""
+    shown = -1
+
+    def progress(now_s: float) -> None:
+        nonlocal shown
+        done = min(_PERCENT, int(_PERCENT * now_s / max(run.duration_s, 1e-9)))
+        if done != shown:
+            shown = done
+            bar.draw(done, f" % of {run.duration_s:g} s")
+
+    return progress
+
+
+def _experiment(
+    points: Sequence[Point], seeds: range, workers: int, *, quiet: bool
+) -> list[Result]:
+    bar = Bar(len(points) * len(seeds), quiet=quiet)
+    try:
+        return experiments.experiment(
+            points, seeds, workers=workers, progress=lambda done: bar.draw(done, " runs")
+        )
+    finally:
+        bar.end()
+
+
+def _plot(run: Run, jobs: dict[str, list[Job]], folder: Path) -> None:
+    for path in plots.plot_run(jobs, experiments.device_names(run), folder):
+        echo(f"wrote {path}", err=True)
+
+
+def _plot_compared(results: Sequence[Result], seed: int, folder: Path) -> None:
+    plots.plot_compared(results, folder / "policies.svg")
+    echo(f"wrote {folder / 'policies.svg'}", err=True)
+    jobs = {one.point.policy: experiments.simulate(one.point.run, seed)[1] for one in results}
+    _plot(results[0].point.run, jobs, folder)
+
+
+def _plot_sweep(results: Sequence[Result], swept: str, figure: str, folder: Path) -> None:
+    path = folder / f"{swept}-{figure}.svg"
+    plots.plot_sweep(results, swept, figure, path, logarithmic=True)
+    echo(f"wrote {path}", err=True)
