@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from corekit.ids import DeviceId
 from gpu_scheduler.model import Device, DeviceKind, Health, Placement, Request, Sharing
+from gpu_scheduler.policy_registry import installed_policies
 
 MEMORY_MIB = 1000
 
@@ -21,6 +22,7 @@ requests = st.builds(
     priority=st.sampled_from([0, 0, 5]),
     min_driver=st.sampled_from([None, None, "550.1"]),
     warm_key=st.sampled_from([None, "k"]),
+    workload=st.sampled_from([None, "x", "y"]),
     max_wait_s=st.sampled_from([None, None, 8.0]),
     tenant=st.sampled_from("ab"),
     deadline_s=st.sampled_from([None, None, 12.0]),
@@ -28,14 +30,16 @@ requests = st.builds(
 )
 settings_ = st.sampled_from(
     [
-        ("policy", "fifo"), ("policy", "backfill"), ("policy", "fair"), ("aging_s", "off"),
-        ("aging_s", "default"), ("bypass_max", 0), ("leases_max", 2),
+        ("aging_s", "off"), ("aging_s", "default"), ("bypass_max", 0), ("leases_max", 2),
         ("leases_max", "default"), ("waiting_max", 1), ("waiting_max", "default"),
         ("tenant_waiting_max", 1), ("tenant_waiting_max", "default"),
         ("tenant_records_max", 2), ("records_max", 3), ("tenant_records_max", "default"),
         ("records_max", "off"), ("quota.a.devices", 2), ("quota.*.memory_mib", 1200),
         ("quota.a.devices", "default"), ("quota.*.memory_mib", "off"), ("weight.b", 3),
-        ("weight.b", 0), ("bypas_max", 1),
+        ("weight.b", 0), ("bypas_max", 1), ("policy.rr.queues", "device"),
+        ("policy.srtf.strict_head", True), ("policy.exclusive.steal_pause_s", 0),
+        ("policy.exclusive.client", "tenant"), ("policy.least_loaded.patience_s", 0),
+        *(("policy", name) for name in installed_policies()),
     ]
 )  # fmt: skip
 
