@@ -20,8 +20,17 @@ class PolicyParameter(Value):
     meaning: str
     default: str | float | bool
     choices: tuple[str, ...] = ()  #: of a text
-    at_least: float = -math.inf  #: of a number
-    at_most: float = math.inf
+    at_least: float = 0.0  #: of a number
+    at_most: float = 1e9
+
+    @property
+    def valid(self) -> str:
+        """The valid values as text."""
+        if isinstance(self.default, bool):
+            return "true, false"
+        if isinstance(self.default, str):
+            return ", ".join(self.choices)
+        return f"{self.at_least:g}…{self.at_most:g}"
 
     def read(self, given: Given) -> str | float | bool:
         """The value in the type of the parameter. Raises INVALID with the valid values."""

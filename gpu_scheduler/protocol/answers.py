@@ -25,6 +25,7 @@ from gpu_scheduler.model import (
     Usage,
 )
 from gpu_scheduler.parameters import Parameters
+from gpu_scheduler.policy_parameters import PolicyParameter
 
 
 class Outcome(StrEnum):
@@ -176,11 +177,25 @@ class QueueAnswer(Value):
     left_out: int = 0  #: number of requests after these
 
 
+class PolicyDeclaration(Value):
+    """One installed queue policy, with its promises about waiting."""
+
+    name: str
+    summary: str  #: the next request, in one phrase
+    decides: bool  #: False: it orders requests; True: it also names devices, and may let one wait
+    work_conserving: bool  #: nothing waits that fits
+    wait_bound: str  #: on the wait of requests that `starves` does not name; "" = none
+    starves: str  #: requests that may wait without end; "" = none
+    parameters: tuple[PolicyParameter, ...] = ()
+    values: Mapping[str, str | float | bool] = field(default_factory=dict)  #: of its parameters
+
+
 class ParametersAnswer(Value):
     """The rules and limits that are in force."""
 
     parameters: Parameters
     overridden: tuple[str, ...]  #: names of parameters that override the configuration
+    policies: tuple[PolicyDeclaration, ...] = ()  #: installed; none = an older scheduler
 
 
 # --- pushes

@@ -15,6 +15,7 @@ from gpu_scheduler.model import (
     Resident,
     Sharing,
 )
+from gpu_scheduler.policy_registry import installed_policies
 from gpu_scheduler.warm import workload_key
 
 MEMORY_MIB = 1000
@@ -41,15 +42,17 @@ requests = st.builds(
 )
 settings_ = st.sampled_from(
     [
-        ("policy", "fifo"), ("policy", "backfill"), ("policy", "fair"), ("aging_s", "off"),
-        ("aging_s", "default"), ("bypass_max", 0), ("leases_max", 2),
+        ("aging_s", "off"), ("aging_s", "default"), ("bypass_max", 0), ("leases_max", 2),
         ("leases_max", "default"), ("waiting_max", 1), ("waiting_max", "default"),
         ("tenant_waiting_max", 1), ("tenant_waiting_max", "default"),
         ("tenant_records_max", 2), ("records_max", 3), ("tenant_records_max", "default"),
         ("records_max", "off"), ("quota.a.devices", 2), ("quota.*.memory_mib", 1200),
         ("quota.a.devices", "default"), ("quota.*.memory_mib", "off"), ("weight.b", 3),
         ("weight.b", 0), ("bypas_max", 1), ("warm_workers_max", 1), ("preempt_grace_s", 0),
-        ("preempt_grace_s", "default"),
+        ("preempt_grace_s", "default"), ("policy.rr.queues", "device"),
+        ("policy.srtf.strict_head", True), ("policy.exclusive.steal_pause_s", 0),
+        ("policy.exclusive.client", "tenant"), ("policy.least_loaded.patience_s", 0),
+        *(("policy", name) for name in installed_policies()),
     ]
 )  # fmt: skip
 

@@ -8,6 +8,7 @@ from corekit.cli.screen import echo
 from corekit.decode import encode
 from corekit.errors import AppError, ErrorCode
 from corekit.plugins import find_plugins
+from corekit.suggest import one_of_known
 from corekit.units import parse_duration_s
 from gpu_scheduler.client.client import SchedulerClient
 from gpu_scheduler.client.commands import tables
@@ -15,6 +16,7 @@ from gpu_scheduler.client.commands.forms import (
     Drained,
     Forgotten,
     ParametersInForce,
+    Policies,
     Undrained,
 )
 from gpu_scheduler.client.commands.options import CommandContext, connected
@@ -108,6 +110,38 @@ def get_parameter(context: CommandContext, name: str | None) -> None:
     )
 
 
+@click.command(epilog="Example: ssgm policies srtf")
+@click.argument("name", required=False)
+@connected
+def policies(context: CommandContext, name: str | None) -> None:
+    """Queue policies that the scheduler has: rule, bound on waiting, parameters.
+
+    Lists all of them, or shows the one named NAME with its parameters; `ssgm set policy NAME` puts
+    it in force.
+    """
+    found = context.ask(lambda client: client.parameters())
+    known = {one.name: one for one in found.policies}
+    if not known:
+        message = "this scheduler is of an older version and does not list its policies"
+        raise AppError(ErrorCode.NOT_FOUND, message)
+    if name is None:
+        chosen = tuple(known.values())
+    elif (one := known.get(name.replace("-", "_"))) is not None:
+        chosen = (one,)
+    else:
+        message = f"{name!r} is not an installed policy{one_of_known(name, known)}"
+        raise AppError(ErrorCode.NOT_FOUND, message)
+    in_force = found.parameters.policy
+
+    def show() -> None:
+        if name is None:
+            tables.echo_policies(chosen, in_force)
+        else:
+            tables.echo_policy(chosen[0], in_force)
+
+    context.show(Policies(in_force=in_force, policies=chosen), show)
+
+
 class _SetCommand(click.Command):
     """`ssgm set`; its help lists the policies that are installed here."""
 
@@ -165,4 +199,4 @@ def _values(found: ParametersAnswer) -> dict[str, Given]:
     return values
 
 
-COMMANDS = (drain, undrain, forget, get_parameter, set_parameter)
+COMMANDS = (drain, undrain, forget, get_parameter, set_parameter, policies)

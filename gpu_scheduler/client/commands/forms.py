@@ -49,6 +49,13 @@ class ParametersInForce(Value):
     overridden: tuple[str, ...]  #: parameters that were set at run time
 
 
+class Policies(Value):
+    """Answer of `policies`: the installed queue policies, or the one that was named."""
+
+    in_force: str
+    policies: tuple[answers.PolicyDeclaration, ...]
+
+
 #: Command → the form of its output (`events` prints the objects of `GET /v1/watch`).
 FORMS: Mapping[str, type[Value]] = {
     "alloc": answers.AttemptAnswer,
@@ -68,6 +75,7 @@ FORMS: Mapping[str, type[Value]] = {
     "forget": Forgotten,
     "get": ParametersInForce,
     "set": ParametersInForce,
+    "policies": Policies,
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from corekit.cli.screen import Coloured, echo, echo_table
 from corekit.cli.table import Column
@@ -17,6 +17,7 @@ from gpu_scheduler.protocol.answers import (
     HostView,
     InventoryAnswer,
     LeasesAnswer,
+    PolicyDeclaration,
     QueueAnswer,
     WorkloadsAnswer,
 )
@@ -48,6 +49,8 @@ WORKLOADS = _columns(
     *("WARM NOW", "RUNS", "STARTS", "TENANT"),
 )
 PARAMETERS = _columns("PARAMETER, VALUE, SOURCE")
+POLICIES = _columns("POLICY, STATE, FORM, NEXT REQUEST", "FORM")
+POLICY_PARAMETERS = _columns("PARAMETER, VALUE, VALID, MEANING", "VALID")
 
 
 def share_text(share: Share) -> str:
@@ -241,6 +244,40 @@ def echo_parameters(values: Mapping[str, Given], overridden: Collection[str]) ->
         for name, value in values.items()
     ]
     echo_table(PARAMETERS, rows)
+
+
+def echo_policies(policies: Iterable[PolicyDeclaration], in_force: str) -> None:
+    """The installed policies, one line each."""
+    rows = [
+        (
+            one.name,
+            "in force" if one.name == in_force else "installed",
+            "decides" if one.decides else "orders",
+            one.summary,
+        )
+        for one in policies
+    ]
+    echo_table(POLICIES, rows)
+
+
+def echo_policy(policy: PolicyDeclaration, in_force: str) -> None:
+    """One policy: its promises and its parameters."""
+    echo(f"{policy.name}: {policy.summary}")
+    echo(f"  in force:         {'yes' if policy.name == in_force else 'no'}")
+    echo(f"  conserves work:   {'yes' if policy.work_conserving else 'no: a request may wait'}")
+    echo(f"  bound on waiting: {policy.wait_bound or 'none'}")
+    echo(f"  starves:          {policy.starves or 'no request'}")
+    rows = [
+        (
+            f"policy.{policy.name}.{one.name}",
+            _value(policy.values.get(one.name, one.default)),
+            one.valid,
+            one.meaning,
+        )
+        for one in policy.parameters
+    ]
+    if rows:
+        echo_table(POLICY_PARAMETERS, rows)
 
 
 def _value(value: Given) -> str:

@@ -6,6 +6,14 @@ from corekit.errors import AppError
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.admission import limits
 from gpu_scheduler.core.queue import decide, dispatch
+from gpu_scheduler.core.queue.policy import (
+    DecidingPolicy,
+    Policy,
+    declaration_of,
+    parameters_of,
+    values_of,
+)
+from gpu_scheduler.core.state import State
 from gpu_scheduler.core.transaction import Transaction, warm_limits
 from gpu_scheduler.model import HostState
 from gpu_scheduler.parameters import DEFAULT, changed, known_name
@@ -18,8 +26,26 @@ def parameters(tx: Transaction, event: on.Asked[ops.ParametersOf | ops.SetParame
     """Reply with the parameters in force, and the names of those that are overridden."""
     state = tx.state
     overridden = tuple(name for name in state.overrides if name not in state.ignored)
-    answer = answers.ParametersAnswer(parameters=state.parameters, overridden=overridden)
+    answer = answers.ParametersAnswer(
+        parameters=state.parameters,
+        overridden=overridden,
+        policies=tuple(_declared(name, one, state) for name, one in state.policies.items()),
+    )
     tx.reply(event.reply_to, answer)
+
+
+def _declared(name: str, policy: Policy, state: State) -> answers.PolicyDeclaration:
+    declared = declaration_of(name, policy, state.parameters)
+    return answers.PolicyDeclaration(
+        name=name,
+        summary=policy.summary,
+        decides=isinstance(policy, DecidingPolicy),
+        work_conserving=declared.work_conserving,
+        wait_bound=declared.wait_bound,
+        starves=declared.starves,
+        parameters=parameters_of(policy),
+        values=values_of(name, policy, state.parameters),
+    )
 
 
 def room_changed(tx: Transaction, event: on.RoomChanged) -> None:

@@ -17,6 +17,7 @@ takes free devices of any owner, those of its client first, and may wait for the
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import islice
@@ -156,9 +157,10 @@ def _choice(
     view: View, owners: Mapping[DeviceId, str], changed: Mapping[str, Scalar | None]
 ) -> Choice | None:
     """The oldest request that has devices, with what is remembered besides."""
+    counts = Counter(owners.values())
     for group in view.groups():
         waiting = view.first(group)
-        devices = _devices(view, waiting, owners)
+        devices = _devices(view, waiting, owners, counts)
         if devices is not None:
             remember = {**changed, **_granted(view, waiting, devices)}
             return Choice(waiting.attempt, devices, remember)
@@ -179,15 +181,13 @@ def _granted(
 
 
 def _devices(
-    view: View, waiting: Waiting, owners: Mapping[DeviceId, str]
+    view: View, waiting: Waiting, owners: Mapping[DeviceId, str], counts: Mapping[str, int]
 ) -> tuple[DeviceId, ...] | None:
     """The devices for a request: its client's, then without an owner, then another's."""
     request, client = waiting.request, _client_of(view, waiting.request)
-    if request.count > 1 and request.placement is Placement.SAME_HOST:
-        return view.place(waiting)
-    counts: dict[str, int] = {}
-    for owner in owners.values():
-        counts[owner] = counts.get(owner, 0) + 1
+    placed = view.place(waiting)
+    if placed is None or (request.count > 1 and request.placement is Placement.SAME_HOST):
+        return placed
     may_take_another = request.count > 1 or client not in counts
     ranked = []
     for device in islice(view.fitting(waiting), FREE_MAX):

@@ -135,10 +135,15 @@ class DecidingPolicy(Protocol):
 Policy = OrderingPolicy | DecidingPolicy
 
 
+def parameters_of(policy: Policy) -> tuple[PolicyParameter, ...]:
+    """The parameters that a policy declares; an ordering policy has none."""
+    return policy.parameters if isinstance(policy, DecidingPolicy) else ()
+
+
 def values_of(name: str, policy: Policy, parameters: Parameters) -> Values:
     """The parameters of a policy that are in force: set, or by default."""
     values: dict[str, str | float | bool] = {}
-    for one in getattr(policy, "parameters", ()):  # an ordering policy has none
+    for one in parameters_of(policy):
         given = parameters.policy_parameters.get(f"{name}.{one.name}")
         values[one.name] = one.default if given is None else one.read(given)
     return values

@@ -149,7 +149,7 @@ def test_tables_for_people(lab: Lab) -> None:
         (
             ("set", "policy", "random"),
             2,
-            "'random' is not an installed policy; installed are fifo, backfill, fair",
+            "'random' is not an installed policy; installed are fifo, backfill, balance",
         ),
     ],
 )

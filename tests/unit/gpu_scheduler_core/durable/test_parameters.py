@@ -114,11 +114,12 @@ def test_setting_is_journalled_idempotent_and_removable(world: World) -> None:
     assert len(world.journal) == entries
     world.start()
     world.ask(ops.ParametersOf)
+    policies = world.answer().policies
     assert world.answer() == answers.ParametersAnswer(
-        parameters=Parameters(bypass_max=3), overridden=("bypass_max",)
+        parameters=Parameters(bypass_max=3), overridden=("bypass_max",), policies=policies
     )
     assert set_(world, "bypass_max", DEFAULT) == answers.ParametersAnswer(
-        parameters=Parameters(), overridden=()
+        parameters=Parameters(), overridden=(), policies=policies
     )
     assert set_(world, "bypass_max", DEFAULT).overridden == ()
 
@@ -157,3 +158,16 @@ def test_a_changed_limit_serves_the_queue_at_once(one: World) -> None:
     assert one.reserve("b", Request(memory_mib=100)).outcome is answers.Outcome.WAITING
     set_(one, "leases_max", 2)
     assert [push.attempt for push in one.pushes(answers.GrantedPush)] == ["b"]
+
+
+def test_the_answer_describes_the_installed_policies(world):
+    set_(world, "policy.srtf.strict_head", "yes")
+    described = {one.name: one for one in world.answer().policies}
+    assert set(described) == set(world.policies)
+    assert not described["fifo"].decides
+    assert described["fifo"].work_conserving
+    assert described["fifo"].wait_bound.startswith("(k + 1) × (bypass_max + 2) × L")
+    assert described["srtf"].decides
+    assert described["srtf"].values == {"strict_head": True}
+    assert not described["srtf"].work_conserving
+    assert described["srtf"].starves == "long requests, while shorter ones keep coming"
