@@ -58,13 +58,17 @@ class Host:
         self._pid = int(str(host["pid"]))
 
     def computed_s(self) -> dict[int, float]:
-        """Processor seconds of every worker (gpud's grandchildren) so far, by its pid."""
+        """Processor seconds of gpud's descendants so far, by their pids: the spawner, which rests
+        once it has loaded everything, and the workers, two or three generations below gpud."""
         parents = _parents()
-        return {
-            pid: _processor_s(pid)
-            for pid, spawner in parents.items()
-            if parents.get(spawner) == self._pid
-        }
+        found: dict[int, float] = {}
+        for pid in parents:
+            above = pid
+            while (above := parents.get(above, 0)) > 1:
+                if above == self._pid:
+                    with contextlib.suppress(OSError):  # it has ended
+                        found[pid] = processor_s(pid)
+        return found
 
     def session(self, guarantee_pct: int, memory_mib: int = 256) -> Session:
         """A lease with its session open; both end with the stack at the latest."""
@@ -108,6 +112,6 @@ def _parents() -> dict[int, int]:
     return found
 
 
-def _processor_s(pid: int) -> float:
-    """The processor time of all threads, including ended ones: clock_getcpuclockid(3)."""
+def processor_s(pid: int) -> float:
+    """Seconds of processor time of all threads, including ended ones: clock_getcpuclockid(3)."""
     return time.clock_gettime(~pid << 3 | 2)
