@@ -118,6 +118,7 @@ class Transaction:
             sources=lease.sources,
             middleware=entry.request.middleware,
             workload=entry.request.workload,
+            batch=entry.request.batch,
             cap_s=cap_s,
             connect_by_s=left_s if waits else None,
         )
