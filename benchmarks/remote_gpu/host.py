@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import GrantedLease, LeaseLifetime, Request
@@ -70,14 +71,17 @@ class Host:
                         found[pid] = processor_s(pid)
         return found
 
-    def session(self, guarantee_pct: int, memory_mib: int = 256) -> Session:
-        """A lease with its session open; both end with the stack at the latest."""
-        granted = asyncio.run(self._reserve(guarantee_pct, memory_mib))
+    def session(self, guarantee_pct: int, memory_mib: int = 256, **fields: Any) -> Session:
+        """A lease with its session open; both end with the stack at the latest.
+
+        `fields`: others of its request.
+        """
+        request = Request(memory_mib=memory_mib, compute_guarantee_pct=guarantee_pct, **fields)
+        granted = asyncio.run(self._reserve(request))
         connection = render("builtin", granted)["connection"]
         return self._stack.enter_context(Session.open(connection, _CAP_S))
 
-    async def _reserve(self, guarantee_pct: int, memory_mib: int) -> GrantedLease:
-        request = Request(memory_mib=memory_mib, compute_guarantee_pct=guarantee_pct)
+    async def _reserve(self, request: Request) -> GrantedLease:
         async with SchedulerClient(self._scheduler) as scheduler:
             answer = await scheduler.reserve(
                 f"bench:{next(self._attempts)}", request, wait=False, hold=LeaseLifetime.SESSION
