@@ -11,7 +11,7 @@ compared together: a client waits for its own device while another one can use t
 * Idle clients earn no credit: one that submits again begins at the system's virtual time at the
   earliest, which advances with every run by its time over the weight of all active clients.
 * Bound: clients that always wait differ in virtual time by `PENALTY_RUNS + 1` of their longest runs
-  at most. Since newcomers begin at the system's virtual time, nobody starves.
+  at most. Newcomers begin at the system's virtual time, so no client starves.
 """
 
 from __future__ import annotations

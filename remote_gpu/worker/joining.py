@@ -78,6 +78,12 @@ class BatchLanes:
                 return result
         return None
 
+    def close(self) -> None:
+        """Close the connections; no call is under way."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._idle.get_nowait().close()
+
     def _connection(self) -> _Connection | None:
         with contextlib.suppress(queue.Empty):
             return self._idle.get_nowait()

@@ -35,7 +35,7 @@ from remote_gpu.worker.joining import registered_model
 from remote_gpu.worker.memory.memory import Area, Buffers
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.memory.segments import SharedLane
-from remote_gpu.worker.operation import Context, Outcome
+from remote_gpu.worker.operation import Context, Operation, Outcome
 from remote_gpu.worker.registry import Registry, load_registry, wanted_implementation
 from remote_gpu.worker.store.resources import Sessions
 
@@ -100,8 +100,7 @@ class Runner:
             operation.limits.check(name, [view.nbytes for view in views])
             if operation.own_turns and (joined := self._in_batch(name, args, views)) is not None:
                 return joined
-            with self._context.turn_of(operation):
-                values, results = operation.run(self._context, args, views)
+            values, results = self._computed(operation, args, views)
             return values, flat_views(results) if results else [], operation.implementation
         except OpFailed:
             raise
@@ -123,6 +122,20 @@ class Runner:
             return None
         with self._context.quota.held(sum(view.nbytes for view in result.buffers)):
             return result.values, result.buffers, result.implementation
+
+    def _computed(
+        self, operation: Operation, args: Arguments, views: Sequence[memoryview]
+    ) -> Outcome:
+        """The results of an operation. It runs again without the models that only earlier leases
+        used, when it lacks memory."""
+        try:
+            with self._context.turn_of(operation):
+                return operation.run(self._context, args, views)
+        except OpFailed as error:
+            if error.code != OpCode.ENOMEM or not self._context.resources.evict():
+                raise
+        with self._context.turn_of(operation):
+            return operation.run(self._context, args, views)
 
     def keep(self, results: Sequence[memoryview], handles: Sequence[int]) -> None:
         """Copy results to the beginning of resident buffers. Raises OpFailed: EINVAL, ENOENT."""

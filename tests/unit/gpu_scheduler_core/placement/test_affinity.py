@@ -193,7 +193,7 @@ LOADS = st.integers(2, 6).flatmap(
 @given(LOADS)
 @settings(max_examples=60, deadline=None)
 def test_service_is_proportional_and_no_device_idles(load: Load) -> None:
-    """Virtual times of clients that always wait stay together: nobody starves."""
+    """Virtual times of clients that always wait stay together: no client starves."""
     load.play(300.0)
     run_s = max(length / w for length, w in zip(load.lengths_s, load.weights, strict=True))
     started = load.devices  # a client may have as many runs begun, charged ahead
@@ -202,7 +202,7 @@ def test_service_is_proportional_and_no_device_idles(load: Load) -> None:
 
 @given(st.integers(0, 3), st.sampled_from([0.1, 0.3, 0.5]))
 @settings(max_examples=20, deadline=None)
-def test_newcomers_without_end_starve_nobody(others: int, length_s: float) -> None:
+def test_newcomers_without_end_starve_no_client(others: int, length_s: float) -> None:
     """A client of long runs waits without affinity, and a new client of short ones comes with every
     run that ends."""
     core = Affinity(["g"], clients_max=1)
