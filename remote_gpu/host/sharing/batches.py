@@ -65,6 +65,7 @@ class _Process:
     task: asyncio.Task[Worker | None]
     shares: dict[LeaseId, Share] = field(default_factory=dict)
     leaving: dict[LeaseId, asyncio.Event] = field(default_factory=dict)
+    reported_s: float = 0.0  #: durations of runs; a run lasts on while its process is stopped
 
     @property
     def share(self) -> Share:
@@ -197,12 +198,20 @@ class Batches:
             if type(used_s) is not float or not 0 <= used_s < math.inf:
                 raise ValueError("a used time is not a number of seconds")
             if index == process.key[2] and lease in process.shares:
-                self._turns.charge(index, lease, used_s)
+                self._charge(process, lease, used_s)
         elif "left" in meta:
             if (left := process.leaving.get(meta["left"])) is not None:
                 left.set()
         else:
             self._turns.requested(process.id, meta)
+
+    def _charge(self, process: _Process, lease: LeaseId, reported_s: float) -> None:
+        """Charge a lease for its part of the runs, in time that the process really had."""
+        index = process.key[2]
+        process.reported_s += reported_s
+        if process.reported_s:
+            held = min(1.0, self._turns.used_s(index, process.id) / process.reported_s)
+            self._turns.charge(index, lease, reported_s * held)
 
     def _gone(self, process: _Process, worker: Worker) -> None:
         """Forget a process that has ended; its leases' workers ask for another one."""

@@ -93,6 +93,7 @@ class _Lease:
     back_by_s: float = 0.0  #: the next call is expected by then
     allowed_s: float = 0.0  #: the limit allows no computing before then
     owed_s: float = 0.0  #: lag in virtual time, when it was last active
+    used_s: float = 0.0  #: token seconds so far
 
     @property
     def active(self) -> bool:
@@ -170,6 +171,12 @@ class TimeSlices:
             entry.owed_s = self._owed_s(entry, now_s)
         return changes + self._dispatch(now_s)
 
+    def used_s(self, lease: LeaseId, now_s: float) -> float:
+        """The seconds for which a lease has held tokens, pauses excluded; of several at once the
+        sum."""
+        self._advance(now_s)
+        return self._leases[lease].used_s
+
     def charge(self, lease: LeaseId, used_s: float, now_s: float) -> list[Change]:
         """Charge a lease for device time that a batch process used for it.
 
@@ -243,6 +250,7 @@ class TimeSlices:
         for ticket, since_s in entry.running.items():
             entry.running[ticket] = now_s
             entry.virtual_s += (now_s - since_s) / entry.weight
+            entry.used_s += now_s - since_s
             if entry.rate < self.width:
                 entry.allowed_s = max(entry.allowed_s, since_s) + (now_s - since_s) / entry.rate
 

@@ -45,6 +45,11 @@ class Turns:
         for device in self._devices.values():
             device.resize(lease, compute_limit_pct)
 
+    def used_s(self, index: int, lease: LeaseId) -> float:
+        """The time for which a lease has held tokens of a device, without the time that it was
+        stopped. Raises KeyError for an unknown one."""
+        return self._devices[index].used_s(lease)
+
     def charge(self, index: int, lease: LeaseId, used_s: float) -> None:
         """Charge a lease for time of a device that another process used for it."""
         self._devices[index].charge(lease, used_s)
@@ -91,6 +96,9 @@ class _Device:
         if known is not None and known[1] is worker:
             del self._members[lease]
             self._carry_out(self._slices.leave(lease, self._loop.time()))
+
+    def used_s(self, lease: LeaseId) -> float:
+        return self._slices.used_s(lease, self._loop.time())
 
     def charge(self, lease: LeaseId, used_s: float) -> None:
         if lease in self._members:

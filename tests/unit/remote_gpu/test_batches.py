@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from corekit.aio.supervise import Nursery
+from corekit.ids import LeaseId
 from corekit.values import replace
 from gpu_scheduler.model import Batch, Share
 from gpu_scheduler.protocol.host import Install
@@ -200,6 +201,26 @@ async def test_another_device_is_refused(index: object) -> None:
         w.workers.append(worker)
         with pytest.raises(ValueError, match="batch process"):
             w.batches.requested(lease(1), worker.worker, index)
+
+
+@pytest.mark.asyncio
+async def test_leases_are_charged_at_most_what_the_process_had() -> None:
+    """A run lasts on while its process is stopped, and that time is not the leases'."""
+    async with world() as w:
+        only = lease(1, pct=50)
+        batch = await w.connected(only)
+        table = w.turns._devices[0]._slices
+        control.send(batch.socket, {"ask": [0, 1]})
+        await batch.next("turn")
+        control.send(batch.socket, {"done": [0, 1]})
+        control.send(batch.socket, {"used": [0, "unknown", 5.0]})
+        control.send(batch.socket, {"used": [0, only.lease, 1000.0]})
+        control.send(batch.socket, {"ask": [0, 2]})
+        await batch.next("turn")  # so the packets before it are handled
+        held_s = table._leases[LeaseId("batch-1")].used_s
+        charged_s = table._leases[only.lease].virtual_s * 50
+        assert 0 < charged_s < 100
+        assert held_s < 100
 
 
 @pytest.mark.asyncio

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from corekit.ids import LeaseId
-from remote_gpu.host.sharing.slices import SLICE_S, Pause, TimeSlices
+from remote_gpu.host.sharing.slices import GRACE_S, SLICE_S, Pause, TimeSlices
 from tests.unit.remote_gpu.test_slices import ONE, TWO, Caller, Play
 
 
@@ -45,3 +45,15 @@ def test_a_batch_process_lets_other_leases_have_their_guarantee() -> None:
     every = (*quarters, batch, half)
     total_s = sum(caller.used_s for caller in every)
     assert half.used_s / total_s >= 0.48
+
+
+def test_the_time_of_tokens_is_counted_without_pauses() -> None:
+    table = TimeSlices()
+    for lease in (ONE, TWO):
+        table.join(lease, 50, 100)
+    table.ask(ONE, 1, 0.0)
+    table.ask(TWO, 1, 0.0)
+    paused_s = SLICE_S + GRACE_S
+    assert Pause(ONE) in table.wake(paused_s)
+    assert table.used_s(ONE, paused_s + 0.005) == pytest.approx(paused_s)
+    assert table.used_s(TWO, paused_s + 0.005) == pytest.approx(0.005)
