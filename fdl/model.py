@@ -116,8 +116,8 @@ class FileSystem:
 class Compute:
     """Percent of one device."""
 
-    guarantee_pct: int | None = None
-    limit_pct: int | None = None
+    guarantee_pct: int | float | None = None
+    limit_pct: int | float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,13 +130,14 @@ class Gpu:
     kinds: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
     compute: Compute = field(default_factory=Compute)
-    compute_guarantee_pct: int | None = None
-    compute_limit_pct: int | None = None
+    compute_guarantee_pct: int | float | None = None
+    compute_limit_pct: int | float | None = None
     sharing: str = "shared"
     placement: str = "pack"
     priority: int = 0
     tenant: str = "default"
     warm_key: str | None = None
+    workload: str | None = None  #: None = derived from the function by deploy
     min_driver: str | None = None
     min_runtime: str | None = None
     max_wait_s: float | None = None
@@ -174,6 +175,7 @@ class Gpu:
             priority=self.priority,
             tenant=self.tenant,
             warm_key=self.warm_key,
+            workload=self.workload,
             middleware=None if self.middleware == "builtin" else self.middleware,
             min_driver=self.min_driver,
             min_runtime=self.min_runtime,
@@ -183,7 +185,7 @@ class Gpu:
         )
 
 
-def _first(*values: int | None) -> int:
+def _first(*values: float | None) -> int | float:
     return next(value for value in values if value is not None)
 
 

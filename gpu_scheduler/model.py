@@ -1,7 +1,7 @@
 """The public values of the scheduler: Device, Request, Lease, Record, Refusal, and closed sets.
 
 All values are frozen; `corekit.decode` converts them to and from JSON.
-Sizes: memory in MiB, compute in percent of one device, times in seconds.
+Sizes: memory in MiB, compute in percent of one device with one decimal, times in seconds.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 from corekit.errors import invalid
 from corekit.ids import AttemptId, DeviceId, HostId, JobId, LeaseId
+from corekit.units import permille_of
 from corekit.values import Checked, Meta, Value, checked, field
 from gpu_scheduler.names import NAME, name_problem
 from gpu_scheduler.versions import is_version
@@ -92,13 +93,21 @@ def _version_problem(text: str) -> str | None:
     return None if is_version(text) else "must be numbers separated by dots, such as 550.54"
 
 
+def _tenths_problem(percent: float) -> str | None:
+    whole_tenths = permille_of(percent) == 10 * percent
+    return None if whole_tenths else f"{percent:g} must have at most one decimal, such as 12.5"
+
+
+_TENTHS = Meta(extra={"problem": _tenths_problem}, description="with at most one decimal")
 Name = Annotated[str, NAME]
 #: A name, or nothing.
 Word = Annotated[str, Meta(extra={"problem": _word_problem})]
 Version = Annotated[str, Meta(extra={"problem": _version_problem})]
 MemoryMib = Annotated[int, Meta(ge=0, le=MEMORY_MIB_MAX)]
 Figure = Annotated[int, Meta(ge=0, le=FIGURE_MAX)]
-Percent = Annotated[int, Meta(ge=0, le=100)]
+#: Percent of a device, with at most one decimal; a whole one is an integer.
+Percent = Annotated[int, Meta(ge=0, le=100)] | Annotated[float, Meta(ge=0, le=100), _TENTHS]
+LimitPercent = Annotated[int, Meta(ge=1, le=100)] | Annotated[float, Meta(ge=1, le=100), _TENTHS]
 #: The longest wait of a request, in seconds.
 WaitS = Annotated[float, Meta(ge=0, le=LENGTH_S_MAX)]
 
@@ -115,7 +124,7 @@ class Request(Checked):
     memory_max_mib: MemoryMib | None = None  #: largest memory of a whole device; None = any
     compute_guarantee_pct: Percent = 0  #: of one device; the sum of guarantees is at most 100
     #: Elastic upper bound above the guarantee.
-    compute_limit_pct: Annotated[int, Meta(ge=1, le=100)] = 100
+    compute_limit_pct: LimitPercent = 100
     sharing: Sharing = Sharing.SHARED
     placement: Placement = Placement.PACK
     priority: Annotated[int, Meta(ge=-100, le=100)] = 0  #: a higher one is served first
@@ -144,6 +153,11 @@ class Request(Checked):
             raise invalid("memory_mib must not exceed memory_max_mib")
         if len(self.kinds) + len(self.models) > PREFERENCES_MAX:
             raise invalid(f"kinds and models together must have at most {PREFERENCES_MAX} names")
+
+    @property
+    def compute_guarantee_permille(self) -> int:
+        """The guarantee in tenths of a percent, which sums and comparisons need."""
+        return permille_of(self.compute_guarantee_pct)
 
 
 class Device(Checked):
@@ -239,9 +253,14 @@ class Share(Value):
     kind: DeviceKind
     model: str
     memory_mib: int
-    compute_guarantee_pct: int
-    compute_limit_pct: int
+    compute_guarantee_pct: int | float
+    compute_limit_pct: int | float
     exclusive: bool
+
+    @property
+    def compute_guarantee_permille(self) -> int:
+        """The guarantee in tenths of a percent, which sums and comparisons need."""
+        return permille_of(self.compute_guarantee_pct)
 
 
 class Lease(Value):
@@ -375,7 +394,7 @@ class DeviceVerdict(Value):
     model: str
     reason: NoFit | None  #: None = it fits now
     free_mib: int
-    free_pct: int
+    free_pct: int | float
     detail: str = ""  #: of its health
 
 

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from corekit.errors import AppError, invalid
-from corekit.units import parse_duration_s, parse_memory_mib
+from corekit.units import parse_duration_s, parse_memory_mib, parse_percent
 from gpu_scheduler.model import DeviceKind, Placement, Request, Sharing
 
 #: A function from the text of one value to the value, of the type of the option's field; it raises
@@ -51,10 +51,6 @@ def _whole(text: str) -> int:
         return int(text)
     except ValueError:
         raise invalid(f"{text!r} is not an integer") from None
-
-
-def _percent(text: str) -> int:
-    return _whole(text.removesuffix("%").rstrip())
 
 
 def one_of(values: type[StrEnum]) -> Parse:
@@ -150,15 +146,15 @@ _SHARE = (
         key="compute_guarantee",
         unit="_pct",
         metavar="PERCENT",
-        parse=_percent,
-        example="25",
+        parse=parse_percent,
+        example="12.5",
         help="Guaranteed percent of each device's compute.",
     ),
     RequestOption(
         key="compute_limit",
         unit="_pct",
         metavar="PERCENT",
-        parse=_percent,
+        parse=parse_percent,
         example="50",
         help="Upper bound, even while the rest of the device is idle.",
     ),
@@ -182,6 +178,14 @@ _SHARE = (
         parse=_name,
         example="resnet50",
         help="Prefer a device where this model or module is resident.",
+    ),
+    RequestOption(
+        key="workload",
+        metavar="NAME",
+        parse=_name,
+        example="resnet50-fp16",
+        help="All that the device must have loaded, as one name: leases of one tenant with the same"
+        " name use each other's warm workers.",
     ),
 )
 _QUEUE = (

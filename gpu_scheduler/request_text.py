@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from corekit.units import format_percent
 from gpu_scheduler.model import Placement, Request, Sharing
 
 
@@ -14,7 +15,7 @@ def request_text(request: Request) -> str:
     max_mib = request.memory_max_mib
     size = "" if max_mib is None else f" of at most {max_mib} MiB"
     if request.compute_guarantee_pct and not exclusive:
-        parts.append(f"{request.compute_guarantee_pct} % compute")
+        parts.append(f"{format_percent(request.compute_guarantee_pct)} compute")
     if request.middleware:
         parts.append(f"middleware {request.middleware}")
     if request.min_driver:

@@ -84,6 +84,11 @@ GPU = Block(
         "warm_key": _word(
             "warm_key", Text(pattern=r"[\w.:/@-]{1,128}", what="a warm key", short="a hash or name")
         ),
+        "workload": _word(
+            "workload",
+            Text(pattern=r"[\w.:/@-]{1,128}", what="the name of a workload", short="a name"),
+            default="derived from the function's code, models and configuration",
+        ),
         "priority": _word("priority", Integer(low=-100, high=100)),
         "tenant": _word(
             "tenant", Text(pattern=r"[A-Za-z0-9._-]{1,64}", what="the name of a tenant")

@@ -15,6 +15,7 @@ from itertools import product
 from typing import TypeVar
 
 from corekit.errors import AppError
+from corekit.units import percent_of
 from fdl.diagnostics import Finding, Severity
 from fdl.graph.graph import overlap
 from fdl.model import (
@@ -171,7 +172,7 @@ def _gpu(members: tuple[Function, ...]) -> Gpu | None:
         memory_mib=sum(gpu.memory_mib for gpu in asked),
         memory_max_mib=_least(gpu.memory_max_mib for gpu in asked),
         compute=Compute(
-            guarantee_pct=sum(request.compute_guarantee_pct for request in requests),
+            guarantee_pct=percent_of(sum(r.compute_guarantee_permille for r in requests)),
             limit_pct=max(request.compute_limit_pct for request in requests),
         ),
         compute_guarantee_pct=None,

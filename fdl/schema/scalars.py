@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from corekit.errors import AppError, invalid
 from corekit.suggest import did_you_mean
-from corekit.units import format_duration, parse_duration_s, parse_memory_mib
+from corekit.units import format_duration, parse_duration_s, parse_memory_mib, parse_percent
 from fdl.schema.schema import Reading, Schema
 from fdl.text.nodes import Node, Scalar, kind_of
 from gpu_scheduler.versions import is_version
@@ -254,23 +254,29 @@ class Duration:
 
 @dataclass(frozen=True, slots=True)
 class Percent:
-    """0…100, with or without `%`."""
+    """0…100 with at most one decimal, with or without `%`."""
 
     low: int = 0
 
-    def read(self, node: Node, path: str, reading: Reading) -> int:
-        text = _number(node, path, reading, "a percentage").strip().removesuffix("%").strip()
-        if not re.fullmatch(r"[0-9]{1,3}", text) or not self.low <= int(text) <= 100:
-            what = f"a percentage in {self.low}…100"
+    def read(self, node: Node, path: str, reading: Reading) -> int | float:
+        text = _number(node, path, reading, "a percentage")
+        try:
+            value = parse_percent(_ascii(text))
+        except AppError:
+            value = -1
+        if not self.low <= value <= 100:
+            decimals = ", with at most one decimal" if "." in text else ""
+            what = f"a percentage in {self.low}…100{decimals}"
             raise reading.error(node, path, f"{kind_of(node)} is not {what}")
-        return int(text)
+        return value
 
     def describe(self) -> str:
-        return f"{self.low}…100 %"
+        return f"{self.low}…100 %, as `12.5`"
 
     def schema(self) -> Schema:
-        number = {"type": "integer", "minimum": self.low, "maximum": 100}
-        return {"anyOf": [number, {"type": "string", "pattern": r"^\s*\d{1,3}\s*%?\s*$"}]}
+        number = {"type": "number", "minimum": self.low, "maximum": 100}
+        text = {"type": "string", "pattern": r"^\s*\d{1,3}(\.\d)?\s*%?\s*$"}
+        return {"anyOf": [number, text]}
 
 
 @dataclass(frozen=True, slots=True)

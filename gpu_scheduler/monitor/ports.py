@@ -54,7 +54,7 @@ class HostControl(Protocol):
         """Require the first session to open within `connect_by_s` seconds from now."""
         ...
 
-    def resize(self, lease: LeaseId, compute_limit_pct: int) -> None:
+    def resize(self, lease: LeaseId, compute_limit_pct: float) -> None:
         """Set another compute limit for its shares here; guarantee and memory do not change."""
         ...
 

@@ -124,7 +124,7 @@ class Resize(Value):
     """The shares of a lease on this host have a new elastic limit of compute."""
 
     lease: LeaseId
-    compute_limit_pct: int
+    compute_limit_pct: int | float
 
 
 class WarmLimitsPush(Value):

@@ -194,7 +194,7 @@ class HostDaemon(Generic[L]):
         self.table.staged(lease, connect_by_s, self.now_s())
         self._wake()
 
-    def resize(self, lease: LeaseId, compute_limit_pct: int) -> None:
+    def resize(self, lease: LeaseId, compute_limit_pct: float) -> None:
         """Set another elastic limit for its shares."""
         self.table.resize(lease, compute_limit_pct)
         self._turns.resize(lease, compute_limit_pct)

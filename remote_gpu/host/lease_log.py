@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TypedDict
 
+from corekit.units import WHOLE_PERMILLE, permille_of
 from remote_gpu.host.leases import Step
 
 logger = logging.getLogger(__name__)
@@ -31,7 +32,7 @@ _WAITING_BYTES_MAX = 4 << 20
 class _Share(TypedDict):
     device: str
     memory_mib: int
-    compute_guarantee_pct: int
+    compute_guarantee_pct: float
     exclusive: bool
 
 
@@ -145,6 +146,7 @@ def _overlaps(
         problems.append(f"{where}, one exclusively")
     if sum(share["memory_mib"] for share in held.values()) > memory_mib[device]:
         problems.append(f"{where}: more memory than the device has")
-    if sum(share["compute_guarantee_pct"] for share in held.values()) > 100:
+    permille = sum(permille_of(share["compute_guarantee_pct"]) for share in held.values())
+    if permille > WHOLE_PERMILLE:
         problems.append(f"{where}: more compute than the device has")
     return problems

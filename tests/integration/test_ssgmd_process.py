@@ -85,7 +85,7 @@ class Host:
     def staged(self, lease: LeaseId, connect_by_s: float) -> None:
         pass
 
-    def resize(self, lease: LeaseId, compute_limit_pct: int) -> None:
+    def resize(self, lease: LeaseId, compute_limit_pct: float) -> None:
         pass
 
     def link_changed(self, connected: bool) -> None:

@@ -37,7 +37,9 @@ def request_to_explain(state: StateView, request: Request) -> Request:
 def held_text(state: StateView, tenant: str) -> str:
     """The holdings of a tenant as text: `4 devices, 8192 MiB, 400 %`."""
     held = state.tenants.held.get(tenant, NOTHING)
-    return f"{held.devices:.0f} devices, {held.memory_mib:.0f} MiB, {held.compute_pct:.0f} %"
+    return (
+        f"{held.devices:.0f} devices, {held.memory_mib:.0f} MiB, {held.compute_permille / 10:g} %"
+    )
 
 
 def remaining_text(state: StateView, request: Request) -> str:

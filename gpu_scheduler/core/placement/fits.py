@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from corekit.ids import HostId
+from corekit.units import WHOLE_PERMILLE, plain_percent
 from gpu_scheduler.model import (
     Device,
     DeviceKind,
@@ -22,6 +23,7 @@ from gpu_scheduler.model import (
 from gpu_scheduler.versions import Version, parse_version
 
 COMPUTE_PCT_MAX = 100  #: of one device: the maximum sum of its guarantees
+COMPUTE_PERMILLE_MAX = WHOLE_PERMILLE
 
 
 class DeviceClass(NamedTuple):
@@ -49,7 +51,7 @@ class DeviceState(NamedTuple):
     host_state: HostState
     health: Health
     free_mib: int
-    free_pct: int
+    free_permille: int  #: compute in tenths of a percent
     exclusive: bool  #: allocated exclusively
     shared: bool  #: allocated in shares
     reserved_for: str | None  #: attempt of the head of the queue
@@ -88,7 +90,7 @@ def idle_state(device_class: DeviceClass) -> DeviceState:
         host_state=HostState.UP,
         health=Health.OK,
         free_mib=device_class.memory_mib,
-        free_pct=COMPUTE_PCT_MAX,
+        free_permille=COMPUTE_PERMILLE_MAX,
         exclusive=False,
         shared=False,
         reserved_for=None,
@@ -158,7 +160,7 @@ def _not_now(request: Request, device_state: DeviceState) -> NoFit | None:
         return NoFit.SHARED_TAKEN if device_state.shared else None
     if request.memory_mib > device_state.free_mib:
         return NoFit.MEMORY
-    if request.compute_guarantee_pct > device_state.free_pct:
+    if request.compute_guarantee_permille > device_state.free_permille:
         return NoFit.COMPUTE
     return None
 
@@ -173,7 +175,11 @@ def share_of(request: Request, device: Device, host: str) -> Share:
         kind=device.kind,
         model=device.model,
         memory_mib=device.memory_mib if exclusive else request.memory_mib,
-        compute_guarantee_pct=COMPUTE_PCT_MAX if exclusive else request.compute_guarantee_pct,
-        compute_limit_pct=COMPUTE_PCT_MAX if exclusive else request.compute_limit_pct,
+        compute_guarantee_pct=COMPUTE_PCT_MAX
+        if exclusive
+        else plain_percent(request.compute_guarantee_pct),
+        compute_limit_pct=COMPUTE_PCT_MAX
+        if exclusive
+        else plain_percent(request.compute_limit_pct),
         exclusive=exclusive,
     )

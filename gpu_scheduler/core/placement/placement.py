@@ -30,7 +30,7 @@ from gpu_scheduler.core.inventory.index import (
 )
 from gpu_scheduler.core.inventory.inventory import Inventory
 from gpu_scheduler.core.placement.fits import (
-    COMPUTE_PCT_MAX,
+    COMPUTE_PERMILLE_MAX,
     DeviceState,
     fits,
 )
@@ -66,7 +66,7 @@ def fit(request: Request, device_state: DeviceState) -> Fit:
     if request.sharing is Sharing.EXCLUSIVE:
         return (0, float(device_state.memory_mib - request.memory_mib), device_state.memory_mib)
     return _shared_fit(
-        request, device_state.memory_mib, device_state.free_mib, device_state.free_pct
+        request, device_state.memory_mib, device_state.free_mib, device_state.free_permille
     )
 
 
@@ -85,7 +85,7 @@ def is_best_effort(request: Request) -> bool:
     return (
         request.sharing is Sharing.SHARED
         and not request.memory_mib
-        and not request.compute_guarantee_pct
+        and not request.compute_guarantee_permille
     )
 
 
@@ -93,28 +93,28 @@ def _load_fit(leases: int, device_state: DeviceState) -> Fit:
     """The fit of a best-effort request: the leases of the device, then its allocations."""
     free = (
         device_state.free_mib / max(1, device_state.memory_mib)
-        + device_state.free_pct / COMPUTE_PCT_MAX
+        + device_state.free_permille / COMPUTE_PERMILLE_MAX
     )
     return (leases, -free, device_state.memory_mib)
 
 
-def _shared_fit(request: Request, memory_mib: int, free_mib: int, free_pct: int) -> Fit:
-    asked_mib, asked_pct = request.memory_mib, request.compute_guarantee_pct
+def _shared_fit(request: Request, memory_mib: int, free_mib: int, free_permille: int) -> Fit:
+    asked_mib, asked_permille = request.memory_mib, request.compute_guarantee_permille
     if request.placement is not Placement.SPREAD:
-        return _packed_fit(asked_mib, asked_pct, memory_mib, free_mib, free_pct)
-    left_mib, left_pct = free_mib - asked_mib, free_pct - asked_pct
-    return (0, -(left_mib / max(1, memory_mib) + left_pct / COMPUTE_PCT_MAX), memory_mib)
+        return _packed_fit(asked_mib, asked_permille, memory_mib, free_mib, free_permille)
+    left_mib, left_permille = free_mib - asked_mib, free_permille - asked_permille
+    return (0, -(left_mib / max(1, memory_mib) + left_permille / COMPUTE_PERMILLE_MAX), memory_mib)
 
 
 @lru_cache(maxsize=4096)
 def _packed_fit(
-    asked_mib: int, asked_pct: int, memory_mib: int, free_mib: int, free_pct: int
+    asked_mib: int, asked_permille: int, memory_mib: int, free_mib: int, free_permille: int
 ) -> Fit:
     whole_mib = max(1, memory_mib)
-    left_mib, left_pct = free_mib - asked_mib, free_pct - asked_pct
-    left = left_mib / whole_mib + left_pct / COMPUTE_PCT_MAX
-    before = min(PARTS * free_mib // whole_mib, PARTS * free_pct // COMPUTE_PCT_MAX)
-    after = min(PARTS * left_mib // whole_mib, PARTS * left_pct // COMPUTE_PCT_MAX)
+    left_mib, left_permille = free_mib - asked_mib, free_permille - asked_permille
+    left = left_mib / whole_mib + left_permille / COMPUTE_PERMILLE_MAX
+    before = min(PARTS * free_mib // whole_mib, PARTS * free_permille // COMPUTE_PERMILLE_MAX)
+    after = min(PARTS * left_mib // whole_mib, PARTS * left_permille // COMPUTE_PERMILLE_MAX)
     return ((_SLOTS[before] - _SLOTS[after]) * memory_mib, left, memory_mib)
 
 
@@ -222,13 +222,13 @@ def _emptiest(request: Request, group: DeviceGroup) -> _Best | None:
     memory_mib = group.device_class.memory_mib
     room = (memory_mib - request.memory_mib) / max(1, memory_mib)
     best: tuple[Fit, Devices] | None = None
-    for free_pct, row in group.rows_down_to(request.compute_guarantee_pct):
-        left_pct = (free_pct - request.compute_guarantee_pct) / COMPUTE_PCT_MAX
-        if best is not None and best[0][1] <= -(room + left_pct):
+    for free_permille, row in group.rows_down_to(request.compute_guarantee_permille):
+        left_compute = (free_permille - request.compute_guarantee_permille) / COMPUTE_PERMILLE_MAX
+        if best is not None and best[0][1] <= -(room + left_compute):
             break  # no device of this row or of one below it is emptier
         free_mib = row.free_mib[-1]
         if free_mib >= request.memory_mib:
-            one = _shared_fit(request, memory_mib, free_mib, free_pct)
+            one = _shared_fit(request, memory_mib, free_mib, free_permille)
             if best is None or one < best[0]:
                 best = one, row.cells[free_mib]
     return None if best is None else (best[0], next(iter(best[1])))
@@ -237,26 +237,26 @@ def _emptiest(request: Request, group: DeviceGroup) -> _Best | None:
 def _tightest(request: Request, group: DeviceGroup, best: _Best | None) -> _Best | None:
     """The tightest fit: row by row, until no remaining row can be better than `best`."""
     memory_mib, asked_mib = group.device_class.memory_mib, request.memory_mib
-    whole_mib, asked_pct = max(1, memory_mib), request.compute_guarantee_pct
-    least = _least_lost(PARTS * asked_mib // whole_mib, asked_pct) * memory_mib
-    for free_pct, row in group.rows_up_from(asked_pct):
-        left_pct = (free_pct - asked_pct) / COMPUTE_PCT_MAX
-        if best is not None and best[0] <= (least, left_pct, memory_mib):
+    whole_mib, asked_permille = max(1, memory_mib), request.compute_guarantee_permille
+    least = _least_lost(PARTS * asked_mib // whole_mib, asked_permille) * memory_mib
+    for free_permille, row in group.rows_up_from(asked_permille):
+        left_compute = (free_permille - asked_permille) / COMPUTE_PERMILLE_MAX
+        if best is not None and best[0] <= (least, left_compute, memory_mib):
             break
         for free_mib in _steps(asked_mib, whole_mib, row.free_mib):
-            left = (free_mib - asked_mib) / whole_mib + left_pct
+            left = (free_mib - asked_mib) / whole_mib + left_compute
             if best is not None and best[0] <= (least, left, memory_mib):
                 break
-            one = _packed_fit(asked_mib, asked_pct, memory_mib, free_mib, free_pct)
+            one = _packed_fit(asked_mib, asked_permille, memory_mib, free_mib, free_permille)
             if best is None or one < best[0]:
                 best = one, next(iter(row.cells[free_mib]))
     return best
 
 
 @lru_cache(maxsize=1024)
-def _least_lost(memory_parts: int, compute_pct: int) -> int:
+def _least_lost(memory_parts: int, compute_permille: int) -> int:
     """The fewest slots that a grant of this size costs."""
-    taken = min(memory_parts, PARTS * compute_pct // COMPUTE_PCT_MAX)
+    taken = min(memory_parts, PARTS * compute_permille // COMPUTE_PERMILLE_MAX)
     return min(_SLOTS[parts] - _SLOTS[parts - taken] for parts in range(taken, PARTS + 1))
 
 
@@ -377,10 +377,10 @@ def _of_group(
     if request.sharing is Sharing.EXCLUSIVE:
         yield from group.idle
     elif request.placement is Placement.SPREAD:
-        for _, row in group.rows_down_to(request.compute_guarantee_pct):
+        for _, row in group.rows_down_to(request.compute_guarantee_permille):
             yield from row.freest(request.memory_mib)
     else:
-        for _, row in group.rows_up_from(request.compute_guarantee_pct):
+        for _, row in group.rows_up_from(request.compute_guarantee_permille):
             yield from row.tightest(request.memory_mib)
 
 
@@ -398,7 +398,7 @@ def _same_host(
         feasibility_key(request),
         request.count,
         request.sharing,
-        request.compute_guarantee_pct,
+        request.compute_guarantee_permille,
         attempt if keeps else None,
     )
     since = inventory.same_host_misses.get(cache_key)

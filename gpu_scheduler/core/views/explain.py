@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from corekit.ids import DeviceId
+from corekit.units import percent_of
 from corekit.values import replace
 from gpu_scheduler.core.inventory.capacity import available_mib, is_infeasible, largest, shortage
 from gpu_scheduler.core.inventory.inventory import Inventory
@@ -146,7 +147,7 @@ def _verdict(
         model=device_state.model,
         reason=fits(request, device_state, attempt),
         free_mib=device_state.free_mib,
-        free_pct=device_state.free_pct,
+        free_pct=percent_of(device_state.free_permille),
         detail="" if healthy else entry.device.detail,
     )
 

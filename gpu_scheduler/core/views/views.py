@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from corekit.errors import ErrorCode
 from corekit.ids import AttemptId, LeaseId, attempt_id
+from corekit.units import percent_of
 from corekit.values import replace
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.admission.quotas import request_to_explain
@@ -15,7 +16,7 @@ from gpu_scheduler.core.inventory.capacity import is_infeasible
 from gpu_scheduler.core.inventory.inventory import DeviceEntry, HostEntry
 from gpu_scheduler.core.leases.expected import expected
 from gpu_scheduler.core.leases.length import length_problem, requested_length_s
-from gpu_scheduler.core.placement.fits import COMPUTE_PCT_MAX
+from gpu_scheduler.core.placement.fits import COMPUTE_PERMILLE_MAX
 from gpu_scheduler.core.queue.dispatch import evaluate, explanation_of, held_back
 from gpu_scheduler.core.state import LeaseEntry
 from gpu_scheduler.core.transaction import Transaction
@@ -127,7 +128,7 @@ def _device(entry: DeviceEntry) -> answers.DeviceView:
     return answers.DeviceView(
         device=entry.device,
         memory_free_mib=entry.device.memory_mib - entry.allocated_mib,
-        compute_free_pct=COMPUTE_PCT_MAX - entry.allocated_pct,
+        compute_free_pct=percent_of(COMPUTE_PERMILLE_MAX - entry.allocated_permille),
         leases=tuple(entry.shares),
         usage=entry.usage,
         drained=entry.drained,

@@ -258,6 +258,10 @@ BAD = {
         ONE + "    gpu: {compute: 120%}\n",
         "f.yaml:5:20: error: functions.aws[0].gpu.compute: '120%' is not a percentage in 0…100",
     ),
+    "gpu hundredths of a percent": (
+        ONE + "    gpu: {compute: 12.25}\n",
+        "f.yaml:5:20: error: functions.aws[0].gpu.compute: '12.25' is not a percentage in 0…100, with at most one decimal",
+    ),
     "gpu wait": (
         ONE + "    gpu: {max_wait: soon}\n",
         "f.yaml:5:21: error: functions.aws[0].gpu.max_wait: 'soon' is not a duration; write seconds, or a unit as in 10m",
