@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from typing import NamedTuple
 
 from corekit.errors import invalid
 
@@ -23,6 +24,8 @@ _MEMORY_MIB = {
     "mb": 1e6 / 2**20,
     "gb": 1e9 / 2**20,
     "tib": 1024.0 * 1024.0,
+    "unit": 256.0,  # of KNIX
+    "units": 256.0,
 }
 WHOLE_PERMILLE = 1000  #: 100 %
 _PERCENT = re.compile(r"\s*([0-9]{1,3}(?:\.[0-9])?)\s*%?\s*", re.ASCII)
@@ -53,6 +56,26 @@ def parse_memory_mib(value: str | int) -> int:
     if isinstance(value, bool) or value < 0:
         raise invalid(f"{value!r} is not a memory size in MiB")
     return value
+
+
+class MemorySize(NamedTuple):
+    """Memory of a device: in MiB, or in percent of the device; the other one is 0."""
+
+    mib: int = 0
+    pct: int | float = 0
+
+    def __str__(self) -> str:
+        return format_percent(self.pct) if self.pct else f"{self.mib} MiB"
+
+
+def parse_memory_size(text: str) -> MemorySize:
+    """`"4GiB"`, `"30 units"`, `"12.5%"` → memory of a device. Raises INVALID for anything else."""
+    if text.rstrip().endswith("%"):
+        percent = parse_percent(text)
+        if percent > 100:
+            raise invalid(f"{text!r} is more than a whole device")
+        return MemorySize(pct=percent)
+    return MemorySize(mib=parse_memory_mib(text))
 
 
 def parse_percent(text: str) -> int | float:

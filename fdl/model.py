@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from corekit.errors import AppError, invalid
+from corekit.units import MemorySize
 from fdl.text.nodes import Location, Source, as_written, parent
 from gpu_scheduler.model import DeviceKind, Placement, Request, Sharing
 
@@ -30,6 +31,7 @@ FILTERS_MAX = 500
 #: Fields of a request → the words of a file for them.
 _KEYS = {
     "memory_mib": "memory",
+    "memory_pct": "memory in percent",
     "memory_max_mib": "memory_max",
     "compute_guarantee_pct": "the guarantee of compute",
     "compute_limit_pct": "the limit of compute",
@@ -125,7 +127,7 @@ class Gpu:
     """The `gpu:` block: the request of each job of the function to the scheduler."""
 
     count: int = 1
-    memory_mib: int = 0
+    memory: MemorySize = field(default_factory=MemorySize)
     memory_max_mib: int | None = None
     kinds: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
@@ -166,7 +168,8 @@ class Gpu:
             count=self.count,
             kinds=tuple(DeviceKind(kind) for kind in self.kinds),
             models=tuple(model for model in self.models if model != "any"),
-            memory_mib=self.memory_mib,
+            memory_mib=self.memory.mib,
+            memory_pct=self.memory.pct,
             memory_max_mib=self.memory_max_mib,
             compute_guarantee_pct=guarantee,
             compute_limit_pct=_first(self.compute.limit_pct, self.compute_limit_pct, 100),

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from corekit.errors import invalid
 from corekit.ids import AttemptId, DeviceId, HostId, JobId, LeaseId
-from corekit.units import permille_of
+from corekit.units import WHOLE_PERMILLE, permille_of
 from corekit.values import Checked, Meta, Value, checked, field
 from gpu_scheduler.names import NAME, name_problem
 from gpu_scheduler.versions import is_version
@@ -121,6 +121,8 @@ class Request(Checked):
     models: Annotated[tuple[Name, ...], Meta(max_length=PREFERENCES_MAX)] = ()
     #: Per device; 0 = the whole memory of an exclusive device, no guarantee on a shared one.
     memory_mib: MemoryMib = 0
+    #: Instead of `memory_mib`: in percent of each device, which is rounded down to whole MiB.
+    memory_pct: Percent = 0
     memory_max_mib: MemoryMib | None = None  #: largest memory of a whole device; None = any
     compute_guarantee_pct: Percent = 0  #: of one device; the sum of guarantees is at most 100
     #: Elastic upper bound above the guarantee.
@@ -149,6 +151,9 @@ class Request(Checked):
         checked(self)
         if self.compute_guarantee_pct > self.compute_limit_pct:
             raise invalid("compute_guarantee_pct must not exceed compute_limit_pct")
+        if self.memory_pct and (self.memory_mib or self.sharing is Sharing.EXCLUSIVE):
+            what = "memory_mib" if self.memory_mib else "sharing exclusive, which is all memory"
+            raise invalid(f"memory_pct cannot be combined with {what}")
         if self.memory_max_mib is not None and self.memory_mib > self.memory_max_mib:
             raise invalid("memory_mib must not exceed memory_max_mib")
         if len(self.kinds) + len(self.models) > PREFERENCES_MAX:
@@ -158,6 +163,20 @@ class Request(Checked):
     def compute_guarantee_permille(self) -> int:
         """The guarantee in tenths of a percent, which sums and comparisons need."""
         return permille_of(self.compute_guarantee_pct)
+
+    @property
+    def is_sized_by_device(self) -> bool:
+        """True when the memory of its shares depends on the devices that it gets."""
+        return self.sharing is Sharing.EXCLUSIVE or bool(self.memory_pct)
+
+    def memory_on_mib(self, whole_mib: int) -> int:
+        """The memory of a share of a device with this much memory.
+
+        Percentages are rounded down, so that eight eighths fit every device.
+        """
+        if not self.memory_pct:
+            return self.memory_mib
+        return whole_mib * permille_of(self.memory_pct) // WHOLE_PERMILLE
 
 
 class Device(Checked):

@@ -12,7 +12,13 @@ from enum import StrEnum
 from typing import Any
 
 from corekit.errors import AppError, invalid
-from corekit.units import parse_duration_s, parse_memory_mib, parse_percent
+from corekit.units import (
+    MemorySize,
+    parse_duration_s,
+    parse_memory_mib,
+    parse_memory_size,
+    parse_percent,
+)
 from gpu_scheduler.model import DeviceKind, Placement, Request, Sharing
 
 #: A function from the text of one value to the value, of the type of the option's field; it raises
@@ -28,6 +34,7 @@ class RequestOption:
     help: str  #: one sentence
     parse: Parse
     unit: str = ""  #: suffix of the field of `Request`: `_pct`
+    percent_field: str = ""  #: field of a value in percent; "" = none
     name: str = ""  #: of the field of `Request`, when it is not the key with the unit
     metavar: str = ""  #: placeholder of the value in help
     example: str = ""  #: a valid value
@@ -128,11 +135,12 @@ _SHARE = (
     RequestOption(
         key="memory",
         unit="_mib",
+        percent_field="memory_pct",
         short="-m",
         metavar="SIZE",
-        parse=parse_memory_mib,
+        parse=parse_memory_size,
         example="4GiB",
-        help="Memory of each device, in MiB or with a unit.",
+        help="Memory of each device: a size (a unit is 256 MiB), or a percentage of the device.",
     ),
     RequestOption(
         key="memory_max",
@@ -245,9 +253,11 @@ def parse_option(option: RequestOption, text: str) -> Any:
 
 def request_of(values: Mapping[str, Any]) -> Request:
     """A request from values by key; an absent key has the default of the model."""
-    given = {
-        option.field: values[option.key]
-        for option in REQUEST_OPTIONS
-        if values.get(option.key) is not None
-    }
+    given: dict[str, Any] = {}
+    for option in REQUEST_OPTIONS:
+        value = values.get(option.key)
+        if isinstance(value, MemorySize):
+            given |= {option.field: value.mib, option.percent_field: value.pct}
+        elif value is not None:
+            given[option.field] = value
     return Request(**given)

@@ -11,6 +11,8 @@ def request_text(request: Request) -> str:
     kinds = "/".join(kind.value for kind in request.kinds) or "device"
     models = " " + "/".join(request.models) if request.models else ""
     parts = [f"{request.memory_mib} MiB"] if request.memory_mib else []
+    if request.memory_pct:
+        parts.append(f"{format_percent(request.memory_pct)} memory")
     exclusive = ", exclusive" if request.sharing is Sharing.EXCLUSIVE else ""
     max_mib = request.memory_max_mib
     size = "" if max_mib is None else f" of at most {max_mib} MiB"

@@ -8,6 +8,7 @@ from fdl.keys.storage import STORAGE, STORAGE_KEYS
 from fdl.model import Compute, Gpu, Intermediate, Job, Queue
 from fdl.schema.scalars import (
     Choice,
+    DeviceMemory,
     Duration,
     Flag,
     Integer,
@@ -61,8 +62,7 @@ GPU = Block(
         "models": _word("models", ListOf(item=_TEXT, one=True), default="any"),
         "memory": _word(
             "memory",
-            Memory(),
-            "memory_mib",
+            DeviceMemory(),
             default="all of an exclusive device, none of a shared one",
         ),
         "memory_max": _word("memory_max", Memory(), "memory_max_mib", default="any size"),

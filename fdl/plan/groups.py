@@ -15,7 +15,7 @@ from itertools import product
 from typing import TypeVar
 
 from corekit.errors import AppError
-from corekit.units import percent_of
+from corekit.units import MemorySize, percent_of, permille_of
 from fdl.diagnostics import Finding, Severity
 from fdl.graph.graph import overlap
 from fdl.model import (
@@ -169,7 +169,10 @@ def _gpu(members: tuple[Function, ...]) -> Gpu | None:
     return replace(
         asked[0],
         count=max(gpu.count for gpu in asked),
-        memory_mib=sum(gpu.memory_mib for gpu in asked),
+        memory=MemorySize(
+            sum(gpu.memory.mib for gpu in asked),
+            percent_of(sum(permille_of(gpu.memory.pct) for gpu in asked)),
+        ),
         memory_max_mib=_least(gpu.memory_max_mib for gpu in asked),
         compute=Compute(
             guarantee_pct=percent_of(sum(r.compute_guarantee_permille for r in requests)),

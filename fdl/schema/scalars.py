@@ -9,7 +9,13 @@ from dataclasses import dataclass, field
 
 from corekit.errors import AppError, invalid
 from corekit.suggest import did_you_mean
-from corekit.units import format_duration, parse_duration_s, parse_memory_mib, parse_percent
+from corekit.units import (
+    MemorySize,
+    format_duration,
+    parse_duration_s,
+    parse_memory_mib,
+    parse_percent,
+)
 from fdl.schema.schema import Reading, Schema
 from fdl.text.nodes import Node, Scalar, kind_of
 from gpu_scheduler.versions import is_version
@@ -190,6 +196,7 @@ def _ascii(text: str) -> str:
     return text
 
 
+_PERCENT_PATTERN = r"^\s*\d{1,3}(\.\d)?\s*%?\s*$"
 #: A number, or a number with a unit.
 _QUANTITY_SCHEMA: Schema = {
     "anyOf": [
@@ -224,6 +231,23 @@ class Memory:
 
     def schema(self) -> Schema:
         return _QUANTITY_SCHEMA
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMemory:
+    """Memory of a device: as `Memory`, or in percent of the device."""
+
+    def read(self, node: Node, path: str, reading: Reading) -> MemorySize:
+        text = _number(node, path, reading, "a memory size")
+        if not text.rstrip().endswith("%"):
+            return MemorySize(mib=Memory().read(node, path, reading))
+        return MemorySize(pct=Percent().read(node, path, reading))
+
+    def describe(self) -> str:
+        return "MiB, `4GiB`, `30 units` or `12.5%`"
+
+    def schema(self) -> Schema:
+        return {"anyOf": [_QUANTITY_SCHEMA, {"type": "string", "pattern": _PERCENT_PATTERN}]}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,8 +299,7 @@ class Percent:
 
     def schema(self) -> Schema:
         number = {"type": "number", "minimum": self.low, "maximum": 100}
-        text = {"type": "string", "pattern": r"^\s*\d{1,3}(\.\d)?\s*%?\s*$"}
-        return {"anyOf": [number, text]}
+        return {"anyOf": [number, {"type": "string", "pattern": _PERCENT_PATTERN}]}
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ _WITHOUT: Mapping[NoFit, Callable[[Request], Request]] = {
 _MISMATCHES = (*_WITHOUT, NoFit.MEMORY)
 #: Fields that the largest fit reduces.
 _REDUCED = (
-    *("count", "memory_mib", "kinds", "models", "middleware", "advisory"),
+    *("count", "memory_mib", "memory_pct", "kinds", "models", "middleware", "advisory"),
     *("min_driver", "min_runtime", "memory_max_mib"),
 )
 
@@ -145,7 +145,7 @@ def _largest(request: Request, inventory: Inventory) -> Request | None:
     relaxed = _relaxed(request, inventory)
     choices = [_most(relaxed, sizes) for sizes in _sizes(relaxed, inventory)]
     count, memory_mib = max(choices, key=lambda choice: _rank(relaxed, *choice))
-    return replace(relaxed, count=count, memory_mib=memory_mib)
+    return replace(relaxed, count=count, memory_mib=memory_mib, memory_pct=0)
 
 
 def _relaxed(request: Request, inventory: Inventory) -> Request:

@@ -182,8 +182,9 @@ class DeviceGroup:
             _count(counts, None, len(self.idle))
             _count(counts, NoFit.SHARED_TAKEN, lendable - len(self.idle))
             return counts
+        asked_mib = request.memory_on_mib(self.device_class.memory_mib)
         for free_permille, row in self.rows.items():
-            short = bisect_left(row.free_mib, request.memory_mib)
+            short = bisect_left(row.free_mib, asked_mib)
             _count(counts, NoFit.MEMORY, short)
             enough = None if free_permille >= request.compute_guarantee_permille else NoFit.COMPUTE
             _count(counts, enough, len(row.free_mib) - short)
@@ -206,7 +207,7 @@ CACHE_MAX = 1024
 
 
 def feasibility_key(request: Request, memory_mib: int | None = None) -> tuple[object, ...]:
-    """The fields of a request that decide its feasibility on a device class.
+    """The fields of a request that decide whether it fits an idle device of a class.
 
     `memory_mib` replaces the memory of the request.
     """
@@ -214,6 +215,7 @@ def feasibility_key(request: Request, memory_mib: int | None = None) -> tuple[ob
         request.kinds,
         request.models,
         request.memory_mib if memory_mib is None else memory_mib,
+        request.memory_pct,
         request.advisory,
         request.middleware,
         request.min_driver,

@@ -158,7 +158,7 @@ def _not_now(request: Request, device_state: DeviceState) -> NoFit | None:
         return NoFit.EXCLUSIVE_TAKEN
     if request.sharing is Sharing.EXCLUSIVE:
         return NoFit.SHARED_TAKEN if device_state.shared else None
-    if request.memory_mib > device_state.free_mib:
+    if request.memory_on_mib(device_state.memory_mib) > device_state.free_mib:
         return NoFit.MEMORY
     if request.compute_guarantee_permille > device_state.free_permille:
         return NoFit.COMPUTE
@@ -174,7 +174,7 @@ def share_of(request: Request, device: Device, host: str) -> Share:
         index=device.index,
         kind=device.kind,
         model=device.model,
-        memory_mib=device.memory_mib if exclusive else request.memory_mib,
+        memory_mib=device.memory_mib if exclusive else request.memory_on_mib(device.memory_mib),
         compute_guarantee_pct=COMPUTE_PCT_MAX
         if exclusive
         else plain_percent(request.compute_guarantee_pct),

@@ -85,6 +85,7 @@ def is_best_effort(request: Request) -> bool:
     return (
         request.sharing is Sharing.SHARED
         and not request.memory_mib
+        and not request.memory_pct
         and not request.compute_guarantee_permille
     )
 
@@ -99,7 +100,8 @@ def _load_fit(leases: int, device_state: DeviceState) -> Fit:
 
 
 def _shared_fit(request: Request, memory_mib: int, free_mib: int, free_permille: int) -> Fit:
-    asked_mib, asked_permille = request.memory_mib, request.compute_guarantee_permille
+    asked_mib = request.memory_on_mib(memory_mib)
+    asked_permille = request.compute_guarantee_permille
     if request.placement is not Placement.SPREAD:
         return _packed_fit(asked_mib, asked_permille, memory_mib, free_mib, free_permille)
     left_mib, left_permille = free_mib - asked_mib, free_permille - asked_permille
@@ -220,14 +222,15 @@ def _best_empty(request: Request, group: DeviceGroup) -> _Best | None:
 
 def _emptiest(request: Request, group: DeviceGroup) -> _Best | None:
     memory_mib = group.device_class.memory_mib
-    room = (memory_mib - request.memory_mib) / max(1, memory_mib)
+    asked_mib = request.memory_on_mib(memory_mib)
+    room = (memory_mib - asked_mib) / max(1, memory_mib)
     best: tuple[Fit, Devices] | None = None
     for free_permille, row in group.rows_down_to(request.compute_guarantee_permille):
         left_compute = (free_permille - request.compute_guarantee_permille) / COMPUTE_PERMILLE_MAX
         if best is not None and best[0][1] <= -(room + left_compute):
             break  # no device of this row or of one below it is emptier
         free_mib = row.free_mib[-1]
-        if free_mib >= request.memory_mib:
+        if free_mib >= asked_mib:
             one = _shared_fit(request, memory_mib, free_mib, free_permille)
             if best is None or one < best[0]:
                 best = one, row.cells[free_mib]
@@ -236,7 +239,8 @@ def _emptiest(request: Request, group: DeviceGroup) -> _Best | None:
 
 def _tightest(request: Request, group: DeviceGroup, best: _Best | None) -> _Best | None:
     """The tightest fit: row by row, until no remaining row can be better than `best`."""
-    memory_mib, asked_mib = group.device_class.memory_mib, request.memory_mib
+    memory_mib = group.device_class.memory_mib
+    asked_mib = request.memory_on_mib(memory_mib)
     whole_mib, asked_permille = max(1, memory_mib), request.compute_guarantee_permille
     least = _least_lost(PARTS * asked_mib // whole_mib, asked_permille) * memory_mib
     for free_permille, row in group.rows_up_from(asked_permille):
@@ -374,14 +378,15 @@ def _of_group(
     for device in group.reserved.get(attempt, ()) if attempt is not None else ():
         if fits(request, inventory.state_of(device), attempt) is None:
             yield device
+    asked_mib = request.memory_on_mib(group.device_class.memory_mib)
     if request.sharing is Sharing.EXCLUSIVE:
         yield from group.idle
     elif request.placement is Placement.SPREAD:
         for _, row in group.rows_down_to(request.compute_guarantee_permille):
-            yield from row.freest(request.memory_mib)
+            yield from row.freest(asked_mib)
     else:
         for _, row in group.rows_up_from(request.compute_guarantee_permille):
-            yield from row.tightest(request.memory_mib)
+            yield from row.tightest(asked_mib)
 
 
 # ---------------------------------------------------------------------- one host

@@ -79,7 +79,10 @@ def refused(cls: type[Any], value: Any) -> str:
         ({"deadline_s": math.nan}, "a number"),
         ({"deadline_s": 4e7}, "must lie in 0…"),
         ({"lease_s": 0}, "lease_s 0 must be more than 0"),
-        ({"memory": 5}, "did you mean 'memory_mib'"),
+        ({"memory_mb": 5}, "did you mean 'memory_mib'"),
+        ({"memory_pct": 12.5, "memory_mib": 1}, "cannot be combined with memory_mib"),
+        ({"memory_pct": 5, "sharing": "exclusive"}, "cannot be combined with sharing exclusive"),
+        ({"memory_pct": 100.1}, "must lie in 0…100"),
     ],
 )
 def test_invalid_requests_are_refused_with_the_reason(said, words):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from corekit.errors import AppError
@@ -10,9 +12,9 @@ from gpu_scheduler.request_options import REQUEST_OPTIONS, RequestOption, parse_
 
 
 def test_every_field_of_a_request_has_exactly_one_word() -> None:
-    assert sorted(word.field for word in REQUEST_OPTIONS) == sorted(
-        name for name in Request.__struct_fields__
-    )
+    fields = [word.field for word in REQUEST_OPTIONS]
+    fields += [word.percent_field for word in REQUEST_OPTIONS if word.percent_field]
+    assert sorted(fields) == sorted(Request.__struct_fields__)
     flags = [word.flag for word in REQUEST_OPTIONS] + [
         word.short for word in REQUEST_OPTIONS if word.short
     ]
@@ -60,11 +62,28 @@ def test_words_make_a_request() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "fields"),
+    [
+        ("12.5%", {"memory_pct": 12.5}),
+        ("30 units", {"memory_mib": 7680}),
+        ("1 unit", {"memory_mib": 256}),
+        ("512", {"memory_mib": 512}),
+    ],
+)
+def test_memory_is_a_size_or_a_part_of_the_device(text: str, fields: dict[str, Any]) -> None:
+    memory = next(word for word in REQUEST_OPTIONS if word.key == "memory")
+    assert request_of({"memory": parse_option(memory, text)}) == Request(**fields)
+
+
+@pytest.mark.parametrize(
     ("key", "text", "why"),
     [
         ("count", "two", "--count: 'two' is not an integer"),
         ("kinds", "cuda,gpu", "--kinds: 'gpu' is not one of cuda, opencl, cpu, vpu"),
         ("memory", "4 parsecs", "--memory: '4 parsecs' is not a memory size"),
+        ("memory", "100.1%", "--memory: '100.1%' is more than a whole device"),
+        ("memory", "12.55%", "--memory: '12.55%' is not a percentage"),
+        ("memory_max", "50%", "--memory-max: '50%' is not a memory size"),
         ("models", "A100,", "--models: the value is empty"),
         ("max_wait", "soon", "--max-wait: 'soon' is not a duration"),
     ],

@@ -32,12 +32,15 @@ from gpu_scheduler.model import (
     Request,
     Sharing,
 )
+from tests.property.inputs import sized_request
 
 MIB = (800, 1000, 1024)
 HOSTS = ("h0", "h1", "h2")
 
+
 requests = st.builds(
-    Request,
+    sized_request,
+    memory_pct=st.sampled_from([0, 0, 12.5, 33.3, 50, 100]),
     count=st.sampled_from([1, 1, 1, 2, 3, 5]),
     kinds=st.sampled_from([(), (DeviceKind.CPU,), (DeviceKind.CPU, DeviceKind.CUDA)]),
     models=st.sampled_from([(), (), ("A",), ("B", "A"), ("Z",)]),
