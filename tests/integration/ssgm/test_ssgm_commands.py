@@ -171,7 +171,11 @@ def test_tables_for_people(lab: Lab) -> None:
         (("leases", "--timeout", "soon"), 2, "'soon' is not a duration"),
         (("get", "polcy"), 2, "parameter 'polcy' is unknown; did you mean 'policy'?"),
         (("set", "bypass_max", "-1"), 2, "bypass_max"),
-        (("resize", "lease-1", "much"), 2, "PERCENT: 'much' is not an integer"),
+        (
+            ("resize", "lease-1", "much"),
+            2,
+            "PERCENT: 'much' is not a percentage; write a number such as 25 or 12.5",
+        ),
         (
             ("set", "policy", "random"),
             2,
