@@ -118,19 +118,7 @@ class Job:
     def request(self) -> Request:
         """The request of the next attempt."""
         asked = self.function.request
-        if not self.fell_back:
-            return asked
-        return replace(
-            asked,
-            count=1,
-            kinds=(DeviceKind.CPU,),
-            models=(),
-            min_driver=None,
-            min_runtime=None,
-            sharing=Sharing.SHARED,
-            warm_key=None,
-            max_wait_s=None,
-        )
+        return cpu_fallback(asked) if self.fell_back else asked
 
     @property
     def newest_receipt_handle(self) -> str:
@@ -163,3 +151,18 @@ def input_from_payload(payload: Mapping[str, object]) -> InputEvent | None:
         return InputEvent(**{k: v for k, v in value.items() if k in known})
     except TypeError:
         return None
+
+
+def cpu_fallback(request: Request) -> Request:
+    """The request of a job that falls back to a CPU, because no device can hold its own."""
+    return replace(
+        request,
+        count=1,
+        kinds=(DeviceKind.CPU,),
+        models=(),
+        min_driver=None,
+        min_runtime=None,
+        sharing=Sharing.SHARED,
+        warm_key=None,
+        max_wait_s=None,
+    )

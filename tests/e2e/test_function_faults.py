@@ -44,7 +44,7 @@ FUNCTIONS = {
 
 @pytest.fixture(scope="module", autouse=True)
 def _deployed(live: Live) -> None:
-    live.deploy(FUNCTIONS)
+    live.deploy(FUNCTIONS, "--allow-infeasible")
     live.client("lambda").update_function_configuration(
         FunctionName="neverstart", Handler="no.such.handler"
     )

@@ -149,6 +149,10 @@ BAD = {
         ONE + "      gpu: {}\n",
         "f.yaml:5:7: error: functions.aws[0].lambda: unknown key 'gpu'; it belongs next to 'lambda'",
     ),
+    "a block where functions are": (
+        "functions:\n  gpu: {memory: 4096, compute: 25}\n" + ONE.split("\n", 1)[1],
+        "f.yaml:2:3: error: functions: unknown key 'gpu'; it belongs in an element of the list `functions.aws`, next to 'lambda'",
+    ),
     "no block around it": (
         "functions: {aws: [{name: f}]}",
         "f.yaml:1:20: error: functions.aws[0]: unknown key 'name'; it belongs in 'lambda' or in 'job.queue'",
