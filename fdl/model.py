@@ -142,6 +142,7 @@ class Gpu:
     workload: str | None = None  #: None = derived from the function by deploy
     min_driver: str | None = None
     min_runtime: str | None = None
+    requires: Mapping[str, str] = field(default_factory=dict)  #: name → version specifier
     max_wait_s: float | None = None
     deadline_s: float | None = None
     lease_s: float | None = None  #: None = what the function's timeout allows
@@ -182,6 +183,7 @@ class Gpu:
             middleware=None if self.middleware == "builtin" else self.middleware,
             min_driver=self.min_driver,
             min_runtime=self.min_runtime,
+            requires=tuple(name + versions for name, versions in self.requires.items()),
             max_wait_s=self.max_wait_s,
             deadline_s=self.deadline_s,
             lease_s=self.lease_s,

@@ -14,6 +14,7 @@ from corekit.errors import invalid
 from corekit.ids import AttemptId, DeviceId, HostId, JobId, LeaseId
 from corekit.units import WHOLE_PERMILLE, permille_of
 from corekit.values import Checked, Meta, Value, checked, field
+from gpu_scheduler.constraints import CONSTRAINTS_MAX, constraint_problem
 from gpu_scheduler.names import NAME, name_problem
 from gpu_scheduler.versions import is_version
 
@@ -24,6 +25,7 @@ DETAIL_CHARS_MAX = 500  #: most characters of the detail of a device
 RESIDENT_MAX = 1024  #: most warm keys of one device
 MEMORY_MIB_MAX = 2**31 - 1
 FIGURE_MAX = 2**31 - 1  #: largest figure in a report; a larger one is a probe error
+LIBRARIES_MAX = 256  #: most libraries of one device
 COUNT_MAX = 64  #: most devices of one request; the largest single hosts have 16
 LENGTH_S_MAX = 366 * 86400.0  #: longest lease, wait or deadline
 
@@ -103,6 +105,7 @@ Name = Annotated[str, NAME]
 #: A name, or nothing.
 Word = Annotated[str, Meta(extra={"problem": _word_problem})]
 Version = Annotated[str, Meta(extra={"problem": _version_problem})]
+VersionConstraint = Annotated[str, Meta(extra={"problem": constraint_problem})]
 MemoryMib = Annotated[int, Meta(ge=0, le=MEMORY_MIB_MAX)]
 Figure = Annotated[int, Meta(ge=0, le=FIGURE_MAX)]
 #: Percent of a device, with at most one decimal; a whole one is an integer.
@@ -139,6 +142,8 @@ class Request(Checked):
     middleware: Name | None = None  #: offered by its hosts, such as "rcuda"; None = any
     min_driver: Version | None = None  #: lowest accepted driver version: "550.54"
     min_runtime: Version | None = None  #: lowest accepted CUDA or OpenCL version: "12.4"
+    #: Accepted versions of libraries, driver and runtime: `onnxruntime>=1.10,<1.13`.
+    requires: Annotated[tuple[VersionConstraint, ...], Meta(max_length=CONSTRAINTS_MAX)] = ()
     max_wait_s: WaitS | None = None  #: longest wait; after it, the answer is busy
     #: Give up this long after the job began to wait: unlike `max_wait_s`, it counts across
     #: hand-backs and further attempts. Relative, because no clock is shared.
@@ -197,6 +202,10 @@ class Device(Checked):
     #: Names of trusted operations implemented for its kind.
     operations: Annotated[tuple[Word, ...], Meta(max_length=RESIDENT_MAX)] = ()
     resident: Annotated[tuple[Word, ...], Meta(max_length=RESIDENT_MAX)] = ()  #: warm keys
+    #: Versions of the libraries with which its operations compute, by name.
+    libraries: Annotated[Mapping[Name, Word], Meta(max_length=LIBRARIES_MAX)] = field(
+        default_factory=dict
+    )
 
     def __post_init__(self) -> None:
         checked(self)
@@ -363,6 +372,7 @@ class NoFit(StrEnum):
     COMPUTE = "COMPUTE"
     DRIVER = "DRIVER"  #: older than the requested minimum, or unknown
     RUNTIME = "RUNTIME"  #: older than the requested minimum, or unknown
+    VERSION = "VERSION"  #: of a library, the driver or the runtime: not an accepted one
     EXCLUSIVE_TAKEN = "EXCLUSIVE_TAKEN"  #: allocated exclusively
     SHARED_TAKEN = "SHARED_TAKEN"  #: requested exclusively, but shares are allocated
     HOST_STALE = "HOST_STALE"
@@ -420,7 +430,8 @@ class DeviceVerdict(Value):
 class Shortage(Value):
     """The requirement of an impossible request that all known devices together do not meet."""
 
-    #: KIND, MODEL, MIDDLEWARE, ADVISORY, DRIVER, RUNTIME, TOO_LARGE, MEMORY, SAME_HOST or COUNT
+    #: KIND, MODEL, MIDDLEWARE, ADVISORY, DRIVER, RUNTIME, VERSION, TOO_LARGE, MEMORY, SAME_HOST
+    #: or COUNT
     what: NoFit
     wanted: str
     most: str  #: the best value of the known devices, or their kinds or models

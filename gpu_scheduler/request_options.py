@@ -19,6 +19,7 @@ from corekit.units import (
     parse_memory_size,
     parse_percent,
 )
+from gpu_scheduler.constraints import constraint_problem, parse_constraint
 from gpu_scheduler.model import DeviceKind, Placement, Request, Sharing
 
 #: A function from the text of one value to the value, of the type of the option's field; it raises
@@ -40,6 +41,7 @@ class RequestOption:
     example: str = ""  #: a valid value
     short: str = ""  #: one-letter flag, as SSGM has it
     many: bool = False  #: a list in order of preference: commas, or the flag again
+    separator: str = ","  #: between the items of a list
     switch: bool = False  #: a flag without a value
 
     @property
@@ -70,6 +72,12 @@ def one_of(values: type[StrEnum]) -> Parse:
             raise invalid(f"{text!r} is not one of {', '.join(values)}") from None
 
     return parse
+
+
+def _constraint(text: str) -> str:
+    if (problem := constraint_problem(text)) is not None:
+        raise invalid(problem)
+    return str(parse_constraint(text))
 
 
 def _name(text: str) -> str:
@@ -116,6 +124,15 @@ _COUNT_AND_KIND = (
         parse=_name,
         example="12.4",
         help="Lowest CUDA or OpenCL version that is accepted.",
+    ),
+    RequestOption(
+        key="requires",
+        metavar="VERSIONS",
+        many=True,
+        separator=";",
+        parse=_constraint,
+        example="onnxruntime>=1.10,<1.13; driver>=550",
+        help="Accepted versions of libraries, driver and runtime, as for Python packages.",
     ),
     RequestOption(
         key="middleware",
@@ -245,7 +262,7 @@ def parse_option(option: RequestOption, text: str) -> Any:
     """The value of one option for its field of `Request`. Raises INVALID that names the flag."""
     try:
         if option.many:
-            return tuple(option.parse(part) for part in text.split(","))
+            return tuple(option.parse(part) for part in text.split(option.separator))
         return option.parse(text)
     except AppError as error:
         raise invalid(f"{option.flag}: {error.message}") from None

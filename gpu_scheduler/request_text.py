@@ -24,6 +24,7 @@ def request_text(request: Request) -> str:
         parts.append(f"driver {request.min_driver}")
     if request.min_runtime:
         parts.append(f"runtime {request.min_runtime}")
+    parts.extend(request.requires)
     same_host = " on one host" if request.placement is Placement.SAME_HOST else ""
     with_ = " with " + ", ".join(parts) if parts else ""
     return f"{request.count} × {kinds}{models}{size}{with_}{exclusive}{same_host}"

@@ -16,8 +16,9 @@ from fdl.schema.scalars import (
     Percent,
     Text,
     Version,
+    Versions,
 )
-from fdl.schema.schema import Block, Key, ListOf, Reader
+from fdl.schema.schema import Block, Key, ListOf, MapOf, Reader
 from gpu_scheduler.model import COUNT_MAX, DeviceKind, Placement, Sharing
 from gpu_scheduler.request_options import REQUEST_OPTIONS
 
@@ -81,6 +82,15 @@ GPU = Block(
         "placement": _word("placement", Choice(_words(Placement))),
         "min_driver": _word("min_driver", Version()),
         "min_runtime": _word("min_runtime", Version()),
+        "requires": _word(
+            "requires",
+            MapOf(
+                item=Versions(),
+                key_pattern=r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?",
+                key_what="the name of a library, `driver` or `runtime`",
+            ),
+            default="any versions",
+        ),
         "warm_key": _word(
             "warm_key", Text(pattern=r"[\w.:/@-]{1,128}", what="a warm key", short="a hash or name")
         ),

@@ -56,6 +56,7 @@ _SAME_GPU = (
     "warm_key",
     "min_driver",
     "min_runtime",
+    "requires",
 )
 _E = Severity.ERROR
 _Number = TypeVar("_Number", int, float)

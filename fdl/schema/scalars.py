@@ -18,6 +18,7 @@ from corekit.units import (
 )
 from fdl.schema.schema import Reading, Schema
 from fdl.text.nodes import Node, Scalar, kind_of
+from gpu_scheduler.constraints import parse_constraint
 from gpu_scheduler.versions import is_version
 
 #: No service here accepts a longer name, path or description.
@@ -323,3 +324,23 @@ class Version:
                 {"type": "string", "pattern": r"^\d+(\.\d+)*$"},
             ]
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """Accepted versions: one exactly, or bounds as for Python packages (`>=1.10,<1.13`)."""
+
+    def read(self, node: Node, path: str, reading: Reading) -> str:
+        text = _scalar(node, path, reading, "versions").text.strip()
+        specifier = text if text[:1] in "<>=!~" else f"=={text}"
+        constraint = parse_constraint(f"name{specifier}")
+        if constraint is None:
+            message = f"{kind_of(node)} is not a version or bounds, as 1.12 or '>=1.10,<1.13'"
+            raise reading.error(node, path, message)
+        return constraint.specifier
+
+    def describe(self) -> str:
+        return '`1.12.1` exactly, or bounds, as `">=1.10,<1.13"`'
+
+    def schema(self) -> Schema:
+        return {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "minLength": 1}]}

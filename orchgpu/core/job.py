@@ -10,6 +10,7 @@ from enum import StrEnum
 from contract.result import Result
 from contract.states import JobState, Reason
 from corekit.values import replace
+from gpu_scheduler.constraints import of_libraries
 from gpu_scheduler.model import DeviceKind, EndReason, GrantedLease, Request, Sharing
 from orchgpu.core.function import Function
 from orchgpu.core.routing import InputEvent
@@ -162,6 +163,7 @@ def cpu_fallback(request: Request) -> Request:
         models=(),
         min_driver=None,
         min_runtime=None,
+        requires=of_libraries(request.requires),
         sharing=Sharing.SHARED,
         warm_key=None,
         max_wait_s=None,

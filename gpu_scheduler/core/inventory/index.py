@@ -223,6 +223,7 @@ def feasibility_key(request: Request, memory_mib: int | None = None) -> tuple[ob
         request.middleware,
         request.min_driver,
         request.min_runtime,
+        request.requires,
         request.memory_max_mib,
     )
 

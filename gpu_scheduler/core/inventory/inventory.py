@@ -16,10 +16,12 @@ from corekit.values import replace
 from gpu_scheduler.core.inventory.index import Devices, Index
 from gpu_scheduler.core.inventory.residents import Residents
 from gpu_scheduler.core.placement.fits import (
+    ALLOCATION_AT,
     COMPUTE_PERMILLE_MAX,
     DeviceClass,
     DeviceState,
     device_class_of,
+    versions_of,
 )
 from gpu_scheduler.model import Device, HostState, Request, Resident, Share, Usage
 from gpu_scheduler.versions import parse_version
@@ -391,6 +393,7 @@ def current_state(entry: DeviceEntry, host: HostEntry) -> DeviceState:
         health=device.health,
         driver=parse_version(device.driver),
         runtime=parse_version(device.runtime),
+        libraries=versions_of(device),
         free_mib=device.memory_mib - entry.allocated_mib,
         free_permille=COMPUTE_PERMILLE_MAX - entry.allocated_permille,
         exclusive=entry.exclusive is not None,
@@ -409,7 +412,7 @@ def allocated_state(entry: DeviceEntry, before: DeviceState) -> DeviceState:
         not exclusive and bool(entry.shares),
         before.reserved_for,
     )
-    return tuple.__new__(DeviceState, before[:9] + allocation)
+    return tuple.__new__(DeviceState, before[:ALLOCATION_AT] + allocation)
 
 
 def without_resident(devices: Iterable[Device]) -> tuple[Device, ...]:

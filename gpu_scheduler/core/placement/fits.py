@@ -6,10 +6,18 @@ Placement, grants, explanations, infeasibility and the checkers use `fits`; the 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from corekit.ids import HostId
 from corekit.units import WHOLE_PERMILLE, plain_percent
+from gpu_scheduler.constraints import (
+    DRIVER,
+    RUNTIME,
+    Constraint,
+    Versions,
+    canonical,
+    first_unmet,
+)
 from gpu_scheduler.model import (
     Device,
     DeviceKind,
@@ -20,7 +28,7 @@ from gpu_scheduler.model import (
     Share,
     Sharing,
 )
-from gpu_scheduler.versions import Version, parse_version
+from gpu_scheduler.versions import Version, dotted, parse_version
 
 COMPUTE_PCT_MAX = 100  #: of one device: the maximum sum of its guarantees
 COMPUTE_PERMILLE_MAX = WHOLE_PERMILLE
@@ -36,6 +44,7 @@ class DeviceClass(NamedTuple):
     middlewares: tuple[str, ...] | None  #: offered by its host; None = unknown, so any is assumed
     driver: Version
     runtime: Version
+    libraries: Versions
 
 
 class DeviceState(NamedTuple):
@@ -48,6 +57,7 @@ class DeviceState(NamedTuple):
     middlewares: tuple[str, ...] | None
     driver: Version
     runtime: Version
+    libraries: Versions
     host_state: HostState
     health: Health
     free_mib: int
@@ -58,15 +68,20 @@ class DeviceState(NamedTuple):
 
     @property
     def device_class(self) -> DeviceClass:
-        return DeviceClass(*self[:7])
+        return DeviceClass(*self[:_CLASS_FIELDS])
 
     def same_class_as(self, other: DeviceState) -> bool:
         """True when both have the same device class."""
-        return self[:7] == other[:7]
+        return self[:_CLASS_FIELDS] == other[:_CLASS_FIELDS]
 
     def equal_but_allocation(self, other: DeviceState) -> bool:
         """True when both differ at most in allocations and reservations."""
-        return self[:9] == other[:9]
+        return self[:ALLOCATION_AT] == other[:ALLOCATION_AT]
+
+
+_CLASS_FIELDS: Final = 8  #: fields of `DeviceClass`
+#: Position of the first field of `DeviceState` that allocations change.
+ALLOCATION_AT: Final = 10
 
 
 def device_class_of(
@@ -80,7 +95,15 @@ def device_class_of(
         middlewares=middlewares,
         driver=parse_version(device.driver),
         runtime=parse_version(device.runtime),
+        libraries=versions_of(device),
     )
+
+
+def versions_of(device: Device) -> Versions:
+    """The versions of the libraries of a device, by canonical name."""
+    if not device.libraries:
+        return ()
+    return tuple(sorted((canonical(name), v) for name, v in device.libraries.items()))
 
 
 def idle_state(device_class: DeviceClass) -> DeviceState:
@@ -139,11 +162,23 @@ def permanent_mismatch(request: Request, made: DeviceClass | DeviceState) -> NoF
         return NoFit.DRIVER
     if request.min_runtime and made.runtime < parse_version(request.min_runtime):
         return NoFit.RUNTIME
+    if request.requires and unmet_constraint(request, made) is not None:
+        return NoFit.VERSION
     if request.memory_max_mib is not None and made.memory_mib > request.memory_max_mib:
         return NoFit.TOO_LARGE
     if request.memory_mib > made.memory_mib:
         return NoFit.MEMORY
     return None
+
+
+def unmet_constraint(request: Request, made: DeviceClass | DeviceState) -> Constraint | None:
+    """The first constraint on versions that the device does not meet."""
+    return first_unmet(request.requires, versions_by_name(made))
+
+
+def versions_by_name(made: DeviceClass | DeviceState) -> Versions:
+    """The versions that constraints name: of libraries, driver and runtime."""
+    return *made.libraries, (DRIVER, dotted(made.driver)), (RUNTIME, dotted(made.runtime))
 
 
 def unavailable_reason(device_state: DeviceState) -> NoFit | None:

@@ -18,9 +18,9 @@ from orchgpu.core.job import cpu_fallback
 def capacity_notes(document: Document, scheduler: str | None) -> tuple[Diagnostic, ...]:
     """An error for each function, or group, whose request no known device could ever hold.
 
-    A request that falls back to a CPU gets a warning. So does the first one when nobody checked
-    them: no scheduler is known, the configured one does not answer, or it refuses to (it requires a
-    key, for example). Raises UNAVAILABLE when `scheduler` was given and does not answer.
+    A request that falls back to a CPU gets a warning. So does the first one when they were not
+    checked: no scheduler is known, the configured one does not answer, or it refuses to (it
+    requires a key, for example). Raises UNAVAILABLE when `scheduler` was given and does not answer.
     """
     with_device = [function for function in deployed(document) if function.queued]
     if not with_device:

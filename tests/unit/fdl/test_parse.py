@@ -266,6 +266,14 @@ BAD = {
         ONE + "    gpu: {compute: 12.25}\n",
         "f.yaml:5:20: error: functions.aws[0].gpu.compute: '12.25' is not a percentage in 0…100, with at most one decimal",
     ),
+    "gpu versions": (
+        ONE + "    gpu: {requires: {onnxruntime: new}}\n",
+        "f.yaml:5:35: error: functions.aws[0].gpu.requires.onnxruntime: 'new' is not a version or bounds, as 1.12 or '>=1.10,<1.13'",
+    ),
+    "gpu library": (
+        ONE + "    gpu: {requires: {'onnx runtime': 1.2}}\n",
+        "f.yaml:5:22: error: functions.aws[0].gpu.requires: 'onnx runtime' is not the name of a library, `driver` or `runtime`",
+    ),
     "gpu wait": (
         ONE + "    gpu: {max_wait: soon}\n",
         "f.yaml:5:21: error: functions.aws[0].gpu.max_wait: 'soon' is not a duration; write seconds, or a unit as in 10m",
@@ -370,3 +378,15 @@ def test_long_lines_are_cut_around_the_place() -> None:
     with pytest.raises(AppError) as caught:
         parse("functions: {aws: [" + " " * 5000 + "{lambada: 1}]}")
     assert max(len(line) for line in caught.value.message.splitlines()) < 120
+
+
+def test_versions_of_a_request() -> None:
+    """One version exactly, as written (1.10 is not 1.1), or bounds."""
+    text = "    gpu: {requires: {onnxruntime: 1.10, driver: '>=550, <600', runtime: 12}}\n"
+    (function,) = parse(ONE + text, "f.yaml").functions.aws
+    assert function.gpu is not None
+    assert function.gpu.request().requires == (
+        "onnxruntime==1.10",
+        "driver>=550,<600",
+        "runtime==12",
+    )

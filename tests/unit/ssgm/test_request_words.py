@@ -61,6 +61,14 @@ def test_words_make_a_request() -> None:
     assert request_of({"memory": None}) == Request()
 
 
+def test_constraints_are_separated_by_semicolons() -> None:
+    requires = next(word for word in REQUEST_OPTIONS if word.key == "requires")
+    text = "ONNXRuntime >=1.10, <1.13 ; driver==550.54.15"
+    assert request_of({"requires": parse_option(requires, text)}) == Request(
+        requires=("onnxruntime>=1.10,<1.13", "driver==550.54.15")
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "fields"),
     [
@@ -84,6 +92,7 @@ def test_memory_is_a_size_or_a_part_of_the_device(text: str, fields: dict[str, A
         ("memory", "100.1%", "--memory: '100.1%' is more than a whole device"),
         ("memory", "12.55%", "--memory: '12.55%' is not a percentage"),
         ("memory_max", "50%", "--memory-max: '50%' is not a memory size"),
+        ("requires", "onnx", "--requires: 'onnx' is not a name with versions"),
         ("models", "A100,", "--models: the value is empty"),
         ("max_wait", "soon", "--max-wait: 'soon' is not a duration"),
     ],
