@@ -137,6 +137,8 @@ class Gpu:
     sharing: str = "shared"
     placement: str = "pack"
     priority: int = 0
+    preempts: bool = False
+    preemptible: bool = False
     tenant: str = "default"
     warm_key: str | None = None
     workload: str | None = None  #: None = derived from the function by deploy
@@ -177,6 +179,8 @@ class Gpu:
             sharing=Sharing(self.sharing),
             placement=Placement(self.placement),
             priority=self.priority,
+            preempts=self.preempts,
+            preemptible=self.preemptible,
             tenant=self.tenant,
             warm_key=self.warm_key,
             workload=self.workload,

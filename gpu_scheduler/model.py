@@ -138,6 +138,9 @@ class Request(Checked):
     #: Everything that a device must have loaded before the job can run, by one name; leases of one
     #: tenant with the same workload may use each other's warm workers. None = not named.
     workload: Name | None = None
+    #: True: while it fits nowhere, leases with a lower priority that agreed to it end for it.
+    preempts: bool = False
+    preemptible: bool = False  #: True: its lease may end for a request that preempts
     advisory: bool = False  #: True: accept devices watched by ssgm-monitor alone (no gateway)
     middleware: Name | None = None  #: offered by its hosts, such as "rcuda"; None = any
     min_driver: Version | None = None  #: lowest accepted driver version: "550.54"
@@ -270,6 +273,7 @@ class EndReason(StrEnum):
     HOST_LOST = "HOST_LOST"  #: its host was silent for host_lost_s
     HOST_RESTARTED = "HOST_RESTARTED"  #: the host came back with a new incarnation
     DEVICE_BAD = "DEVICE_BAD"
+    PREEMPTED = "PREEMPTED"  #: it was preemptible, and a request of higher priority needed it
 
 
 class Share(Value):
@@ -425,6 +429,18 @@ class DeviceVerdict(Value):
     free_mib: int
     free_pct: int | float
     detail: str = ""  #: of its health
+    resident: bool = False  #: it has a resident of the workload of the request
+
+
+class ExpectedRun(Value):
+    """Learned times of the workload of a request on one device model. Never enforced."""
+
+    model: str
+    runs: int  #: executions that were learned from
+    execution_p50_s: float | None
+    execution_p95_s: float | None
+    loading_p50_s: float | None  #: of cold starts; None = none was seen
+    loading_p95_s: float | None
 
 
 class Shortage(Value):
@@ -457,6 +473,9 @@ class Explanation(Value):
     devices_left_out: int = 0
     expected_s: float | None = None  #: from now until enough devices are free; None = unknown
     expected_why: str = ""  #: the basis of `expected_s`, or the reason why it is unknown
+    #: True: the lease uses, or would use, a warm worker; None = it has no workload or no devices.
+    warm_start: bool | None = None
+    runs: tuple[ExpectedRun, ...] = ()  #: on the feasible device models with learned times
 
 
 class Refusal(Value):

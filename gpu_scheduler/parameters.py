@@ -24,6 +24,7 @@ TENANTS_MAX = 1000  #: most tenants with a quota or a weight: one line of the jo
 #: The most warm workers of one device: all of them are published and indexed.
 WARM_WORKERS_MAX = 64
 WARM_IDLE_S_MAX = 366 * 86400.0
+PREEMPT_GRACE_S_MAX = 3600.0
 
 #: The queue policy of a scheduler without a setting for it.
 DEFAULT_POLICY = "fifo"
@@ -101,6 +102,8 @@ class Parameters(Value):
     warm_idle_s_max: float = 600.0
     #: The most memory of all warm workers of a device, in percent of the device.
     warm_memory_pct_max: int = 50
+    #: The time between the notice to a preempted lease and its end.
+    preempt_grace_s: float = 10.0
     #: Policy `fair`: half-life of past use.
     usage_half_life_s: float = 3600.0
     #: Policy `fair`: tenant → weight; twice the weight gives twice the share. Absent: 1.
@@ -124,6 +127,10 @@ class Parameters(Value):
             (
                 0 <= self.warm_idle_s_max <= WARM_IDLE_S_MAX,
                 f"warm_idle_s_max must lie in 0…{WARM_IDLE_S_MAX:.0f}",
+            ),
+            (
+                0 <= self.preempt_grace_s <= PREEMPT_GRACE_S_MAX,
+                f"preempt_grace_s must lie in 0…{PREEMPT_GRACE_S_MAX:.0f}",
             ),
             (0 <= self.warm_memory_pct_max <= 100, "warm_memory_pct_max must lie in 0…100"),
             (1 <= self.leases_max <= 10**9, "leases_max must be 1 or more"),
@@ -175,7 +182,7 @@ _COUNTS = (
 _RATES = ("rate_per_s", "key_rate_per_s", "tenant_rate_per_s")
 _INTEGERS = ("bypass_max", "leases_max", "warm_workers_max", "warm_memory_pct_max", *_COUNTS)
 #: Parameters that are lengths of time.
-LENGTHS_S = ("aging_s", "lease_s_max", "usage_half_life_s", "warm_idle_s_max")
+LENGTHS_S = ("aging_s", "lease_s_max", "usage_half_life_s", "warm_idle_s_max", "preempt_grace_s")
 _NUMBERS = (*LENGTHS_S, *_RATES)
 _MAY_BE_OFF = frozenset({"aging_s", *_COUNTS, *_RATES})
 _PLAIN = ("policy", *LENGTHS_S, *_INTEGERS, *_RATES)

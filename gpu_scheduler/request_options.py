@@ -222,6 +222,18 @@ _QUEUE = (
         help="-100 to 100; a higher one is served first.",
     ),
     RequestOption(
+        key="preempts",
+        switch=True,
+        parse=bool,
+        help="While it fits nowhere, end preemptible leases of a lower priority.",
+    ),
+    RequestOption(
+        key="preemptible",
+        switch=True,
+        parse=bool,
+        help="Agree that the lease may end for a request that preempts.",
+    ),
+    RequestOption(
         key="tenant",
         metavar="NAME",
         parse=_name,

@@ -100,6 +100,8 @@ GPU = Block(
             default="derived from the function's code, models and configuration",
         ),
         "priority": _word("priority", Integer(low=-100, high=100)),
+        "preempts": _word("preempts", Flag()),
+        "preemptible": _word("preemptible", Flag()),
         "tenant": _word(
             "tenant", Text(pattern=r"[A-Za-z0-9._-]{1,64}", what="the name of a tenant")
         ),

@@ -277,6 +277,17 @@ class SchedulerClient:
         """The first waiting requests in the order of service, parked ones last."""
         return await self.ask(ops.Queue(limit=limit))
 
+    async def workloads(self) -> answers.WorkloadsAnswer:
+        """Learned times of all workloads, by tenant, workload and device model."""
+        found: list[answers.WorkloadView] = []
+        more = True
+        while more:
+            page = await self.ask(ops.Workloads(after=found[-1].id if found else ""))
+            found += page.workloads
+            more = page.more
+        found.sort(key=lambda view: (view.tenant, view.workload, view.expected.model))
+        return answers.WorkloadsAnswer(workloads=tuple(found))
+
     async def watch(self, *, all_leases: bool = True) -> None:
         """Start (or stop) every push about every lease; repeat this after each `Connected`."""
         await self.ask(ops.Watch(all=all_leases))

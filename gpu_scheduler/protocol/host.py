@@ -127,13 +127,20 @@ class Resize(Value):
     compute_limit_pct: int | float
 
 
+class Preempt(Value):
+    """Push `preempt`: the lease ends in `grace_s`; its session, if one is open, gets the notice."""
+
+    lease: LeaseId
+    grace_s: float
+
+
 class WarmLimitsPush(Value):
     """Push `warm_limits`: an operator changed the limits of warm workers."""
 
     limits: WarmLimits
 
 
-HostPush = InstallPush | End | Staged | Resize | WarmLimitsPush
+HostPush = InstallPush | End | Staged | Resize | Preempt | WarmLimitsPush
 
 #: Wire name of every push to a host.
 HOST_PUSH_NAMES: Mapping[type[Value], str] = {
@@ -141,6 +148,7 @@ HOST_PUSH_NAMES: Mapping[type[Value], str] = {
     End: "end",
     Staged: "staged",
     Resize: "resize",
+    Preempt: "preempt",
     WarmLimitsPush: "warm_limits",
 }
 

@@ -85,6 +85,9 @@ class Host:
     def staged(self, lease: LeaseId, connect_by_s: float) -> None:
         pass
 
+    def preempt(self, lease: LeaseId, grace_s: float) -> None:
+        pass
+
     def resize(self, lease: LeaseId, compute_limit_pct: float) -> None:
         pass
 

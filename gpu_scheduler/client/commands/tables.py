@@ -18,6 +18,7 @@ from gpu_scheduler.protocol.answers import (
     InventoryAnswer,
     LeasesAnswer,
     QueueAnswer,
+    WorkloadsAnswer,
 )
 from gpu_scheduler.request_text import request_text
 
@@ -33,14 +34,18 @@ LEASES = _columns(
 )
 HOSTS = _columns("HOST, STATE, GATEWAY, DEVICES, LEASES, LAST SEEN", "GATEWAY", "LAST SEEN")
 DEVICES = _columns(
-    "DEVICE, KIND, MODEL, STATE, FREE MIB, COMPUTE, LEASES, USED, VERSIONS, DETAIL",
-    *("VERSIONS", "DETAIL", "USED", "LEASES", "KIND", "COMPUTE"),
+    "DEVICE, KIND, MODEL, STATE, FREE MIB, COMPUTE, LEASES, WARM, USED, VERSIONS, DETAIL",
+    *("VERSIONS", "DETAIL", "USED", "WARM", "LEASES", "KIND", "COMPUTE"),
 )
 QUEUE = _columns(
     "POSITION, ATTEMPT, TENANT, PRIORITY, WAITED, REQUEST", *("PRIORITY", "TENANT", "WAITED")
 )
 VERDICTS = _columns(
     "DEVICE, KIND, MODEL, ANSWER, FREE MIB, COMPUTE, DETAIL", "DETAIL", "COMPUTE", "KIND"
+)
+WORKLOADS = _columns(
+    "TENANT, WORKLOAD, MODEL, RUNS, EXECUTION 50/95 %, LOADING 50/95 %, STARTS, WARM NOW",
+    *("WARM NOW", "RUNS", "STARTS", "TENANT"),
 )
 PARAMETERS = _columns("PARAMETER, VALUE, SOURCE")
 
@@ -115,6 +120,7 @@ def echo_devices(found: InventoryAnswer) -> None:
             _state(host, view),
             *_free(host, view),
             str(len(view.leases)),
+            _warm(host, view),
             _used(host, view),
             _versions(view.device),
             view.device.detail,
@@ -146,6 +152,13 @@ def _used(host: HostView, view: DeviceView) -> str:
     return "" if usage is None else f"{usage.memory_used_mib} MiB, {usage.utilisation_pct} %"
 
 
+def _warm(host: HostView, view: DeviceView) -> str:
+    """`2, 900 MiB`: the number of residents, and the memory that evicting them would free."""
+    if host.state is HostState.LOST:
+        return "-"
+    return f"{len(view.residents)}, {view.resident_mib} MiB" if view.residents else "0"
+
+
 def _versions(device: Device) -> str:
     return " / ".join(version for version in (device.driver, device.runtime) if version)
 
@@ -169,6 +182,31 @@ def echo_queue(found: QueueAnswer) -> None:
         echo(f"and {found.left_out} more behind them")
 
 
+def echo_workloads(found: WorkloadsAnswer) -> None:
+    """Learned times of workloads."""
+    rows = [
+        (
+            view.tenant,
+            view.workload,
+            view.expected.model,
+            str(view.expected.runs),
+            _quantiles(view.expected.execution_p50_s, view.expected.execution_p95_s),
+            _quantiles(view.expected.loading_p50_s, view.expected.loading_p95_s),
+            f"{view.cold_starts} cold, {view.warm_starts} warm",
+            str(view.residents),
+        )
+        for view in found.workloads
+    ]
+    echo_table(WORKLOADS, rows, empty="no times were learned yet")
+
+
+def _quantiles(median_s: float | None, high_s: float | None) -> str:
+    """`4 s, 6 s`: the median, and what 95 % do not exceed."""
+    if median_s is None or high_s is None:
+        return "-"
+    return f"{format_duration(median_s)}, {format_duration(high_s)}"
+
+
 def echo_explained(answer: ExplainAnswer) -> None:
     """The explanation of a request, device by device."""
     why = answer.explanation
@@ -185,7 +223,7 @@ def _echo_verdicts(devices: Sequence[DeviceVerdict]) -> None:
             f"{one.host}/{one.index}",
             one.kind.value,
             one.model,
-            "fits" if one.reason is None else one.reason.value,
+            _answer(one),
             str(one.free_mib),
             format_percent(one.free_pct),
             one.detail,
@@ -193,6 +231,12 @@ def _echo_verdicts(devices: Sequence[DeviceVerdict]) -> None:
         for one in devices
     ]
     echo_table(VERDICTS, rows)
+
+
+def _answer(one: DeviceVerdict) -> str:
+    if one.reason is not None:
+        return one.reason.value
+    return "fits, warm" if one.resident else "fits"
 
 
 def echo_parameters(values: Mapping[str, Given], overridden: Collection[str]) -> None:

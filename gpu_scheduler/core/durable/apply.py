@@ -89,6 +89,10 @@ def _prolonged(state: State, part: to.LeaseProlonged) -> None:
     state.leases[part.lease].lease_s = part.lease_s
 
 
+def _preempted(state: State, part: to.LeasePreempted) -> None:
+    state.leases[part.lease].preempted_for = part.attempt
+
+
 def _transferred(state: State, part: to.LeaseTransferred) -> None:
     state.leases[part.lease].session = part.session
 
@@ -175,6 +179,8 @@ def _learn(state: State, entry: LeaseEntry, part: to.LeaseChanged) -> None:
     workload, lease = entry.request.workload, entry.lease
     if workload is None or entry.active_s is None or part.freed_s is None:
         return
+    if entry.preempted_for is not None:
+        return
     if lease.hold is LeaseLifetime.SESSION and part.reason in COMPLETE:
         key = WorkloadOn(lease.tenant, workload, lease.shares[0].model)
         held_s = max(0.0, part.freed_s - entry.active_s)
@@ -196,6 +202,7 @@ def _ended(state: State, entry: LeaseEntry) -> None:
 _EFFECTS: Mapping[type[to.Part], Callable[[State, Any], None]] = {
     to.LeaseGranted: _granted,
     to.LeaseChanged: _changed,
+    to.LeasePreempted: _preempted,
     to.LeaseProlonged: _prolonged,
     to.LeaseResized: _resized,
     to.LeaseTransferred: _transferred,

@@ -102,3 +102,5 @@ def _lease_parts(entry: LeaseEntry) -> Iterator[to.Part]:
         reason=lease.end_reason,
         detail=lease.end_detail,
     )
+    if entry.preempted_for is not None:
+        yield to.LeasePreempted(lease=lease.id, attempt=entry.preempted_for)

@@ -10,6 +10,7 @@ from corekit.units import percent_of
 from corekit.values import replace
 from gpu_scheduler.core.inventory.capacity import available_mib, is_infeasible, largest, shortage
 from gpu_scheduler.core.inventory.inventory import Inventory
+from gpu_scheduler.core.placement.eviction import taken
 from gpu_scheduler.core.placement.fits import fits, is_feasible, unavailable_reason
 from gpu_scheduler.core.placement.placement import place
 from gpu_scheduler.model import (
@@ -149,6 +150,7 @@ def _verdict(
         free_mib=device_state.free_mib,
         free_pct=percent_of(device_state.free_permille),
         detail="" if healthy else entry.device.detail,
+        resident=taken(request, inventory, device).used is not None,
     )
 
 
