@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from corekit.errors import AppError, invalid
 from corekit.units import MemorySize
 from fdl.text.nodes import Location, Source, as_written, parent
-from gpu_scheduler.model import DeviceKind, Placement, Request, Sharing
+from gpu_scheduler.model import Batch, DeviceKind, Placement, Request, Sharing
 
 #: The zip runtime used where a file names none, or one that AWS has retired.
 DEFAULT_RUNTIME = "python3.12"
@@ -123,6 +123,19 @@ class Compute:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BatchRules:
+    """The rules by which calls of a job join those of other jobs of its tenant and workload."""
+
+    joins: bool = True
+    wait_ms: float = Batch().wait_ms
+    size_max: int = Batch().size_max  #: items of one run
+
+    def batch(self) -> Batch:
+        """The rules as a request has them."""
+        return Batch(joins=self.joins, wait_ms=self.wait_ms, size_max=self.size_max)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
     """The `gpu:` block: the request of each job of the function to the scheduler."""
 
@@ -142,6 +155,7 @@ class Gpu:
     tenant: str = "default"
     warm_key: str | None = None
     workload: str | None = None  #: None = derived from the function by deploy
+    batch: BatchRules | None = None  #: None: calls join only others of the same job
     min_driver: str | None = None
     min_runtime: str | None = None
     requires: Mapping[str, str] = field(default_factory=dict)  #: name → version specifier
@@ -184,6 +198,7 @@ class Gpu:
             tenant=self.tenant,
             warm_key=self.warm_key,
             workload=self.workload,
+            batch=None if self.batch is None else self.batch.batch(),
             middleware=None if self.middleware == "builtin" else self.middleware,
             min_driver=self.min_driver,
             min_runtime=self.min_runtime,

@@ -26,6 +26,8 @@ RESIDENT_MAX = 1024  #: most warm keys of one device
 MEMORY_MIB_MAX = 2**31 - 1
 FIGURE_MAX = 2**31 - 1  #: largest figure in a report; a larger one is a probe error
 LIBRARIES_MAX = 256  #: most libraries of one device
+BATCH_WAIT_MS_MAX = 60_000.0  #: longest wait of a call for others of its batch
+BATCH_SIZE_MAX = 1024  #: most items of a batch
 COUNT_MAX = 64  #: most devices of one request; the largest single hosts have 16
 LENGTH_S_MAX = 366 * 86400.0  #: longest lease, wait or deadline
 
@@ -115,6 +117,18 @@ LimitPercent = Annotated[int, Meta(ge=1, le=100)] | Annotated[float, Meta(ge=1, 
 WaitS = Annotated[float, Meta(ge=0, le=LENGTH_S_MAX)]
 
 
+class Batch(Checked):
+    """The rules by which calls of a lease join the batches of other leases.
+
+    Only those of one tenant, one workload and one device join.
+    """
+
+    joins: bool = False  #: True: calls of other leases may be computed in the same run
+    #: The longest wait of a call for others, beyond the runs that are under way.
+    wait_ms: Annotated[float, Meta(ge=0, le=BATCH_WAIT_MS_MAX)] = 2.0
+    size_max: Annotated[int, Meta(ge=1, le=BATCH_SIZE_MAX)] = 64  #: items of one run
+
+
 class Request(Checked):
     """A request for devices. Validated on construction (raises INVALID)."""
 
@@ -141,6 +155,7 @@ class Request(Checked):
     #: True: while it fits nowhere, leases with a lower priority that agreed to it end for it.
     preempts: bool = False
     preemptible: bool = False  #: True: its lease may end for a request that preempts
+    batch: Batch | None = None  #: None: calls join only others of the same lease
     advisory: bool = False  #: True: accept devices watched by ssgm-monitor alone (no gateway)
     middleware: Name | None = None  #: offered by its hosts, such as "rcuda"; None = any
     min_driver: Version | None = None  #: lowest accepted driver version: "550.54"

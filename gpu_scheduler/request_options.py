@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from corekit.decode import decode
 from corekit.errors import AppError, invalid
 from corekit.units import (
     MemorySize,
@@ -20,7 +21,7 @@ from corekit.units import (
     parse_percent,
 )
 from gpu_scheduler.constraints import constraint_problem, parse_constraint
-from gpu_scheduler.model import DeviceKind, Placement, Request, Sharing
+from gpu_scheduler.model import Batch, DeviceKind, Placement, Request, Sharing
 
 #: A function from the text of one value to the value, of the type of the option's field; it raises
 #: INVALID.
@@ -78,6 +79,15 @@ def _constraint(text: str) -> str:
     if (problem := constraint_problem(text)) is not None:
         raise invalid(problem)
     return str(parse_constraint(text))
+
+
+def _batch(text: str) -> Batch:
+    wait_ms, _, items = text.partition(":")
+    try:
+        rules = {"wait_ms": float(wait_ms), **({"size_max": int(items)} if items else {})}
+    except ValueError:
+        raise invalid(f"{text!r} is not a wait in ms with a number of items, as 5:32") from None
+    return decode(Batch, {"joins": True, **rules}, "batch")
 
 
 def _name(text: str) -> str:
@@ -213,6 +223,16 @@ _SHARE = (
         " name use each other's warm workers.",
     ),
 )
+_BATCH = (
+    RequestOption(
+        key="batch",
+        metavar="MS[:ITEMS]",
+        parse=_batch,
+        example="5:32",
+        help="Join calls with those of other leases of the tenant and workload: the longest wait in"
+        " milliseconds, and the most items of one run.",
+    ),
+)
 _QUEUE = (
     RequestOption(
         key="priority",
@@ -267,7 +287,7 @@ _QUEUE = (
 )
 
 #: Every option, in the order of help and documentation.
-REQUEST_OPTIONS: tuple[RequestOption, ...] = (*_COUNT_AND_KIND, *_SHARE, *_QUEUE)
+REQUEST_OPTIONS: tuple[RequestOption, ...] = (*_COUNT_AND_KIND, *_SHARE, *_BATCH, *_QUEUE)
 
 
 def parse_option(option: RequestOption, text: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from fdl.keys.storage import STORAGE, STORAGE_KEYS
-from fdl.model import Compute, Gpu, Intermediate, Job, Queue
+from fdl.model import BatchRules, Compute, Gpu, Intermediate, Job, Queue
 from fdl.schema.scalars import (
     Choice,
     DeviceMemory,
@@ -19,7 +19,14 @@ from fdl.schema.scalars import (
     Versions,
 )
 from fdl.schema.schema import Block, Key, ListOf, MapOf, Reader
-from gpu_scheduler.model import COUNT_MAX, DeviceKind, Placement, Sharing
+from gpu_scheduler.model import (
+    BATCH_SIZE_MAX,
+    BATCH_WAIT_MS_MAX,
+    COUNT_MAX,
+    DeviceKind,
+    Placement,
+    Sharing,
+)
 from gpu_scheduler.request_options import REQUEST_OPTIONS
 
 _TEXT = Text(short="names")
@@ -53,6 +60,19 @@ _COMPUTE = Block(
     keys={
         "guarantee": _word("compute_guarantee", Percent(), "guarantee_pct", default="0 %"),
         "limit": _word("compute_limit", Percent(low=1), "limit_pct", default="100 %"),
+    },
+)
+_BATCH = Block(
+    into=BatchRules,
+    keys={
+        "joins": Key(reader=Flag(), about="Whether calls of other jobs may be in the same run."),
+        "wait_ms": Key(
+            reader=Integer(low=0, high=round(BATCH_WAIT_MS_MAX), unit="ms"),
+            about="The longest wait of a call for others, beyond the runs that are under way.",
+        ),
+        "size_max": Key(
+            reader=Integer(low=1, high=BATCH_SIZE_MAX), about="The most items of one run."
+        ),
     },
 )
 GPU = Block(
@@ -100,6 +120,11 @@ GPU = Block(
             default="derived from the function's code, models and configuration",
         ),
         "priority": _word("priority", Integer(low=-100, high=100)),
+        "batch": Key(
+            reader=_BATCH,
+            about="Calls of the jobs of one tenant and workload on one device may be computed in"
+            " one run; no answer depends on the others.",
+        ),
         "preempts": _word("preempts", Flag()),
         "preemptible": _word("preemptible", Flag()),
         "tenant": _word(

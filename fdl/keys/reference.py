@@ -176,6 +176,9 @@ def placement_hint(path: str, key: str) -> str:
     places = dict.fromkeys(_place(known) for known in working)
     if path.startswith("functions.oscar"):
         return "; write the function under `functions.aws` for it" if places else ""
+    for known in named:
+        if known.key.dropped and path.rpartition(".")[2] == "lambda":
+            return f"; leave it out: {known.key.dropped}"
     if places:
         return f"; it belongs {' or '.join(list(places)[:_PLACES_NAMED_MAX])}"
     for known in named:

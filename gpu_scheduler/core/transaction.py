@@ -132,6 +132,7 @@ class Transaction:
             workload=entry.request.workload,
             residents=tuple(one.used.id for one in takes if one.used is not None),
             evict=tuple(resident.id for one in takes for resident in one.evicted),
+            batch=entry.request.batch,
             cap_s=cap_s,
             connect_by_s=left_s if waits else None,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
 import logging
 import socket
@@ -15,7 +16,7 @@ from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.errors import AppError
 from corekit.ids import DeviceId, HostId, LeaseId
-from gpu_scheduler.model import Device, Door, EndReason, Health, Symptom
+from gpu_scheduler.model import Device, Door, EndReason, Health, Share, Symptom
 from gpu_scheduler.monitor.health import Fault
 from gpu_scheduler.monitor.ports import HostControl
 from gpu_scheduler.protocol.host import Install, SessionState
@@ -27,6 +28,7 @@ from remote_gpu.host.gateway.listeners import Listeners
 from remote_gpu.host.gateway.relays import Relays
 from remote_gpu.host.lease_log import LeaseLog
 from remote_gpu.host.leases import CAP_S_MAX, Entry, LeaseTable, Step, StepKind
+from remote_gpu.host.sharing.batches import Batches, joins, own_shares
 from remote_gpu.host.sharing.turns import Turns
 from remote_gpu.host.tls import HostTls
 from remote_gpu.host.workers.pool import WorkerPool
@@ -119,6 +121,7 @@ class HostDaemon(Generic[L]):
         self._budget = budget
         self._nursery = nursery
         self._workers: dict[LeaseId, asyncio.Task[Worker | None]] = {}
+        self._batches = Batches(pool.take, self._start_of, turns, nursery)
         self._unbinding: dict[LeaseId, asyncio.Task[None]] = {}  # ends of sessions' workers
         self._crashes: dict[LeaseId, int] = {}
         #: Faults of leases that cannot be freed, by lease and stuck process (0: for memory).
@@ -294,6 +297,9 @@ class HostDaemon(Generic[L]):
         worker = await task if task is not None else None
         if worker is not None:
             worker.kill()
+        for batch in await self._batches.leave(lease):
+            await self._end(lease, batch)
+        if worker is not None:
             await self._end(lease, worker)
         if (unbinding := self._unbinding.pop(lease, None)) is not None:
             await unbinding
@@ -415,26 +421,38 @@ class HostDaemon(Generic[L]):
         return task
 
     async def _start_worker(self, entry: Entry) -> Worker | None:
-        memory_mib = sum(share.memory_mib for share in entry.install.shares)
-        start = Start(
-            lease=entry.lease,
-            tenant=entry.install.tenant,
-            memory_bytes=max(memory_mib << 20, _MEMORY_FLOOR_BYTES),
-            cap_s=self._cap_s(entry),
-            devices={str(share.index): share.device for share in entry.install.shares},
-            variables=worker_variables(entry.install.shares),
-            kinds=tuple(sorted({share.kind for share in entry.install.shares})),
-        )
+        start = self._start_of(entry.install, own_shares(entry.install))
         try:
-            worker = await self._pool.take(start)
+            worker = await self._pool.take(dataclasses.replace(start, cap_s=self._cap_s(entry)))
         except AppError as error:
             logger.error("no worker", extra={"lease": entry.lease, "why": error.message})
             return None
         worker.end_in(self._cap_s(entry))  # the remaining time may have changed meanwhile
-        worker.on_turn = functools.partial(self._turns.requested, entry.lease)
+        worker.on_turn = functools.partial(self._requested, entry.install, worker)
         worker.gone.add_done_callback(lambda _: self._worker_gone(entry, worker))
         self._turns.join(entry.lease, entry.install.shares, worker)
         return worker
+
+    def _start_of(self, install: Install, shares: tuple[Share, ...]) -> Start:
+        """The first message to a worker with these shares, of a lease or of its batches."""
+        memory_mib = sum(share.memory_mib for share in shares)
+        return Start(
+            lease=install.lease,
+            tenant=install.tenant,
+            memory_bytes=max(memory_mib << 20, _MEMORY_FLOOR_BYTES),
+            cap_s=CAP_S_MAX,
+            devices={str(share.index): share.device for share in shares},
+            variables=worker_variables(shares),
+            kinds=tuple(sorted({share.kind for share in shares})),
+            joins=joins(install),
+        )
+
+    def _requested(self, install: Install, worker: Worker, meta: Mapping[str, object]) -> None:
+        """Handle a worker's request for a token or for its batch process."""
+        if "join" not in meta:
+            self._turns.requested(install.lease, meta)
+        elif self._started(install.lease) is worker:  # else the lease ends
+            self._batches.requested(install, worker, meta["join"])
 
     def _cap_s(self, entry: Entry) -> float:
         """Seconds until a worker ends itself, a little after gpud should have ended it."""

@@ -10,9 +10,14 @@ worker are not trusted: it may run foreign code.
                      + its socket; with a key it continues in TLS, bound by that key;
                      {"cap_s": seconds from now}, a new hard limit of its lease;
                      {"turn": [device, ticket, until_s | null, width]}: a token, due at a moment
-                     of the monotonic clock; {"due": [device, until_s | null]}: a new moment
+                     of the monotonic clock; {"due": [device, until_s | null]}: a new moment;
+                     {"batch": device}, with the socket of a lane to the batch process, if any
+    gpud → batch process (a worker)   lanes with "lease"; {"leave": lease}: end its calls
+    batch process → gpud   {"used": [device, lease, seconds]} of the device;
+                     {"left": lease}: nothing is computed for it any more
     worker → gpud    {"ask": [device, ticket]}: a token wanted, {"done": [device, ticket]}:
     returned;
+                     {"join": device}: a lane to the batch process of that device wanted;
                      {"lane_taken": {}} for each lane, in their order; {"lane_ended": number}
 """
 
@@ -59,6 +64,9 @@ class Start:
     variables: Mapping[str, str] = field(default_factory=dict)  #: for drivers; of `VARIABLES`
     kinds: tuple[str, ...] = ()  #: of its devices
     sandbox: Arguments = field(default_factory=dict)  #: fields of `isolation.apply.Sandbox`
+    joins: bool = False  #: calls that may be joined go to the batch process of their device
+    batch_wait_s: float | None = None  #: of a batch process; None: the host's setting
+    batch_items_max: int | None = None  #: of a batch process
 
 
 def send(stream: socket.socket, meta: Arguments, descriptor: int | None = None) -> None:

@@ -31,6 +31,7 @@ from remote_gpu.wire.frames import (
 from remote_gpu.wire.segment import SEGMENT_COMMAND
 from remote_gpu.worker.arguments import Arguments
 from remote_gpu.worker.graphs import Graphs
+from remote_gpu.worker.joining import registered_model
 from remote_gpu.worker.memory.memory import Area, Buffers
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.memory.segments import SharedLane
@@ -97,6 +98,8 @@ class Runner:
             wanted = wanted_implementation(args) if args else None
             operation = self._registry.find(name, self._context.kind, wanted)
             operation.limits.check(name, [view.nbytes for view in views])
+            if operation.own_turns and (joined := self._in_batch(name, args, views)) is not None:
+                return joined
             with self._context.turn_of(operation):
                 values, results = operation.run(self._context, args, views)
             return values, flat_views(results) if results else [], operation.implementation
@@ -106,6 +109,20 @@ class Runner:
             raise OpFailed(OpCode.ENOMEM, f"{name}: the worker is out of memory") from None
         except Exception as error:
             raise OpFailed(OpCode.EIO, f"{name}: {type(error).__name__}: {error}") from error
+
+    def _in_batch(
+        self, name: str, args: Arguments, views: Sequence[memoryview]
+    ) -> CallResult | None:
+        """The result of a call in the batch process; None: it is computed here."""
+        batches, model = self._context.batches, registered_model(args)
+        if batches is None:
+            return None
+        data = None if model is None else self._context.resources.data(model)
+        result = batches.op(name, args, views, data)
+        if result is None:
+            return None
+        with self._context.quota.held(sum(view.nbytes for view in result.buffers)):
+            return result.values, result.buffers, result.implementation
 
     def keep(self, results: Sequence[memoryview], handles: Sequence[int]) -> None:
         """Copy results to the beginning of resident buffers. Raises OpFailed: EINVAL, ENOENT."""

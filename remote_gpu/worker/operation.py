@@ -15,6 +15,7 @@ from remote_gpu.wire.frames import BufferLike, Meta
 from remote_gpu.worker.arguments import Arguments, Signature
 from remote_gpu.worker.backends.base import Backend, HostBackend
 from remote_gpu.worker.backends.choice import open_backend
+from remote_gpu.worker.joining import BatchLanes, Caller
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.programs.programs import Program
 from remote_gpu.worker.store.contents import Contents
@@ -98,6 +99,9 @@ class Context:
     gate: Gate | None = None  #: of the device; None: not shared
     within_turn: bool = False  #: the caller holds the turn
     batch_wait_s: float = BATCH_WAIT_S  #: `gpud --batch-wait-ms`
+    batch_items_max: int | None = None  #: of one run; None: the operation's own limit
+    batches: BatchLanes | None = None  #: to the batch process of the device, if calls join there
+    caller: Caller | None = None  #: in a batch process: the lease to charge
     kernels_refused: str = ""  #: reason against callers' kernels on this CPU; "" = they run
 
     def data_path(self, name: str) -> Path:
@@ -112,15 +116,18 @@ class Context:
 
     def turn(self) -> AbstractContextManager[None]:
         """A turn on the device to compute in; nothing without a gate."""
+        turn = self.turn_of_batch()
+        return turn if self.caller is None or self.within_turn else self.caller.charged(turn)
+
+    def turn_of_batch(self) -> AbstractContextManager[None]:
+        """A turn whose time is charged by the batch itself."""
         if self.gate is None or self.within_turn:
             return contextlib.nullcontext()
         return self.gate.turn()
 
     def turn_of(self, operation: Operation) -> AbstractContextManager[None]:
         """The turn for a run of an operation; nothing for one with `own_turns`."""
-        if operation.own_turns or self.gate is None or self.within_turn:
-            return contextlib.nullcontext()
-        return self.gate.turn()
+        return contextlib.nullcontext() if operation.own_turns else self.turn()
 
     def open_backend(self) -> Backend:
         """The backend of this device for the host's own kernels; see `backends.choice`."""

@@ -16,6 +16,7 @@ import threading
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -25,11 +26,11 @@ from remote_gpu.wire.errors import Refused, WireError
 from remote_gpu.wire.frames import HANDSHAKE, Meta
 from remote_gpu.wire.proof import confirm_binding
 from remote_gpu.worker import control
-from remote_gpu.worker.arguments import Arguments
 from remote_gpu.worker.isolation.apply import Sandbox, isolate_worker
 from remote_gpu.worker.isolation.places import Host
 from remote_gpu.worker.isolation.policy import Policy
 from remote_gpu.worker.isolation.system import libc
+from remote_gpu.worker.joining import BatchLanes, Caller, Callers
 from remote_gpu.worker.lane import LaneServer, Runner
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.memory.segments import shared_lane
@@ -108,21 +109,35 @@ def _serve(
         contents=contents,
         compiled=Path(sandbox.compiled) if sandbox.compiled else contents.compiled,
         lifeline=stream.fileno(),
+        batch_items_max=start.batch_items_max,
     )
+    if start.batch_wait_s is not None:
+        context = dataclasses.replace(context, batch_wait_s=start.batch_wait_s)
     gates: dict[int, Gate] = {}
+    callers, batches = Callers(lambda meta: control.send(stream, meta)), _batches(start, stream)
     while (received := _receive(stream, gates)) is not None:
         meta, descriptor = received
-        if descriptor is not None:
+        if (index := meta.get("batch")) is not None:
+            lane = None if descriptor is None else socket.socket(fileno=descriptor)
+            batches[index].connected(lane)
+        elif descriptor is not None:
             lane = socket.socket(fileno=descriptor)
             control.send(stream, {"lane_taken": {}})
-            gate = _gate(gates, meta["lane"]["device"], stream)
-            name = start.devices.get(str(meta["lane"]["device"]), "")
+            described = meta["lane"]
+            index, lease = described["device"], described.get("lease", "")
             of_device = dataclasses.replace(
-                context, kind=meta["lane"]["kind"], device=name, gate=gate
+                context,
+                kind=described["kind"],
+                device=start.devices.get(str(index), ""),
+                gate=_gate(gates, index, stream),
+                batches=batches.get(index),
+                caller=callers.enter(lease, index, lane) if lease else None,
             )
-            key = bytes.fromhex(meta["lane"]["key"])
-            ended = {"lane_ended": meta["lane"]["number"]}
-            _start_lane(stream, ended, lane, registry, of_device, _carrier(lanes, lane, key))
+            ended = _ended(stream, described["number"], callers, of_device.caller)
+            carrier = _carrier(lanes, lane, bytes.fromhex(described["key"]))
+            _start_lane(ended, lane, registry, of_device, carrier)
+        elif (lease := meta.get("leave")) is not None:
+            callers.leave(lease)
         elif (cap_s := meta.get("cap_s")) is not None:
             _end_in(cap_s)
         elif (turn := meta.get("turn")) is not None:
@@ -145,6 +160,26 @@ def _gate(gates: dict[int, Gate], device: int, stream: socket.socket) -> Gate:
     return gates[device]
 
 
+def _batches(start: control.Start, stream: socket.socket) -> dict[int, BatchLanes]:
+    """The connections to the batch process of each device of a lease that joins."""
+    indices = map(int, start.devices) if start.joins else ()
+    return {index: BatchLanes(partial(control.send, stream, {"join": index})) for index in indices}
+
+
+def _ended(
+    stream: socket.socket, number: int, callers: Callers, caller: Caller | None
+) -> Callable[[], None]:
+    """The function that reports the end of a lane."""
+
+    def ended() -> None:
+        if caller is not None:
+            callers.exit(caller)
+        with contextlib.suppress(OSError):  # gpud has gone; this process ends too
+            control.send(stream, {"lane_ended": number})
+
+    return ended
+
+
 def _end_at_alarm() -> None:
     """End the process at SIGALRM by a C handler: the first process of a namespace ignores unhandled
     signals, and a Python handler waits for the interpreter."""
@@ -159,8 +194,7 @@ def _end_in(cap_s: float) -> None:
 
 
 def _start_lane(
-    stream: socket.socket,
-    ended: Arguments,
+    ended: Callable[[], None],
     lane: socket.socket,
     registry: Registry,
     context: Context,
@@ -177,14 +211,13 @@ def _start_lane(
                 carrier, runner = carried(), Runner(registry, context)
                 LaneServer(carrier, runner, context.quota, shared_lane(lane)).serve()
         finally:  # gpud counts lanes
-            with contextlib.suppress(OSError):  # gpud has gone; this process ends too
-                control.send(stream, ended)
+            ended()
 
     try:
         threading.Thread(target=serve, name="lane", daemon=True).start()
     except RuntimeError:  # out of memory: the other lanes continue
         lane.close()
-        control.send(stream, ended)
+        ended()
 
 
 def _carrier(lanes: LaneSettings, lane: socket.socket, key: bytes) -> Callable[[], Stream]:

@@ -170,6 +170,24 @@ class TimeSlices:
             entry.owed_s = self._owed_s(entry, now_s)
         return changes + self._dispatch(now_s)
 
+    def charge(self, lease: LeaseId, used_s: float, now_s: float) -> list[Change]:
+        """Charge a lease for device time that a batch process used for it.
+
+        An idle lease's account begins at the present virtual time, so earlier idleness does not pay
+        for it.
+        """
+        entry = self._leases.get(lease)
+        if entry is None:
+            return []
+        self._advance(now_s)
+        if not entry.active:
+            entry.virtual_s = max(entry.virtual_s, self._virtual_s)
+        entry.virtual_s += used_s / entry.weight
+        entry.owed_s = max(0.0, entry.owed_s - used_s / entry.weight)
+        if entry.rate < self.width:
+            entry.allowed_s = max(entry.allowed_s, now_s) + used_s / entry.rate
+        return self._dispatch(now_s)
+
     def wake(self, now_s: float) -> list[Change]:
         """Update at `next_wake_s`."""
         return self._dispatch(now_s)

@@ -45,6 +45,10 @@ class Turns:
         for device in self._devices.values():
             device.resize(lease, compute_limit_pct)
 
+    def charge(self, index: int, lease: LeaseId, used_s: float) -> None:
+        """Charge a lease for time of a device that another process used for it."""
+        self._devices[index].charge(lease, used_s)
+
     def leave(self, lease: LeaseId, worker: Process) -> None:
         """Remove that worker of the lease, but not a newer one. Idempotent."""
         for device in self._devices.values():
@@ -87,6 +91,10 @@ class _Device:
         if known is not None and known[1] is worker:
             del self._members[lease]
             self._carry_out(self._slices.leave(lease, self._loop.time()))
+
+    def charge(self, lease: LeaseId, used_s: float) -> None:
+        if lease in self._members:
+            self._carry_out(self._slices.charge(lease, used_s, self._loop.time()))
 
     def requested(self, lease: LeaseId, op: str, ticket: int) -> None:
         if lease in self._members:

@@ -94,8 +94,12 @@ class Worker:
         """Set the time after which it ends itself, in place of an earlier one."""
         self.send({"cap_s": cap_s})
 
-    async def lane(self, stream: socket.socket, device: int, kind: str, key: bytes) -> bool:
+    async def lane(
+        self, stream: socket.socket, device: int, kind: str, key: bytes, lease: str = ""
+    ) -> bool:
         """Hand an authenticated connection over; the caller closes its own copy.
+
+        `lease`: of its caller, in a batch process.
 
         False: the process died before it took the lane, and nothing of it was served. Raises
         AppError: TIMEOUT when a living worker does not take it, UNAVAILABLE without a descriptor.
@@ -112,6 +116,8 @@ class Worker:
         self._offered.append((number, taken))
         try:
             lane = {"number": number, "device": device, "kind": kind, "key": key.hex()}
+            if lease:
+                lane["lease"] = lease
             control.send(self._stream, {"lane": lane}, stream.fileno())
             return await asyncio.wait_for(asyncio.shield(taken), self._take_s)
         except TimeoutError:
@@ -120,10 +126,10 @@ class Worker:
             await self.gone
             return False
 
-    def send(self, meta: Mapping[str, object]) -> None:
+    def send(self, meta: Mapping[str, object], descriptor: int | None = None) -> None:
         """Send one packet; lost when the process has died."""
         with contextlib.suppress(OSError):
-            control.send(self._stream, meta)
+            control.send(self._stream, meta, descriptor)
 
     def pause(self) -> None:
         """Stop it (SIGSTOP)."""

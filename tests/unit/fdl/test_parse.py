@@ -9,7 +9,7 @@ from fdl.parse import parse
 from fdl.schema.schema import FAULTS_MAX
 from fdl.text.compose import BYTES_MAX, DEPTH_MAX
 from fdl.text.nodes import Location
-from gpu_scheduler.model import DeviceKind, Placement, Request, Sharing
+from gpu_scheduler.model import Batch, DeviceKind, Placement, Request, Sharing
 
 WHOLE = """\
 functions:
@@ -378,6 +378,15 @@ def test_long_lines_are_cut_around_the_place() -> None:
     with pytest.raises(AppError) as caught:
         parse("functions: {aws: [" + " " * 5000 + "{lambada: 1}]}")
     assert max(len(line) for line in caught.value.message.splitlines()) < 120
+
+
+def test_rules_of_batches() -> None:
+    text = "    gpu: {batch: {wait_ms: 5}, preempts: true, preemptible: true, workload: w}\n"
+    (function,) = parse(ONE + text, "f.yaml").functions.aws
+    assert function.gpu is not None
+    request = function.gpu.request()
+    assert request.batch == Batch(joins=True, wait_ms=5, size_max=64)
+    assert (request.preempts, request.preemptible, request.workload) == (True, True, "w")
 
 
 def test_versions_of_a_request() -> None:

@@ -92,6 +92,8 @@ def test_memory_is_a_size_or_a_part_of_the_device(text: str, fields: dict[str, A
         ("memory", "100.1%", "--memory: '100.1%' is more than a whole device"),
         ("memory", "12.55%", "--memory: '12.55%' is not a percentage"),
         ("memory_max", "50%", "--memory-max: '50%' is not a memory size"),
+        ("batch", "soon", "--batch: 'soon' is not a wait in ms with a number of items"),
+        ("batch", "5:0", "--batch: batch: size_max 0 must lie in 1…1024"),
         ("requires", "onnx", "--requires: 'onnx' is not a name with versions"),
         ("models", "A100,", "--models: the value is empty"),
         ("max_wait", "soon", "--max-wait: 'soon' is not a duration"),
