@@ -14,6 +14,7 @@ from typing import Any
 
 from corekit.errors import AppError, invalid
 from corekit.suggest import one_of_known
+from corekit.units import plain_percent
 from corekit.values import Value, field, replace
 from gpu_scheduler.names import named
 
@@ -23,6 +24,7 @@ TENANTS_MAX = 1000  #: most tenants with a quota or a weight: one line of the jo
 #: The most warm workers of one device: all of them are published and indexed.
 WARM_WORKERS_MAX = 64
 WARM_IDLE_S_MAX = 366 * 86400.0
+PREEMPT_GRACE_S_MAX = 3600.0
 
 #: The queue policy of a scheduler without a setting for it.
 DEFAULT_POLICY = "fifo"
@@ -36,13 +38,15 @@ class Quota(Value):
 
     devices: int | None = None
     memory_mib: int | None = None
-    compute_pct: int | None = None  #: sum of guarantees; a whole device is 100
+    compute_pct: int | float | None = None  #: sum of guarantees; a whole device is 100
 
     def __post_init__(self) -> None:
         for limit in self.__struct_fields__:
             value = getattr(self, limit)
             if value is not None and not 0 <= value < 2**53:
                 raise invalid(f"quota {limit} {value} must be 0 or more")
+        if self.compute_pct is not None and plain_percent(self.compute_pct) != self.compute_pct:
+            raise invalid(f"quota compute_pct {self.compute_pct} must have at most one decimal")
 
     def __str__(self) -> str:
         """As text: `4 devices, 8192 MiB`."""
@@ -98,6 +102,8 @@ class Parameters(Value):
     warm_idle_s_max: float = 600.0
     #: The most memory of all warm workers of a device, in percent of the device.
     warm_memory_pct_max: int = 50
+    #: The time between the notice to a preempted lease and its end.
+    preempt_grace_s: float = 10.0
     #: Policy `fair`: half-life of past use.
     usage_half_life_s: float = 3600.0
     #: Policy `fair`: tenant → weight; twice the weight gives twice the share. Absent: 1.
@@ -121,6 +127,10 @@ class Parameters(Value):
             (
                 0 <= self.warm_idle_s_max <= WARM_IDLE_S_MAX,
                 f"warm_idle_s_max must lie in 0…{WARM_IDLE_S_MAX:.0f}",
+            ),
+            (
+                0 <= self.preempt_grace_s <= PREEMPT_GRACE_S_MAX,
+                f"preempt_grace_s must lie in 0…{PREEMPT_GRACE_S_MAX:.0f}",
             ),
             (0 <= self.warm_memory_pct_max <= 100, "warm_memory_pct_max must lie in 0…100"),
             (1 <= self.leases_max <= 10**9, "leases_max must be 1 or more"),
@@ -172,7 +182,7 @@ _COUNTS = (
 _RATES = ("rate_per_s", "key_rate_per_s", "tenant_rate_per_s")
 _INTEGERS = ("bypass_max", "leases_max", "warm_workers_max", "warm_memory_pct_max", *_COUNTS)
 #: Parameters that are lengths of time.
-LENGTHS_S = ("aging_s", "lease_s_max", "usage_half_life_s", "warm_idle_s_max")
+LENGTHS_S = ("aging_s", "lease_s_max", "usage_half_life_s", "warm_idle_s_max", "preempt_grace_s")
 _NUMBERS = (*LENGTHS_S, *_RATES)
 _MAY_BE_OFF = frozenset({"aging_s", *_COUNTS, *_RATES})
 _PLAIN = ("policy", *LENGTHS_S, *_INTEGERS, *_RATES)
@@ -255,10 +265,9 @@ def _with_weight(parameters: Parameters, tenant: str, value: Given) -> Parameter
 
 
 def _with_quota(parameters: Parameters, tenant: str, limit: str, value: Given) -> Parameters:
-    quota = replace(
-        parameters.quotas.get(tenant, NO_QUOTA),
-        **{limit: None if _is_off(value) else _integer(value)},
-    )
+    read = _percent if limit == "compute_pct" else _integer
+    figure: Any = None if _is_off(value) else read(value)
+    quota = replace(parameters.quotas.get(tenant, NO_QUOTA), **{limit: figure})
     quotas = {name: theirs for name, theirs in parameters.quotas.items() if name != tenant}
     if quota != NO_QUOTA:
         quotas[tenant] = quota
@@ -284,6 +293,13 @@ def _number(value: Given) -> float:
     if not math.isfinite(number):
         raise invalid(f"{value!r} is not a finite number")
     return number
+
+
+def _percent(value: Given) -> int | float:
+    number = _number(value)
+    if plain_percent(number) != number:
+        raise invalid(f"{value!r} has more than one decimal")
+    return plain_percent(number)
 
 
 def _integer(value: Given) -> int:

@@ -175,7 +175,7 @@ class SchedulerClient:
         """
         await self.ask(ops.Renew(lease=LeaseId(lease), lease_s=lease_s))
 
-    async def resize(self, lease: str, compute_limit_pct: int) -> Lease:
+    async def resize(self, lease: str, compute_limit_pct: float) -> Lease:
         """Set another elastic limit for a shared lease. Raises NOT_FOUND, INVALID."""
         op = ops.Resize(lease=LeaseId(lease), compute_limit_pct=compute_limit_pct)
         return (await self.ask(op)).lease
@@ -276,6 +276,17 @@ class SchedulerClient:
     async def queue(self, limit: int = PAGE_MAX) -> answers.QueueAnswer:
         """The first waiting requests in the order of service, parked ones last."""
         return await self.ask(ops.Queue(limit=limit))
+
+    async def workloads(self) -> answers.WorkloadsAnswer:
+        """Learned times of all workloads, by tenant, workload and device model."""
+        found: list[answers.WorkloadView] = []
+        more = True
+        while more:
+            page = await self.ask(ops.Workloads(after=found[-1].id if found else ""))
+            found += page.workloads
+            more = page.more
+        found.sort(key=lambda view: (view.tenant, view.workload, view.expected.model))
+        return answers.WorkloadsAnswer(workloads=tuple(found))
 
     async def watch(self, *, all_leases: bool = True) -> None:
         """Start (or stop) every push about every lease; repeat this after each `Connected`."""

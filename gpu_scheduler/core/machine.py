@@ -43,7 +43,7 @@ from gpu_scheduler.core.records import records, sessions
 from gpu_scheduler.core.state import Policy, State
 from gpu_scheduler.core.timers import TimerKind
 from gpu_scheduler.core.transaction import Transaction
-from gpu_scheduler.core.views import views
+from gpu_scheduler.core.views import views, workloads
 from gpu_scheduler.parameters import DEFAULT_POLICY, Parameters
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol import changes as to
@@ -217,5 +217,6 @@ OPS: Mapping[type[ops.Op[Value]], Callable[[Transaction, Any], None]] = {
     ops.Inventory: views.inventory,
     ops.Leases: views.leases,
     ops.Queue: views.queue,
+    ops.Workloads: workloads.workloads,
     ops.ParametersOf: parameters.parameters,
 }

@@ -49,6 +49,7 @@ class LeaseEntry:
     deadline_s: float | None = None  #: monotonic; not durable
     #: By device, while it has its shares: the residents that it took. Not durable: its hosts know.
     taken: Mapping[DeviceId, Taken] = field(default_factory=dict)
+    preempted_for: AttemptId | None = None  #: the request for which it ends after a grace time
 
     @property
     def staged(self) -> bool:
@@ -62,6 +63,13 @@ class HeadReservation:
     attempt: AttemptId | None = None
     overtaken: int = 0
     devices: tuple[DeviceId, ...] = ()
+
+
+@dataclass(slots=True)
+class Preemption:
+    """The devices on which leases end for a waiting request, and which are reserved for it."""
+
+    devices: tuple[DeviceId, ...]
 
 
 @dataclass(slots=True)
@@ -94,6 +102,7 @@ class State:
     sessions: dict[SessionId, float] = field(default_factory=dict)  #: last request, monotonic
     watchers: dict[SessionId, bool] = field(default_factory=dict)  #: True: without redaction
     head_reservation: HeadReservation = field(default_factory=HeadReservation)
+    preemptions: dict[AttemptId, Preemption] = field(default_factory=dict)  #: by waiting request
     refused: dict[str, Waiting] = field(default_factory=dict)  #: by attempt, for `explain`
     freed_capacity: FreedCapacity = field(default_factory=FreedCapacity)
     timers: Timers = field(default_factory=Timers)

@@ -42,7 +42,7 @@ from gpu_scheduler.daemon.endpoints.socket_endpoint import Connection
 from gpu_scheduler.daemon.endpoints.watch import Hub, WatchedJournal
 from gpu_scheduler.daemon.journal.journal import Disk, Journal
 from gpu_scheduler.daemon.journal.repair import apply_all
-from gpu_scheduler.daemon.metrics import Metrics
+from gpu_scheduler.daemon.metrics import CoreCounts, Metrics
 from gpu_scheduler.model import Device
 from gpu_scheduler.parameters import Parameters
 from gpu_scheduler.policy_registry import installed_policies
@@ -174,7 +174,7 @@ async def running_daemon(
         stack.callback(registry.close_all)
         reread = asyncio.Event()
         nursery.start_eternal(_reread(settings, authorizer, reread), "reread")
-        http_endpoint.open(Calls(decoder, registry), hub, machine.state.usage_counts)
+        http_endpoint.open(Calls(decoder, registry), hub, CoreCounts.of(machine.state))
         fields = {"event": "serving", "socket": socket, "http": http, "epoch": metrics.epoch}
         logger.info("ssgmd serves", extra=fields)
         yield RunningDaemon(

@@ -9,9 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from heapq import nlargest
 from operator import attrgetter
 
 from gpu_scheduler.core.admission.usage_counts import UsageCounts
+from gpu_scheduler.core.inventory.residents import Residents
+from gpu_scheduler.core.leases.learned_times import LearnedTimes
+from gpu_scheduler.core.state import State
 from gpu_scheduler.daemon.endpoints.connection_admission import ConnectionAdmission
 from gpu_scheduler.daemon.journal.journal import Journal
 from gpu_scheduler.model import DeviceKind, Health, HostState, Lease, Share
@@ -34,20 +38,39 @@ class Metrics:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CoreCounts:
+    """Counts that the core keeps, read at each scrape."""
+
+    usage_counts: UsageCounts = field(default_factory=UsageCounts)  #: of each key
+    learned_times: LearnedTimes = field(default_factory=LearnedTimes)
+    residents: Residents = field(default_factory=Residents)
+
+    @classmethod
+    def of(cls, state: State) -> CoreCounts:
+        """The counts of this state, which stay its own."""
+        return cls(
+            usage_counts=state.usage_counts,
+            learned_times=state.learned_times,
+            residents=state.inventory.residents,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
     """The current state, as the core answered."""
 
     hosts: tuple[answers.HostView, ...]
     leases: tuple[Lease, ...]
     waiting: int  #: requests in the queue
-    usage_counts: UsageCounts = field(default_factory=UsageCounts)  #: of each key
+    counts: CoreCounts = field(default_factory=CoreCounts)
 
 
 def prometheus_lines(metrics: Metrics, journal: Journal, standing: Standing) -> Iterator[str]:
     """All metrics, each with help and type; line by line, as there may be 100,000 lines."""
     yield from _requests(metrics)
     yield from _inventory(standing)
-    yield from _usage_counts(standing.usage_counts)
+    yield from _usage_counts(standing.counts.usage_counts)
+    yield from _workloads(standing.counts)
     yield from _journal(metrics, journal)
     yield from _devices(standing.hosts)
     yield from _dcgm(standing.hosts)
@@ -172,6 +195,33 @@ def _usage_counts(usage_counts: UsageCounts) -> Iterator[str]:
     )
 
 
+#: Workloads with counters of their own: those with the most starts.
+WORKLOADS_MAX = 100
+
+
+def _workloads(counts: CoreCounts) -> Iterator[str]:
+    """Cold and warm starts of workloads, and evictions of warm workers."""
+    starts = counts.learned_times.starts()
+    most = nlargest(WORKLOADS_MAX, starts.items(), key=lambda one: (sum(one[1]), one[0]))
+    yield from _samples(
+        "ssgmd_workload_starts_total",
+        "Starts on a warm worker and with loading, of the workloads with the most",
+        (
+            ({"tenant": tenant, "workload": workload, "start": start}, number)
+            for (tenant, workload), numbers in sorted(most)
+            for start, number in zip(("cold", "warm"), numbers, strict=True)
+        ),
+        kind="counter",
+    )
+    yield from _one("evictions_total", "counter", "Evicted warm workers", counts.residents.evicted)
+    yield from _one(
+        "evicted_mib_total",
+        "counter",
+        "Device memory of evicted warm workers",
+        counts.residents.evicted_mib,
+    )
+
+
 Labels = Mapping[str, str]
 Samples = Iterable[tuple[Labels, float]]
 
@@ -196,6 +246,16 @@ def _devices(hosts: Iterable[answers.HostView]) -> Iterator[str]:
         "ssgmd_device_leases",
         "Live leases on the device",
         ((labels, len(view.leases)) for labels, view in views),
+    )
+    yield from _samples(
+        "ssgmd_device_residents",
+        "Warm workers on the device without a lease",
+        ((labels, len(view.residents)) for labels, view in views),
+    )
+    yield from _samples(
+        "ssgmd_device_resident_mib",
+        "Memory of the device that evicting its warm workers would free",
+        ((labels, view.resident_mib) for labels, view in views),
     )
     yield from _samples(
         "ssgmd_device_health",
@@ -300,10 +360,10 @@ def _of_lease(lease: Lease, share: Share) -> Labels:
     }
 
 
-def _samples(name: str, text: str, samples: Samples) -> Iterator[str]:
-    """A gauge with several labels."""
+def _samples(name: str, text: str, samples: Samples, kind: str = "gauge") -> Iterator[str]:
+    """A metric with several labels."""
     yield f"# HELP {name} {text}"
-    yield f"# TYPE {name} gauge"
+    yield f"# TYPE {name} {kind}"
     for labels, value in samples:
         inner = ",".join(f'{label}="{_escaped(word)}"' for label, word in labels.items())
         yield f"{name}{{{inner}}} {value}"

@@ -12,11 +12,10 @@ from collections.abc import AsyncIterator
 from typing import TypeVar
 
 from corekit.values import Value
-from gpu_scheduler.core.admission.usage_counts import UsageCounts
 from gpu_scheduler.daemon.access.authorizer import TRUSTED
 from gpu_scheduler.daemon.endpoints.calls import Calls
 from gpu_scheduler.daemon.journal.journal import Journal
-from gpu_scheduler.daemon.metrics import Metrics, Standing, prometheus_lines
+from gpu_scheduler.daemon.metrics import CoreCounts, Metrics, Standing, prometheus_lines
 from gpu_scheduler.model import Lease
 from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol.answers import HostView
@@ -39,10 +38,10 @@ class Scrapes:
     """Makes the text of a scrape; the endpoint has authorized its caller."""
 
     def __init__(
-        self, calls: Calls, metrics: Metrics, journal: Journal, usage_counts: UsageCounts
+        self, calls: Calls, metrics: Metrics, journal: Journal, counts: CoreCounts
     ) -> None:
         self._calls = calls
-        self._tallies = usage_counts
+        self._counts = counts
         self._metrics = metrics
         self._journal = journal
         self._one_at_a_time = asyncio.Lock()
@@ -83,7 +82,7 @@ class Scrapes:
             hosts=tuple(hosts),
             leases=tuple([lease async for lease in self.leases()]),
             waiting=len(queue.queue) + queue.left_out,
-            usage_counts=self._tallies,
+            counts=self._counts,
         )
         lines: list[str] = []
         for line in prometheus_lines(self._metrics, self._journal, standing):

@@ -39,6 +39,7 @@ from gpu_scheduler.protocol.host import (
     InstallPush,
     InstallsPage,
     MoreInstalled,
+    Preempt,
     Report,
     Resize,
     SessionChange,
@@ -327,6 +328,9 @@ class HostLink:
             elif name == "end":
                 end = known(logger, body.read_known(End))
                 self._control.end(end.lease, end.fence, end.reason)
+            elif name == "preempt":
+                preempt = known(logger, body.read_known(Preempt))
+                self._control.preempt(preempt.lease, preempt.grace_s)
             elif name == "staged":
                 staged = known(logger, body.read_known(Staged))
                 self._control.staged(staged.lease, staged.connect_by_s)

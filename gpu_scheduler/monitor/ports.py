@@ -62,7 +62,11 @@ class HostControl(Protocol):
         """Require the first session to open within `connect_by_s` seconds from now."""
         ...
 
-    def resize(self, lease: LeaseId, compute_limit_pct: int) -> None:
+    def preempt(self, lease: LeaseId, grace_s: float) -> None:
+        """Notify the open session of the lease, if there is one, that it ends in `grace_s`."""
+        ...
+
+    def resize(self, lease: LeaseId, compute_limit_pct: float) -> None:
         """Set another compute limit for its shares here; guarantee and memory do not change."""
         ...
 

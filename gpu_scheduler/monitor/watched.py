@@ -63,7 +63,10 @@ class WatchedHost:
     def staged(self, lease: LeaseId, connect_by_s: float) -> None:
         """Nothing to do: no sessions open here."""
 
-    def resize(self, lease: LeaseId, compute_limit_pct: int) -> None:
+    def preempt(self, lease: LeaseId, grace_s: float) -> None:
+        """Nothing to do: no session can get the notice here."""
+
+    def resize(self, lease: LeaseId, compute_limit_pct: float) -> None:
         """Nothing to do: no limit is enforced here."""
 
     def link_changed(self, connected: bool) -> None:

@@ -13,6 +13,7 @@ from corekit.values import Value, field
 from gpu_scheduler.model import (
     Device,
     EndReason,
+    ExpectedRun,
     Explanation,
     GrantedLease,
     HostState,
@@ -20,6 +21,7 @@ from gpu_scheduler.model import (
     LeaseState,
     Record,
     Request,
+    Resident,
     Usage,
 )
 from gpu_scheduler.parameters import Parameters
@@ -88,10 +90,16 @@ class DeviceView(Value):
 
     device: Device
     memory_free_mib: int
-    compute_free_pct: int
+    compute_free_pct: int | float
     leases: tuple[LeaseId, ...]
     usage: Usage | None
     drained: bool = False  #: this device alone; see also the state of its host
+    residents: tuple[Resident, ...] = ()  #: evictable; their memory counts as free
+
+    @property
+    def resident_mib(self) -> int:
+        """The memory that evicting all residents would free."""
+        return sum(resident.memory_mib for resident in self.residents)
 
 
 class HostView(Value):
@@ -123,6 +131,25 @@ class LeasesAnswer(Value):
         default_factory=dict
     )  #: lease → upper bound; see its state
     more: bool = False  #: more leases follow the last of these
+
+
+class WorkloadView(Value):
+    """Learned times of one workload of a tenant on one device model. Never enforced."""
+
+    id: str  #: published key of the workload, and the model
+    tenant: str
+    workload: str  #: the published key instead, for callers that may not read the name
+    expected: ExpectedRun
+    cold_starts: int
+    warm_starts: int
+    residents: int  #: warm workers of the workload on all devices of the model now
+
+
+class WorkloadsAnswer(Value):
+    """A page of workloads by id."""
+
+    workloads: tuple[WorkloadView, ...]
+    more: bool = False  #: more workloads follow the last of these
 
 
 class LeaseAnswer(Value):

@@ -152,6 +152,14 @@ class LeaseChanged(Value):
     loading_s: float | None = None  #: seconds that its workers spent loading; None = unknown
 
 
+class LeasePreempted(Value):
+    """A lease ends after a grace time, for a waiting request of higher priority."""
+
+    lease: LeaseId
+    attempt: AttemptId  #: of that request
+    ignorable: bool = True  #: a version without preemption lets the lease continue
+
+
 class LeaseProlonged(Value):
     """A deadline lease has a new length, counted from its start."""
 
@@ -163,7 +171,7 @@ class LeaseResized(Value):
     """All shares of a lease have a new elastic limit."""
 
     lease: LeaseId
-    compute_limit_pct: int
+    compute_limit_pct: int | float
 
 
 class LeaseTransferred(Value):
@@ -216,6 +224,7 @@ Part = (
     | ParameterSet
     | TenantUsed
     | WorkloadLearned
+    | LeasePreempted
     | LeaseProlonged
     | LeaseResized
     | LeaseTransferred
@@ -248,6 +257,7 @@ CHANGES: Mapping[str, type[Part]] = {
     "parameter_set": ParameterSet,
     "tenant_used": TenantUsed,
     "workload_learned": WorkloadLearned,
+    "lease_preempted": LeasePreempted,
     "lease_extended": LeaseProlonged,
     "lease_resized": LeaseResized,
     "lease_transferred": LeaseTransferred,

@@ -126,7 +126,14 @@ class Resize(Value):
     """The shares of a lease on this host have a new elastic limit of compute."""
 
     lease: LeaseId
-    compute_limit_pct: int
+    compute_limit_pct: int | float
+
+
+class Preempt(Value):
+    """Push `preempt`: the lease ends in `grace_s`; its session, if one is open, gets the notice."""
+
+    lease: LeaseId
+    grace_s: float
 
 
 class WarmLimitsPush(Value):
@@ -135,7 +142,7 @@ class WarmLimitsPush(Value):
     limits: WarmLimits
 
 
-HostPush = InstallPush | End | Staged | Resize | WarmLimitsPush
+HostPush = InstallPush | End | Staged | Resize | Preempt | WarmLimitsPush
 
 #: Wire name of every push to a host.
 HOST_PUSH_NAMES: Mapping[type[Value], str] = {
@@ -143,6 +150,7 @@ HOST_PUSH_NAMES: Mapping[type[Value], str] = {
     End: "end",
     Staged: "staged",
     Resize: "resize",
+    Preempt: "preempt",
     WarmLimitsPush: "warm_limits",
 }
 

@@ -20,6 +20,7 @@ READING_OPS = (
     "inventory",
     "leases",
     "queue",
+    "workloads",
     "record",
     "records",
     "orphans",

@@ -21,6 +21,7 @@ from gpu_scheduler.model import (
     Door,
     EndReason,
     LeaseLifetime,
+    LimitPercent,
     Request,
 )
 from gpu_scheduler.names import NAME, NAME_CHARS_MAX
@@ -37,6 +38,7 @@ from gpu_scheduler.protocol.answers import (
     RecordAnswer,
     RecordsAnswer,
     SessionWelcome,
+    WorkloadsAnswer,
 )
 
 #: The most records in one page: keeps an answer below the longest line.
@@ -47,6 +49,8 @@ HANDLE_CHARACTERS_MAX = 4096
 DETAIL_CHARACTERS_MAX = 2000
 #: The largest attempt or revision: no job writes its record more often.
 NUMBER_MAX = 2**31 - 1
+#: The most characters of the id of a workload: a published key and the name of a model.
+WORKLOAD_ID_CHARACTERS_MAX = 2 * NAME_CHARS_MAX
 #: The most networks that may reach the port of a lease; each connection is compared with all.
 SOURCES_MAX = 16
 
@@ -190,7 +194,7 @@ class Resize(Op[LeaseAnswer]):
     """Change the elastic compute limit of a shared lease; the rest stays."""
 
     lease: LeaseName
-    compute_limit_pct: Annotated[int, Meta(ge=1, le=100)]
+    compute_limit_pct: LimitPercent
 
 
 class Transfer(Op[LeaseAnswer]):
@@ -292,6 +296,13 @@ class Queue(Op[QueueAnswer]):
     limit: CountLimit | None = None  #: number of requests, from the first; None = all
 
 
+class Workloads(Op[WorkloadsAnswer]):
+    """List learned times of workloads by id, page by page."""
+
+    after: Annotated[str, Meta(max_length=WORKLOAD_ID_CHARACTERS_MAX)] = ""  #: last id before
+    limit: PageLimit = PAGE_MAX
+
+
 class Drain(Op[Done]):
     """Stop new leases on this host, or on one of its devices; live leases continue."""
 
@@ -348,6 +359,7 @@ OPS: Mapping[str, type[Op[Value]]] = {
     "inventory": Inventory,
     "leases": Leases,
     "queue": Queue,
+    "workloads": Workloads,
     "drain": Drain,
     "undrain": Undrain,
     "forget": Forget,

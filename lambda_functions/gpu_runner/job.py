@@ -29,7 +29,7 @@ from lambda_functions.gpu_runner.errors import (
 from lambda_functions.gpu_runner.limits import TimeLimits
 from lambda_functions.gpu_runner.sandbox.workspace import Workspace, input_name
 from lambda_functions.gpu_runner.script import environment, steps
-from lambda_functions.gpu_runner.script.process import Ending
+from lambda_functions.gpu_runner.script.process import Ending, Signals
 from lambda_functions.gpu_runner.settings import Settings
 from lambda_functions.gpu_runner.storage import commit, outputs
 from lambda_functions.gpu_runner.storage.s3 import S3, download
@@ -44,20 +44,31 @@ Answer: TypeAlias = "dict[str, object]"
 
 
 class Claim:
-    """The session of an attempt, with a descriptor that a loss of the session makes readable."""
+    """The session of an attempt, with descriptors that its news make readable."""
 
     def __init__(self, grant: envelope.Grant, cap_s: float) -> None:
         """Raises Refused."""
-        self.lost_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        flags = os.EFD_CLOEXEC | os.EFD_NONBLOCK
+        self.signals = Signals(lost_fd=os.eventfd(0, flags), preempt_fd=os.eventfd(0, flags))
         try:
-            self.session = Session.open(grant.connection, cap_s, on_lost=self._on_lost)
+            self.session = Session.open(
+                grant.connection, cap_s, on_lost=self._on_lost, on_preempt=self._on_preempt
+            )
         except BaseException:
-            os.close(self.lost_fd)
+            self._close_descriptors()
             raise
         self.outcome = "FAILED"  #: the reason that the session is closed with
 
     def _on_lost(self, _refused: Refused) -> None:
-        os.eventfd_write(self.lost_fd, 1)
+        os.eventfd_write(self.signals.lost_fd, 1)
+
+    def _on_preempt(self, grace_s: float) -> None:
+        LOG.warning("the lease ends in %g s for a request of higher priority", grace_s)
+        os.eventfd_write(self.signals.preempt_fd, max(1, round(grace_s * 1000)))
+
+    def _close_descriptors(self) -> None:
+        os.close(self.signals.lost_fd)
+        os.close(self.signals.preempt_fd)
 
     def check(self) -> None:
         """Raises AttemptFailed when the session is lost."""
@@ -68,8 +79,8 @@ class Claim:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.session.close(self.outcome)  # joins the thread that writes to the descriptor
-        os.close(self.lost_fd)
+        self.session.close(self.outcome)  # joins the thread that writes to the descriptors
+        self._close_descriptors()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,12 +245,12 @@ def _run_steps(attempt: Attempt, input_file: Path) -> steps.Run:
     )
     with _client_variables(attempt) as of_client:
         layers = (attempt.claim.session.environment(), of_client)
-        lost_fd = attempt.claim.lost_fd
+        signals = attempt.claim.signals
         return steps.run_all(
             chain,
             first,
             lambda item: steps.run_step(
-                item, attempt.limits, attempt.given, *layers, lost_fd=lost_fd
+                item, attempt.limits, attempt.given, *layers, signals=signals
             ),
         )
 

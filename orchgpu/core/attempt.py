@@ -173,6 +173,8 @@ def resume_between_attempts(
     job: Job, record: Record, wall_s: float, budget: Budget
 ) -> Iterable[do.Action]:
     """Adopted between two attempts: the pause that the last owner drew still holds."""
+    if record.reason == Reason.PREEMPTED.value:
+        job.first_attempt += 1  # that attempt does not count; the record has the older count
     pause_s = min(record.times.get(RETRY_AT, wall_s) - wall_s, budget.retry_s_max)
     if pause_s <= 0.0:
         return recheck(job)

@@ -25,6 +25,7 @@ _REASON_OF_END = {
     EndReason.HOST_LOST: Reason.HOST_LOST,
     EndReason.HOST_RESTARTED: Reason.HOST_LOST,
     EndReason.DEVICE_BAD: Reason.DEVICE_BAD,
+    EndReason.PREEMPTED: Reason.PREEMPTED,
 }
 #: Ends after which Lambda's own failure record may still explain more.
 _WORTH_WAITING = (EndReason.SESSION_LOST, EndReason.CAP, EndReason.DONE, EndReason.RELEASED, None)
@@ -82,7 +83,15 @@ def report_read(
     if event.report is None and not job.graced and job.end_reason in _WORTH_WAITING:
         job.graced, job.phase = True, Phase.GRACE
         return [do.ArmTimer(job=job.id, timer=do.Timer.GRACE, in_s=budget.failure_grace_s)]
+    if job.end_reason is EndReason.PREEMPTED:
+        return _preempted(job)
     return attempt_failed(job, _failure(job, event.report), budget, jitter, event.wall_s)
+
+
+def _preempted(job: Job) -> list[do.Action]:
+    """Try a preempted job again at once; the attempt does not count, whatever its report says."""
+    job.first_attempt += 1
+    return _failing(job, Failure(reason=Reason.PREEMPTED, detail=job.end_detail), pause_s=0.0)
 
 
 def function_failure_recorded(job: Job, event: on.FunctionFailureRecorded) -> Iterable[do.Action]:
@@ -126,15 +135,20 @@ def attempt_failed(
     used = job.attempt - job.first_attempt + 1
     if used >= job.function.attempts_max:
         return conclude(job, JobState.FAILED, failure, wall_s)
-    job.phase, job.state, job.reason = Phase.FAILING, JobState.RECEIVED, failure.reason
     ceiling_s = min(budget.retry_base_s * 2 ** (used - 1), budget.retry_s_max)
+    return _failing(job, failure, pause_s=jitter.uniform(0.0, ceiling_s))
+
+
+def _failing(job: Job, failure: Failure, *, pause_s: float) -> list[do.Action]:
+    """Record that the attempt is over; the next one starts after a pause."""
+    job.phase, job.state, job.reason = Phase.FAILING, JobState.RECEIVED, failure.reason
     return [
         do.RecordAttemptFailure(
             job=job.id,
             attempt=job.attempt,
             reason=failure.reason,
             detail=failure.detail[:DETAIL_CHARS_MAX],
-            pause_s=jitter.uniform(0.0, ceiling_s),
+            pause_s=pause_s,
         )
     ]
 
@@ -247,16 +261,8 @@ def _ask_again(job: Job, event: on.AttemptImpossible, *, pause_s: float) -> list
     if job.phase is Phase.OPENING:
         job.attempt += 1  # the answer to OpenAttempt
     job.first_attempt += 1
-    job.phase, job.state, job.reason = Phase.FAILING, JobState.RECEIVED, Reason.BUSY
-    return [
-        do.RecordAttemptFailure(
-            job=job.id,
-            attempt=job.attempt,
-            reason=Reason.BUSY,
-            detail=event.explanation.sentence[:DETAIL_CHARS_MAX],
-            pause_s=pause_s,
-        )
-    ]
+    busy = Failure(reason=Reason.BUSY, detail=event.explanation.sentence)
+    return _failing(job, busy, pause_s=pause_s)
 
 
 def poison(job: Job, strikes: int, wall_s: float) -> Iterable[do.Action]:

@@ -203,7 +203,12 @@ class HostDaemon(Generic[L]):
         self.table.staged(lease, connect_by_s, self.now_s())
         self._wake()
 
-    def resize(self, lease: LeaseId, compute_limit_pct: int) -> None:
+    def preempt(self, lease: LeaseId, grace_s: float) -> None:
+        """Send the notice to the lease's session; the scheduler ends the lease after `grace_s`."""
+        logger.info("preempted", extra={"event": "preempted", "lease": lease, "grace_s": grace_s})
+        self.gateway.session_preempted(lease, grace_s)
+
+    def resize(self, lease: LeaseId, compute_limit_pct: float) -> None:
         """Set another elastic limit for its shares."""
         self.table.resize(lease, compute_limit_pct)
         self._turns.resize(lease, compute_limit_pct)

@@ -22,6 +22,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NotRequired, TypedDict
 
+from corekit.units import WHOLE_PERMILLE, permille_of
 from remote_gpu.host.leases import Step
 from remote_gpu.host.warm.table import WarmWorker
 
@@ -36,7 +37,7 @@ _WAITING_BYTES_MAX = 4 << 20
 class _Share(TypedDict):
     device: str
     memory_mib: int
-    compute_guarantee_pct: int
+    compute_guarantee_pct: float
     exclusive: bool
 
 
@@ -177,6 +178,7 @@ def _overlaps(
         problems.append(f"{where}, one exclusively")
     if sum(share["memory_mib"] for share in held.values()) + warm_mib > memory_mib[device]:
         problems.append(f"{where}: more memory than the device has")
-    if sum(share["compute_guarantee_pct"] for share in held.values()) > 100:
+    permille = sum(permille_of(share["compute_guarantee_pct"]) for share in held.values())
+    if permille > WHOLE_PERMILLE:
         problems.append(f"{where}: more compute than the device has")
     return problems

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from corekit.ids import DeviceId, LeaseId
+from corekit.units import WHOLE_PERMILLE
 from corekit.values import replace
 from gpu_scheduler.model import DeviceKind, EndReason, LeaseLifetime, LeaseState, Share
 from gpu_scheduler.protocol.host import Install
@@ -164,7 +165,7 @@ class LeaseTable:
         if entry is not None and entry.connect_by_s is None:
             entry.connect_by_s = now_s + connect_by_s
 
-    def resize(self, lease: LeaseId, compute_limit_pct: int) -> None:
+    def resize(self, lease: LeaseId, compute_limit_pct: float) -> None:
         """Set another elastic limit of its shares; an unknown lease has ended."""
         entry = self._entries.get(lease)
         if entry is not None:
@@ -423,8 +424,9 @@ class LeaseTable:
         if held and (share.exclusive or any(other.exclusive for other in held)):
             return False
         memory_mib = share.memory_mib + used_mib + sum(other.memory_mib for other in held)
-        compute = share.compute_guarantee_pct + sum(o.compute_guarantee_pct for o in held)
-        return memory_mib <= self._memory_mib.get(share.device, 0) and compute <= 100
+        permille = share.compute_guarantee_permille
+        permille += sum(other.compute_guarantee_permille for other in held)
+        return memory_mib <= self._memory_mib.get(share.device, 0) and permille <= WHOLE_PERMILLE
 
     def _bury(self, closed: Step) -> None:
         self._tombstones[closed.lease] = closed

@@ -219,6 +219,8 @@ class CpuOperation:
     kinds: tuple[str, ...] = ("cpu",)
     by_kernels = False
     own_turns = False
+    #: Distributions of which a request may constrain the version.
+    libraries: tuple[str, ...] = ()
 
     def prepare(self, context: Context) -> None:
         """Load nothing."""

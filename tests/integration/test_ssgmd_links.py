@@ -257,7 +257,10 @@ class Host:
     def staged(self, lease: LeaseId, connect_by_s: float) -> None:
         self.calls.append(("staged", lease, connect_by_s))
 
-    def resize(self, lease: LeaseId, compute_limit_pct: int) -> None:
+    def preempt(self, lease: LeaseId, grace_s: float) -> None:
+        self.calls.append(("preempt", lease, grace_s))
+
+    def resize(self, lease: LeaseId, compute_limit_pct: float) -> None:
         self.calls.append(("resize", lease, compute_limit_pct))
 
     def link_changed(self, connected: bool) -> None:

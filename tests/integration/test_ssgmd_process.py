@@ -92,7 +92,10 @@ class Host:
     def staged(self, lease: LeaseId, connect_by_s: float) -> None:
         pass
 
-    def resize(self, lease: LeaseId, compute_limit_pct: int) -> None:
+    def preempt(self, lease: LeaseId, grace_s: float) -> None:
+        pass
+
+    def resize(self, lease: LeaseId, compute_limit_pct: float) -> None:
         pass
 
     def link_changed(self, connected: bool) -> None:

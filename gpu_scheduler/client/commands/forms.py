@@ -60,6 +60,7 @@ FORMS: Mapping[str, type[Value]] = {
     "hosts": answers.InventoryAnswer,
     "devices": answers.InventoryAnswer,
     "queue": answers.QueueAnswer,
+    "workloads": answers.WorkloadsAnswer,
     "explain": answers.ExplainAnswer,
     "dry-run": answers.ExplainAnswer,
     "drain": Drained,

@@ -54,6 +54,18 @@ def queue(context: CommandContext, limit: int) -> None:
     context.show(found, lambda: tables.echo_queue(found))
 
 
+@click.command(epilog="Example: ssgm workloads --json")
+@connected
+def workloads(context: CommandContext) -> None:
+    """Learned times of workloads, for each device model.
+
+    Median and 95 % quantile of the execution and of the loading time, starts with and without a
+    warm worker, and the warm workers there are now. Expected times are never enforced.
+    """
+    found = context.ask(lambda client: client.workloads())
+    context.show(found, lambda: tables.echo_workloads(found))
+
+
 @click.command(epilog="Example: ssgm explain ssgm-1f0c9a3d5e7b2468")
 @click.argument("name", metavar="ATTEMPT|JOB")
 @connected
@@ -139,4 +151,4 @@ def schema() -> None:
     echo_raw(json.dumps(json_schema(), indent=2))
 
 
-COMMANDS = (hosts, devices, leases, queue, explain, dry_run, events, schema)
+COMMANDS = (hosts, devices, leases, queue, workloads, explain, dry_run, events, schema)

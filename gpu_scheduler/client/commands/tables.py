@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from corekit.cli.screen import Coloured, echo, echo_table
 from corekit.cli.table import Column
-from corekit.units import format_duration
+from corekit.units import format_duration, format_percent, plain_percent
 from gpu_scheduler.model import Device, DeviceVerdict, HostState, Share
 from gpu_scheduler.parameters import Given
 from gpu_scheduler.protocol.answers import (
@@ -18,6 +18,7 @@ from gpu_scheduler.protocol.answers import (
     InventoryAnswer,
     LeasesAnswer,
     QueueAnswer,
+    WorkloadsAnswer,
 )
 from gpu_scheduler.request_text import request_text
 
@@ -33,8 +34,8 @@ LEASES = _columns(
 )
 HOSTS = _columns("HOST, STATE, GATEWAY, DEVICES, LEASES, LAST SEEN", "GATEWAY", "LAST SEEN")
 DEVICES = _columns(
-    "DEVICE, KIND, MODEL, STATE, FREE MIB, COMPUTE, LEASES, USED, VERSIONS, DETAIL",
-    *("VERSIONS", "DETAIL", "USED", "LEASES", "KIND", "COMPUTE"),
+    "DEVICE, KIND, MODEL, STATE, FREE MIB, COMPUTE, LEASES, WARM, USED, VERSIONS, DETAIL",
+    *("VERSIONS", "DETAIL", "USED", "WARM", "LEASES", "KIND", "COMPUTE"),
 )
 QUEUE = _columns(
     "POSITION, ATTEMPT, TENANT, PRIORITY, WAITED, REQUEST", *("PRIORITY", "TENANT", "WAITED")
@@ -42,12 +43,19 @@ QUEUE = _columns(
 VERDICTS = _columns(
     "DEVICE, KIND, MODEL, ANSWER, FREE MIB, COMPUTE, DETAIL", "DETAIL", "COMPUTE", "KIND"
 )
+WORKLOADS = _columns(
+    "TENANT, WORKLOAD, MODEL, RUNS, EXECUTION 50/95 %, LOADING 50/95 %, STARTS, WARM NOW",
+    *("WARM NOW", "RUNS", "STARTS", "TENANT"),
+)
 PARAMETERS = _columns("PARAMETER, VALUE, SOURCE")
 
 
 def share_text(share: Share) -> str:
     """`gpu-a/0 cuda Tesla K80 4096 MiB, compute 25 to 50 %`: the guarantee and the limit."""
-    compute = f"compute {share.compute_guarantee_pct} to {share.compute_limit_pct} %"
+    compute = (
+        f"compute {plain_percent(share.compute_guarantee_pct)} to"
+        f" {format_percent(share.compute_limit_pct)}"
+    )
     size = "exclusive" if share.exclusive else f"{share.memory_mib} MiB, {compute}"
     return f"{share.host}/{share.index} {share.kind.value} {share.model} {size}"
 
@@ -112,6 +120,7 @@ def echo_devices(found: InventoryAnswer) -> None:
             _state(host, view),
             *_free(host, view),
             str(len(view.leases)),
+            _warm(host, view),
             _used(host, view),
             _versions(view.device),
             view.device.detail,
@@ -133,12 +142,21 @@ def _free(host: HostView, view: DeviceView) -> tuple[str, str]:
     """Free memory and compute; unknown on a lost host."""
     if host.state is HostState.LOST:
         return f"- of {view.device.memory_mib}", "-"
-    return f"{view.memory_free_mib} of {view.device.memory_mib}", f"{view.compute_free_pct} %"
+    return f"{view.memory_free_mib} of {view.device.memory_mib}", format_percent(
+        view.compute_free_pct
+    )
 
 
 def _used(host: HostView, view: DeviceView) -> str:
     usage = None if host.state is HostState.LOST else view.usage
     return "" if usage is None else f"{usage.memory_used_mib} MiB, {usage.utilisation_pct} %"
+
+
+def _warm(host: HostView, view: DeviceView) -> str:
+    """`2, 900 MiB`: the number of residents, and the memory that evicting them would free."""
+    if host.state is HostState.LOST:
+        return "-"
+    return f"{len(view.residents)}, {view.resident_mib} MiB" if view.residents else "0"
 
 
 def _versions(device: Device) -> str:
@@ -164,6 +182,31 @@ def echo_queue(found: QueueAnswer) -> None:
         echo(f"and {found.left_out} more behind them")
 
 
+def echo_workloads(found: WorkloadsAnswer) -> None:
+    """Learned times of workloads."""
+    rows = [
+        (
+            view.tenant,
+            view.workload,
+            view.expected.model,
+            str(view.expected.runs),
+            _quantiles(view.expected.execution_p50_s, view.expected.execution_p95_s),
+            _quantiles(view.expected.loading_p50_s, view.expected.loading_p95_s),
+            f"{view.cold_starts} cold, {view.warm_starts} warm",
+            str(view.residents),
+        )
+        for view in found.workloads
+    ]
+    echo_table(WORKLOADS, rows, empty="no times were learned yet")
+
+
+def _quantiles(median_s: float | None, high_s: float | None) -> str:
+    """`4 s, 6 s`: the median, and what 95 % do not exceed."""
+    if median_s is None or high_s is None:
+        return "-"
+    return f"{format_duration(median_s)}, {format_duration(high_s)}"
+
+
 def echo_explained(answer: ExplainAnswer) -> None:
     """The explanation of a request, device by device."""
     why = answer.explanation
@@ -180,14 +223,20 @@ def _echo_verdicts(devices: Sequence[DeviceVerdict]) -> None:
             f"{one.host}/{one.index}",
             one.kind.value,
             one.model,
-            "fits" if one.reason is None else one.reason.value,
+            _answer(one),
             str(one.free_mib),
-            f"{one.free_pct} %",
+            format_percent(one.free_pct),
             one.detail,
         )
         for one in devices
     ]
     echo_table(VERDICTS, rows)
+
+
+def _answer(one: DeviceVerdict) -> str:
+    if one.reason is not None:
+        return one.reason.value
+    return "fits, warm" if one.resident else "fits"
 
 
 def echo_parameters(values: Mapping[str, Given], overridden: Collection[str]) -> None:

@@ -33,6 +33,7 @@ _CHARGED: frozenset[type[ops.Op[Value]]] = frozenset(
         ops.Inventory,
         ops.Leases,
         ops.Queue,
+        ops.Workloads,
         ops.ParametersOf,
         ops.Watch,
         ops.Resize,

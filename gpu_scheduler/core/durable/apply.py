@@ -7,7 +7,14 @@ from typing import Any, assert_never
 
 from corekit.ids import AttemptId, HostId
 from corekit.values import replace
-from gpu_scheduler.core.admission.tenants import NOTHING, Amount, Used, amount_of, capacity_of
+from gpu_scheduler.core.admission.tenants import (
+    NOTHING,
+    Amount,
+    Used,
+    amount_of,
+    amount_of_percent,
+    capacity_of,
+)
 from gpu_scheduler.core.inventory.inventory import Inventory
 from gpu_scheduler.core.leases.learned_times import COMPLETE, Times, WorkloadOn
 from gpu_scheduler.core.state import LeaseEntry, State
@@ -27,7 +34,7 @@ def _began(state: State, part: to.EpochStarted) -> None:
 
 
 def _used(state: State, part: to.TenantUsed) -> None:
-    state.tenants.used[part.tenant] = Used(Amount(*part.amount_s), part.as_of_s)
+    state.tenants.used[part.tenant] = Used(amount_of_percent(*part.amount_s), part.as_of_s)
 
 
 def _learned(state: State, part: to.WorkloadLearned) -> None:
@@ -80,6 +87,10 @@ def _capacity(inventory: Inventory, host: HostId) -> Amount:
 
 def _prolonged(state: State, part: to.LeaseProlonged) -> None:
     state.leases[part.lease].lease_s = part.lease_s
+
+
+def _preempted(state: State, part: to.LeasePreempted) -> None:
+    state.leases[part.lease].preempted_for = part.attempt
 
 
 def _transferred(state: State, part: to.LeaseTransferred) -> None:
@@ -168,6 +179,8 @@ def _learn(state: State, entry: LeaseEntry, part: to.LeaseChanged) -> None:
     workload, lease = entry.request.workload, entry.lease
     if workload is None or entry.active_s is None or part.freed_s is None:
         return
+    if entry.preempted_for is not None:
+        return
     if lease.hold is LeaseLifetime.SESSION and part.reason in COMPLETE:
         key = WorkloadOn(lease.tenant, workload, lease.shares[0].model)
         held_s = max(0.0, part.freed_s - entry.active_s)
@@ -189,6 +202,7 @@ def _ended(state: State, entry: LeaseEntry) -> None:
 _EFFECTS: Mapping[type[to.Part], Callable[[State, Any], None]] = {
     to.LeaseGranted: _granted,
     to.LeaseChanged: _changed,
+    to.LeasePreempted: _preempted,
     to.LeaseProlonged: _prolonged,
     to.LeaseResized: _resized,
     to.LeaseTransferred: _transferred,

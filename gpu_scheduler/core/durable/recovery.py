@@ -46,6 +46,8 @@ def _left_s(tx: Transaction, entry: LeaseEntry) -> float | None:
     """Seconds to the deadline of a lease; None when only its session ends it."""
     if not entry.accepted:
         return tx.budget.client_gone_s  # the session must reconnect first
+    if entry.preempted_for is not None and entry.lease.state is LeaseState.ACTIVE:
+        return tx.state.parameters.preempt_grace_s
     if entry.lease.hold is LeaseLifetime.DEADLINE:
         assert entry.lease_s is not None, "a deadline lease has a length"
         return _left_by_wall_s(tx, entry.active_s or entry.granted_s, entry.lease_s)

@@ -65,7 +65,7 @@ def _known(state: State) -> Iterator[to.Part]:
 
 def _used(state: State) -> Iterator[to.Part]:
     for tenant, used in state.tenants.used.items():
-        yield to.TenantUsed(tenant=tenant, amount_s=tuple(used.amount), as_of_s=used.as_of_s)
+        yield to.TenantUsed(tenant=tenant, amount_s=used.amount.in_percent(), as_of_s=used.as_of_s)
 
 
 def _learned(state: State) -> Iterator[to.Part]:
@@ -102,3 +102,5 @@ def _lease_parts(entry: LeaseEntry) -> Iterator[to.Part]:
         reason=lease.end_reason,
         detail=lease.end_detail,
     )
+    if entry.preempted_for is not None:
+        yield to.LeasePreempted(lease=lease.id, attempt=entry.preempted_for)

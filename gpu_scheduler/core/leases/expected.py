@@ -33,9 +33,9 @@ def expected(
 ) -> Expected:
     """The latest time at which `request.count` devices are free for the request."""
     hosts: dict[HostId, list[float]] = {}
-    usable, unknown = 0, 0
-    for device in islice(_usable(request, view.inventory, attempt), DEVICES_MAX):
-        usable += 1
+    seen, unknown = 0, 0
+    for device in islice(usable(request, view.inventory, attempt), DEVICES_MAX):
+        seen += 1
         free_s = free_for_s(view, budget, device, request)
         if free_s is None:
             unknown += 1
@@ -44,7 +44,7 @@ def expected(
     times = _together_s(request, list(hosts.values()))
     if times:
         return Expected(min(times), "blocking leases expire by then")
-    return Expected(None, _unknown(request, usable, unknown))
+    return Expected(None, _unknown(request, seen, unknown))
 
 
 def _together_s(request: Request, hosts: list[list[float]]) -> list[float]:
@@ -54,7 +54,7 @@ def _together_s(request: Request, hosts: list[list[float]]) -> list[float]:
     return [sorted(line)[request.count - 1] for line in hosts if len(line) >= request.count]
 
 
-def _usable(request: Request, inventory: Inventory, attempt: str | None) -> Iterator[DeviceId]:
+def usable(request: Request, inventory: Inventory, attempt: str | None) -> Iterator[DeviceId]:
     """Feasible devices that are available and not reserved for another request."""
     for groups in inventory.index.ranked(request):
         for group in groups:

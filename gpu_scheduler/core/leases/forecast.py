@@ -57,25 +57,26 @@ def free_for_s(view: StateView, budget: Budget, device: DeviceId, request: Reque
     entry = view.inventory.devices.get(device)
     if entry is None:
         return None  # removed; another device will be reserved
-    if _fits_without(entry, request, {}):
+    if fits_without(entry, request, {}):
         return 0.0
     ends = ((ends_by_s(view.leases[lease], budget), lease) for lease in entry.shares)
     gone: dict[LeaseId, None] = {}
     for end_s, lease in sorted((end_s, lease) for end_s, lease in ends if end_s is not None):
         gone[lease] = None
-        if _fits_without(entry, request, gone):
+        if fits_without(entry, request, gone):
             return end_s
     return None
 
 
-def _fits_without(entry: DeviceEntry, request: Request, gone: Mapping[LeaseId, None]) -> bool:
+def fits_without(entry: DeviceEntry, request: Request, gone: Mapping[LeaseId, None]) -> bool:
     """True when the request would fit the device, reserved or not, without these leases."""
     device_state = entry.device_state
     assert device_state is not None, "every known device is indexed"
     ended = [entry.shares[lease] for lease in gone]
     left = device_state._replace(
         free_mib=device_state.free_mib + sum(share.memory_mib for share in ended),
-        free_pct=device_state.free_pct + sum(share.compute_guarantee_pct for share in ended),
+        free_permille=device_state.free_permille
+        + sum(share.compute_guarantee_permille for share in ended),
         exclusive=device_state.exclusive and not ended,
         shared=device_state.shared and len(ended) < len(entry.shares),
     )

@@ -13,6 +13,7 @@ from typing import assert_never
 
 from corekit.errors import ErrorCode
 from corekit.ids import DeviceId, LeaseId, SessionId
+from corekit.units import plain_percent
 from corekit.values import replace
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.leases.length import length_problem
@@ -163,6 +164,9 @@ def _renew_problem(
     lease = entry.lease
     if lease.hold is not LeaseLifetime.DEADLINE:
         return ErrorCode.INVALID, f"lease {lease.id} lasts as long as its session; it has no length"
+    if entry.preempted_for is not None:
+        text = f"lease {lease.id} cannot be extended: it ends for a request of higher priority"
+        return ErrorCode.CONFLICT, text
     elapsed_s = _elapsed_s(tx, entry)
     if problem := length_problem(tx.state.parameters, lease.hold, lease_s, elapsed_s):
         return problem
@@ -249,7 +253,7 @@ def resize(tx: Transaction, event: on.Asked[ops.Resize]) -> None:
     entry = _changeable(tx, event)
     if entry is None:
         return
-    limit_pct, request = op.compute_limit_pct, entry.request
+    limit_pct, request = plain_percent(op.compute_limit_pct), entry.request
     least_pct = max(1, request.compute_guarantee_pct)
     if request.sharing is Sharing.EXCLUSIVE or not least_pct <= limit_pct <= COMPUTE_PCT_MAX:
         whole = "; this lease has whole devices" if request.sharing is Sharing.EXCLUSIVE else ""
@@ -302,6 +306,8 @@ def _changeable(tx: Transaction, event: on.Asked[ops.Resize | ops.Transfer]) -> 
 
 #: Reasons for which a host ends a deadline lease early; the end of a session does not.
 _HOST_ENDS = (EndReason.DEVICE_BAD, EndReason.REVOKED, EndReason.CAP)
+#: Reasons of a session's own end.
+_OF_SESSION = (EndReason.DONE, EndReason.RELEASED, EndReason.SESSION_LOST)
 
 
 def session_told(tx: Transaction, event: on.HostAsked[host_ops.SessionChange]) -> None:
@@ -333,7 +339,10 @@ def _session_changed(
         case host_ops.SessionState.FREED:
             _freed(tx, entry, op.loading_s)
         case host_ops.SessionState.CLOSED:
-            end(tx, entry, op.reason or EndReason.DONE, op.detail, op.loading_s)
+            reason = op.reason or EndReason.DONE
+            if entry.preempted_for is not None and reason in _OF_SESSION:
+                reason = EndReason.PREEMPTED  # its holder ended because of the notice
+            end(tx, entry, reason, op.detail, op.loading_s)
         case _:
             assert_never(op.state)
 
@@ -433,6 +442,9 @@ def deadline_passed(tx: Transaction, lease: LeaseId) -> None:
         return
     if not entry.accepted:
         _not_accepted(tx, entry)
+    elif entry.preempted_for is not None:
+        detail = f"a request of higher priority needs its device: {entry.preempted_for}"
+        end(tx, entry, EndReason.PREEMPTED, detail)
     elif entry.lease.hold is LeaseLifetime.DEADLINE:
         end(tx, entry, EndReason.EXPIRED, "its length is over")
     elif entry.lease.state is LeaseState.ACTIVE:

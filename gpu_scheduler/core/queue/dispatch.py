@@ -24,6 +24,7 @@ from gpu_scheduler.core.admission.tenants import least_amount
 from gpu_scheduler.core.inventory.capacity import available_mib, is_infeasible
 from gpu_scheduler.core.leases.leases import grant
 from gpu_scheduler.core.placement.fits import is_feasible, unavailable_reason
+from gpu_scheduler.core.queue import preemption
 from gpu_scheduler.core.queue.search import Proposal, newcomer_proposal, next_proposal
 from gpu_scheduler.core.state import HeadReservation, LeaseEntry
 from gpu_scheduler.core.timers import TimerKind
@@ -211,6 +212,7 @@ def explanation_of(
 def serve(tx: Transaction) -> None:
     """Grant waiting requests until there is no proposal."""
     state = tx.state
+    preemption.maintain(tx)
     if not state.queue.entries and state.head_reservation.attempt is None:
         state.tenants.freed.clear()
         state.clear_freed()
@@ -218,12 +220,15 @@ def serve(tx: Transaction) -> None:
     _resume_groups(tx)
     while True:
         _maintain_head_reservation(tx)
-        proposal = next_proposal(tx) if _room_for_lease(tx) else None
-        if proposal is None:
+        room = _room_for_lease(tx)
+        proposal = next_proposal(tx) if room else None
+        if proposal is not None:
+            _count_bypass(tx, proposal.waiting, proposal.devices)
+            _grant_to_waiter(tx, proposal)
+            tx.state.freed_capacity.add(tx.state.inventory, proposal.devices)
+            preemption.maintain(tx)
+        elif not (room and preemption.begin(tx)):
             return
-        _count_bypass(tx, proposal.waiting, proposal.devices)
-        _grant_to_waiter(tx, proposal)
-        tx.state.freed_capacity.add(tx.state.inventory, proposal.devices)
 
 
 def _resume_groups(tx: Transaction) -> None:
@@ -236,7 +241,7 @@ def _resume_groups(tx: Transaction) -> None:
             if within_quota(state, group.request):
                 queue.resume(group)
         if state.parameters.quota(tenant).memory_mib is not None:
-            queue.mark_exclusive_dirty(tenant)
+            queue.mark_sized_by_device_dirty(tenant)
     tenants.freed.clear()
     for group in queue.suspended_before(state.inventory.availability_version):
         queue.resume(group)
@@ -295,11 +300,15 @@ def _maintain_head_reservation(tx: Transaction) -> None:
     _track_head(tx, head)
     if head is None:
         return
+    if head.attempt in tx.state.preemptions:
+        return  # it has devices of its own
     head_reservation, inventory = tx.state.head_reservation, tx.state.inventory
     asked = clamped_to_quota(tx.state, head.request)
     if head_reservation.devices and _all_usable(tx, asked):
         return  # keep the choice: leases on those devices are already ending
     devices = tx.state.policy.reserve(tx, head)
+    if any(inventory.devices[one].reserved_for not in (None, head.attempt) for one in devices):
+        devices = ()  # leases end there for a request that preempts: it is served soon
     if devices or head_reservation.devices:
         inventory.reserve(head_reservation.devices, None)
         head_reservation.devices = devices

@@ -13,6 +13,8 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from heapq import nsmallest
+from itertools import chain
 
 from corekit.ids import SessionId
 from gpu_scheduler.core.queue.request_class import (
@@ -22,7 +24,7 @@ from gpu_scheduler.core.queue.request_class import (
     class_key,
     request_class_of,
 )
-from gpu_scheduler.model import Request, Sharing
+from gpu_scheduler.model import Request
 from gpu_scheduler.protocol.changes import Waiting
 
 
@@ -60,6 +62,7 @@ class WaitingQueue:
         self._group_of: dict[str, RequestGroup] = {}
         self._groups: dict[tuple[str, RequestClass, int], RequestGroup] = {}
         self._classes: dict[tuple[object, ...], RequestClass] = {}
+        self._preempting: dict[RequestGroup, None] = {}  #: groups whose requests may preempt
         self._suspended: dict[str, dict[RequestGroup, None]] = {}
         self._suspended_at: dict[RequestGroup, int] = {}  #: availability version, see `suspend`
 
@@ -79,6 +82,13 @@ class WaitingQueue:
             self.entries[key[2]]
             for key in sorted(group.keys[0] for group in self._groups.values() if group.keys)
         ]
+
+    def preempting(self, limit: int) -> list[Waiting]:
+        """The first requests that may preempt, in order of service."""
+        if not self._preempting:
+            return []
+        may = (group.keys[:limit] for group in self._preempting)
+        return [self.entries[key[2]] for key in nsmallest(limit, chain.from_iterable(may))]
 
     def head(
         self, availability_version: int, available_mib: Callable[[Request], int]
@@ -247,10 +257,10 @@ class WaitingQueue:
         if not of_tenant:
             del self._suspended[group.tenant]
 
-    def mark_exclusive_dirty(self, tenant: str) -> None:
-        """Evaluate the exclusive requests of a tenant: its quota may allow larger devices now."""
+    def mark_sized_by_device_dirty(self, tenant: str) -> None:
+        """Evaluate requests of a tenant again: its quota may allow larger devices now."""
         for request_class in self.by_tenant.get(tenant, ()):
-            if request_class.request.sharing is Sharing.EXCLUSIVE:
+            if request_class.request.is_sized_by_device:
                 self.dirty[request_class] = None
 
     # ------------------------------------------------------------------ groups
@@ -266,11 +276,14 @@ class WaitingQueue:
         if group is None:
             group = self._groups[name] = RequestGroup(request.tenant, request_class, request)
             request_class.groups += 1
+            if request.preempts:
+                self._preempting[group] = None
         return group
 
     def _drop_group(self, group: RequestGroup) -> None:
         if group.suspended:
             self._clear_suspension(group)
+        self._preempting.pop(group, None)
         request_class = group.request_class
         del self._groups[group.tenant, request_class, group.request.memory_mib]
         request_class.groups -= 1

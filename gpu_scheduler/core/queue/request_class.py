@@ -27,6 +27,7 @@ _NOT_FEASIBILITY = (
     "tenant",
     "warm_key",
     "workload",
+    "preemptible",
     "batch",
     "max_wait_s",
     "deadline_s",

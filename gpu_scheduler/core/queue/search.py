@@ -39,6 +39,9 @@ def next_proposal(tx: Transaction) -> Proposal | None:
     """The next request to serve in the order of the policy; None when none can be served."""
     state, queue, freed_capacity = tx.state, tx.state.queue, tx.state.freed_capacity
     freed_capacity.take_in(state.inventory)
+    for attempt in state.preemptions:
+        if (proposal := _for_reservation(tx, attempt)) is not None:
+            return proposal
     if not freed_capacity.device_states and not queue.dirty:
         return None
     found = _for_head(tx)
@@ -71,10 +74,16 @@ def newcomer_proposal(tx: Transaction, waiting: Waiting) -> Proposal | None:
 
 def _for_head(tx: Transaction) -> Proposal | None:
     """The head of the queue, when the devices that are reserved for it are free."""
-    head_reservation, queue = tx.state.head_reservation, tx.state.queue
+    head_reservation = tx.state.head_reservation
     if not head_reservation.devices or head_reservation.attempt is None:
         return None
-    waiting = queue.entries[head_reservation.attempt]
+    return _for_reservation(tx, head_reservation.attempt)
+
+
+def _for_reservation(tx: Transaction, attempt: str) -> Proposal | None:
+    """A request for which devices are reserved, when enough are free for it."""
+    queue = tx.state.queue
+    waiting = queue.entries[attempt]
     asked = clamped_to_quota(tx.state, waiting.request)
     devices = place(asked, tx.state.inventory, waiting.attempt)
     if devices is None:

@@ -8,19 +8,24 @@ from typing import TypeVar
 
 from corekit.errors import ErrorCode
 from corekit.ids import AttemptId, LeaseId, attempt_id
+from corekit.units import percent_of
 from corekit.values import replace
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.admission.quotas import request_to_explain
 from gpu_scheduler.core.inventory.capacity import is_infeasible
 from gpu_scheduler.core.inventory.inventory import DeviceEntry, HostEntry
+from gpu_scheduler.core.inventory.residents import Residents
 from gpu_scheduler.core.leases.expected import expected
 from gpu_scheduler.core.leases.length import length_problem, requested_length_s
-from gpu_scheduler.core.placement.fits import COMPUTE_PCT_MAX
+from gpu_scheduler.core.placement.eviction import NOTHING_TAKEN, resident_key
+from gpu_scheduler.core.placement.fits import COMPUTE_PERMILLE_MAX
 from gpu_scheduler.core.queue.dispatch import evaluate, explanation_of, held_back
+from gpu_scheduler.core.queue.search import Proposal
 from gpu_scheduler.core.state import LeaseEntry
 from gpu_scheduler.core.transaction import Transaction
 from gpu_scheduler.core.views.explain import with_verdicts
-from gpu_scheduler.model import Explanation, Record
+from gpu_scheduler.core.views.workloads import starts_warm, with_expected_runs
+from gpu_scheduler.model import Explanation, LeaseState, Record
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol.changes import Waiting
 from gpu_scheduler.request_text import request_text
@@ -118,19 +123,20 @@ def _host(tx: Transaction, host: HostEntry) -> answers.HostView:
         gateway=host.gateway,
         incarnation=host.incarnation,
         silent_s=max(0.0, tx.at_s - host.last_seen_s),
-        devices=tuple(_device(entry) for entry in host.devices.values()),
+        devices=tuple(_device(one, tx.state.inventory.residents) for one in host.devices.values()),
         middlewares=host.middlewares,
     )
 
 
-def _device(entry: DeviceEntry) -> answers.DeviceView:
+def _device(entry: DeviceEntry, residents: Residents) -> answers.DeviceView:
     return answers.DeviceView(
         device=entry.device,
         memory_free_mib=entry.device.memory_mib - entry.allocated_mib,
-        compute_free_pct=COMPUTE_PCT_MAX - entry.allocated_pct,
+        compute_free_pct=percent_of(COMPUTE_PERMILLE_MAX - entry.allocated_permille),
         leases=tuple(entry.shares),
         usage=entry.usage,
         drained=entry.drained,
+        residents=tuple(residents.of(entry.device.id).values()),
     )
 
 
@@ -170,7 +176,7 @@ def explain(tx: Transaction, event: on.Asked[ops.Explain]) -> None:
     else:
         evaluation = evaluate(tx, newcomer)
         outcome = evaluation.outcome
-        explanation = _in_full(tx, newcomer, outcome)
+        explanation = _in_full(tx, newcomer, outcome, evaluation.proposal)
         if evaluation.full is not None:
             explanation = replace(
                 explanation, sentence=f"{explanation.sentence}; {evaluation.full.message}"
@@ -216,10 +222,30 @@ def _granted(tx: Transaction, entry: LeaseEntry) -> answers.ExplainAnswer:
     where = ", ".join(f"{share.host}/{share.index}" for share in entry.lease.shares)
     sentence = f"{request_text(entry.request)} is granted: lease {entry.lease.id} on {where}"
     explanation = replace(explanation, sentence=sentence, short=None)
+    warm_start = None
+    if resident_key(entry.request) is not None and entry.lease.state is not LeaseState.ENDING:
+        takes = (entry.taken.get(share.device, NOTHING_TAKEN) for share in entry.lease.shares)
+        warm_start = all(one.used is not None for one in takes)
+    explanation = with_expected_runs(explanation, entry.request, tx.state, warm_start)
     return answers.ExplainAnswer(outcome=answers.Outcome.GRANTED, explanation=explanation)
 
 
-def _in_full(tx: Transaction, waiting: Waiting, outcome: answers.Outcome) -> Explanation:
+def _in_full(
+    tx: Transaction,
+    waiting: Waiting,
+    outcome: answers.Outcome,
+    proposal: Proposal | None = None,
+) -> Explanation:
+    """The explanation with the result of each device, and the expected times."""
+    explanation = _with_capacity(tx, waiting, outcome)
+    if explanation.short is not None:
+        return explanation
+    request = waiting.request
+    warm_start = None if proposal is None else starts_warm(request, tx.state, proposal.devices)
+    return with_expected_runs(explanation, request, tx.state, warm_start)
+
+
+def _with_capacity(tx: Transaction, waiting: Waiting, outcome: answers.Outcome) -> Explanation:
     """The explanation with the result of each device, and the expected time of capacity."""
     rule, inventory = held_back(tx, waiting), tx.state.inventory
     request = waiting.request

@@ -35,6 +35,7 @@ _READER_OPS = frozenset(
         "inventory",
         "leases",
         "queue",
+        "workloads",
         "parameters",
     }
 )

@@ -3,7 +3,8 @@
 Operators read everything, as does every caller where no keys are required; so do the key that made
 or owns a job or lease, and keys bound to its tenant. Other callers get a job without its block
 (object names) and receipt handle, a lease without its addresses and its holder's text, a queued
-request without its session and warm key. A receipt handle goes only to callers that may act for the
+request without its session, warm key and workload, learned times with the published key instead of
+the workload. A receipt handle goes only to callers that may act for the
 job, so never to readers. Names of keys, tenants, attempts and jobs (a hash) are not secret.
 """
 
@@ -18,6 +19,7 @@ from gpu_scheduler.daemon.access.authorizer import Authorizer, Caller
 from gpu_scheduler.daemon.access.keys import Role
 from gpu_scheduler.model import Lease, Record
 from gpu_scheduler.protocol import answers
+from gpu_scheduler.warm import workload_key
 
 #: Stands in for a redacted block; no orchestrator writes this key.
 HIDDEN: Mapping[str, object] = {"hidden": True}
@@ -35,6 +37,7 @@ class Redaction:
             answers.LeaseAnswer: self._lease_answer,
             answers.QueueAnswer: self._queue_answer,
             answers.ExplainAnswer: _explain_answer,
+            answers.WorkloadsAnswer: self._workloads_answer,
         }
 
     def of(self, caller: Caller, answer: Value) -> Value:
@@ -82,7 +85,13 @@ class Redaction:
     def _queued(self, caller: Caller, view: answers.QueuedView) -> answers.QueuedView:
         if self._sees(caller, view.request.tenant, key_of(view.session)):
             return view
-        return replace(view, session=None, request=replace(view.request, warm_key=None))
+        request = replace(view.request, warm_key=None, workload=None)
+        return replace(view, session=None, request=request)
+
+    def _workload(self, caller: Caller, view: answers.WorkloadView) -> answers.WorkloadView:
+        if self._sees(caller, view.tenant):
+            return view
+        return replace(view, workload=workload_key(view.tenant, view.workload))
 
     # --- answers
 
@@ -105,11 +114,17 @@ class Redaction:
     def _queue_answer(self, caller: Caller, answer: answers.QueueAnswer) -> answers.QueueAnswer:
         return replace(answer, queue=tuple(self._queued(caller, one) for one in answer.queue))
 
+    def _workloads_answer(
+        self, caller: Caller, answer: answers.WorkloadsAnswer
+    ) -> answers.WorkloadsAnswer:
+        seen = tuple(self._workload(caller, one) for one in answer.workloads)
+        return replace(answer, workloads=seen)
+
 
 def _explain_answer(_: Caller, answer: answers.ExplainAnswer) -> answers.ExplainAnswer:
-    """Without the warm key of the largest fit, whichever caller's request it explains."""
+    """Without the names of what is loaded, whichever caller's request it explains."""
     why = answer.explanation
-    if why.largest is None or why.largest.warm_key is None:
+    if why.largest is None or (why.largest.warm_key is None and why.largest.workload is None):
         return answer
-    largest = replace(why.largest, warm_key=None)
+    largest = replace(why.largest, warm_key=None, workload=None)
     return replace(answer, explanation=replace(why, largest=largest))

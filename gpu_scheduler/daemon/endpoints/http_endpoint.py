@@ -29,14 +29,13 @@ from corekit.errors import AppError, ErrorCode, invalid
 from corekit.ids import LeaseId
 from corekit.suggest import did_you_mean
 from corekit.values import Value
-from gpu_scheduler.core.admission.usage_counts import UsageCounts
 from gpu_scheduler.daemon.access.authorizer import Authorizer, Caller
 from gpu_scheduler.daemon.endpoints.calls import Calls
 from gpu_scheduler.daemon.endpoints.connection_admission import ConnectionAdmission
 from gpu_scheduler.daemon.endpoints.http_server import Connection
 from gpu_scheduler.daemon.endpoints.watch import Hub, Subscriber
 from gpu_scheduler.daemon.journal.journal import Journal
-from gpu_scheduler.daemon.metrics import Metrics
+from gpu_scheduler.daemon.metrics import CoreCounts, Metrics
 from gpu_scheduler.daemon.scrape import PAGE, Scrapes
 from gpu_scheduler.names import NAME_CHARS_MAX
 from gpu_scheduler.protocol import ops
@@ -86,10 +85,10 @@ class HttpEndpoint:
         self._hub: Hub | None = None
         self._scrapes: Scrapes | None = None
 
-    def open(self, calls: Calls, hub: Hub, usage_counts: UsageCounts) -> None:
+    def open(self, calls: Calls, hub: Hub, counts: CoreCounts) -> None:
         """Serve all paths, once recovery is complete."""
         self._calls, self._hub = calls, hub
-        self._scrapes = Scrapes(calls, self._metrics, self._journal, usage_counts)
+        self._scrapes = Scrapes(calls, self._metrics, self._journal, counts)
 
     def application(self) -> web.Application:
         app = web.Application(middlewares=[_errors], client_max_size=LINE_BYTES_MAX)

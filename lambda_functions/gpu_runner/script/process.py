@@ -1,8 +1,8 @@
 """A run of the user's script: in its own process group, within its time, while its session lives.
 
-One `poll` waits for the end of the process (a pidfd), its output, the loss of the session (an
-eventfd) and the deadline. The group is killed before its leader is reaped: until then its number
-cannot be reused.
+One `poll` waits for the end of the process (a pidfd), its output, the loss of the session or the
+notice that its lease is preempted (two eventfds), and the deadline. The group is killed before its
+leader is reaped: until then its number cannot be reused.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from enum import StrEnum
 from pathlib import Path
 
@@ -35,6 +35,16 @@ class Ending(StrEnum):
     OWN = "OWN"  #: it exited, or a signal from elsewhere ended it
     DEADLINE = "DEADLINE"  #: the runner stopped it, before Lambda would have
     LOST = "LOST"  #: the runner killed it, because its session was lost
+    PREEMPTED = "PREEMPTED"  #: the runner stopped it, because its lease ends for another request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signals:
+    """Descriptors of a session's news for a running script."""
+
+    lost_fd: int  #: readable when the session is lost
+    #: An eventfd with the grace time in milliseconds, when the lease is preempted.
+    preempt_fd: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,12 +80,13 @@ def run(
     folder: Path,
     deadline_s: float,
     grace_s: float,
-    lost_fd: int | None = None,
+    signals: Signals | None = None,
 ) -> Outcome:
     """Run `command` to its end and kill the processes that it leaves behind.
 
-    SIGTERM at `deadline_s` (monotonic clock), SIGKILL `grace_s` later; `lost_fd` becomes readable
-    when the session is lost. Raises AttemptFailed(SCRIPT_ERROR) when it cannot be started.
+    SIGTERM at `deadline_s` (monotonic clock), SIGKILL `grace_s` later; SIGTERM also when the lease
+    is preempted, and SIGKILL when the session is lost (`signals`). Raises
+    AttemptFailed(SCRIPT_ERROR) when it cannot be started.
     """
     guard = reaper.guard()
     spared = reaper.children()
@@ -86,7 +97,7 @@ def run(
         process, output = _start(command, variables, folder)
         try:
             guard.watch(process.pid)
-            ending = _Watch(process.pid, deadline_s, grace_s).wait(output, tail, lost_fd)
+            ending = _Watch(process.pid, deadline_s, grace_s).wait(output, tail, signals)
             ended_s = time.time()
             _end(process, spared)
             _drain(output, tail)
@@ -141,13 +152,12 @@ class _Watch:
         self._killed = False
         self.ending = Ending.OWN
 
-    def wait(self, output: int, tail: LogTail, lost_fd: int | None) -> Ending:
+    def wait(self, output: int, tail: LogTail, signals: Signals | None) -> Ending:
         """Block until the process has ended; after SIGKILL for _KILL_WAIT_S at most."""
         process = os.pidfd_open(self._pid)
         poller = select.poll()
-        for fd in (process, output, lost_fd):
-            if fd is not None:
-                poller.register(fd, select.POLLIN)
+        for fd in (process, output, *(() if signals is None else astuple(signals))):
+            poller.register(fd, select.POLLIN)
         try:
             while True:
                 wait_s = max(0.0, self._next_s - time.monotonic())
@@ -156,16 +166,26 @@ class _Watch:
                     poller.unregister(output)  # the script closed it; it may still work
                 if process in ready:
                     return self.ending
-                if lost_fd is not None and lost_fd in ready:
-                    poller.unregister(lost_fd)
+                if signals is not None and signals.lost_fd in ready:
+                    poller.unregister(signals.lost_fd)
                     self._end(Ending.LOST, signal.SIGKILL)
+                elif signals is not None and signals.preempt_fd in ready:
+                    poller.unregister(signals.preempt_fd)
+                    self._preempted(os.eventfd_read(signals.preempt_fd) / 1000)
                 elif time.monotonic() >= self._next_s:
                     if self._killed:  # blocked in the kernel; the caller's wait() raises
                         return self.ending
-                    termed = self.ending is Ending.DEADLINE
+                    termed = self.ending is not Ending.OWN
                     self._end(Ending.DEADLINE, signal.SIGKILL if termed else signal.SIGTERM)
         finally:
             os.close(process)
+
+    def _preempted(self, grace_s: float) -> None:
+        """Send SIGTERM, and leave the script its grace time, which the hosts end."""
+        if self.ending is Ending.OWN:
+            left_s = self._next_s + self._grace_s - time.monotonic()  # of the function itself
+            self._grace_s = min(grace_s, max(0.0, left_s))
+            self._end(Ending.PREEMPTED, signal.SIGTERM)
 
     def _end(self, ending: Ending, number: signal.Signals) -> None:
         """Send the signal; only the first cause is recorded."""

@@ -25,7 +25,7 @@ from lambda_functions.gpu_runner.limits import TimeLimits
 from lambda_functions.gpu_runner.sandbox.workspace import Workspace, input_name
 from lambda_functions.gpu_runner.script import environment
 from lambda_functions.gpu_runner.script.command import command_of, handler_command, script_error
-from lambda_functions.gpu_runner.script.process import Ending, Outcome, run
+from lambda_functions.gpu_runner.script.process import Ending, Outcome, Signals, run
 from lambda_functions.gpu_runner.storage import outputs
 from lambda_functions.gpu_runner.storage.outputs import Destination, WrittenFile
 
@@ -193,7 +193,7 @@ def run_step(
     limits: TimeLimits,
     variables: Mapping[str, object] | None,
     *layers: Mapping[str, str],
-    lost_fd: int | None = None,
+    signals: Signals | None = None,
 ) -> Outcome:
     """Run the step of an item in its workspace.
 
@@ -215,7 +215,7 @@ def run_step(
         folder=item.workspace.root,
         deadline_s=limits.script_s,
         grace_s=limits.grace_s,
-        lost_fd=lost_fd,
+        signals=signals,
     )
 
 
@@ -228,6 +228,9 @@ def check_outcome(outcome: Outcome, limits: TimeLimits, step: str = "") -> None:
             Reason.TIMEOUT,
             f"{script} was stopped after {ran_s:.1f} s: {limits.origin}; set a longer `timeout`",
         )
+    if outcome.ending is Ending.PREEMPTED:
+        text = f"{script} was stopped after {ran_s:.1f} s for a request of higher priority"
+        raise AttemptFailed(Reason.PREEMPTED, text)
     if outcome.ending is Ending.LOST:
         raise AttemptFailed(Reason.SESSION_LOST, f"{script} was stopped: its session was lost")
     if outcome.status < 0:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from contract.states import Reason
 from corekit.errors import AppError, ErrorCode
+from corekit.units import format_percent
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import RETRY_AT, Explanation, HeldBack, NoFit, Record, Step
 from gpu_scheduler.protocol.answers import LeasesAnswer
@@ -40,13 +41,15 @@ class BlockingLease:
     host: str
     index: int
     memory_mib: int
-    compute_pct: int
+    compute_pct: int | float
     ends_in_s: float | None  #: at the latest; None = no stated length
 
     @property
     def share(self) -> str:
         """The device, and the size of the share."""
-        return f"{self.host}/{self.index} ({self.memory_mib} MiB, {self.compute_pct} %)"
+        return (
+            f"{self.host}/{self.index} ({self.memory_mib} MiB, {format_percent(self.compute_pct)})"
+        )
 
     @property
     def ends(self) -> str:

@@ -39,11 +39,16 @@ class Session:
     """Holds a lease from `open` to `close`; thread-safe."""
 
     def __init__(
-        self, access: Access, nonce: str, on_lost: Callable[[Refused], None] | None
+        self,
+        access: Access,
+        nonce: str,
+        on_lost: Callable[[Refused], None] | None,
+        on_preempt: Callable[[float], None] | None,
     ) -> None:
         self._access = access
         self._nonce = nonce
         self._on_lost = on_lost
+        self._on_preempt = on_preempt
         self._connections: list[_HostConnection] = []
         self._unix: dict[str, str] = {}  # host → its socket on this machine
         self._lock = threading.Lock()
@@ -59,19 +64,22 @@ class Session:
         cap_s: float,
         *,
         on_lost: Callable[[Refused], None] | None = None,
+        on_preempt: Callable[[float], None] | None = None,
         timeout_s: float = ANSWER_S,
     ) -> Session:
         """Claim the lease of an envelope's `connection` on all its hosts, the first one first.
 
         `cap_s`: the hosts end the lease after this time. `on_lost` is called once, from the
-        session's thread, when the session ends without `close`. Raises Refused; after CLAIMED this
-        start should exit, because another start of the same attempt was first.
+        session's thread, when the session ends without `close`; `on_preempt` once, with the grace
+        time in seconds, when the scheduler will end the lease for a request of higher priority.
+        Raises Refused; after CLAIMED this start should exit, because another start of the same
+        attempt was first.
         """
         try:
             access = parse_access(connection)
         except WireError as error:
             raise Refused(Refusal.PROTOCOL, str(error)) from None
-        session = cls(access, new_nonce(), on_lost)
+        session = cls(access, new_nonce(), on_lost, on_preempt)
         try:
             for host in access.hosts:
                 session._add(host, cap_s, timeout_s)
@@ -208,6 +216,9 @@ class Session:
                 connection.read()
                 while connection.channel.buffered:  # several answers in one segment
                     connection.read()
+            if connection.grace_s is not None and self._on_preempt is not None:
+                notify, self._on_preempt = self._on_preempt, None
+                notify(connection.grace_s)
 
     def _check_silence(self) -> None:
         for connection in self._connections:
@@ -228,6 +239,7 @@ class _HostConnection:
         self.channel = channel
         self.where = f"gateway {where}"
         self.received_s = time.monotonic()
+        self.grace_s: float | None = None  #: of the notice that the lease is preempted
         self.answered = {"give_back": threading.Event(), "close": threading.Event()}
 
     def fileno(self) -> int:
@@ -245,6 +257,9 @@ class _HostConnection:
         meta = received[1]
         if isinstance(ended := meta.get("ended"), dict):
             raise Refused(Refusal.ENDED, f"{ended.get('reason')}: {ended.get('detail') or ''}")
+        if isinstance(preempt := meta.get("preempt"), dict):
+            grace_s = preempt.get("grace_s")
+            self.grace_s = float(grace_s) if isinstance(grace_s, int | float) else 0.0
         for command, event in self.answered.items():
             if command in meta:
                 event.set()

@@ -128,6 +128,12 @@ class Gateway:
                 peer.send_now({"ended": ended})
                 peer.socket.shutdown(socket.SHUT_RDWR)
 
+    def session_preempted(self, lease: LeaseId, grace_s: float) -> None:
+        """Send the notice that the lease ends in `grace_s` to its session, if one is open."""
+        if (peer := self._sessions.get(lease)) is not None:
+            with contextlib.suppress(OSError):  # its task sees that the connection broke
+                peer.send_now({"preempt": {"grace_s": grace_s}})
+
     async def serve_port(self, lease: LeaseId, stream: socket.socket, source: str) -> None:
         """Serve a connection to the lease's own port; it is closed at the end."""
         await self._connection(stream, source, lease)

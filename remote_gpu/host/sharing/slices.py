@@ -117,9 +117,9 @@ class TimeSlices:
         self._virtual_s = 0.0  # of the newest slice: idle time earns no credit
         self._wake_s: float | None = None
 
-    def join(self, lease: LeaseId, guarantee_pct: int, limit_pct: int) -> None:
+    def join(self, lease: LeaseId, guarantee_pct: float, limit_pct: float) -> None:
         """Add a lease, or change the share of a known one; then `wake` is due."""
-        weight = max(float(guarantee_pct), BEST_EFFORT_PCT)
+        weight = max(guarantee_pct, BEST_EFFORT_PCT)
         rate = self.width * limit_pct / 100
         known = self._leases.get(lease)
         if known is None:

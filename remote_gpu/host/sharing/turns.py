@@ -40,7 +40,7 @@ class Turns:
                 self._devices[share.index] = _Device(share.index, self._widths.get(share.index, 1))
             self._devices[share.index].join(lease, share, worker)
 
-    def resize(self, lease: LeaseId, compute_limit_pct: int) -> None:
+    def resize(self, lease: LeaseId, compute_limit_pct: float) -> None:
         """Set another elastic limit; an unknown lease has ended."""
         for device in self._devices.values():
             device.resize(lease, compute_limit_pct)
@@ -86,7 +86,7 @@ class _Device:
         self._members[lease] = share, worker
         self._slices.join(lease, share.compute_guarantee_pct, share.compute_limit_pct)
 
-    def resize(self, lease: LeaseId, compute_limit_pct: int) -> None:
+    def resize(self, lease: LeaseId, compute_limit_pct: float) -> None:
         if (known := self._members.get(lease)) is not None:
             self._slices.join(lease, known[0].compute_guarantee_pct, compute_limit_pct)
             self._carry_out(self._slices.wake(self._loop.time()))

@@ -23,7 +23,7 @@ WORKERS_MAX = 256
 
 #: Id, memory and elastic limit of each card, as a driver got them when the worker was started:
 #: they cannot be changed in its process.
-CardLimits: TypeAlias = "tuple[tuple[DeviceId, int, int, bool], ...]"
+CardLimits: TypeAlias = "tuple[tuple[DeviceId, int, int | float, bool], ...]"
 
 
 def card_limits(shares: tuple[Share, ...]) -> CardLimits:

@@ -82,7 +82,10 @@ async def system(
         )
         assert job["ok"]["record"]["handle"] == HANDLE, "who asked is shown all of it"
         waits = await alice.ask(
-            op="reserve", attempt="waits", wait=True, request={**whole, "warm_key": DATA}
+            op="reserve",
+            attempt="waits",
+            wait=True,
+            request={**whole, "warm_key": DATA, "workload": DATA},
         )
         assert waits["ok"]["outcome"] == "waiting"
         await endpoints.ask("GET", "/v1/leases", key=keys["op"])  # its connection serves all tests

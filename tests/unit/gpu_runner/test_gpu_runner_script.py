@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -9,7 +10,8 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -20,7 +22,7 @@ from lambda_functions.gpu_runner.errors import AttemptFailed
 from lambda_functions.gpu_runner.script import reaper
 from lambda_functions.gpu_runner.script.command import command_of
 from lambda_functions.gpu_runner.script.log_tail import LogTail
-from lambda_functions.gpu_runner.script.process import Ending, Outcome, run
+from lambda_functions.gpu_runner.script.process import Ending, Outcome, Signals, run
 
 Write = Callable[..., Path]
 ROOT = Path(__file__).parents[3]
@@ -31,7 +33,7 @@ def run_script(
     *,
     within_s: float = 30.0,
     grace_s: float = 0.1,
-    lost_fd: int | None = None,
+    signals: Signals | None = None,
     variables: Mapping[str, str] | None = None,
 ) -> Outcome:
     return run(
@@ -40,7 +42,7 @@ def run_script(
         folder=path.parent,
         deadline_s=time.monotonic() + within_s,
         grace_s=grace_s,
-        lost_fd=lost_fd,
+        signals=signals,
     )
 
 
@@ -151,13 +153,62 @@ def test_no_time_left_is_a_timeout_at_once(script: Write) -> None:
     assert run_script(script("sleep 60"), within_s=-1.0).ending is Ending.DEADLINE
 
 
-def test_a_lost_session_kills_the_group_at_once(script: Write, tmp_path: Path) -> None:
-    lost = os.eventfd(1)
+@contextlib.contextmanager
+def signals_of(*, lost: int = 0, preempt_ms: int = 0) -> Iterator[Signals]:
+    signals = Signals(lost_fd=os.eventfd(lost), preempt_fd=os.eventfd(preempt_ms))
     try:
-        outcome = run_script(script("trap '' TERM; sleep 60"), lost_fd=lost)
+        yield signals
     finally:
-        os.close(lost)
+        os.close(signals.lost_fd)
+        os.close(signals.preempt_fd)
+
+
+def test_a_lost_session_kills_the_group_at_once(script: Write) -> None:
+    with signals_of(lost=1) as signals:
+        outcome = run_script(script("trap '' TERM; sleep 60"), signals=signals)
     assert (outcome.ending, outcome.status) == (Ending.LOST, -signal.SIGKILL)
+
+
+def run_preempted(path: Path, ready: Path, grace_ms: int) -> Outcome:
+    """Run a script that gets the notice once it has written `ready`."""
+    with signals_of() as signals, ThreadPoolExecutor(1) as pool:
+
+        def notify() -> None:
+            pid_in(ready)
+            os.eventfd_write(signals.preempt_fd, grace_ms)
+
+        notified = pool.submit(notify)
+        outcome = run_script(path, signals=signals)
+        notified.result()
+    return outcome
+
+
+def test_a_preempted_script_has_its_grace_time(script: Write, tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    saves = f"trap 'echo saved; exit 0' TERM; echo $$ > {ready}; while :; do sleep 0.02; done"
+    outcome = run_preempted(script(saves), ready, grace_ms=60_000)
+    assert (outcome.ending, outcome.status, outcome.log_tail) == (Ending.PREEMPTED, 0, "saved\n")
+    assert not outcome.good, "an exit status of 0 after SIGTERM is no result"
+
+
+def test_a_preempted_script_that_ignores_sigterm_is_killed(script: Write, tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    ignores = f"trap '' TERM; echo $$ > {ready}; while :; do sleep 30; done"
+    outcome = run_preempted(script(ignores), ready, grace_ms=100)
+    assert (outcome.ending, outcome.status) == (Ending.PREEMPTED, -signal.SIGKILL)
+
+
+def test_the_grace_time_of_a_preemption_ends_with_that_of_the_function(script: Write) -> None:
+    with signals_of(preempt_ms=3_600_000) as signals:
+        text = "trap '' TERM; while :; do sleep 30; done"
+        outcome = run_script(script(text), within_s=0.2, signals=signals)
+    assert outcome.ending is Ending.PREEMPTED
+
+
+def test_a_session_that_is_lost_in_the_grace_time_kills_at_once(script: Write) -> None:
+    with signals_of(lost=1, preempt_ms=60_000) as signals:
+        outcome = run_script(script("trap '' TERM; sleep 60"), signals=signals)
+    assert outcome.status == -signal.SIGKILL
 
 
 def test_children_of_a_timed_out_script_are_killed(script: Write, tmp_path: Path) -> None:

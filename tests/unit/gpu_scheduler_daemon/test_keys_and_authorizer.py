@@ -207,6 +207,7 @@ def test_every_op_that_changes_something_is_closed_to_readers(path: Path) -> Non
         "inventory",
         "leases",
         "queue",
+        "workloads",
         "parameters",
     }
 

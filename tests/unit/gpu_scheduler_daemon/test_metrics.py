@@ -9,8 +9,15 @@ from typing import Any
 import pytest
 
 from corekit.ids import AttemptId, DeviceId, HostId, LeaseId
+from gpu_scheduler.core.leases.learned_times import WorkloadOn
 from gpu_scheduler.daemon.journal.journal import Journal
-from gpu_scheduler.daemon.metrics import Metrics, Standing, prometheus_lines
+from gpu_scheduler.daemon.metrics import (
+    WORKLOADS_MAX,
+    CoreCounts,
+    Metrics,
+    Standing,
+    prometheus_lines,
+)
 from gpu_scheduler.model import (
     Device,
     DeviceKind,
@@ -18,6 +25,7 @@ from gpu_scheduler.model import (
     HostState,
     Lease,
     LeaseState,
+    Resident,
     Share,
     Symptom,
     Usage,
@@ -26,13 +34,20 @@ from gpu_scheduler.protocol import answers
 
 SAMPLE = re.compile(r'([A-Za-z_]+)(?:\{((?:[a-zA-Z]+="(?:[^"\\\n]|\\["\\n])*",?)+)\})? (\S+)')
 
+RESIDENT = Resident(id="w", workload="workload:1", memory_mib=70, loading_s=1.0)
+
 
 def view(index: int, kind: DeviceKind, **more: Any) -> answers.DeviceView:
     id_ = DeviceId(f"GPU-{index}")
     device = Device(id=id_, index=index, kind=kind, model='A "B"\\', memory_mib=1000, **more)
     usage = Usage(device=id_, memory_used_mib=300, utilisation_pct=42, temperature_c=41)
     return answers.DeviceView(
-        device=device, memory_free_mib=400, compute_free_pct=100, leases=(), usage=usage
+        device=device,
+        memory_free_mib=400,
+        compute_free_pct=100,
+        leases=(),
+        usage=usage,
+        residents=(RESIDENT,) if index == 0 else (),
     )
 
 
@@ -76,7 +91,11 @@ def told(state: Path, host_state: HostState) -> str:
         tenant="lab",
     )
     journal, _ = Journal.open(state)
-    standing = Standing(hosts=(host,), leases=(lease,), waiting=0)
+    counts = CoreCounts()
+    counts.learned_times.learn(WorkloadOn("lab", "ocr", "A"), 3.0, 1.0)
+    counts.learned_times.learn(WorkloadOn("lab", "ocr", "B"), 3.0, 0.0)
+    counts.residents.count_evicted([RESIDENT, RESIDENT])
+    standing = Standing(hosts=(host,), leases=(lease,), waiting=0, counts=counts)
     metrics = Metrics()
     metrics.requests["beat"] += 2
     journal.close()
@@ -123,3 +142,29 @@ def test_the_allocation_of_leases_and_devices_is_exported(text: str) -> None:
     assert re.search(r'ssgmd_device_health\{.*device="GPU-1".*health="BAD"\} 1', text)
     assert re.search(r'ssgmd_device_health\{.*device="GPU-1".*health="OK"\} 0', text)
     assert 'ssgmd_requests_total{op="beat"} 2' in text
+
+
+def test_warm_workers_are_exported(text: str) -> None:
+    starts = 'ssgmd_workload_starts_total{tenant="lab",workload="ocr",start='
+    assert f'{starts}"cold"}} 1' in text
+    assert f'{starts}"warm"}} 1' in text
+    assert "ssgmd_evictions_total 2" in text
+    assert "ssgmd_evicted_mib_total 140" in text
+    assert re.search(r'ssgmd_device_residents\{.*device="GPU-0".*\} 1', text)
+    assert re.search(r'ssgmd_device_resident_mib\{.*device="GPU-0".*\} 70', text)
+    assert re.search(r'ssgmd_device_residents\{.*device="GPU-1".*\} 0', text)
+
+
+def test_only_the_workloads_with_the_most_starts_have_counters(tmp_path: Path) -> None:
+    counts = CoreCounts()
+    for number in range(WORKLOADS_MAX + 5):
+        for _ in range(1 + (number >= 5)):
+            counts.learned_times.learn(WorkloadOn("t", f"w{number}", "A"), 1.0, 0.0)
+    journal, _ = Journal.open(tmp_path)
+    journal.close()
+    standing = Standing(hosts=(), leases=(), waiting=0, counts=counts)
+    lines = list(prometheus_lines(Metrics(), journal, standing))
+    assert sum(line.startswith("ssgmd_workload_starts_total{") for line in lines) == (
+        2 * WORKLOADS_MAX
+    )
+    assert not any('workload="w0"' in line for line in lines)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from contract.states import Reason
-from gpu_scheduler.model import EndReason, Step
+from gpu_scheduler.model import EndReason, LeaseState, Step
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
 from orchgpu.core.job import Phase
@@ -15,8 +15,10 @@ from tests.unit.orchgpu.jobs import (
     NOW,
     Bench,
     body,
+    granted,
     message,
     record,
+    report,
     result,
     s3_record,
 )
@@ -196,3 +198,56 @@ def test_notice_and_end_together_finish_once(bench: Bench) -> None:
         bench.tell(on.ResultRead(**NOW, job=JOB, result=result()))
         finishes += bench.kinds().count("FinishJob")
     assert finishes == 1
+
+
+def end_preempted(bench: Bench, n: int) -> do.RecordAttemptFailure:
+    """The lease of attempt `n` ended as PREEMPTED, and its script reported an exit status."""
+    ended = on.LeaseChanged(
+        **NOW,
+        job=JOB,
+        attempt=n,
+        state=LeaseState.ENDED,
+        reason=EndReason.PREEMPTED,
+        detail="for a request of higher priority",
+    )
+    bench.tell(ended)
+    bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
+    bench.tell(on.ReportRead(**NOW, job=JOB, attempt=n, report=report(attempt=n)))
+    return bench.one(do.RecordAttemptFailure)
+
+
+def test_a_preempted_attempt_does_not_count_whatever_it_reported(bench: Bench) -> None:
+    bench.running()
+    for n in range(1, 8):  # more than a function has attempts
+        failed = end_preempted(bench, n)
+        assert (failed.reason, failed.pause_s) == (Reason.PREEMPTED, 0.0)
+        between = record(Step.RECEIVED, attempt=n, lease=None)
+        bench.tell(on.AttemptFailureRecorded(**NOW, job=JOB, record=between, pause_s=0.0))
+        bench.tell(on.TimerFired(**NOW, job=JOB, timer=do.Timer.NEXT_ATTEMPT))
+        bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
+        opened = bench.one(do.OpenAttempt)
+        assert (opened.attempt, opened.payload["first_attempt"]) == (n + 1, n + 1)
+        next_one = on.AttemptGranted(
+            **NOW,
+            job=JOB,
+            attempt=n + 1,
+            record=record(attempt=n + 1),
+            granted=granted(n + 1),
+        )
+        bench.tell(next_one)
+
+
+def test_a_result_written_before_the_end_of_a_preempted_lease_stands(bench: Bench) -> None:
+    bench.running()
+    bench.ended(EndReason.PREEMPTED)
+    bench.tell(on.ResultRead(**NOW, job=JOB, result=result()))
+    assert bench.kinds() == ["FinishJob"]
+
+
+def test_an_adopter_does_not_count_a_preempted_attempt(bench: Bench) -> None:
+    block = Bench().read().one(do.OpenAttempt).payload
+    between = record(Step.RECEIVED, owner=None, block=block, reason="PREEMPTED", lease=None)
+    bench.tell(on.Orphaned(**NOW, job=JOB, function="search", record=between))
+    bench.tell(on.Adopted(**NOW, job=JOB, record=between, granted=None))
+    bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
+    assert bench.one(do.OpenAttempt).payload["first_attempt"] == 2

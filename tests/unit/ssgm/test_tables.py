@@ -15,6 +15,7 @@ from gpu_scheduler.model import (
     Device,
     DeviceKind,
     DeviceVerdict,
+    ExpectedRun,
     Explanation,
     Health,
     HostState,
@@ -22,6 +23,7 @@ from gpu_scheduler.model import (
     LeaseState,
     NoFit,
     Request,
+    Resident,
     Share,
     Usage,
 )
@@ -41,6 +43,10 @@ def inventory() -> answers.InventoryAnswer:
             compute_free_pct=75,
             leases=(LeaseId("l1"), LeaseId("l2")),
             usage=Usage(device=DeviceId("d0"), memory_used_mib=9000, utilisation_pct=40),
+            residents=(
+                Resident(id="w1", workload="workload:1", memory_mib=600, loading_s=1.0),
+                Resident(id="w2", workload="workload:2", memory_mib=300, loading_s=2.0),
+            ),
         ),
         answers.DeviceView(
             device=device(1, health=Health.BAD, detail="Xid 79"),
@@ -92,6 +98,9 @@ def test_devices(capsys: pytest.CaptureFixture[str]) -> None:
             "75",
             "%",
             "2",
+            "2,",
+            "900",
+            "MiB",
             "9000",
             "MiB,",
             "40",
@@ -100,8 +109,8 @@ def test_devices(capsys: pytest.CaptureFixture[str]) -> None:
             "/",
             "12.4",
         ],
-        ["gpu-a/1", "cuda", "T4", "BAD", "15000", "of", "15000", "100", "%", "0", "Xid", "79"],
-        ["gpu-a/2", "cuda", "T4", "DRAINED", "15000", "of", "15000", "100", "%", "1"],
+        ["gpu-a/1", "cuda", "T4", "BAD", "15000", "of", "15000", "100", "%", "0", "0", "Xid", "79"],
+        ["gpu-a/2", "cuda", "T4", "DRAINED", "15000", "of", "15000", "100", "%", "1", "0"],
     ]
 
 
@@ -119,6 +128,7 @@ def test_of_a_lost_host_nothing_is_free(capsys: pytest.CaptureFixture[str]) -> N
         "15000",
         "-",
         "2",
+        "-",
         "550.54",
         "/",
         "12.4",
@@ -208,3 +218,44 @@ def test_an_explanation_lists_every_device(capsys: pytest.CaptureFixture[str]) -
         "h/3     cuda  T4     MEMORY  100       50 %",
         "and 8 more devices",
     ]
+
+
+def test_workloads(capsys: pytest.CaptureFixture[str]) -> None:
+    seen = ExpectedRun(
+        model="T4",
+        runs=12,
+        execution_p50_s=4.0,
+        execution_p95_s=6.0,
+        loading_p50_s=None,
+        loading_p95_s=None,
+    )
+    view = answers.WorkloadView(
+        id="workload:1/T4",
+        tenant="t",
+        workload="ocr",
+        expected=seen,
+        cold_starts=0,
+        warm_starts=12,
+        residents=1,
+    )
+    tables.echo_workloads(answers.WorkloadsAnswer(workloads=(view,)))
+    head, row = capsys.readouterr().out.splitlines()
+    assert head.startswith("TENANT  WORKLOAD  MODEL  RUNS  EXECUTION 50/95 %  LOADING 50/95 %")
+    assert row.split() == [
+        "t",
+        "ocr",
+        "T4",
+        "12",
+        "4",
+        "s,",
+        "6",
+        "s",
+        "-",
+        "0",
+        "cold,",
+        "12",
+        "warm",
+        "1",
+    ]
+    tables.echo_workloads(answers.WorkloadsAnswer(workloads=()))
+    assert capsys.readouterr().out == "no times were learned yet\n"

@@ -7,6 +7,7 @@ import click
 from corekit.cli.screen import echo_json, echo_table, json_option
 from corekit.cli.table import Column
 from corekit.decode import encode
+from corekit.units import format_percent
 from gpu_scheduler.model import Health, HostState
 from gpu_scheduler.protocol.answers import DeviceView, HostView
 from orchgpu.cli.scheduler import ask, scheduler_address, scheduler_option
@@ -15,11 +16,12 @@ DEVICES = (
     Column(name="HOST", shrink_order=3, width_min=8),
     Column(name="STATE"),
     Column(name="DEVICE", shrink_order=4, width_min=6),
-    Column(name="KIND", drop_order=5),
-    Column(name="MODEL", shrink_order=2, width_min=14, drop_order=6),
+    Column(name="KIND", drop_order=6),
+    Column(name="MODEL", shrink_order=2, width_min=14, drop_order=7),
     Column(name="MEMORY FREE"),
-    Column(name="COMPUTE FREE", drop_order=4),
-    Column(name="LEASES", drop_order=3),
+    Column(name="COMPUTE FREE", drop_order=5),
+    Column(name="LEASES", drop_order=4),
+    Column(name="WARM", drop_order=3),
     Column(name="USE", drop_order=2),
     Column(name="DETAIL", shrink_order=1, width_min=16, drop_order=1),
 )
@@ -29,7 +31,7 @@ DEVICES = (
 @scheduler_option
 @json_option
 def command(scheduler: str | None, as_json: bool) -> None:
-    """Hosts and devices: state, free memory and compute, leases, utilisation.
+    """Hosts and devices: state, free memory and compute, leases, warm workers, utilisation.
 
     \b
     Example:  orchgpu gpus
@@ -59,8 +61,9 @@ def device_row(host: HostView, view: DeviceView) -> tuple[str, ...]:
         device.kind.value,
         device.model,
         f"{'-' if lost else view.memory_free_mib}/{device.memory_mib} MiB",
-        "-" if lost else f"{view.compute_free_pct} %",
+        "-" if lost else format_percent(view.compute_free_pct),
         str(len(view.leases)),
+        f"{len(view.residents)}, {view.resident_mib} MiB" if view.residents else "0",
         used,
         device.detail,
     )
