@@ -71,7 +71,7 @@ class Host:
                         found[pid] = processor_s(pid)
         return found
 
-    def session(self, guarantee_pct: int, memory_mib: int = 256, **fields: Any) -> Session:
+    def session(self, guarantee_pct: float, memory_mib: int = 256, **fields: Any) -> Session:
         """A lease with its session open; both end with the stack at the latest.
 
         `fields`: others of its request.

@@ -13,9 +13,9 @@
 The device is the first core, and a device-second is a processor second of a tenant's worker, as
 KNIX's is one of the card's busy time: shares, works and utilisation are all counted in them. (Works
 counted in products against the rate of a tenant alone would count its idle time between two calls
-as the device's: a rate that is a fifth too low, and so a utilisation above 1.) Tenants are
-processes on the last core, and all do the same operation. A share of 12.5 % is asked as 12:
-guarantees are whole.
+as the device's: a rate that is a fifth too low, and so a utilisation above 1.) Time in which other
+programs have the first core is no time of the device. Tenants are processes on the last core, and
+all do the same operation.
 
     python -m benchmarks.remote_gpu.sharing [--json] [--seconds S]
 """
@@ -45,7 +45,7 @@ SMALL_WORK_S, LARGE_WORK_S, LARGE_START_S = 6.50, 6.42, 0.7
 class Tenant:
     """A lease and the process that uses it."""
 
-    def __init__(self, host: Host, guarantee_pct: int, core: int, *arguments: str) -> None:
+    def __init__(self, host: Host, guarantee_pct: float, core: int, *arguments: str) -> None:
         session = host.session(guarantee_pct, memory_mib=96)
         self.session = session
         self._process = subprocess.Popen(
@@ -83,7 +83,7 @@ def shares(host: Host, tenants: int, core: int, seconds: float) -> tuple[list[fl
     # a tenant that ends early would leave its share to the others: all run until the clocks are
     # read
     window = ("--start", str(start_s), "--end", str(start_s + seconds + _TAIL_S))
-    every = [Tenant(host, 100 // tenants, core, *window) for _ in range(tenants)]
+    every = [Tenant(host, 100 / tenants, core, *window) for _ in range(tenants)]
     time.sleep(max(0.0, start_s - time.monotonic()))
     before = host.computed_s()
     time.sleep(max(0.0, start_s + seconds - time.monotonic()))

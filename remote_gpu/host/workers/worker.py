@@ -4,7 +4,7 @@ A worker is watched by its pidfd: readable means that the process has ended and 
 with the kernel. Processes that it started for its lease inherit its end of the socket to gpud: when
 the socket is closed too, none of them is left. Only then is the worker gone.
 
-A worker says so before it runs a kernel or program of a caller. From then on its word means
+A worker reports it before it runs a kernel or program of a caller. From then on its reports mean
 nothing, and it ends with its lease: packets arrive in the order in which they were sent, so no
 later one can hide that.
 """
