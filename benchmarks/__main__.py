@@ -31,6 +31,7 @@ SHORT: dict[str, tuple[str, ...]] = {
     "remote_gpu.transport": ("--rounds", "3"),
     "remote_gpu.operations": (),
     "remote_gpu.sharing": ("--seconds", "45"),
+    "remote_gpu.batching": (),
     "remote_gpu.sequence_search": (),
     "simulator": (),
     "scheduler.peers": (),

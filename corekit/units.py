@@ -1,12 +1,15 @@
-"""The only place that parses and prints units: durations in seconds, memory in MiB.
+"""The only place that parses and prints units: durations in seconds, memory in MiB, percentages.
 
-Inside the system a duration is a float in seconds (`_s`), memory an int in MiB (`_mib`).
+Inside the system a duration is a float in seconds (`_s`), memory an int in MiB (`_mib`). A
+percentage (`_pct`) has at most one decimal; sums of percentages are made of integer permille
+(`_permille`), because eight times 12.5 must be exactly 100 and floats of tenths do not add exactly.
 """
 
 from __future__ import annotations
 
 import math
 import re
+from typing import NamedTuple
 
 from corekit.errors import invalid
 
@@ -21,7 +24,11 @@ _MEMORY_MIB = {
     "mb": 1e6 / 2**20,
     "gb": 1e9 / 2**20,
     "tib": 1024.0 * 1024.0,
+    "unit": 256.0,  # of KNIX
+    "units": 256.0,
 }
+WHOLE_PERMILLE = 1000  #: 100 %
+_PERCENT = re.compile(r"\s*([0-9]{1,3}(?:\.[0-9])?)\s*%?\s*", re.ASCII)
 _QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
 
 
@@ -49,6 +56,55 @@ def parse_memory_mib(value: str | int) -> int:
     if isinstance(value, bool) or value < 0:
         raise invalid(f"{value!r} is not a memory size in MiB")
     return value
+
+
+class MemorySize(NamedTuple):
+    """Memory of a device: in MiB, or in percent of the device; the other one is 0."""
+
+    mib: int = 0
+    pct: int | float = 0
+
+    def __str__(self) -> str:
+        return format_percent(self.pct) if self.pct else f"{self.mib} MiB"
+
+
+def parse_memory_size(text: str) -> MemorySize:
+    """`"4GiB"`, `"30 units"`, `"12.5%"` → memory of a device. Raises INVALID for anything else."""
+    if text.rstrip().endswith("%"):
+        percent = parse_percent(text)
+        if percent > 100:
+            raise invalid(f"{text!r} is more than a whole device")
+        return MemorySize(pct=percent)
+    return MemorySize(mib=parse_memory_mib(text))
+
+
+def parse_percent(text: str) -> int | float:
+    """`"25"`, `"12.5"`, `"12.5 %"` → percent. Raises INVALID for anything else."""
+    match = _PERCENT.fullmatch(text)
+    if match is None:
+        raise invalid(f"{text!r} is not a percentage; write a number such as 25 or 12.5")
+    return plain_percent(float(match.group(1)))
+
+
+def permille_of(percent: float) -> int:
+    """The tenths of a percentage, which has at most one decimal."""
+    return round(10 * percent)
+
+
+def percent_of(permille: int) -> int | float:
+    """The percentage of integer tenths; a whole one is an int, as earlier versions sent it."""
+    whole, tenths = divmod(permille, 10)
+    return permille / 10 if tenths else whole
+
+
+def plain_percent(percent: float) -> int | float:
+    """The same percentage; a whole one as an int."""
+    return percent_of(permille_of(percent))
+
+
+def format_percent(percent: float) -> str:
+    """For people: `25 %`, `12.5 %`."""
+    return f"{plain_percent(percent)} %"
 
 
 def format_duration(seconds: float) -> str:

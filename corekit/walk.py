@@ -204,10 +204,11 @@ def _enum(cls: type[enum.Enum]) -> Walker:
 
 def _scalars(kinds: frozenset[Any]) -> Walker:
     """The walker of a union of several scalar types."""
+    wanted = "a number" if kinds == {int, float} else "a string, a number or null"
 
     def run(value: Any, path: str) -> Any:
         if type(value) not in kinds or (isinstance(value, float) and not math.isfinite(value)):
-            raise invalid(f"{path}: expected a string, a number or null, got {_shown(value)}")
+            raise invalid(f"{path}: expected {wanted}, got {_shown(value)}")
         return value
 
     return run

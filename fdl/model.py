@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from corekit.errors import AppError, invalid
+from corekit.units import MemorySize
 from fdl.text.nodes import Location, Source, as_written, parent
-from gpu_scheduler.model import DeviceKind, Placement, Request, Sharing
+from gpu_scheduler.model import Batch, DeviceKind, Placement, Request, Sharing
 
 #: The zip runtime used where a file names none, or one that AWS has retired.
 DEFAULT_RUNTIME = "python3.12"
@@ -30,6 +31,7 @@ FILTERS_MAX = 500
 #: Fields of a request → the words of a file for them.
 _KEYS = {
     "memory_mib": "memory",
+    "memory_pct": "memory in percent",
     "memory_max_mib": "memory_max",
     "compute_guarantee_pct": "the guarantee of compute",
     "compute_limit_pct": "the limit of compute",
@@ -116,8 +118,21 @@ class FileSystem:
 class Compute:
     """Percent of one device."""
 
-    guarantee_pct: int | None = None
-    limit_pct: int | None = None
+    guarantee_pct: int | float | None = None
+    limit_pct: int | float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchRules:
+    """The rules by which calls of a job join those of other jobs of its tenant and workload."""
+
+    joins: bool = True
+    wait_ms: float = Batch().wait_ms
+    size_max: int = Batch().size_max  #: items of one run
+
+    def batch(self) -> Batch:
+        """The rules as a request has them."""
+        return Batch(joins=self.joins, wait_ms=self.wait_ms, size_max=self.size_max)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,13 +140,13 @@ class Gpu:
     """The `gpu:` block: the request of each job of the function to the scheduler."""
 
     count: int = 1
-    memory_mib: int = 0
+    memory: MemorySize = field(default_factory=MemorySize)
     memory_max_mib: int | None = None
     kinds: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
     compute: Compute = field(default_factory=Compute)
-    compute_guarantee_pct: int | None = None
-    compute_limit_pct: int | None = None
+    compute_guarantee_pct: int | float | None = None
+    compute_limit_pct: int | float | None = None
     sharing: str = "shared"
     placement: str = "pack"
     priority: int = 0
@@ -140,8 +155,10 @@ class Gpu:
     tenant: str = "default"
     warm_key: str | None = None
     workload: str | None = None  #: None = derived from the function by deploy
+    batch: BatchRules | None = None  #: None: calls join only others of the same job
     min_driver: str | None = None
     min_runtime: str | None = None
+    requires: Mapping[str, str] = field(default_factory=dict)  #: name → version specifier
     max_wait_s: float | None = None
     deadline_s: float | None = None
     lease_s: float | None = None  #: None = what the function's timeout allows
@@ -168,7 +185,8 @@ class Gpu:
             count=self.count,
             kinds=tuple(DeviceKind(kind) for kind in self.kinds),
             models=tuple(model for model in self.models if model != "any"),
-            memory_mib=self.memory_mib,
+            memory_mib=self.memory.mib,
+            memory_pct=self.memory.pct,
             memory_max_mib=self.memory_max_mib,
             compute_guarantee_pct=guarantee,
             compute_limit_pct=_first(self.compute.limit_pct, self.compute_limit_pct, 100),
@@ -180,16 +198,18 @@ class Gpu:
             tenant=self.tenant,
             warm_key=self.warm_key,
             workload=self.workload,
+            batch=None if self.batch is None else self.batch.batch(),
             middleware=None if self.middleware == "builtin" else self.middleware,
             min_driver=self.min_driver,
             min_runtime=self.min_runtime,
+            requires=tuple(name + versions for name, versions in self.requires.items()),
             max_wait_s=self.max_wait_s,
             deadline_s=self.deadline_s,
             lease_s=self.lease_s,
         )
 
 
-def _first(*values: int | None) -> int:
+def _first(*values: float | None) -> int | float:
     return next(value for value in values if value is not None)
 
 

@@ -1,7 +1,7 @@
 """The public values of the scheduler: Device, Request, Lease, Record, Refusal, and closed sets.
 
 All values are frozen; `corekit.decode` converts them to and from JSON.
-Sizes: memory in MiB, compute in percent of one device, times in seconds.
+Sizes: memory in MiB, compute in percent of one device with one decimal, times in seconds.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from typing import Annotated, Any
 
 from corekit.errors import invalid
 from corekit.ids import AttemptId, DeviceId, HostId, JobId, LeaseId
+from corekit.units import WHOLE_PERMILLE, permille_of
 from corekit.values import Checked, Meta, Value, checked, field
+from gpu_scheduler.constraints import CONSTRAINTS_MAX, constraint_problem
 from gpu_scheduler.names import NAME, name_problem
 from gpu_scheduler.versions import is_version
 
@@ -23,6 +25,9 @@ DETAIL_CHARS_MAX = 500  #: most characters of the detail of a device
 RESIDENT_MAX = 1024  #: most warm keys of one device
 MEMORY_MIB_MAX = 2**31 - 1
 FIGURE_MAX = 2**31 - 1  #: largest figure in a report; a larger one is a probe error
+LIBRARIES_MAX = 256  #: most libraries of one device
+BATCH_WAIT_MS_MAX = 60_000.0  #: longest wait of a call for others of its batch
+BATCH_SIZE_MAX = 1024  #: most items of a batch
 COUNT_MAX = 64  #: most devices of one request; the largest single hosts have 16
 LENGTH_S_MAX = 366 * 86400.0  #: longest lease, wait or deadline
 
@@ -92,15 +97,36 @@ def _version_problem(text: str) -> str | None:
     return None if is_version(text) else "must be numbers separated by dots, such as 550.54"
 
 
+def _tenths_problem(percent: float) -> str | None:
+    whole_tenths = permille_of(percent) == 10 * percent
+    return None if whole_tenths else f"{percent:g} must have at most one decimal, such as 12.5"
+
+
+_TENTHS = Meta(extra={"problem": _tenths_problem}, description="with at most one decimal")
 Name = Annotated[str, NAME]
 #: A name, or nothing.
 Word = Annotated[str, Meta(extra={"problem": _word_problem})]
 Version = Annotated[str, Meta(extra={"problem": _version_problem})]
+VersionConstraint = Annotated[str, Meta(extra={"problem": constraint_problem})]
 MemoryMib = Annotated[int, Meta(ge=0, le=MEMORY_MIB_MAX)]
 Figure = Annotated[int, Meta(ge=0, le=FIGURE_MAX)]
-Percent = Annotated[int, Meta(ge=0, le=100)]
+#: Percent of a device, with at most one decimal; a whole one is an integer.
+Percent = Annotated[int, Meta(ge=0, le=100)] | Annotated[float, Meta(ge=0, le=100), _TENTHS]
+LimitPercent = Annotated[int, Meta(ge=1, le=100)] | Annotated[float, Meta(ge=1, le=100), _TENTHS]
 #: The longest wait of a request, in seconds.
 WaitS = Annotated[float, Meta(ge=0, le=LENGTH_S_MAX)]
+
+
+class Batch(Checked):
+    """The rules by which calls of a lease join the batches of other leases.
+
+    Only those of one tenant, one workload and one device join.
+    """
+
+    joins: bool = False  #: True: calls of other leases may be computed in the same run
+    #: The longest wait of a call for others, beyond the runs that are under way.
+    wait_ms: Annotated[float, Meta(ge=0, le=BATCH_WAIT_MS_MAX)] = 2.0
+    size_max: Annotated[int, Meta(ge=1, le=BATCH_SIZE_MAX)] = 64  #: items of one run
 
 
 class Request(Checked):
@@ -112,10 +138,12 @@ class Request(Checked):
     models: Annotated[tuple[Name, ...], Meta(max_length=PREFERENCES_MAX)] = ()
     #: Per device; 0 = the whole memory of an exclusive device, no guarantee on a shared one.
     memory_mib: MemoryMib = 0
+    #: Instead of `memory_mib`: in percent of each device, which is rounded down to whole MiB.
+    memory_pct: Percent = 0
     memory_max_mib: MemoryMib | None = None  #: largest memory of a whole device; None = any
     compute_guarantee_pct: Percent = 0  #: of one device; the sum of guarantees is at most 100
     #: Elastic upper bound above the guarantee.
-    compute_limit_pct: Annotated[int, Meta(ge=1, le=100)] = 100
+    compute_limit_pct: LimitPercent = 100
     sharing: Sharing = Sharing.SHARED
     placement: Placement = Placement.PACK
     priority: Annotated[int, Meta(ge=-100, le=100)] = 0  #: a higher one is served first
@@ -127,10 +155,13 @@ class Request(Checked):
     #: True: while it fits nowhere, leases with a lower priority that agreed to it end for it.
     preempts: bool = False
     preemptible: bool = False  #: True: its lease may end for a request that preempts
+    batch: Batch | None = None  #: None: calls join only others of the same lease
     advisory: bool = False  #: True: accept devices watched by ssgm-monitor alone (no gateway)
     middleware: Name | None = None  #: offered by its hosts, such as "rcuda"; None = any
     min_driver: Version | None = None  #: lowest accepted driver version: "550.54"
     min_runtime: Version | None = None  #: lowest accepted CUDA or OpenCL version: "12.4"
+    #: Accepted versions of libraries, driver and runtime: `onnxruntime>=1.10,<1.13`.
+    requires: Annotated[tuple[VersionConstraint, ...], Meta(max_length=CONSTRAINTS_MAX)] = ()
     max_wait_s: WaitS | None = None  #: longest wait; after it, the answer is busy
     #: Give up this long after the job began to wait: unlike `max_wait_s`, it counts across
     #: hand-backs and further attempts. Relative, because no clock is shared.
@@ -143,10 +174,32 @@ class Request(Checked):
         checked(self)
         if self.compute_guarantee_pct > self.compute_limit_pct:
             raise invalid("compute_guarantee_pct must not exceed compute_limit_pct")
+        if self.memory_pct and (self.memory_mib or self.sharing is Sharing.EXCLUSIVE):
+            what = "memory_mib" if self.memory_mib else "sharing exclusive, which is all memory"
+            raise invalid(f"memory_pct cannot be combined with {what}")
         if self.memory_max_mib is not None and self.memory_mib > self.memory_max_mib:
             raise invalid("memory_mib must not exceed memory_max_mib")
         if len(self.kinds) + len(self.models) > PREFERENCES_MAX:
             raise invalid(f"kinds and models together must have at most {PREFERENCES_MAX} names")
+
+    @property
+    def compute_guarantee_permille(self) -> int:
+        """The guarantee in tenths of a percent, which sums and comparisons need."""
+        return permille_of(self.compute_guarantee_pct)
+
+    @property
+    def is_sized_by_device(self) -> bool:
+        """True when the memory of its shares depends on the devices that it gets."""
+        return self.sharing is Sharing.EXCLUSIVE or bool(self.memory_pct)
+
+    def memory_on_mib(self, whole_mib: int) -> int:
+        """The memory of a share of a device with this much memory.
+
+        Percentages are rounded down, so that eight eighths fit every device.
+        """
+        if not self.memory_pct:
+            return self.memory_mib
+        return whole_mib * permille_of(self.memory_pct) // WHOLE_PERMILLE
 
 
 class Device(Checked):
@@ -167,6 +220,10 @@ class Device(Checked):
     #: Names of trusted operations implemented for its kind.
     operations: Annotated[tuple[Word, ...], Meta(max_length=RESIDENT_MAX)] = ()
     resident: Annotated[tuple[Word, ...], Meta(max_length=RESIDENT_MAX)] = ()  #: warm keys
+    #: Versions of the libraries with which its operations compute, by name.
+    libraries: Annotated[Mapping[Name, Word], Meta(max_length=LIBRARIES_MAX)] = field(
+        default_factory=dict
+    )
 
     def __post_init__(self) -> None:
         checked(self)
@@ -243,9 +300,14 @@ class Share(Value):
     kind: DeviceKind
     model: str
     memory_mib: int
-    compute_guarantee_pct: int
-    compute_limit_pct: int
+    compute_guarantee_pct: int | float
+    compute_limit_pct: int | float
     exclusive: bool
+
+    @property
+    def compute_guarantee_permille(self) -> int:
+        """The guarantee in tenths of a percent, which sums and comparisons need."""
+        return permille_of(self.compute_guarantee_pct)
 
 
 class Lease(Value):
@@ -329,6 +391,7 @@ class NoFit(StrEnum):
     COMPUTE = "COMPUTE"
     DRIVER = "DRIVER"  #: older than the requested minimum, or unknown
     RUNTIME = "RUNTIME"  #: older than the requested minimum, or unknown
+    VERSION = "VERSION"  #: of a library, the driver or the runtime: not an accepted one
     EXCLUSIVE_TAKEN = "EXCLUSIVE_TAKEN"  #: allocated exclusively
     SHARED_TAKEN = "SHARED_TAKEN"  #: requested exclusively, but shares are allocated
     HOST_STALE = "HOST_STALE"
@@ -380,7 +443,7 @@ class DeviceVerdict(Value):
     model: str
     reason: NoFit | None  #: None = it fits now
     free_mib: int
-    free_pct: int
+    free_pct: int | float
     detail: str = ""  #: of its health
     resident: bool = False  #: it has a resident of the workload of the request
 
@@ -399,7 +462,8 @@ class ExpectedRun(Value):
 class Shortage(Value):
     """The requirement of an impossible request that all known devices together do not meet."""
 
-    #: KIND, MODEL, MIDDLEWARE, ADVISORY, DRIVER, RUNTIME, TOO_LARGE, MEMORY, SAME_HOST or COUNT
+    #: KIND, MODEL, MIDDLEWARE, ADVISORY, DRIVER, RUNTIME, VERSION, TOO_LARGE, MEMORY, SAME_HOST
+    #: or COUNT
     what: NoFit
     wanted: str
     most: str  #: the best value of the known devices, or their kinds or models

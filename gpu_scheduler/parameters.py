@@ -14,6 +14,7 @@ from typing import Any
 
 from corekit.errors import AppError, invalid
 from corekit.suggest import one_of_known
+from corekit.units import plain_percent
 from corekit.values import Value, field, replace
 from gpu_scheduler.names import named
 from gpu_scheduler.policy_parameters import Given, PolicyParameter
@@ -38,13 +39,15 @@ class Quota(Value):
 
     devices: int | None = None
     memory_mib: int | None = None
-    compute_pct: int | None = None  #: sum of guarantees; a whole device is 100
+    compute_pct: int | float | None = None  #: sum of guarantees; a whole device is 100
 
     def __post_init__(self) -> None:
         for limit in self.__struct_fields__:
             value = getattr(self, limit)
             if value is not None and not 0 <= value < 2**53:
                 raise invalid(f"quota {limit} {value} must be 0 or more")
+        if self.compute_pct is not None and plain_percent(self.compute_pct) != self.compute_pct:
+            raise invalid(f"quota compute_pct {self.compute_pct} must have at most one decimal")
 
     def __str__(self) -> str:
         """As text: `4 devices, 8192 MiB`."""
@@ -271,10 +274,9 @@ def _with_weight(parameters: Parameters, tenant: str, value: Given) -> Parameter
 
 
 def _with_quota(parameters: Parameters, tenant: str, limit: str, value: Given) -> Parameters:
-    quota = replace(
-        parameters.quotas.get(tenant, NO_QUOTA),
-        **{limit: None if _is_off(value) else _integer(value)},
-    )
+    read = _percent if limit == "compute_pct" else _integer
+    figure: Any = None if _is_off(value) else read(value)
+    quota = replace(parameters.quotas.get(tenant, NO_QUOTA), **{limit: figure})
     quotas = {name: theirs for name, theirs in parameters.quotas.items() if name != tenant}
     if quota != NO_QUOTA:
         quotas[tenant] = quota
@@ -328,6 +330,13 @@ def _number(value: Given) -> float:
     if not math.isfinite(number):
         raise invalid(f"{value!r} is not a finite number")
     return number
+
+
+def _percent(value: Given) -> int | float:
+    number = _number(value)
+    if plain_percent(number) != number:
+        raise invalid(f"{value!r} has more than one decimal")
+    return plain_percent(number)
 
 
 def _integer(value: Given) -> int:

@@ -11,9 +11,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from corekit.decode import decode
 from corekit.errors import AppError, invalid
-from corekit.units import parse_duration_s, parse_memory_mib
-from gpu_scheduler.model import DeviceKind, Placement, Request, Sharing
+from corekit.units import (
+    MemorySize,
+    parse_duration_s,
+    parse_memory_mib,
+    parse_memory_size,
+    parse_percent,
+)
+from gpu_scheduler.constraints import constraint_problem, parse_constraint
+from gpu_scheduler.model import Batch, DeviceKind, Placement, Request, Sharing
 
 #: A function from the text of one value to the value, of the type of the option's field; it raises
 #: INVALID.
@@ -28,11 +36,13 @@ class RequestOption:
     help: str  #: one sentence
     parse: Parse
     unit: str = ""  #: suffix of the field of `Request`: `_pct`
+    percent_field: str = ""  #: field of a value in percent; "" = none
     name: str = ""  #: of the field of `Request`, when it is not the key with the unit
     metavar: str = ""  #: placeholder of the value in help
     example: str = ""  #: a valid value
     short: str = ""  #: one-letter flag, as SSGM has it
     many: bool = False  #: a list in order of preference: commas, or the flag again
+    separator: str = ","  #: between the items of a list
     switch: bool = False  #: a flag without a value
 
     @property
@@ -53,10 +63,6 @@ def _whole(text: str) -> int:
         raise invalid(f"{text!r} is not an integer") from None
 
 
-def _percent(text: str) -> int:
-    return _whole(text.removesuffix("%").rstrip())
-
-
 def one_of(values: type[StrEnum]) -> Parse:
     """A function that parses a member of an enum."""
 
@@ -67,6 +73,21 @@ def one_of(values: type[StrEnum]) -> Parse:
             raise invalid(f"{text!r} is not one of {', '.join(values)}") from None
 
     return parse
+
+
+def _constraint(text: str) -> str:
+    if (problem := constraint_problem(text)) is not None:
+        raise invalid(problem)
+    return str(parse_constraint(text))
+
+
+def _batch(text: str) -> Batch:
+    wait_ms, _, items = text.partition(":")
+    try:
+        rules = {"wait_ms": float(wait_ms), **({"size_max": int(items)} if items else {})}
+    except ValueError:
+        raise invalid(f"{text!r} is not a wait in ms with a number of items, as 5:32") from None
+    return decode(Batch, {"joins": True, **rules}, "batch")
 
 
 def _name(text: str) -> str:
@@ -115,6 +136,15 @@ _COUNT_AND_KIND = (
         help="Lowest CUDA or OpenCL version that is accepted.",
     ),
     RequestOption(
+        key="requires",
+        metavar="VERSIONS",
+        many=True,
+        separator=";",
+        parse=_constraint,
+        example="onnxruntime>=1.10,<1.13; driver>=550",
+        help="Accepted versions of libraries, driver and runtime, as for Python packages.",
+    ),
+    RequestOption(
         key="middleware",
         metavar="NAME",
         parse=_name,
@@ -132,11 +162,12 @@ _SHARE = (
     RequestOption(
         key="memory",
         unit="_mib",
+        percent_field="memory_pct",
         short="-m",
         metavar="SIZE",
-        parse=parse_memory_mib,
+        parse=parse_memory_size,
         example="4GiB",
-        help="Memory of each device, in MiB or with a unit.",
+        help="Memory of each device: a size (a unit is 256 MiB), or a percentage of the device.",
     ),
     RequestOption(
         key="memory_max",
@@ -150,15 +181,15 @@ _SHARE = (
         key="compute_guarantee",
         unit="_pct",
         metavar="PERCENT",
-        parse=_percent,
-        example="25",
+        parse=parse_percent,
+        example="12.5",
         help="Guaranteed percent of each device's compute.",
     ),
     RequestOption(
         key="compute_limit",
         unit="_pct",
         metavar="PERCENT",
-        parse=_percent,
+        parse=parse_percent,
         example="50",
         help="Upper bound, even while the rest of the device is idle.",
     ),
@@ -190,6 +221,16 @@ _SHARE = (
         example="resnet50-fp16",
         help="All that the device must have loaded, as one name: leases of one tenant with the same"
         " name use each other's warm workers.",
+    ),
+)
+_BATCH = (
+    RequestOption(
+        key="batch",
+        metavar="MS[:ITEMS]",
+        parse=_batch,
+        example="5:32",
+        help="Join calls with those of other leases of the tenant and workload: the longest wait in"
+        " milliseconds, and the most items of one run.",
     ),
 )
 _QUEUE = (
@@ -246,14 +287,14 @@ _QUEUE = (
 )
 
 #: Every option, in the order of help and documentation.
-REQUEST_OPTIONS: tuple[RequestOption, ...] = (*_COUNT_AND_KIND, *_SHARE, *_QUEUE)
+REQUEST_OPTIONS: tuple[RequestOption, ...] = (*_COUNT_AND_KIND, *_SHARE, *_BATCH, *_QUEUE)
 
 
 def parse_option(option: RequestOption, text: str) -> Any:
     """The value of one option for its field of `Request`. Raises INVALID that names the flag."""
     try:
         if option.many:
-            return tuple(option.parse(part) for part in text.split(","))
+            return tuple(option.parse(part) for part in text.split(option.separator))
         return option.parse(text)
     except AppError as error:
         raise invalid(f"{option.flag}: {error.message}") from None
@@ -261,9 +302,11 @@ def parse_option(option: RequestOption, text: str) -> Any:
 
 def request_of(values: Mapping[str, Any]) -> Request:
     """A request from values by key; an absent key has the default of the model."""
-    given = {
-        option.field: values[option.key]
-        for option in REQUEST_OPTIONS
-        if values.get(option.key) is not None
-    }
+    given: dict[str, Any] = {}
+    for option in REQUEST_OPTIONS:
+        value = values.get(option.key)
+        if isinstance(value, MemorySize):
+            given |= {option.field: value.mib, option.percent_field: value.pct}
+        elif value is not None:
+            given[option.field] = value
     return Request(**given)

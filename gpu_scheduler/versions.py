@@ -27,3 +27,8 @@ def parse_version(text: str) -> Version:
     while numbers and numbers[-1] == 0:
         numbers.pop()
     return tuple(numbers)
+
+
+def dotted(version: Version) -> str:
+    """The text of a version; "" = unknown."""
+    return ".".join(map(str, version))

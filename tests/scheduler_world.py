@@ -11,11 +11,14 @@ from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.invariants import check
 from gpu_scheduler.core.machine import SchedulerMachine
+from gpu_scheduler.core.placement.fits import DeviceState, device_class_of
 from gpu_scheduler.core.queue.policy import Policy
 from gpu_scheduler.model import (
     Device,
     DeviceKind,
     EndReason,
+    Health,
+    HostState,
     Lease,
     LeaseLifetime,
     Record,
@@ -247,3 +250,17 @@ def device(
     """A device with index 0 and model M, unless the fields differ."""
     made = {"index": 0, "model": "M", **fields}
     return Device(id=DeviceId(id_), memory_mib=memory_mib, kind=kind, **made)
+
+
+def idle_state(of: Device) -> DeviceState:
+    """The state of this device without leases, on a host that is up."""
+    return DeviceState(
+        *device_class_of(of, gateway=True),
+        host_state=HostState.UP,
+        health=Health.OK,
+        free_mib=of.memory_mib,
+        free_permille=1000,
+        exclusive=False,
+        shared=False,
+        reserved_for=None,
+    )

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import GrantedLease, LeaseLifetime, Request
@@ -58,22 +59,29 @@ class Host:
         self._pid = int(str(host["pid"]))
 
     def computed_s(self) -> dict[int, float]:
-        """Processor seconds of every worker (gpud's grandchildren) so far, by its pid."""
+        """Processor seconds of gpud's descendants so far, by their pids: the spawner, which rests
+        once it has loaded everything, and the workers, two or three generations below gpud."""
         parents = _parents()
-        return {
-            pid: _processor_s(pid)
-            for pid, spawner in parents.items()
-            if parents.get(spawner) == self._pid
-        }
+        found: dict[int, float] = {}
+        for pid in parents:
+            above = pid
+            while (above := parents.get(above, 0)) > 1:
+                if above == self._pid:
+                    with contextlib.suppress(OSError):  # it has ended
+                        found[pid] = processor_s(pid)
+        return found
 
-    def session(self, guarantee_pct: int, memory_mib: int = 256) -> Session:
-        """A lease with its session open; both end with the stack at the latest."""
-        granted = asyncio.run(self._reserve(guarantee_pct, memory_mib))
+    def session(self, guarantee_pct: float, memory_mib: int = 256, **fields: Any) -> Session:
+        """A lease with its session open; both end with the stack at the latest.
+
+        `fields`: others of its request.
+        """
+        request = Request(memory_mib=memory_mib, compute_guarantee_pct=guarantee_pct, **fields)
+        granted = asyncio.run(self._reserve(request))
         connection = render("builtin", granted)["connection"]
         return self._stack.enter_context(Session.open(connection, _CAP_S))
 
-    async def _reserve(self, guarantee_pct: int, memory_mib: int) -> GrantedLease:
-        request = Request(memory_mib=memory_mib, compute_guarantee_pct=guarantee_pct)
+    async def _reserve(self, request: Request) -> GrantedLease:
         async with SchedulerClient(self._scheduler) as scheduler:
             answer = await scheduler.reserve(
                 f"bench:{next(self._attempts)}", request, wait=False, hold=LeaseLifetime.SESSION
@@ -108,6 +116,6 @@ def _parents() -> dict[int, int]:
     return found
 
 
-def _processor_s(pid: int) -> float:
-    """The processor time of all threads, including ended ones: clock_getcpuclockid(3)."""
+def processor_s(pid: int) -> float:
+    """Seconds of processor time of all threads, including ended ones: clock_getcpuclockid(3)."""
     return time.clock_gettime(~pid << 3 | 2)

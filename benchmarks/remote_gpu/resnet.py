@@ -76,13 +76,14 @@ class _Net:
         weight = self._weight([inputs, outputs], inputs)
         return self.add("Gemm", x, weight, self._weight([outputs], inputs))
 
-    def model(self, output: str) -> Iterator[bytes]:
+    def model(
+        self, output: str, item: tuple[int, ...] = (3, 224, 224), scores: int = CLASSES
+    ) -> Iterator[bytes]:
+        """The file, in parts; `item`: the shape of one item of its input `image`."""
         nodes = [*self._nodes, _bytes(1, output) + _bytes(2, "scores") + _bytes(4, "Identity")]
         graph = b"".join(_bytes(1, node) for node in nodes) + _bytes(2, "resnet50")
         graph += b"".join(_bytes(5, weight) for weight in self._weights)
-        graph += _bytes(11, _value("image", [3, 224, 224])) + _bytes(
-            12, _value("scores", [CLASSES])
-        )
+        graph += _bytes(11, _value("image", list(item))) + _bytes(12, _value("scores", [scores]))
         yield _whole(1, 8) + _bytes(7, graph) + _bytes(8, _bytes(1, "") + _whole(2, _OPSET))
 
     def _weight(self, shape: list[int], fan: int) -> str:
@@ -122,3 +123,12 @@ def write_resnet50(path: Path, seed: int = 50) -> None:
     x = net.add("Flatten", net.add("GlobalAveragePool", x))
     with path.open("wb") as file:
         file.writelines(net.model(net.dense(x, inputs, CLASSES)))
+
+
+def write_dense(path: Path, width: int, layers: int, seed: int = 51) -> None:
+    """Write a model of dense layers of equal width: 4 · `width`² bytes each."""
+    net, x = _Net(seed), "image"
+    for _ in range(layers):
+        x = net.add("Relu", net.dense(x, width, width))
+    with path.open("wb") as file:
+        file.writelines(net.model(x, (width,), width))

@@ -84,7 +84,7 @@ def _device(function: Function) -> str:
     if gpu is None:
         return "1 × any device"
     kinds = "|".join((*gpu.kinds,)) or "any device"
-    size = f", {gpu.memory_mib} MiB" if gpu.memory_mib else ""
+    size = f", {gpu.memory}" if any(gpu.memory) else ""
     return f"{gpu.count} × {kinds}{size}"
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from enum import StrEnum
 
 from fdl.keys.storage import STORAGE, STORAGE_KEYS
-from fdl.model import Compute, Gpu, Intermediate, Job, Queue
+from fdl.model import BatchRules, Compute, Gpu, Intermediate, Job, Queue
 from fdl.schema.scalars import (
     Choice,
+    DeviceMemory,
     Duration,
     Flag,
     Integer,
@@ -15,9 +16,17 @@ from fdl.schema.scalars import (
     Percent,
     Text,
     Version,
+    Versions,
 )
-from fdl.schema.schema import Block, Key, ListOf, Reader
-from gpu_scheduler.model import COUNT_MAX, DeviceKind, Placement, Sharing
+from fdl.schema.schema import Block, Key, ListOf, MapOf, Reader
+from gpu_scheduler.model import (
+    BATCH_SIZE_MAX,
+    BATCH_WAIT_MS_MAX,
+    COUNT_MAX,
+    DeviceKind,
+    Placement,
+    Sharing,
+)
 from gpu_scheduler.request_options import REQUEST_OPTIONS
 
 _TEXT = Text(short="names")
@@ -53,6 +62,19 @@ _COMPUTE = Block(
         "limit": _word("compute_limit", Percent(low=1), "limit_pct", default="100 %"),
     },
 )
+_BATCH = Block(
+    into=BatchRules,
+    keys={
+        "joins": Key(reader=Flag(), about="Whether calls of other jobs may be in the same run."),
+        "wait_ms": Key(
+            reader=Integer(low=0, high=round(BATCH_WAIT_MS_MAX), unit="ms"),
+            about="The longest wait of a call for others, beyond the runs that are under way.",
+        ),
+        "size_max": Key(
+            reader=Integer(low=1, high=BATCH_SIZE_MAX), about="The most items of one run."
+        ),
+    },
+)
 GPU = Block(
     into=Gpu,
     keys={
@@ -61,8 +83,7 @@ GPU = Block(
         "models": _word("models", ListOf(item=_TEXT, one=True), default="any"),
         "memory": _word(
             "memory",
-            Memory(),
-            "memory_mib",
+            DeviceMemory(),
             default="all of an exclusive device, none of a shared one",
         ),
         "memory_max": _word("memory_max", Memory(), "memory_max_mib", default="any size"),
@@ -81,6 +102,15 @@ GPU = Block(
         "placement": _word("placement", Choice(_words(Placement))),
         "min_driver": _word("min_driver", Version()),
         "min_runtime": _word("min_runtime", Version()),
+        "requires": _word(
+            "requires",
+            MapOf(
+                item=Versions(),
+                key_pattern=r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?",
+                key_what="the name of a library, `driver` or `runtime`",
+            ),
+            default="any versions",
+        ),
         "warm_key": _word(
             "warm_key", Text(pattern=r"[\w.:/@-]{1,128}", what="a warm key", short="a hash or name")
         ),
@@ -90,6 +120,11 @@ GPU = Block(
             default="derived from the function's code, models and configuration",
         ),
         "priority": _word("priority", Integer(low=-100, high=100)),
+        "batch": Key(
+            reader=_BATCH,
+            about="Calls of the jobs of one tenant and workload on one device may be computed in"
+            " one run; no answer depends on the others.",
+        ),
         "preempts": _word("preempts", Flag()),
         "preemptible": _word("preemptible", Flag()),
         "tenant": _word(

@@ -10,7 +10,7 @@ from enum import StrEnum
 from corekit.errors import AppError, ErrorCode
 from corekit.suggest import did_you_mean
 from corekit.units import format_duration
-from fdl.keys.document import DOCUMENT, Element
+from fdl.keys.document import DOCUMENT, ELEMENT, Element
 from fdl.keys.oscar import OSCAR_SERVICE
 from fdl.model import LAMBDA_TIMEOUT_S_MAX
 from fdl.schema.scalars import Choice
@@ -167,6 +167,8 @@ def placement_hint(path: str, key: str) -> str:
 
     Names only places where the key has an effect; "" where nothing is known of it.
     """
+    if path == "functions" and key in ELEMENT.keys:
+        return "; it belongs in an element of the list `functions.aws`, next to 'lambda'"
     if path == "functions":
         return "; a function is an element of the list `functions.aws`"
     named = [known for known in known_keys() if known.path.rpartition(".")[2] == key]
@@ -174,6 +176,9 @@ def placement_hint(path: str, key: str) -> str:
     places = dict.fromkeys(_place(known) for known in working)
     if path.startswith("functions.oscar"):
         return "; write the function under `functions.aws` for it" if places else ""
+    for known in named:
+        if known.key.dropped and path.rpartition(".")[2] == "lambda":
+            return f"; leave it out: {known.key.dropped}"
     if places:
         return f"; it belongs {' or '.join(list(places)[:_PLACES_NAMED_MAX])}"
     for known in named:

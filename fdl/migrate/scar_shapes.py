@@ -9,8 +9,10 @@ scar/parser/fdl2.yaml).
 from __future__ import annotations
 
 from corekit.values import replace
+from fdl.keys.document import ELEMENT
 from fdl.keys.scar import LAMBDA, OLD_PLACES
 from fdl.migrate.migration import Migration, elements_of, scalar_text, text, with_elements
+from fdl.schema.schema import Block
 from fdl.text.nodes import Entry, Location, Mapping, Node, Sequence
 
 #: Blocks that were among a function's own keys and are siblings of `lambda` now.
@@ -99,8 +101,16 @@ def _is_named_function(entry: Entry) -> bool:
     """`my-function: {lambda: …}`, or `my-function: {memory: …}` straight away."""
     if entry.key in ("aws", "oscar") or not isinstance(entry.value, Mapping):
         return False
+    if _is_misplaced_block(entry.key, entry.value):
+        return False
     known = (*LAMBDA.keys, *_SIBLINGS, *_RENAMED, *_OF_A_CALL, *_OWN_WORDS)
     return any(inner.key.rstrip('"') in known for inner in entry.value.entries)
+
+
+def _is_misplaced_block(name: str, body: Mapping) -> bool:
+    """`gpu: {count: 1}` where the names of functions are: a block, unless it has other keys too."""
+    block = ELEMENT.keys[name].reader if name in _SIBLINGS else None
+    return isinstance(block, Block) and all(entry.key in block.keys for entry in body.entries)
 
 
 def _element_of_name(work: Migration, entry: Entry, path: str) -> Node:

@@ -15,6 +15,7 @@ from fdl.plan import resources as kinds
 from fdl.plan.groups import STEPS_FILE
 from fdl.plan.resources import QUEUE_URL, DeployTarget, Resource, digest, key_of
 from fdl.plan.roles import role_name, role_of
+from fdl.plan.workload import workload_of
 from gpu_scheduler.model import Request
 
 HANDLER = "lambda_functions.gpu_runner.handler.handle"
@@ -40,6 +41,7 @@ class Code(Value):
 
     sha256: str  #: hex
     size: int  #: bytes
+    contents: str = ""  #: sha256 of the user's own files in it, hex; "" = there are none
 
 
 class DesiredFunction(Value):
@@ -69,7 +71,7 @@ def desired(function: Function, place: DeployTarget, code: Code, budget: Budget)
     parts += _permissions(function, place)
     parts += notifications_of(function, place)
     if function.queued:
-        parts.append(_record(function, place, budget, digest(parts)))
+        parts.append(_record(function, place, budget, digest(parts), code.contents))
     return DesiredFunction(
         name=function.name, resources=tuple(parts), notices=_notices(function, place)
     )
@@ -368,16 +370,20 @@ def _rules(stem: str, inputs: tuple[Storage, ...], target: str) -> list[kinds.No
     ]
 
 
-def _request(function: Function, budget: Budget) -> Request:
+def _request(function: Function, budget: Budget, contents: str) -> Request:
     """The request of each job; the lease length defaults to the longest that a run can take."""
     asked = (function.gpu or Gpu()).request()
+    if asked.workload is None and not function.foreign:
+        asked = replace(asked, workload=workload_of(function, contents))
     if asked.lease_s is not None:
         return asked
     longest_s = budget.reserved_ttl_s + budget.connect_by_s + CAP_SLACK_S
     return replace(asked, lease_s=longest_s + function.function.timeout_s)
 
 
-def _record(function: Function, place: DeployTarget, budget: Budget, revision: str) -> kinds.Record:
+def _record(
+    function: Function, place: DeployTarget, budget: Budget, revision: str, contents: str
+) -> kinds.Record:
     assert function.job is None or len(function.user_input) == 1, "lint refuses several inputs"
     source = function.user_input[0]
     jobs, dead, done = function.queues
@@ -402,7 +408,7 @@ def _record(function: Function, place: DeployTarget, budget: Budget, revision: s
         "on_unavailable": gpu.on_unavailable if gpu is not None else "fail",
         "variables": dict(function.function.container.variables),
         "image": function.image,
-        "request": encode(_request(function, budget)),
+        "request": encode(_request(function, budget, contents)),
     }
     body["revision"] = digest([revision, body])
     return kinds.Record(name=function.name, bucket=place.state_bucket, body=body)

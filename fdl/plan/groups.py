@@ -14,6 +14,7 @@ from itertools import product
 from typing import TypeVar
 
 from corekit.errors import AppError
+from corekit.units import MemorySize, percent_of, permille_of
 from corekit.values import replace
 from fdl.diagnostics import Finding, Severity
 from fdl.graph.graph import overlap
@@ -53,8 +54,13 @@ _SAME_GPU = (
     "middleware",
     "on_unavailable",
     "warm_key",
+    "workload",
+    "batch",
+    "preempts",
+    "preemptible",
     "min_driver",
     "min_runtime",
+    "requires",
 )
 _E = Severity.ERROR
 _Number = TypeVar("_Number", int, float)
@@ -168,10 +174,13 @@ def _gpu(members: tuple[Function, ...]) -> Gpu | None:
     return replace(
         asked[0],
         count=max(gpu.count for gpu in asked),
-        memory_mib=sum(gpu.memory_mib for gpu in asked),
+        memory=MemorySize(
+            sum(gpu.memory.mib for gpu in asked),
+            percent_of(sum(permille_of(gpu.memory.pct) for gpu in asked)),
+        ),
         memory_max_mib=_least(gpu.memory_max_mib for gpu in asked),
         compute=Compute(
-            guarantee_pct=sum(request.compute_guarantee_pct for request in requests),
+            guarantee_pct=percent_of(sum(r.compute_guarantee_permille for r in requests)),
             limit_pct=max(request.compute_limit_pct for request in requests),
         ),
         compute_guarantee_pct=None,

@@ -9,9 +9,16 @@ from dataclasses import dataclass, field
 
 from corekit.errors import AppError, invalid
 from corekit.suggest import did_you_mean
-from corekit.units import format_duration, parse_duration_s, parse_memory_mib
+from corekit.units import (
+    MemorySize,
+    format_duration,
+    parse_duration_s,
+    parse_memory_mib,
+    parse_percent,
+)
 from fdl.schema.schema import Reading, Schema
 from fdl.text.nodes import Node, Scalar, kind_of
+from gpu_scheduler.constraints import parse_constraint
 from gpu_scheduler.versions import is_version
 
 #: No service here accepts a longer name, path or description.
@@ -217,6 +224,7 @@ def _ascii(text: str) -> str:
     return text
 
 
+_PERCENT_PATTERN = r"^\s*\d{1,3}(\.\d)?\s*%?\s*$"
 #: A number, or a number with a unit.
 _QUANTITY_SCHEMA: Schema = {
     "anyOf": [
@@ -253,6 +261,23 @@ class Memory:
         return _QUANTITY_SCHEMA
 
 
+@dataclass(frozen=True, slots=True)
+class DeviceMemory:
+    """Memory of a device: as `Memory`, or in percent of the device."""
+
+    def read(self, node: Node, path: str, reading: Reading) -> MemorySize:
+        text = _number(node, path, reading, "a memory size")
+        if not text.rstrip().endswith("%"):
+            return MemorySize(mib=Memory().read(node, path, reading))
+        return MemorySize(pct=Percent().read(node, path, reading))
+
+    def describe(self) -> str:
+        return "MiB, `4GiB`, `30 units` or `12.5%`"
+
+    def schema(self) -> Schema:
+        return {"anyOf": [_QUANTITY_SCHEMA, {"type": "string", "pattern": _PERCENT_PATTERN}]}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Duration:
     """Seconds as a number, or `10m`, `250ms`."""
@@ -281,23 +306,28 @@ class Duration:
 
 @dataclass(frozen=True, slots=True)
 class Percent:
-    """0…100, with or without `%`."""
+    """0…100 with at most one decimal, with or without `%`."""
 
     low: int = 0
 
-    def read(self, node: Node, path: str, reading: Reading) -> int:
-        text = _number(node, path, reading, "a percentage").strip().removesuffix("%").strip()
-        if not re.fullmatch(r"[0-9]{1,3}", text) or not self.low <= int(text) <= 100:
-            what = f"a percentage in {self.low}…100"
+    def read(self, node: Node, path: str, reading: Reading) -> int | float:
+        text = _number(node, path, reading, "a percentage")
+        try:
+            value = parse_percent(_ascii(text))
+        except AppError:
+            value = -1
+        if not self.low <= value <= 100:
+            decimals = ", with at most one decimal" if "." in text else ""
+            what = f"a percentage in {self.low}…100{decimals}"
             raise reading.error(node, path, f"{kind_of(node)} is not {what}")
-        return int(text)
+        return value
 
     def describe(self) -> str:
-        return f"{self.low}…100 %"
+        return f"{self.low}…100 %, as `12.5`"
 
     def schema(self) -> Schema:
-        number = {"type": "integer", "minimum": self.low, "maximum": 100}
-        return {"anyOf": [number, {"type": "string", "pattern": r"^\s*\d{1,3}\s*%?\s*$"}]}
+        number = {"type": "number", "minimum": self.low, "maximum": 100}
+        return {"anyOf": [number, {"type": "string", "pattern": _PERCENT_PATTERN}]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,3 +351,23 @@ class Version:
                 {"type": "string", "pattern": r"^\d+(\.\d+)*$"},
             ]
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """Accepted versions: one exactly, or bounds as for Python packages (`>=1.10,<1.13`)."""
+
+    def read(self, node: Node, path: str, reading: Reading) -> str:
+        text = _scalar(node, path, reading, "versions").text.strip()
+        specifier = text if text[:1] in "<>=!~" else f"=={text}"
+        constraint = parse_constraint(f"name{specifier}")
+        if constraint is None:
+            message = f"{kind_of(node)} is not a version or bounds, as 1.12 or '>=1.10,<1.13'"
+            raise reading.error(node, path, message)
+        return constraint.specifier
+
+    def describe(self) -> str:
+        return '`1.12.1` exactly, or bounds, as `">=1.10,<1.13"`'
+
+    def schema(self) -> Schema:
+        return {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "minLength": 1}]}

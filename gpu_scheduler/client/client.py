@@ -175,7 +175,7 @@ class SchedulerClient:
         """
         await self.ask(ops.Renew(lease=LeaseId(lease), lease_s=lease_s))
 
-    async def resize(self, lease: str, compute_limit_pct: int) -> Lease:
+    async def resize(self, lease: str, compute_limit_pct: float) -> Lease:
         """Set another elastic limit for a shared lease. Raises NOT_FOUND, INVALID."""
         op = ops.Resize(lease=LeaseId(lease), compute_limit_pct=compute_limit_pct)
         return (await self.ask(op)).lease

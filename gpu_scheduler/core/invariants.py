@@ -11,7 +11,7 @@ from gpu_scheduler.core.admission.usage_counts import UsageCount, UsageCounts
 from gpu_scheduler.core.inventory.index import Index
 from gpu_scheduler.core.inventory.inventory import DeviceEntry, current_state
 from gpu_scheduler.core.inventory.residents import Residents
-from gpu_scheduler.core.placement.fits import COMPUTE_PCT_MAX
+from gpu_scheduler.core.placement.fits import COMPUTE_PERMILLE_MAX
 from gpu_scheduler.core.placement.placement import place
 from gpu_scheduler.core.queue.policy import declaration_of
 from gpu_scheduler.core.state import State
@@ -38,13 +38,13 @@ def _devices(state: State) -> Iterator[str]:
     for entry in state.inventory.devices.values():
         name = entry.device.id
         memory = sum(share.memory_mib for share in entry.shares.values())
-        compute = sum(share.compute_guarantee_pct for share in entry.shares.values())
-        if (memory, compute) != (entry.allocated_mib, entry.allocated_pct):
+        compute = sum(share.compute_guarantee_permille for share in entry.shares.values())
+        if (memory, compute) != (entry.allocated_mib, entry.allocated_permille):
             yield f"{name}: {entry.allocated_mib} MiB are booked, but its shares add up to {memory}"
         if memory > entry.device.memory_mib:
             yield f"{name}: {memory} MiB allocated of {entry.device.memory_mib}"
-        if compute > COMPUTE_PCT_MAX:
-            yield f"{name}: {compute} % of compute allocated"
+        if compute > COMPUTE_PERMILLE_MAX:
+            yield f"{name}: {compute / 10:g} % of compute allocated"
         yield from _exclusivity(entry)
         if entry.device_state != current_state(entry, state.inventory.hosts[entry.host]):
             yield f"{name}: indexed under an outdated state"

@@ -130,6 +130,7 @@ class Transaction:
             sources=lease.sources,
             middleware=entry.request.middleware,
             workload=entry.request.workload,
+            batch=entry.request.batch,
             residents=tuple(one.used.id for one in takes if one.used is not None),
             evict=tuple(resident.id for one in takes for resident in one.evicted),
             cap_s=cap_s,

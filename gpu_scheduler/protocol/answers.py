@@ -91,7 +91,7 @@ class DeviceView(Value):
 
     device: Device
     memory_free_mib: int
-    compute_free_pct: int
+    compute_free_pct: int | float
     leases: tuple[LeaseId, ...]
     usage: Usage | None
     drained: bool = False  #: this device alone; see also the state of its host

@@ -171,7 +171,7 @@ class LeaseResized(Value):
     """All shares of a lease have a new elastic limit."""
 
     lease: LeaseId
-    compute_limit_pct: int
+    compute_limit_pct: int | float
 
 
 class LeaseTransferred(Value):

@@ -17,6 +17,7 @@ from corekit.net.addresses import parse_address
 from corekit.values import Checked, Meta, Value, field
 from gpu_scheduler.model import (
     LENGTH_S_MAX,
+    Batch,
     Device,
     DeviceResidents,
     Door,
@@ -91,6 +92,7 @@ class Install(Value):
     #: The middleware whose server listens on that port; None = the built-in plane.
     middleware: str | None = None
     workload: str | None = None  #: of its request; None = its worker ends with it
+    batch: Batch | None = None  #: of its request; needs a workload
     #: The warm workers that the lease uses, one for each of its devices that has one.
     residents: tuple[str, ...] = ()
     #: The warm workers that must be gone before the endpoints of the lease open.
@@ -124,7 +126,7 @@ class Resize(Value):
     """The shares of a lease on this host have a new elastic limit of compute."""
 
     lease: LeaseId
-    compute_limit_pct: int
+    compute_limit_pct: int | float
 
 
 class Preempt(Value):

@@ -21,6 +21,7 @@ from gpu_scheduler.model import (
     Door,
     EndReason,
     LeaseLifetime,
+    LimitPercent,
     Request,
 )
 from gpu_scheduler.names import NAME, NAME_CHARS_MAX
@@ -193,7 +194,7 @@ class Resize(Op[LeaseAnswer]):
     """Change the elastic compute limit of a shared lease; the rest stays."""
 
     lease: LeaseName
-    compute_limit_pct: Annotated[int, Meta(ge=1, le=100)]
+    compute_limit_pct: LimitPercent
 
 
 class Transfer(Op[LeaseAnswer]):

@@ -10,6 +10,7 @@ from contract.result import Result
 from contract.states import JobState, Reason
 from corekit.decode import encode
 from corekit.values import Value, replace
+from gpu_scheduler.constraints import of_libraries
 from gpu_scheduler.model import DeviceKind, EndReason, GrantedLease, Request, Sharing
 from orchgpu.core.function import Function
 from orchgpu.core.routing import InputEvent
@@ -117,19 +118,7 @@ class Job:
     def request(self) -> Request:
         """The request of the next attempt."""
         asked = self.function.request
-        if not self.fell_back:
-            return asked
-        return replace(
-            asked,
-            count=1,
-            kinds=(DeviceKind.CPU,),
-            models=(),
-            min_driver=None,
-            min_runtime=None,
-            sharing=Sharing.SHARED,
-            warm_key=None,
-            max_wait_s=None,
-        )
+        return cpu_fallback(asked) if self.fell_back else asked
 
     @property
     def newest_receipt_handle(self) -> str:
@@ -162,3 +151,19 @@ def input_from_payload(payload: Mapping[str, object]) -> InputEvent | None:
         return InputEvent(**{k: v for k, v in value.items() if k in known})
     except TypeError:
         return None
+
+
+def cpu_fallback(request: Request) -> Request:
+    """The request of a job that falls back to a CPU, because no device can hold its own."""
+    return replace(
+        request,
+        count=1,
+        kinds=(DeviceKind.CPU,),
+        models=(),
+        min_driver=None,
+        min_runtime=None,
+        requires=of_libraries(request.requires),
+        sharing=Sharing.SHARED,
+        warm_key=None,
+        max_wait_s=None,
+    )

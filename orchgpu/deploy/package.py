@@ -47,10 +47,11 @@ class Built(Value):
 
     data: bytes
     sha256: str  #: hex
+    contents: str  #: sha256 of the user's own files, hex; "" = there are none
 
     @property
     def code(self) -> Code:
-        return Code(sha256=self.sha256, size=len(self.data))
+        return Code(sha256=self.sha256, size=len(self.data), contents=self.contents)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +76,24 @@ def build(function: Function, folder: Path) -> Built:
 
     Raises INVALID when a file is missing, has the name of one of ours, or the zip is too large.
     """
-    members = {member.name: member for member in _ours()}
-    for member in _users(function, folder):
-        if member.name.split("/")[0] in _taken():
-            raise invalid(f"extra_payload: {member.name!r} belongs to the runner; rename it")
-        members[member.name] = member
-    for member in _programs(function, folder):
-        members[member.name] = member
+    own = {member.name: member for member in _users(function, folder)}
+    for name in own:
+        if name.split("/")[0] in _taken():
+            raise invalid(f"extra_payload: {name!r} belongs to the runner; rename it")
+    own |= {member.name: member for member in _programs(function, folder)}
+    members = {member.name: member for member in _ours()} | own
     data = _zip([members[name] for name in sorted(members)])
-    return Built(data=data, sha256=hashlib.sha256(data).hexdigest())
+    contents = _digest([own[name] for name in sorted(own)])
+    return Built(data=data, sha256=hashlib.sha256(data).hexdigest(), contents=contents)
+
+
+def _digest(members: list[_Member]) -> str:
+    """A hash of the names, modes and contents of files; "" without files."""
+    whole = hashlib.sha256()
+    for member in members:
+        content = hashlib.sha256(member.content()).hexdigest()
+        whole.update(f"{member.name}\0{member.mode:o}\0{content}\n".encode())
+    return whole.hexdigest() if members else ""
 
 
 def _taken() -> tuple[str, ...]:

@@ -7,11 +7,12 @@ import contextlib
 import os
 import time
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
 from corekit.values import replace
-from gpu_scheduler.model import Device
+from gpu_scheduler.model import LIBRARIES_MAX, Device
 from gpu_scheduler.warm import kept_key
 from remote_gpu.host.workers.pool import Ready
 from remote_gpu.wire.graphs import CONTENT_PREFIX
@@ -87,4 +88,5 @@ class Offer:
         if operations is None:  # none of our operations runs there
             return device
         names = tuple(operations)[:_OTHER_WORDS_MAX]
-        return replace(device, operations=names, resident=resident)
+        libraries = dict(islice(ready.libraries.get(device.kind, {}).items(), LIBRARIES_MAX))
+        return replace(device, operations=names, resident=resident, libraries=libraries)

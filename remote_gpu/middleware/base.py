@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -125,7 +126,8 @@ def device_variables(shares: tuple[Share, ...]) -> dict[str, str]:
     shared = [(number, share) for number, share in enumerate(cuda) if not share.exclusive]
     if shared:
         limits = ",".join(f"{number}={share.memory_mib}M" for number, share in shared)
-        compute_pct = str(min(share.compute_limit_pct for _, share in shared))
+        # both take whole percents; rounded up, so that no lease gets less than its guarantee
+        compute_pct = str(math.ceil(min(share.compute_limit_pct for _, share in shared)))
         variables |= {
             "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": limits,
             "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": compute_pct,

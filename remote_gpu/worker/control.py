@@ -5,15 +5,25 @@ worker are not trusted: it may run foreign code.
 
     gpud → spawner   {"fork": {}} + the worker's end of its control socket
     spawner → gpud   {"ready": {operations, failures, resident}}, once; {"forked": pid} + pidfd
-    gpud → worker    {"start": Start}, once; {"lane": {"number": n, "device": index, "kind": …,
-                     "key": hex}}
+    gpud → worker    {"start": Start}, first, and again after `released`, for the next lease;
+                     {"lane": {"number": n, "device": index, "kind": …, "key": hex}}
                      + its socket; with a key it continues in TLS, bound by that key;
                      {"cap_s": seconds from now}, a new hard limit of its lease;
                      {"turn": [device, ticket, until_s | null, width]}: a token, due at a moment
-                     of the monotonic clock; {"due": [device, until_s | null]}: a new moment
+                     of the monotonic clock; {"due": [device, until_s | null]}: a new moment;
+                     {"release": {"cap_s": seconds}}: its lease is over, its lanes are shut down;
+                     {"batch": device}, with the socket of a lane to the batch process, if any
+    gpud → batch process (a worker)   lanes with "lease"; {"leave": lease}: end its calls
+    batch process → gpud   {"used": [device, lease, seconds]} of the device;
+                     {"left": lease}: nothing is computed for it any more
     worker → gpud    {"ask": [device, ticket]}: a token wanted, {"done": [device, ticket]}:
-    returned;
-                     {"lane_taken": {}} for each lane, in their order; {"lane_ended": number}
+                     returned;
+                     {"join": device}: a lane to the batch process of that device wanted;
+                     {"lane_taken": {}} for each lane, in their order; {"lane_ended": number};
+                     {"loaded": seconds}: spent loading for this lease so far;
+                     {"tainted": {}}, before the first kernel or program of a caller;
+                     {"released": {"memory_bytes": n}}: it keeps its models, and nothing else of
+                     the lease; {"busy": {}} instead: a call still runs
 """
 
 from __future__ import annotations
@@ -58,7 +68,11 @@ class Start:
     devices: Mapping[str, str] = field(default_factory=dict)  #: index → id, of its devices
     variables: Mapping[str, str] = field(default_factory=dict)  #: for drivers; of `VARIABLES`
     kinds: tuple[str, ...] = ()  #: of its devices
+    warm: bool = False  #: the worker may serve a later lease of its tenant
     sandbox: Arguments = field(default_factory=dict)  #: fields of `isolation.apply.Sandbox`
+    joins: bool = False  #: calls that may be joined go to the batch process of their device
+    batch_wait_s: float | None = None  #: of a batch process; None: the host's setting
+    batch_items_max: int | None = None  #: of a batch process
 
 
 def send(stream: socket.socket, meta: Arguments, descriptor: int | None = None) -> None:

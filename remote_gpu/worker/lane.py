@@ -31,10 +31,11 @@ from remote_gpu.wire.frames import (
 from remote_gpu.wire.segment import SEGMENT_COMMAND
 from remote_gpu.worker.arguments import Arguments
 from remote_gpu.worker.graphs import Graphs
+from remote_gpu.worker.joining import registered_model
 from remote_gpu.worker.memory.memory import Area, Buffers
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.memory.segments import SharedLane
-from remote_gpu.worker.operation import Context, Outcome
+from remote_gpu.worker.operation import Context, Operation, Outcome
 from remote_gpu.worker.registry import Registry, load_registry, wanted_implementation
 from remote_gpu.worker.store.resources import Sessions
 
@@ -97,8 +98,9 @@ class Runner:
             wanted = wanted_implementation(args) if args else None
             operation = self._registry.find(name, self._context.kind, wanted)
             operation.limits.check(name, [view.nbytes for view in views])
-            with self._context.turn_of(operation):
-                values, results = operation.run(self._context, args, views)
+            if operation.own_turns and (joined := self._in_batch(name, args, views)) is not None:
+                return joined
+            values, results = self._computed(operation, args, views)
             return values, flat_views(results) if results else [], operation.implementation
         except OpFailed:
             raise
@@ -106,6 +108,34 @@ class Runner:
             raise OpFailed(OpCode.ENOMEM, f"{name}: the worker is out of memory") from None
         except Exception as error:
             raise OpFailed(OpCode.EIO, f"{name}: {type(error).__name__}: {error}") from error
+
+    def _in_batch(
+        self, name: str, args: Arguments, views: Sequence[memoryview]
+    ) -> CallResult | None:
+        """The result of a call in the batch process; None: it is computed here."""
+        batches, model = self._context.batches, registered_model(args)
+        if batches is None:
+            return None
+        data = None if model is None else self._context.resources.data(model)
+        result = batches.op(name, args, views, data)
+        if result is None:
+            return None
+        with self._context.quota.held(sum(view.nbytes for view in result.buffers)):
+            return result.values, result.buffers, result.implementation
+
+    def _computed(
+        self, operation: Operation, args: Arguments, views: Sequence[memoryview]
+    ) -> Outcome:
+        """The results of an operation. It runs again without the models that only earlier leases
+        used, when it lacks memory."""
+        try:
+            with self._context.turn_of(operation):
+                return operation.run(self._context, args, views)
+        except OpFailed as error:
+            if error.code != OpCode.ENOMEM or not self._context.resources.evict():
+                raise
+        with self._context.turn_of(operation):
+            return operation.run(self._context, args, views)
 
     def keep(self, results: Sequence[memoryview], handles: Sequence[int]) -> None:
         """Copy results to the beginning of resident buffers. Raises OpFailed: EINVAL, ENOENT."""

@@ -15,6 +15,8 @@ from remote_gpu.wire.frames import BufferLike, Meta
 from remote_gpu.worker.arguments import Arguments, Signature
 from remote_gpu.worker.backends.base import Backend, HostBackend
 from remote_gpu.worker.backends.choice import open_backend
+from remote_gpu.worker.joining import BatchLanes, Caller
+from remote_gpu.worker.loading import LoadingTime
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.programs.programs import Program
 from remote_gpu.worker.store.contents import Contents
@@ -61,14 +63,16 @@ class Warm:
 
     def __init__(self) -> None:
         self._entries: Meta = {}
-        self._loading = threading.RLock()  # lanes load concurrently, and a load may load others
+        self._lock = threading.RLock()  # lanes load concurrently, and a load may load others
+        self.loading = LoadingTime()
 
     def get(self, key: str, load: Callable[[], T]) -> T:
         """The resource of `key`, loaded at most once in this process and its children."""
         if key not in self._entries:
-            with self._loading:
+            with self._lock:
                 if key not in self._entries:
-                    self._entries[key] = load()
+                    with self.loading:
+                        self._entries[key] = load()
         return cast("T", self._entries[key])
 
     def find(self, key: str) -> object:
@@ -78,6 +82,10 @@ class Warm:
     def keys(self) -> tuple[str, ...]:
         """The loaded keys in the order of loading: the warm keys of requests."""
         return tuple(self._entries)
+
+
+def _nothing() -> None:
+    """Outside of a host no worker outlives its caller."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +106,12 @@ class Context:
     gate: Gate | None = None  #: of the device; None: not shared
     within_turn: bool = False  #: the caller holds the turn
     batch_wait_s: float = BATCH_WAIT_S  #: `gpud --batch-wait-ms`
+    batch_items_max: int | None = None  #: of one run; None: the operation's own limit
+    batches: BatchLanes | None = None  #: to the batch process of the device, if calls join there
+    caller: Caller | None = None  #: in a batch process: the lease to charge
     kernels_refused: str = ""  #: reason against callers' kernels on this CPU; "" = they run
+    #: Called before a kernel or program of a caller: the worker serves no later lease then.
+    taint: Callable[[], None] = _nothing
 
     def data_path(self, name: str) -> Path:
         """The path of host data. Raises OpFailed(ENOENT) listing the known names."""
@@ -112,15 +125,18 @@ class Context:
 
     def turn(self) -> AbstractContextManager[None]:
         """A turn on the device to compute in; nothing without a gate."""
+        turn = self.turn_of_batch()
+        return turn if self.caller is None or self.within_turn else self.caller.charged(turn)
+
+    def turn_of_batch(self) -> AbstractContextManager[None]:
+        """A turn whose time is charged by the batch itself."""
         if self.gate is None or self.within_turn:
             return contextlib.nullcontext()
         return self.gate.turn()
 
     def turn_of(self, operation: Operation) -> AbstractContextManager[None]:
         """The turn for a run of an operation; nothing for one with `own_turns`."""
-        if operation.own_turns or self.gate is None or self.within_turn:
-            return contextlib.nullcontext()
-        return self.gate.turn()
+        return contextlib.nullcontext() if operation.own_turns else self.turn()
 
     def open_backend(self) -> Backend:
         """The backend of this device for the host's own kernels; see `backends.choice`."""
@@ -134,6 +150,7 @@ class Context:
         if self.kernels_refused and backend.on_host:
             message = f"this device runs no kernels: {self.kernels_refused}"
             raise OpFailed(OpCode.ENOTSUP, message)
+        self.taint()
         return backend
 
 
@@ -202,6 +219,8 @@ class CpuOperation:
     kinds: tuple[str, ...] = ("cpu",)
     by_kernels = False
     own_turns = False
+    #: Distributions of which a request may constrain the version.
+    libraries: tuple[str, ...] = ()
 
     def prepare(self, context: Context) -> None:
         """Load nothing."""

@@ -9,14 +9,15 @@ registers such a tuple as an entry point of the group `orchgpu.operations`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points
+from importlib.metadata import version as version_of
 
 from corekit.plugins import find_plugins
 from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.wire.frames import Meta
 from remote_gpu.worker.arguments import IMPLEMENTATION
 from remote_gpu.worker.backends.drivers import working_kinds
-from remote_gpu.worker.operation import Context, Operation
+from remote_gpu.worker.operation import Context, CpuOperation, Operation
 
 #: Of entry points whose objects are tuples of operations.
 GROUP = "orchgpu.operations"
@@ -73,6 +74,17 @@ class Registry:
         named = sorted(name for name, k in self._operations if k == kind)
         return tuple(name for name in named if any(self._available(name, kind)))
 
+    def libraries(self, kind: str) -> dict[str, str]:
+        """The versions of the libraries of the implementations for `kind`, by name."""
+        named = (
+            library
+            for name in self.names(kind)
+            for operation in self.all(name, kind)
+            if isinstance(operation, CpuOperation)
+            for library in operation.libraries
+        )
+        return {name: version for name in sorted(set(named)) if (version := _installed(name))}
+
     def all(self, name: str, kind: str) -> tuple[Operation, ...]:
         """The implementations of an operation for `kind`, best first; none: ()."""
         return tuple(self._available(name, kind))
@@ -114,6 +126,14 @@ class Registry:
             return OpFailed(OpCode.ENOTSUP, f"operation {name!r} cannot be loaded here: {why}")
         names = ", ".join(self.names(kind))
         return OpFailed(OpCode.ENOENT, f"no operation {name!r}; this device has {names}")
+
+
+def _installed(distribution: str) -> str:
+    """The version of an installed distribution; "" = it is not installed."""
+    try:
+        return version_of(distribution)
+    except PackageNotFoundError:
+        return ""
 
 
 def first_word(operation: Operation) -> str:

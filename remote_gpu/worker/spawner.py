@@ -84,6 +84,7 @@ def _announce(stream: socket.socket, registry: Registry, context: Context) -> No
             "ready": {
                 "operations": _offered(registry, context.kernels_refused),
                 "failures": registry.failures,
+                "libraries": {kind: registry.libraries(kind) for kind in KINDS},
                 "resident": context.warm.keys(),
                 "threads": len(list(Path("/proc/self/task").iterdir())),
             }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from corekit.units import percent_of
 from gpu_scheduler.model import LeaseState, Share
 from gpu_scheduler.parameters import DEFAULT, Parameters, overridden
 from gpu_scheduler.policy_parameters import Given
@@ -45,7 +46,7 @@ class TenantUsage:
         held = {
             "devices": len(shares),
             "memory_mib": sum(share.memory_mib for share in shares),
-            "compute_pct": sum(share.compute_guarantee_pct for share in shares),
+            "compute_pct": percent_of(sum(share.compute_guarantee_permille for share in shares)),
         }
         for what, amount in held.items():
             limit = getattr(quota, what)

@@ -48,7 +48,7 @@ class Workload:
     execution: Timings = field(default_factory=dict)
     loading: Timings = field(default_factory=dict)  #: added to the first job of a cold worker
     memory_mib: int = 0
-    compute_pct: int = 100  #: guarantee of compute: 100 = one job at a time on a device
+    compute_pct: float = 100  #: guarantee of compute: 100 = one job at a time on a device
     exclusive: bool = False
     count: int = 1  #: devices of one job
     kinds: tuple[str, ...] = ()  #: acceptable kinds of device; empty = any

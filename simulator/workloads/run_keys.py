@@ -134,7 +134,7 @@ class TraceFile:
     files: Mapping[str, str]  #: by key
     loading_s: float = 0.0
     memory_mib: int = 0
-    compute_pct: int = 100
+    compute_pct: float = 100
     functions_max: int = 100
     start_s: float = 0.0
     speed: float = 1.0

@@ -186,7 +186,7 @@ def _trace(found: Iterable[Arrival], workloads: Mapping[str, Workload]) -> Trace
     return Trace(rows=shifted, workloads=workloads)
 
 
-def template_of(loading_s: float, memory_mib: int, compute_pct: int) -> Workload:
+def template_of(loading_s: float, memory_mib: int, compute_pct: float) -> Workload:
     """The workload that a trace's own workloads are copies of."""
     return Workload(
         name="trace",

@@ -207,7 +207,7 @@ class Live:
         assert done.returncode == status, f"{arguments}: {done.stdout}\n{done.stderr}"
         return done.stdout
 
-    def deploy(self, functions: Mapping[str, FunctionSpec]) -> None:
+    def deploy(self, functions: Mapping[str, FunctionSpec], *options: str) -> None:
         """Write one FDL with all functions and deploy it."""
         import yaml
 
@@ -220,7 +220,7 @@ class Live:
             script.chmod(0o755)
             entries.append(spec.entry(name, script.name))
         (folder / "fdl.yaml").write_text(yaml.safe_dump({"functions": {"aws": entries}}))
-        self.orchgpu("deploy", str(folder / "fdl.yaml"))
+        self.orchgpu("deploy", str(folder / "fdl.yaml"), *options)
 
     def deploy_text(self, name: str, text: str, files: Mapping[str, str]) -> None:
         """One definition as it is written, with the files beside it."""

@@ -43,7 +43,7 @@ FUNCTIONS = {
     "throttled": FunctionSpec(COPY, job=ONCE),
     "twice": FunctionSpec(TWO_PROGRAMS),
     "impossible": FunctionSpec(COPY, gpu={"memory": 10_000_000}),
-    "touching": FunctionSpec(DEVICE),
+    "touching": FunctionSpec(DEVICE, gpu={"memory": "12.5%", "compute": 12.5}),
     "partial": FunctionSpec("#!/bin/sh\necho half > $TMP_OUTPUT_DIR/half.txt\nexit 1\n"),
     "retried": FunctionSpec(COPY),
     "patient": FunctionSpec(
@@ -59,7 +59,7 @@ FUNCTIONS = {
 
 @pytest.fixture(scope="module", autouse=True)
 def _deployed(live: Live) -> None:
-    live.deploy(FUNCTIONS)
+    live.deploy(FUNCTIONS, "--allow-infeasible")
     live.client("lambda").update_function_configuration(
         FunctionName="neverstart", Handler="no.such.handler"
     )

@@ -248,7 +248,7 @@ def test_a_revision_is_restored_and_drift_is_shown(bench: Bench) -> None:
     planned = bench.run("plan", file, "--refresh", status=2).output
     assert "back: changed since revision 2; to put it back:\n  ~ function back: timeout" in planned
     bench.run("deploy", file)
-    assert bench.run("plan", file, "--refresh").output.endswith("plan: nothing to do\n")
+    assert bench.run("plan", file, "--refresh").stdout.endswith("plan: nothing to do\n")
     assert "back: rollback to 1: done" in bench.run("rollback", "back").output
     new = bench.clients["lambda"].get_function_configuration(FunctionName="back")
     assert (new["CodeSha256"], new["MemorySize"]) == (old["CodeSha256"], 256)

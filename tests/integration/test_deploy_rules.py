@@ -1,10 +1,13 @@
 """Rules of buckets on their way out, against a cloud over HTTP."""
 
 import contextlib
+import json
+from pathlib import Path
 
 import pytest
 
 from orchgpu.deploy.deployment import execute, prepare_removal
+from tests.integration.conftest import Programs
 from tests.integration.test_deploy_clouds import FDL, Bench, bench, endpoint
 
 __all__ = ["bench", "endpoint"]
@@ -44,3 +47,38 @@ def test_the_rules_of_a_bucket_go_out_in_one_write(bench: Bench) -> None:
         puts: list[str] = []
         execute(prepared, cloud, lambda *_: None)
     assert sorted(puts) == ["once-in", "once-intermediate"]
+
+
+def test_a_deploy_refuses_what_no_known_device_can_hold(
+    bench: Bench, programs: Programs, tmp_path: Path
+) -> None:
+    """Nothing is created; with the flag everything is, for devices that come later."""
+    devices = programs.inventory("devices.yaml", "kind: cpu, model: small, memory_mib: 512")
+    ssgmd = ("gpu_scheduler.daemon", "--state", str(tmp_path / "s"), "--listen", "127.0.0.1:0")
+    address = programs.start(*ssgmd, "--capacity", str(devices)).wait_ready()["socket"]
+    file, scheduler = bench.write(FDL, "bulky"), ("--scheduler", address)
+    refused = bench.run("deploy", file, *scheduler, status=7)
+    assert f"{file}:8:5: error: functions.aws[0].gpu: no known device could do" in refused.stderr
+    assert "orchgpu: nothing was deployed: functions.aws[0].gpu: " in refused.stderr
+    assert "the largest such device has 512 MiB, the largest fit is" in refused.stderr
+    assert "--allow-infeasible" in refused.stderr
+    error = json.loads(bench.run("deploy", file, *scheduler, "--json", status=7).stdout)["error"]
+    assert error["code"] == "impossible"
+    planned = bench.run("plan", file, *scheduler, "--json", status=2)
+    assert [note["severity"] for note in json.loads(planned.stdout)["notes"]] == ["error"]
+    buckets = [bucket["Name"] for bucket in bench.clients["s3"].list_buckets()["Buckets"]]
+    assert [name for name in buckets if name.startswith("bulky-")] == []
+    done = bench.run("deploy", file, *scheduler, "--allow-infeasible")
+    assert "bulky: deployed" in done.stdout
+    assert "8:5: error: functions.aws[0].gpu: no known device could do this: " in done.stderr
+    bench.run("rm", file)
+
+
+def test_a_deploy_needs_no_scheduler(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs wait in their queue; the warning shows that nobody checked the request."""
+    monkeypatch.setenv("ORCHGPU_SCHEDULER", "127.0.0.1:9")
+    monkeypatch.setattr("orchgpu.cli.scheduler.ANSWER_WITHIN_S", 0.2)
+    done = bench.run("deploy", bench.write(FDL, "early"))
+    assert "warning: functions.aws[0].gpu: not checked whether a device can hold" in done.stderr
+    assert "early: deployed" in done.stdout
+    bench.run("deploy", bench.write(FDL, "typo"), "--scheduler", "127.0.0.1:9", status=8)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import strategies as st
 
 from corekit.ids import DeviceId
@@ -20,13 +22,22 @@ from gpu_scheduler.warm import workload_key
 
 MEMORY_MIB = 1000
 
+
+def sized_request(memory_pct: float, **fields: Any) -> Request:
+    """A request for memory in MiB, or for a part of a shared device."""
+    if memory_pct and fields["sharing"] is Sharing.SHARED:
+        fields |= {"memory_mib": 0, "memory_pct": memory_pct}
+    return Request(**fields)
+
+
 requests = st.builds(
-    Request,
+    sized_request,
+    memory_pct=st.sampled_from([0, 0, 12.5, 33.3]),
     count=st.sampled_from([1, 1, 1, 2, 3]),
     kinds=st.sampled_from([(), (), (DeviceKind.CUDA,), (DeviceKind.CPU, DeviceKind.CUDA)]),
     memory_mib=st.sampled_from([0, 200, 500, 1000, 1500]),
     memory_max_mib=st.sampled_from([None, None, None, 1500]),
-    compute_guarantee_pct=st.sampled_from([0, 30, 100]),
+    compute_guarantee_pct=st.sampled_from([0, 12.5, 30, 33.3, 100]),
     sharing=st.sampled_from(Sharing),
     placement=st.sampled_from(Placement),
     priority=st.sampled_from([0, 0, 5]),

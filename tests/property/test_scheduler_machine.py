@@ -114,7 +114,7 @@ class SchedulerRules(RuleBasedStateMachine):
                 promised.setdefault(share.device, []).append(share)
         for device, shares in promised.items():
             assert sum(s.memory_mib for s in shares) <= known[DeviceId(device)].device.memory_mib
-            assert sum(s.compute_guarantee_pct for s in shares) <= 100
+            assert sum(s.compute_guarantee_permille for s in shares) <= 1000
             assert len(shares) == 1 or not any(s.exclusive for s in shares)
 
     @property

@@ -7,7 +7,7 @@ import click
 from corekit.cli.progress import WaitingLine
 from corekit.cli.screen import echo
 from corekit.errors import EXIT_STATUS, AppError, ErrorCode, invalid
-from corekit.units import format_duration, parse_duration_s
+from corekit.units import format_duration, format_percent, parse_duration_s
 from gpu_scheduler.client.client import SchedulerClient
 from gpu_scheduler.client.commands import tables
 from gpu_scheduler.client.commands.allocation import Ask, allocate, check_lease, session_of
@@ -161,13 +161,13 @@ def resize(context: CommandContext, lease: str, compute_limit: str) -> None:
     check_lease(lease)
     limit_pct = _percent(compute_limit)
     found = context.ask(lambda client: client.resize(lease, limit_pct))
-    text = f"{lease} may use up to {limit_pct} % of each device"
+    text = f"{lease} may use up to {format_percent(limit_pct)} of each device"
     context.show(LeaseAnswer(lease=found), lambda: echo(text))
 
 
-def _percent(text: str) -> int:
+def _percent(text: str) -> float:
     try:
-        limit_pct: int = _LIMIT.parse(text)
+        limit_pct: float = _LIMIT.parse(text)
     except AppError as error:
         raise invalid(f"PERCENT: {error.message}") from None
     return limit_pct

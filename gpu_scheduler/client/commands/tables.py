@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from corekit.cli.screen import Coloured, echo, echo_table
 from corekit.cli.table import Column
-from corekit.units import format_duration
+from corekit.units import format_duration, format_percent, plain_percent
 from gpu_scheduler.model import Device, DeviceVerdict, HostState, Share
 from gpu_scheduler.policy_parameters import Given
 from gpu_scheduler.protocol.answers import (
@@ -55,7 +55,10 @@ POLICY_PARAMETERS = _columns("PARAMETER, VALUE, VALID, MEANING", "VALID")
 
 def share_text(share: Share) -> str:
     """`gpu-a/0 cuda Tesla K80 4096 MiB, compute 25 to 50 %`: the guarantee and the limit."""
-    compute = f"compute {share.compute_guarantee_pct} to {share.compute_limit_pct} %"
+    compute = (
+        f"compute {plain_percent(share.compute_guarantee_pct)} to"
+        f" {format_percent(share.compute_limit_pct)}"
+    )
     size = "exclusive" if share.exclusive else f"{share.memory_mib} MiB, {compute}"
     return f"{share.host}/{share.index} {share.kind.value} {share.model} {size}"
 
@@ -142,7 +145,9 @@ def _free(host: HostView, view: DeviceView) -> tuple[str, str]:
     """Free memory and compute; unknown on a lost host."""
     if host.state is HostState.LOST:
         return f"- of {view.device.memory_mib}", "-"
-    return f"{view.memory_free_mib} of {view.device.memory_mib}", f"{view.compute_free_pct} %"
+    return f"{view.memory_free_mib} of {view.device.memory_mib}", format_percent(
+        view.compute_free_pct
+    )
 
 
 def _used(host: HostView, view: DeviceView) -> str:
@@ -223,7 +228,7 @@ def _echo_verdicts(devices: Sequence[DeviceVerdict]) -> None:
             one.model,
             _answer(one),
             str(one.free_mib),
-            f"{one.free_pct} %",
+            format_percent(one.free_pct),
             one.detail,
         )
         for one in devices

@@ -1,16 +1,18 @@
 """The rest of a tenant's quota: the amount, and the largest devices that it allows.
 
-An exclusive device counts with its whole memory, so a quota of memory also bounds the size of the
-devices: none is larger than an equal part of what is left. Then any choice of devices is within
-the quota, and a request gets a smaller device instead of one that is too large.
+An exclusive device counts with its whole memory, and a share in percent of the memory with more on
+a larger device, so a quota of memory also bounds the size of the devices: none counts with more
+than an equal part of what is left. Then any choice of devices is within the quota, and a request
+gets a smaller device instead of one that is too large.
 """
 
 from __future__ import annotations
 
+from corekit.units import WHOLE_PERMILLE, permille_of
 from corekit.values import replace
 from gpu_scheduler.core.admission.tenants import NOTHING, least_amount
 from gpu_scheduler.core.state import StateView
-from gpu_scheduler.model import Request, Sharing
+from gpu_scheduler.model import MEMORY_MIB_MAX, Request
 from gpu_scheduler.parameters import NO_QUOTA, Quota
 
 
@@ -37,7 +39,9 @@ def request_to_explain(state: StateView, request: Request) -> Request:
 def held_text(state: StateView, tenant: str) -> str:
     """The holdings of a tenant as text: `4 devices, 8192 MiB, 400 %`."""
     held = state.tenants.held.get(tenant, NOTHING)
-    return f"{held.devices:.0f} devices, {held.memory_mib:.0f} MiB, {held.compute_pct:.0f} %"
+    return (
+        f"{held.devices:.0f} devices, {held.memory_mib:.0f} MiB, {held.compute_permille / 10:g} %"
+    )
 
 
 def remaining_text(state: StateView, request: Request) -> str:
@@ -55,11 +59,19 @@ def clamped_to_whole_quota(request: Request, quota: Quota) -> Request:
     return _limited(request, quota, 0)
 
 
+def _largest_mib(permille: int, share_mib: int) -> int:
+    """The size of the largest device of which this part is not more than `share_mib`."""
+    return min(MEMORY_MIB_MAX, max(0, ((share_mib + 1) * WHOLE_PERMILLE - 1) // permille))
+
+
 def _limited(request: Request, quota: Quota, held_mib: int) -> Request:
-    if quota.memory_mib is None or request.sharing is not Sharing.EXCLUSIVE:
+    if quota.memory_mib is None or not request.is_sized_by_device:
         return request
-    # at least the requested memory: `within_quota` decides about that
-    max_mib = max((quota.memory_mib - held_mib) // request.count, request.memory_mib)
+    left_mib = (quota.memory_mib - held_mib) // request.count
+    if request.memory_pct:
+        max_mib = _largest_mib(permille_of(request.memory_pct), left_mib)
+    else:  # at least the requested memory: `within_quota` decides about that
+        max_mib = max(left_mib, request.memory_mib)
     if request.memory_max_mib is not None and request.memory_max_mib <= max_mib:
         return request
     return replace(request, memory_max_mib=max_mib)

@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from gpu_scheduler.core.placement.fits import COMPUTE_PCT_MAX
+from corekit.units import permille_of
+from gpu_scheduler.core.placement.fits import COMPUTE_PERMILLE_MAX
 from gpu_scheduler.model import Device, Request, Share, Sharing
 from gpu_scheduler.parameters import NO_QUOTA, Parameters, Quota
 
@@ -26,25 +27,38 @@ class Amount(NamedTuple):
 
     devices: float = 0
     memory_mib: float = 0
-    compute_pct: float = 0
+    compute_permille: float = 0  #: tenths of a percent, so that sums are exact
 
     def plus(self, other: Amount, times: float = 1) -> Amount:
-        devices, memory_mib, compute_pct = other
+        devices, memory_mib, compute_permille = other
         return Amount(
             self.devices + times * devices,
             self.memory_mib + times * memory_mib,
-            self.compute_pct + times * compute_pct,
+            self.compute_permille + times * compute_permille,
         )
 
     def times(self, factor: float) -> Amount:
-        return Amount(self.devices * factor, self.memory_mib * factor, self.compute_pct * factor)
+        return Amount(
+            self.devices * factor, self.memory_mib * factor, self.compute_permille * factor
+        )
 
     def within(self, quota: Quota) -> bool:
         return (
             (quota.devices is None or self.devices <= quota.devices)
             and (quota.memory_mib is None or self.memory_mib <= quota.memory_mib)
-            and (quota.compute_pct is None or self.compute_pct <= quota.compute_pct)
+            and (
+                quota.compute_pct is None or self.compute_permille <= permille_of(quota.compute_pct)
+            )
         )
+
+    def in_percent(self) -> tuple[float, float, float]:
+        """Past use as `TenantUsed` has it: compute in percent."""
+        return self.devices, self.memory_mib, self.compute_permille / 10
+
+
+def amount_of_percent(devices: float, memory_mib: float, compute_pct: float) -> Amount:
+    """An amount of past use from the form of `TenantUsed`."""
+    return Amount(devices, memory_mib, 10 * compute_pct)
 
 
 NOTHING = Amount()
@@ -52,25 +66,27 @@ NOTHING = Amount()
 
 def amount_of(shares: Iterable[Share]) -> Amount:
     """The amount of these shares; an exclusive share is a whole device."""
-    devices = memory_mib = compute_pct = 0
+    devices = memory_mib = compute_permille = 0
     for share in shares:
         devices += 1
         memory_mib += share.memory_mib
-        compute_pct += share.compute_guarantee_pct
-    return Amount(devices, memory_mib, compute_pct)
+        compute_permille += share.compute_guarantee_permille
+    return Amount(devices, memory_mib, compute_permille)
 
 
 def least_amount(request: Request) -> Amount:
     """The least amount of a lease for the request; an exclusive device may be larger."""
     exclusive = request.sharing is Sharing.EXCLUSIVE
-    compute_pct = COMPUTE_PCT_MAX if exclusive else request.compute_guarantee_pct
-    return Amount(request.count, request.count * request.memory_mib, request.count * compute_pct)
+    compute_permille = COMPUTE_PERMILLE_MAX if exclusive else request.compute_guarantee_permille
+    return Amount(
+        request.count, request.count * request.memory_mib, request.count * compute_permille
+    )
 
 
 def capacity_of(devices: Iterable[Device]) -> Amount:
     """The total amount of these devices."""
     memory = [device.memory_mib for device in devices]
-    return Amount(len(memory), sum(memory), COMPUTE_PCT_MAX * len(memory))
+    return Amount(len(memory), sum(memory), COMPUTE_PERMILLE_MAX * len(memory))
 
 
 class Used(NamedTuple):
@@ -129,7 +145,7 @@ class Tenants:
 
     def share(self, tenant: str, wall_s: float, parameters: Parameters) -> float:
         """The weighted dominant share; 1 = the whole of one resource, for a weight of 1."""
-        devices, memory_mib, compute_pct = self.held.get(tenant, NOTHING)
+        devices, memory_mib, compute_permille = self.held.get(tenant, NOTHING)
         used = self.used.get(tenant)
         if used is not None:  # once per tenant and decision: no `Amount` is created for it
             half_life_s = parameters.usage_half_life_s
@@ -137,11 +153,11 @@ class Tenants:
             per_mean_life = 0.5 ** (gone_s / half_life_s) * math.log(2) / half_life_s
             devices += used.amount.devices * per_mean_life
             memory_mib += used.amount.memory_mib * per_mean_life
-            compute_pct += used.amount.compute_pct * per_mean_life
+            compute_permille += used.amount.compute_permille * per_mean_life
         all_ = self.capacity
         dominant = max(
             devices / max(1.0, all_.devices),
             memory_mib / max(1.0, all_.memory_mib),
-            compute_pct / max(1.0, all_.compute_pct),
+            compute_permille / max(1.0, all_.compute_permille),
         )
         return dominant / parameters.weight(tenant)

@@ -7,7 +7,14 @@ from typing import Any, assert_never
 
 from corekit.ids import AttemptId, HostId
 from corekit.values import replace
-from gpu_scheduler.core.admission.tenants import NOTHING, Amount, Used, amount_of, capacity_of
+from gpu_scheduler.core.admission.tenants import (
+    NOTHING,
+    Amount,
+    Used,
+    amount_of,
+    amount_of_percent,
+    capacity_of,
+)
 from gpu_scheduler.core.inventory.inventory import Inventory
 from gpu_scheduler.core.leases.learned_times import COMPLETE, Times, WorkloadOn
 from gpu_scheduler.core.state import LeaseEntry, State
@@ -27,7 +34,7 @@ def _began(state: State, part: to.EpochStarted) -> None:
 
 
 def _used(state: State, part: to.TenantUsed) -> None:
-    state.tenants.used[part.tenant] = Used(Amount(*part.amount_s), part.as_of_s)
+    state.tenants.used[part.tenant] = Used(amount_of_percent(*part.amount_s), part.as_of_s)
 
 
 def _learned(state: State, part: to.WorkloadLearned) -> None:

@@ -66,7 +66,7 @@ def _known(state: State) -> Iterator[to.Part]:
 
 def _used(state: State) -> Iterator[to.Part]:
     for tenant, used in state.tenants.used.items():
-        yield to.TenantUsed(tenant=tenant, amount_s=tuple(used.amount), as_of_s=used.as_of_s)
+        yield to.TenantUsed(tenant=tenant, amount_s=used.amount.in_percent(), as_of_s=used.as_of_s)
 
 
 def _memories(state: State) -> Iterator[to.Part]:

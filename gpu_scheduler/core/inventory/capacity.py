@@ -17,8 +17,11 @@ from gpu_scheduler.core.placement.fits import (
     is_feasible,
     permanent_mismatch,
     unavailable_reason,
+    unmet_constraint,
+    versions_by_name,
 )
 from gpu_scheduler.model import HostState, NoFit, Placement, Request, Shortage
+from gpu_scheduler.versions import dotted
 
 #: The request without the requirement of a permanent mismatch; a later one is closer to a fit.
 _WITHOUT: Mapping[NoFit, Callable[[Request], Request]] = {
@@ -28,13 +31,14 @@ _WITHOUT: Mapping[NoFit, Callable[[Request], Request]] = {
     NoFit.ADVISORY: lambda request: replace(request, advisory=True),
     NoFit.DRIVER: lambda request: replace(request, min_driver=None),
     NoFit.RUNTIME: lambda request: replace(request, min_runtime=None),
+    NoFit.VERSION: lambda request: replace(request, requires=()),
     NoFit.TOO_LARGE: lambda request: replace(request, memory_max_mib=None),
 }
 _MISMATCHES = (*_WITHOUT, NoFit.MEMORY)
 #: Fields that the largest fit reduces.
 _REDUCED = (
-    *("count", "memory_mib", "kinds", "models", "middleware", "advisory"),
-    *("min_driver", "min_runtime", "memory_max_mib"),
+    *("count", "memory_mib", "memory_pct", "kinds", "models", "middleware", "advisory"),
+    *("min_driver", "min_runtime", "requires", "memory_max_mib"),
 )
 
 
@@ -145,7 +149,7 @@ def _largest(request: Request, inventory: Inventory) -> Request | None:
     relaxed = _relaxed(request, inventory)
     choices = [_most(relaxed, sizes) for sizes in _sizes(relaxed, inventory)]
     count, memory_mib = max(choices, key=lambda choice: _rank(relaxed, *choice))
-    return replace(relaxed, count=count, memory_mib=memory_mib)
+    return replace(relaxed, count=count, memory_mib=memory_mib, memory_pct=0)
 
 
 def _relaxed(request: Request, inventory: Inventory) -> Request:
@@ -231,10 +235,12 @@ def _in_words(what: NoFit, request: Request, classes: list[DeviceClass]) -> tupl
             return f"middleware {request.middleware}", _listed(offered) or "none"
         case NoFit.DRIVER:
             newest = max(device_class.driver for device_class in classes)
-            return f"driver {request.min_driver}", _dotted(newest)
+            return f"driver {request.min_driver}", dotted(newest) or "unknown"
         case NoFit.RUNTIME:
             newest = max(device_class.runtime for device_class in classes)
-            return f"runtime {request.min_runtime}", _dotted(newest)
+            return f"runtime {request.min_runtime}", dotted(newest) or "unknown"
+        case NoFit.VERSION:
+            return _unmet(request, classes)
         case NoFit.TOO_LARGE:
             least_mib = min(device_class.memory_mib for device_class in classes)
             return f"at most {request.memory_max_mib} MiB", f"{least_mib} MiB"
@@ -247,6 +253,15 @@ def _in_words(what: NoFit, request: Request, classes: list[DeviceClass]) -> tupl
             return "a gateway", "none"
 
 
+def _unmet(request: Request, classes: list[DeviceClass]) -> tuple[str, str]:
+    """The first constraint that devices do not meet, and the versions that they have."""
+    unmet = [unmet_constraint(request, device_class) for device_class in classes]
+    first = next(one for one in unmet if one is not None)
+    beside = (m for m, one in zip(classes, unmet, strict=True) if one == first)
+    found = (dict(versions_by_name(m)).get(first.name) or "unknown" for m in beside)
+    return str(first), f"{first.name} {_listed(found)}"
+
+
 #: The most names listed in a message.
 _NAMES_MAX = 8
 
@@ -255,7 +270,3 @@ def _listed(names: Iterator[str]) -> str:
     known = list(dict.fromkeys(names))
     more = len(known) - _NAMES_MAX
     return "/".join(known[:_NAMES_MAX]) + (f" and {more} more" if more > 0 else "")
-
-
-def _dotted(version: tuple[int, ...]) -> str:
-    return ".".join(map(str, version)) or "unknown"

@@ -72,7 +72,7 @@ class DeviceGroup:
     loaded: bool = False  #: True: of devices with residents
     devices: Devices = field(default_factory=dict)  #: all of them
     rows: dict[int, Row] = field(default_factory=dict)  #: devices with free capacity, by compute
-    _free_pct: list[int] = field(default_factory=list)  #: free compute of the rows, ascending
+    _free_permille: list[int] = field(default_factory=list)  #: free compute of the rows, ascending
     idle: Devices = field(default_factory=dict)  #: devices in rows, without leases
     exclusive: Devices = field(default_factory=dict)  #: allocated exclusively
     #: Reserved for the head of the queue, by attempt.
@@ -116,8 +116,8 @@ class DeviceGroup:
             self.remove(device, old)
             self.add(device, new)
             return
-        if old.free_pct == new.free_pct:
-            row = self.rows[old.free_pct]
+        if old.free_permille == new.free_permille:
+            row = self.rows[old.free_permille]
             row.remove(device, old.free_mib)
             row.add(device, new.free_mib)
         else:
@@ -129,28 +129,32 @@ class DeviceGroup:
             self.idle[device] = None
 
     def _into_row(self, device: DeviceId, device_state: DeviceState) -> None:
-        row = self.rows.get(device_state.free_pct)
+        row = self.rows.get(device_state.free_permille)
         if row is None:
-            row = self.rows[device_state.free_pct] = Row()
-            insort(self._free_pct, device_state.free_pct)
+            row = self.rows[device_state.free_permille] = Row()
+            insort(self._free_permille, device_state.free_permille)
         row.add(device, device_state.free_mib)
 
     def _out_of_row(self, device: DeviceId, device_state: DeviceState) -> None:
-        row = self.rows[device_state.free_pct]
+        row = self.rows[device_state.free_permille]
         row.remove(device, device_state.free_mib)
         if not row.free_mib:
-            del self.rows[device_state.free_pct]
-            del self._free_pct[bisect_left(self._free_pct, device_state.free_pct)]
+            del self.rows[device_state.free_permille]
+            del self._free_permille[bisect_left(self._free_permille, device_state.free_permille)]
 
-    def rows_up_from(self, compute_pct: int) -> Iterator[tuple[int, Row]]:
+    def rows_up_from(self, compute_permille: int) -> Iterator[tuple[int, Row]]:
         """Rows with this much compute free, the least first."""
-        for at in range(bisect_left(self._free_pct, compute_pct), len(self._free_pct)):
-            yield self._free_pct[at], self.rows[self._free_pct[at]]
+        for at in range(
+            bisect_left(self._free_permille, compute_permille), len(self._free_permille)
+        ):
+            yield self._free_permille[at], self.rows[self._free_permille[at]]
 
-    def rows_down_to(self, compute_pct: int) -> Iterator[tuple[int, Row]]:
+    def rows_down_to(self, compute_permille: int) -> Iterator[tuple[int, Row]]:
         """Rows with this much compute free, the most first."""
-        for at in range(len(self._free_pct) - 1, bisect_left(self._free_pct, compute_pct) - 1, -1):
-            yield self._free_pct[at], self.rows[self._free_pct[at]]
+        for at in range(
+            len(self._free_permille) - 1, bisect_left(self._free_permille, compute_permille) - 1, -1
+        ):
+            yield self._free_permille[at], self.rows[self._free_permille[at]]
 
     def reserved_devices(self) -> Iterator[DeviceId]:
         """Devices that are reserved for the head of the queue."""
@@ -181,10 +185,11 @@ class DeviceGroup:
             _count(counts, None, len(self.idle))
             _count(counts, NoFit.SHARED_TAKEN, lendable - len(self.idle))
             return counts
-        for free_pct, row in self.rows.items():
-            short = bisect_left(row.free_mib, request.memory_mib)
+        asked_mib = request.memory_on_mib(self.device_class.memory_mib)
+        for free_permille, row in self.rows.items():
+            short = bisect_left(row.free_mib, asked_mib)
             _count(counts, NoFit.MEMORY, short)
-            enough = None if free_pct >= request.compute_guarantee_pct else NoFit.COMPUTE
+            enough = None if free_permille >= request.compute_guarantee_permille else NoFit.COMPUTE
             _count(counts, enough, len(row.free_mib) - short)
         return counts
 
@@ -205,7 +210,7 @@ CACHE_MAX = 1024
 
 
 def feasibility_key(request: Request, memory_mib: int | None = None) -> tuple[object, ...]:
-    """The fields of a request that decide its feasibility on a device class.
+    """The fields of a request that decide whether it fits an idle device of a class.
 
     `memory_mib` replaces the memory of the request.
     """
@@ -213,10 +218,12 @@ def feasibility_key(request: Request, memory_mib: int | None = None) -> tuple[ob
         request.kinds,
         request.models,
         request.memory_mib if memory_mib is None else memory_mib,
+        request.memory_pct,
         request.advisory,
         request.middleware,
         request.min_driver,
         request.min_runtime,
+        request.requires,
         request.memory_max_mib,
     )
 

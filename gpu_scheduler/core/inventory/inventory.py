@@ -16,10 +16,12 @@ from corekit.values import replace
 from gpu_scheduler.core.inventory.index import Devices, Index
 from gpu_scheduler.core.inventory.residents import Residents
 from gpu_scheduler.core.placement.fits import (
-    COMPUTE_PCT_MAX,
+    ALLOCATION_AT,
+    COMPUTE_PERMILLE_MAX,
     DeviceClass,
     DeviceState,
     device_class_of,
+    versions_of,
 )
 from gpu_scheduler.model import Device, HostState, Request, Resident, Share, Usage
 from gpu_scheduler.versions import parse_version
@@ -43,7 +45,7 @@ class DeviceEntry:
     host: HostId
     shares: dict[LeaseId, Share] = field(default_factory=dict)
     allocated_mib: int = 0
-    allocated_pct: int = 0
+    allocated_permille: int = 0
     exclusive: LeaseId | None = None
     reserved_for: str | None = None
     drained: bool = False  #: closed to new leases by an operator
@@ -222,7 +224,7 @@ class Inventory:
         before = _load(entry)
         entry.shares[lease] = share
         entry.allocated_mib += share.memory_mib
-        entry.allocated_pct += share.compute_guarantee_pct
+        entry.allocated_permille += share.compute_guarantee_permille
         if share.exclusive:
             entry.exclusive = lease
         _move_load(entry, before)
@@ -236,7 +238,7 @@ class Inventory:
         before = _load(entry)
         del entry.shares[lease]
         entry.allocated_mib -= share.memory_mib
-        entry.allocated_pct -= share.compute_guarantee_pct
+        entry.allocated_permille -= share.compute_guarantee_permille
         if entry.exclusive == lease:
             entry.exclusive = None
         _move_load(entry, before)
@@ -369,7 +371,7 @@ def is_reduction(old: DeviceState, new: DeviceState) -> bool:
     return (
         old.equal_but_allocation(new)
         and new.free_mib <= old.free_mib
-        and new.free_pct <= old.free_pct
+        and new.free_permille <= old.free_permille
         and new.exclusive >= old.exclusive
         and (new.shared or new.exclusive) >= (old.shared or old.exclusive)
         and new.reserved_for == old.reserved_for
@@ -391,8 +393,9 @@ def current_state(entry: DeviceEntry, host: HostEntry) -> DeviceState:
         health=device.health,
         driver=parse_version(device.driver),
         runtime=parse_version(device.runtime),
+        libraries=versions_of(device),
         free_mib=device.memory_mib - entry.allocated_mib,
-        free_pct=COMPUTE_PCT_MAX - entry.allocated_pct,
+        free_permille=COMPUTE_PERMILLE_MAX - entry.allocated_permille,
         exclusive=entry.exclusive is not None,
         shared=bool(entry.shares) and entry.exclusive is None,
         reserved_for=entry.reserved_for,
@@ -404,12 +407,12 @@ def allocated_state(entry: DeviceEntry, before: DeviceState) -> DeviceState:
     exclusive = entry.exclusive is not None
     allocation = (
         before.memory_mib - entry.allocated_mib,
-        COMPUTE_PCT_MAX - entry.allocated_pct,
+        COMPUTE_PERMILLE_MAX - entry.allocated_permille,
         exclusive,
         not exclusive and bool(entry.shares),
         before.reserved_for,
     )
-    return tuple.__new__(DeviceState, before[:9] + allocation)
+    return tuple.__new__(DeviceState, before[:ALLOCATION_AT] + allocation)
 
 
 def without_resident(devices: Iterable[Device]) -> tuple[Device, ...]:

@@ -75,7 +75,8 @@ def fits_without(entry: DeviceEntry, request: Request, gone: Mapping[LeaseId, No
     ended = [entry.shares[lease] for lease in gone]
     left = device_state._replace(
         free_mib=device_state.free_mib + sum(share.memory_mib for share in ended),
-        free_pct=device_state.free_pct + sum(share.compute_guarantee_pct for share in ended),
+        free_permille=device_state.free_permille
+        + sum(share.compute_guarantee_permille for share in ended),
         exclusive=device_state.exclusive and not ended,
         shared=device_state.shared and len(ended) < len(entry.shares),
     )

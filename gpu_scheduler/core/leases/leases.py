@@ -13,6 +13,7 @@ from typing import assert_never
 
 from corekit.errors import ErrorCode
 from corekit.ids import DeviceId, LeaseId, SessionId
+from corekit.units import plain_percent
 from corekit.values import replace
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.leases.length import length_problem
@@ -261,7 +262,7 @@ def resize(tx: Transaction, event: on.Asked[ops.Resize]) -> None:
     entry = _changeable(tx, event)
     if entry is None:
         return
-    limit_pct, request = op.compute_limit_pct, entry.request
+    limit_pct, request = plain_percent(op.compute_limit_pct), entry.request
     least_pct = max(1, request.compute_guarantee_pct)
     if request.sharing is Sharing.EXCLUSIVE or not least_pct <= limit_pct <= COMPUTE_PCT_MAX:
         whole = "; this lease has whole devices" if request.sharing is Sharing.EXCLUSIVE else ""

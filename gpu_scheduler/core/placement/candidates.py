@@ -10,7 +10,7 @@ from gpu_scheduler.core.inventory.index import DeviceGroup, Devices, Index, pref
 from gpu_scheduler.core.inventory.inventory import Inventory
 from gpu_scheduler.core.placement.eviction import Taken, resident_key, taken
 from gpu_scheduler.core.placement.fits import (
-    COMPUTE_PCT_MAX,
+    COMPUTE_PERMILLE_MAX,
     DeviceClass,
     DeviceState,
     fits,
@@ -44,7 +44,7 @@ def fit(request: Request, device_state: DeviceState) -> Fit:
     if request.sharing is Sharing.EXCLUSIVE:
         return (0, float(device_state.memory_mib - request.memory_mib), device_state.memory_mib)
     return shared_fit(
-        request, device_state.memory_mib, device_state.free_mib, device_state.free_pct
+        request, device_state.memory_mib, device_state.free_mib, device_state.free_permille
     )
 
 
@@ -73,7 +73,8 @@ def is_best_effort(request: Request) -> bool:
     return (
         request.sharing is Sharing.SHARED
         and not request.memory_mib
-        and not request.compute_guarantee_pct
+        and not request.memory_pct
+        and not request.compute_guarantee_permille
     )
 
 
@@ -81,28 +82,29 @@ def load_fit(leases: int, device_state: DeviceState) -> Fit:
     """The fit of a best-effort request: the leases of the device, then its allocations."""
     free = (
         device_state.free_mib / max(1, device_state.memory_mib)
-        + device_state.free_pct / COMPUTE_PCT_MAX
+        + device_state.free_permille / COMPUTE_PERMILLE_MAX
     )
     return (leases, -free, device_state.memory_mib)
 
 
-def shared_fit(request: Request, memory_mib: int, free_mib: int, free_pct: int) -> Fit:
-    asked_mib, asked_pct = request.memory_mib, request.compute_guarantee_pct
+def shared_fit(request: Request, memory_mib: int, free_mib: int, free_permille: int) -> Fit:
+    asked_mib = request.memory_on_mib(memory_mib)
+    asked_permille = request.compute_guarantee_permille
     if request.placement is not Placement.SPREAD:
-        return packed_fit(asked_mib, asked_pct, memory_mib, free_mib, free_pct)
-    left_mib, left_pct = free_mib - asked_mib, free_pct - asked_pct
-    return (0, -(left_mib / max(1, memory_mib) + left_pct / COMPUTE_PCT_MAX), memory_mib)
+        return packed_fit(asked_mib, asked_permille, memory_mib, free_mib, free_permille)
+    left_mib, left_permille = free_mib - asked_mib, free_permille - asked_permille
+    return (0, -(left_mib / max(1, memory_mib) + left_permille / COMPUTE_PERMILLE_MAX), memory_mib)
 
 
 @lru_cache(maxsize=4096)
 def packed_fit(
-    asked_mib: int, asked_pct: int, memory_mib: int, free_mib: int, free_pct: int
+    asked_mib: int, asked_permille: int, memory_mib: int, free_mib: int, free_permille: int
 ) -> Fit:
     whole_mib = max(1, memory_mib)
-    left_mib, left_pct = free_mib - asked_mib, free_pct - asked_pct
-    left = left_mib / whole_mib + left_pct / COMPUTE_PCT_MAX
-    before = min(PARTS * free_mib // whole_mib, PARTS * free_pct // COMPUTE_PCT_MAX)
-    after = min(PARTS * left_mib // whole_mib, PARTS * left_pct // COMPUTE_PCT_MAX)
+    left_mib, left_permille = free_mib - asked_mib, free_permille - asked_permille
+    left = left_mib / whole_mib + left_permille / COMPUTE_PERMILLE_MAX
+    before = min(PARTS * free_mib // whole_mib, PARTS * free_permille // COMPUTE_PERMILLE_MAX)
+    after = min(PARTS * left_mib // whole_mib, PARTS * left_permille // COMPUTE_PERMILLE_MAX)
     return ((SLOTS_BY_PARTS[before] - SLOTS_BY_PARTS[after]) * memory_mib, left, memory_mib)
 
 
@@ -169,11 +171,12 @@ def of_group(
     for device in group.reserved.get(attempt, ()) if attempt is not None else ():
         if fits(request, inventory.state_of(device), attempt) is None:
             yield device
+    asked_mib = request.memory_on_mib(group.device_class.memory_mib)
     if request.sharing is Sharing.EXCLUSIVE:
         yield from group.idle
     elif request.placement is Placement.SPREAD:
-        for _, row in group.rows_down_to(request.compute_guarantee_pct):
-            yield from row.freest(request.memory_mib)
+        for _, row in group.rows_down_to(request.compute_guarantee_permille):
+            yield from row.freest(asked_mib)
     else:
-        for _, row in group.rows_up_from(request.compute_guarantee_pct):
-            yield from row.tightest(request.memory_mib)
+        for _, row in group.rows_up_from(request.compute_guarantee_permille):
+            yield from row.tightest(asked_mib)

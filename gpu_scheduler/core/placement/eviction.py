@@ -56,10 +56,12 @@ def taken(request: Request, inventory: Inventory, device: DeviceId) -> Taken:
     )
     if request.sharing is Sharing.EXCLUSIVE:
         return Taken(used, tuple(others))
-    room_mib = inventory.state_of(device).free_mib - request.memory_mib
+    device_state = inventory.state_of(device)
+    asked_mib = request.memory_on_mib(device_state.memory_mib)
+    room_mib = device_state.free_mib - asked_mib
     held_mib = sum(one.memory_mib for one in others)
     evicted: list[Resident] = []
-    while request.memory_mib and held_mib > room_mib and len(evicted) < len(others):
+    while asked_mib and held_mib > room_mib and len(evicted) < len(others):
         evicted.append(others[len(evicted)])
         held_mib -= evicted[-1].memory_mib
     return Taken(used, tuple(evicted))

@@ -6,9 +6,18 @@ Placement, grants, explanations, infeasibility and the checkers use `fits`; the 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from corekit.ids import HostId
+from corekit.units import WHOLE_PERMILLE, plain_percent
+from gpu_scheduler.constraints import (
+    DRIVER,
+    RUNTIME,
+    Constraint,
+    Versions,
+    canonical,
+    first_unmet,
+)
 from gpu_scheduler.model import (
     Device,
     DeviceKind,
@@ -19,9 +28,10 @@ from gpu_scheduler.model import (
     Share,
     Sharing,
 )
-from gpu_scheduler.versions import Version, parse_version
+from gpu_scheduler.versions import Version, dotted, parse_version
 
 COMPUTE_PCT_MAX = 100  #: of one device: the maximum sum of its guarantees
+COMPUTE_PERMILLE_MAX = WHOLE_PERMILLE
 
 
 class DeviceClass(NamedTuple):
@@ -34,6 +44,7 @@ class DeviceClass(NamedTuple):
     middlewares: tuple[str, ...] | None  #: offered by its host; None = unknown, so any is assumed
     driver: Version
     runtime: Version
+    libraries: Versions
 
 
 class DeviceState(NamedTuple):
@@ -46,25 +57,31 @@ class DeviceState(NamedTuple):
     middlewares: tuple[str, ...] | None
     driver: Version
     runtime: Version
+    libraries: Versions
     host_state: HostState
     health: Health
     free_mib: int
-    free_pct: int
+    free_permille: int  #: compute in tenths of a percent
     exclusive: bool  #: allocated exclusively
     shared: bool  #: allocated in shares
     reserved_for: str | None  #: attempt of the head of the queue
 
     @property
     def device_class(self) -> DeviceClass:
-        return DeviceClass(*self[:7])
+        return DeviceClass(*self[:_CLASS_FIELDS])
 
     def same_class_as(self, other: DeviceState) -> bool:
         """True when both have the same device class."""
-        return self[:7] == other[:7]
+        return self[:_CLASS_FIELDS] == other[:_CLASS_FIELDS]
 
     def equal_but_allocation(self, other: DeviceState) -> bool:
         """True when both differ at most in allocations and reservations."""
-        return self[:9] == other[:9]
+        return self[:ALLOCATION_AT] == other[:ALLOCATION_AT]
+
+
+_CLASS_FIELDS: Final = 8  #: fields of `DeviceClass`
+#: Position of the first field of `DeviceState` that allocations change.
+ALLOCATION_AT: Final = 10
 
 
 def device_class_of(
@@ -78,7 +95,15 @@ def device_class_of(
         middlewares=middlewares,
         driver=parse_version(device.driver),
         runtime=parse_version(device.runtime),
+        libraries=versions_of(device),
     )
+
+
+def versions_of(device: Device) -> Versions:
+    """The versions of the libraries of a device, by canonical name."""
+    if not device.libraries:
+        return ()
+    return tuple(sorted((canonical(name), v) for name, v in device.libraries.items()))
 
 
 _UP, _OK = HostState.UP, Health.OK
@@ -123,11 +148,23 @@ def permanent_mismatch(request: Request, made: DeviceClass | DeviceState) -> NoF
         return NoFit.DRIVER
     if request.min_runtime and made.runtime < parse_version(request.min_runtime):
         return NoFit.RUNTIME
+    if request.requires and unmet_constraint(request, made) is not None:
+        return NoFit.VERSION
     if request.memory_max_mib is not None and made.memory_mib > request.memory_max_mib:
         return NoFit.TOO_LARGE
     if request.memory_mib > made.memory_mib:
         return NoFit.MEMORY
     return None
+
+
+def unmet_constraint(request: Request, made: DeviceClass | DeviceState) -> Constraint | None:
+    """The first constraint on versions that the device does not meet."""
+    return first_unmet(request.requires, versions_by_name(made))
+
+
+def versions_by_name(made: DeviceClass | DeviceState) -> Versions:
+    """The versions that constraints name: of libraries, driver and runtime."""
+    return *made.libraries, (DRIVER, dotted(made.driver)), (RUNTIME, dotted(made.runtime))
 
 
 def unavailable_reason(device_state: DeviceState) -> NoFit | None:
@@ -142,9 +179,9 @@ def _not_now(request: Request, device_state: DeviceState) -> NoFit | None:
         return NoFit.EXCLUSIVE_TAKEN
     if request.sharing is Sharing.EXCLUSIVE:
         return NoFit.SHARED_TAKEN if device_state.shared else None
-    if request.memory_mib > device_state.free_mib:
+    if request.memory_on_mib(device_state.memory_mib) > device_state.free_mib:
         return NoFit.MEMORY
-    if request.compute_guarantee_pct > device_state.free_pct:
+    if request.compute_guarantee_permille > device_state.free_permille:
         return NoFit.COMPUTE
     return None
 
@@ -158,8 +195,12 @@ def share_of(request: Request, device: Device, host: str) -> Share:
         index=device.index,
         kind=device.kind,
         model=device.model,
-        memory_mib=device.memory_mib if exclusive else request.memory_mib,
-        compute_guarantee_pct=COMPUTE_PCT_MAX if exclusive else request.compute_guarantee_pct,
-        compute_limit_pct=COMPUTE_PCT_MAX if exclusive else request.compute_limit_pct,
+        memory_mib=device.memory_mib if exclusive else request.memory_on_mib(device.memory_mib),
+        compute_guarantee_pct=COMPUTE_PCT_MAX
+        if exclusive
+        else plain_percent(request.compute_guarantee_pct),
+        compute_limit_pct=COMPUTE_PCT_MAX
+        if exclusive
+        else plain_percent(request.compute_limit_pct),
         exclusive=exclusive,
     )

@@ -128,7 +128,7 @@ def _same_host(
         feasibility_key(request),
         request.count,
         request.sharing,
-        request.compute_guarantee_pct,
+        request.compute_guarantee_permille,
         attempt if keeps else None,
     )
     since = inventory.same_host_misses.get(cache_key)

@@ -42,7 +42,7 @@ from gpu_scheduler.core.placement.candidates import (
     warm_indexes,
 )
 from gpu_scheduler.core.placement.eviction import NOTHING_TAKEN, taken
-from gpu_scheduler.core.placement.fits import COMPUTE_PCT_MAX, DeviceClass, fits
+from gpu_scheduler.core.placement.fits import COMPUTE_PERMILLE_MAX, DeviceClass, fits
 from gpu_scheduler.core.placement.gangs import fitting_by_preference, gang
 from gpu_scheduler.model import Placement, Request, Sharing
 
@@ -177,15 +177,16 @@ def _best_empty(request: Request, group: DeviceGroup) -> _Best | None:
 
 def _emptiest(request: Request, group: DeviceGroup) -> _Best | None:
     memory_mib = group.device_class.memory_mib
-    room = (memory_mib - request.memory_mib) / max(1, memory_mib)
+    asked_mib = request.memory_on_mib(memory_mib)
+    room = (memory_mib - asked_mib) / max(1, memory_mib)
     best: tuple[Fit, Devices] | None = None
-    for free_pct, row in group.rows_down_to(request.compute_guarantee_pct):
-        left_pct = (free_pct - request.compute_guarantee_pct) / COMPUTE_PCT_MAX
-        if best is not None and best[0][1] <= -(room + left_pct):
+    for free_permille, row in group.rows_down_to(request.compute_guarantee_permille):
+        left_compute = (free_permille - request.compute_guarantee_permille) / COMPUTE_PERMILLE_MAX
+        if best is not None and best[0][1] <= -(room + left_compute):
             break  # no device of this row or of one below it is emptier
         free_mib = row.free_mib[-1]
-        if free_mib >= request.memory_mib:
-            one = shared_fit(request, memory_mib, free_mib, free_pct)
+        if free_mib >= asked_mib:
+            one = shared_fit(request, memory_mib, free_mib, free_permille)
             if best is None or one < best[0]:
                 best = one, row.cells[free_mib]
     return None if best is None else (best[0], next(iter(best[1])))
@@ -193,27 +194,28 @@ def _emptiest(request: Request, group: DeviceGroup) -> _Best | None:
 
 def _tightest(request: Request, group: DeviceGroup, best: _Best | None) -> _Best | None:
     """The tightest fit: row by row, until no remaining row can be better than `best`."""
-    memory_mib, asked_mib = group.device_class.memory_mib, request.memory_mib
-    whole_mib, asked_pct = max(1, memory_mib), request.compute_guarantee_pct
-    least = _least_lost(PARTS * asked_mib // whole_mib, asked_pct) * memory_mib
-    for free_pct, row in group.rows_up_from(asked_pct):
-        left_pct = (free_pct - asked_pct) / COMPUTE_PCT_MAX
-        if best is not None and best[0] <= (least, left_pct, memory_mib):
+    memory_mib = group.device_class.memory_mib
+    asked_mib = request.memory_on_mib(memory_mib)
+    whole_mib, asked_permille = max(1, memory_mib), request.compute_guarantee_permille
+    least = _least_lost(PARTS * asked_mib // whole_mib, asked_permille) * memory_mib
+    for free_permille, row in group.rows_up_from(asked_permille):
+        left_compute = (free_permille - asked_permille) / COMPUTE_PERMILLE_MAX
+        if best is not None and best[0] <= (least, left_compute, memory_mib):
             break
         for free_mib in _steps(asked_mib, whole_mib, row.free_mib):
-            left = (free_mib - asked_mib) / whole_mib + left_pct
+            left = (free_mib - asked_mib) / whole_mib + left_compute
             if best is not None and best[0] <= (least, left, memory_mib):
                 break
-            one = packed_fit(asked_mib, asked_pct, memory_mib, free_mib, free_pct)
+            one = packed_fit(asked_mib, asked_permille, memory_mib, free_mib, free_permille)
             if best is None or one < best[0]:
                 best = one, next(iter(row.cells[free_mib]))
     return best
 
 
 @lru_cache(maxsize=1024)
-def _least_lost(memory_parts: int, compute_pct: int) -> int:
+def _least_lost(memory_parts: int, compute_permille: int) -> int:
     """The fewest slots that a grant of this size costs."""
-    asked = min(memory_parts, PARTS * compute_pct // COMPUTE_PCT_MAX)
+    asked = min(memory_parts, PARTS * compute_permille // COMPUTE_PERMILLE_MAX)
     return min(
         SLOTS_BY_PARTS[parts] - SLOTS_BY_PARTS[parts - asked] for parts in range(asked, PARTS + 1)
     )

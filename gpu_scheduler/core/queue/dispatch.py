@@ -283,7 +283,7 @@ def _resume_groups(tx: Transaction) -> None:
             if within_quota(state, group.request):
                 queue.resume(group)
         if state.parameters.quota(tenant).memory_mib is not None:
-            queue.mark_exclusive_dirty(tenant)
+            queue.mark_sized_by_device_dirty(tenant)
     tenants.freed.clear()
     for group in queue.suspended_before(state.inventory.availability_version):
         queue.resume(group)

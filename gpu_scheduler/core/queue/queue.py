@@ -26,7 +26,7 @@ from gpu_scheduler.core.queue.request_class import (
     request_class_of,
 )
 from gpu_scheduler.core.queue.workload_group import WorkloadGroup, WorkloadIndex
-from gpu_scheduler.model import Request, Sharing
+from gpu_scheduler.model import Request
 from gpu_scheduler.protocol.changes import Waiting
 
 
@@ -282,10 +282,10 @@ class WaitingQueue:
         if not of_tenant:
             del self._suspended[group.tenant]
 
-    def mark_exclusive_dirty(self, tenant: str) -> None:
-        """Evaluate the exclusive requests of a tenant: its quota may allow larger devices now."""
+    def mark_sized_by_device_dirty(self, tenant: str) -> None:
+        """Evaluate requests of a tenant again: its quota may allow larger devices now."""
         for request_class in self.by_tenant.get(tenant, ()):
-            if request_class.request.sharing is Sharing.EXCLUSIVE:
+            if request_class.request.is_sized_by_device:
                 self.dirty[request_class] = None
 
     # ------------------------------------------------------------------ groups

@@ -28,6 +28,7 @@ _NOT_FEASIBILITY = (
     "warm_key",
     "workload",
     "preemptible",
+    "batch",
     "max_wait_s",
     "deadline_s",
     "lease_s",

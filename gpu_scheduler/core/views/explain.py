@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from corekit.ids import DeviceId
+from corekit.units import percent_of
 from corekit.values import replace
 from gpu_scheduler.core.inventory.capacity import available_mib, is_infeasible, largest, shortage
 from gpu_scheduler.core.inventory.inventory import Inventory
@@ -147,7 +148,7 @@ def _verdict(
         model=device_state.model,
         reason=fits(request, device_state, attempt),
         free_mib=device_state.free_mib,
-        free_pct=device_state.free_pct,
+        free_pct=percent_of(device_state.free_permille),
         detail="" if healthy else entry.device.detail,
         resident=taken(request, inventory, device).used is not None,
     )
@@ -174,6 +175,7 @@ _REASON_TEXT = {
     NoFit.COMPUTE: "with too little compute free",
     NoFit.DRIVER: "with too old a driver",
     NoFit.RUNTIME: "with too old a runtime",
+    NoFit.VERSION: "with another version of a library, driver or runtime",
     NoFit.EXCLUSIVE_TAKEN: "allocated exclusively",
     NoFit.SHARED_TAKEN: "allocated in shares",
     NoFit.HOST_STALE: "on a silent host",
@@ -194,6 +196,7 @@ _SHORTAGE_TEXT = {
     NoFit.ADVISORY: "no host of such a device has a gateway",
     NoFit.DRIVER: "driver {most} is the newest",
     NoFit.RUNTIME: "runtime {most} is the newest",
+    NoFit.VERSION: "such devices have {most}",
     NoFit.MEMORY: "the largest such device has {most}",
     NoFit.TOO_LARGE: "the smallest such device has {most}",
     NoFit.SAME_HOST: "{most} is the most on one host",

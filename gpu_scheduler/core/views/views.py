@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from corekit.errors import ErrorCode
 from corekit.ids import AttemptId, LeaseId, attempt_id
+from corekit.units import percent_of
 from corekit.values import replace
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.admission.quotas import request_to_explain
@@ -17,7 +18,7 @@ from gpu_scheduler.core.inventory.residents import Residents
 from gpu_scheduler.core.leases.expected import expected
 from gpu_scheduler.core.leases.length import length_problem, requested_length_s
 from gpu_scheduler.core.placement.eviction import NOTHING_TAKEN, resident_key
-from gpu_scheduler.core.placement.fits import COMPUTE_PCT_MAX
+from gpu_scheduler.core.placement.fits import COMPUTE_PERMILLE_MAX
 from gpu_scheduler.core.queue.decide import held_reason
 from gpu_scheduler.core.queue.dispatch import evaluate, explanation_of, held_back
 from gpu_scheduler.core.queue.search import Proposal
@@ -132,7 +133,7 @@ def _device(entry: DeviceEntry, residents: Residents) -> answers.DeviceView:
     return answers.DeviceView(
         device=entry.device,
         memory_free_mib=entry.device.memory_mib - entry.allocated_mib,
-        compute_free_pct=COMPUTE_PCT_MAX - entry.allocated_pct,
+        compute_free_pct=percent_of(COMPUTE_PERMILLE_MAX - entry.allocated_permille),
         leases=tuple(entry.shares),
         usage=entry.usage,
         drained=entry.drained,

@@ -1,62 +1,85 @@
-"""Warnings about requests of a definition that no known device could ever hold."""
+"""Findings about requests of a definition that no known device could ever hold."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 
 from corekit.errors import AppError
 from fdl.diagnostics import Diagnostic, Severity
 from fdl.model import Document, Function
 from fdl.plan.groups import deployed
 from gpu_scheduler.client import SchedulerClient
-from gpu_scheduler.model import RefusalKind
-from gpu_scheduler.protocol.answers import ExplainAnswer
-from orchgpu.cli.scheduler import NO_ANSWER, ask, scheduler_or_none
+from gpu_scheduler.model import Explanation, Request
+from gpu_scheduler.protocol.answers import Outcome
+from orchgpu.cli.scheduler import NO_ANSWER, ask, scheduler_address
+from orchgpu.core.job import cpu_fallback
 
 
 def capacity_notes(document: Document, scheduler: str | None) -> tuple[Diagnostic, ...]:
-    """A warning for each function, or group, whose request no known device could hold.
+    """An error for each function, or group, whose request no known device could ever hold.
 
-    Without `scheduler` the configured one is asked, if there is one. A refusal by the scheduler (it
-    requires a key, for example) becomes a warning. Raises UNAVAILABLE when `scheduler` was given
-    and does not answer.
+    A request that falls back to a CPU gets a warning. So does the first one when they were not
+    checked: no scheduler is known, the configured one does not answer, or it refuses to (it
+    requires a key, for example). Raises UNAVAILABLE when `scheduler` was given and does not answer.
     """
-    with_device = [f for f in deployed(document) if f.gpu is not None]
-    address = scheduler_or_none(scheduler) if with_device else None
-    if address is None:
+    with_device = [function for function in deployed(document) if function.queued]
+    if not with_device:
         return ()
     try:
-        refused = _refused(with_device, address)
+        address = scheduler_address(scheduler)
+        explained = ask(address, lambda client: _explained(client, with_device))
     except AppError as error:
-        if error.code in NO_ANSWER:
-            if scheduler is not None:
-                raise
-            return ()
-        text = f"the scheduler {address} did not check this request: {error.message}"
-        return (_note(document, with_device[0], text),)
+        if error.code in NO_ANSWER and scheduler is not None:
+            raise
+        text = f"not checked whether a device can hold this request: {error.message}"
+        return (_note(document, with_device[0], Severity.WARNING, text),)
     return tuple(
-        _note(document, function, f"no known device could do this: {sentence}")
-        for function, sentence in refused
+        note
+        for function, answers in zip(with_device, explained, strict=True)
+        for note in _infeasible(document, function, answers)
     )
 
 
-def _refused(functions: Sequence[Function], address: str) -> list[tuple[Function, str]]:
-    """The permanently infeasible functions, each with the scheduler's own sentence."""
-
-    async def explained(client: SchedulerClient) -> list[ExplainAnswer]:
-        requests = [function.gpu.request() for function in functions if function.gpu is not None]
-        return [await client.explain(request=request) for request in requests]
-
-    answers = ask(address, explained)
-    return [
-        (function, answer.explanation.sentence)
-        for function, answer in zip(functions, answers, strict=True)
-        if answer.outcome.value == RefusalKind.IMPOSSIBLE.value
-    ]
+async def _explained(
+    client: SchedulerClient, functions: list[Function]
+) -> list[list[Explanation | None]]:
+    """For each function the explanations of its infeasible requests; None for a feasible one."""
+    found: list[list[Explanation | None]] = []
+    for function in functions:
+        answers = [await client.explain(request=request) for request in _requests(function)]
+        found.append(
+            [one.explanation if one.outcome is Outcome.IMPOSSIBLE else None for one in answers]
+        )
+    return found
 
 
-def _note(document: Document, function: Function, message: str) -> Diagnostic:
-    path = f"{function.path}.gpu"
-    return Diagnostic(
-        severity=Severity.WARNING, path=path, at=document.location(path), message=message
-    )
+def _requests(function: Function) -> tuple[Request, ...]:
+    """The request of the jobs of a function, then that of its fallback, if it has one."""
+    if function.gpu is None:
+        return (Request(),)
+    request = function.gpu.request()
+    if function.gpu.on_unavailable != "cpu":
+        return (request,)
+    return request, cpu_fallback(request)
+
+
+def _infeasible(
+    document: Document, function: Function, answers: list[Explanation | None]
+) -> Iterator[Diagnostic]:
+    first = answers[0]
+    if first is None:
+        return
+    message = f"no known device could do this: {first.sentence}"
+    if len(answers) == 1:
+        yield _note(document, function, Severity.ERROR, message)
+    elif answers[1] is None:
+        fallback = "; its jobs get a device of kind cpu (on_unavailable: cpu)"
+        yield _note(document, function, Severity.WARNING, message + fallback)
+    else:
+        fallback = f"; nor its fallback: {answers[1].sentence}"
+        yield _note(document, function, Severity.ERROR, message + fallback)
+
+
+def _note(document: Document, function: Function, severity: Severity, message: str) -> Diagnostic:
+    path = function.path if function.gpu is None else f"{function.path}.gpu"
+    return Diagnostic(severity=severity, path=path, at=document.location(path), message=message)

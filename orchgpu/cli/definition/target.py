@@ -11,7 +11,7 @@ import click
 
 from corekit.aio.environment import budget_from_environment
 from corekit.cli.screen import echo, echo_json, json_option
-from corekit.errors import invalid
+from corekit.errors import AppError, ErrorCode, invalid
 from corekit.values import replace
 from fdl.diagnostics import Severity
 from fdl.model import Document
@@ -65,10 +65,22 @@ def _declared(document: Document | None) -> Address:
 def prepared_plan(
     file: Path, document: Document, target: DeployCloud, scheduler: str | None
 ) -> Prepared:
-    """A plan, with the scheduler's refusals of its requests among the findings."""
+    """A plan, with the scheduler's refusals of its requests as errors among the findings."""
     prepared = prepare(file, target.cloud, budget_from_environment(), document)
     capacity = capacity_notes(document, scheduler)
     return replace(prepared, notes=(*prepared.notes, *capacity))
+
+
+def refuse_infeasible(prepared: Prepared) -> None:
+    """Raise IMPOSSIBLE when a request of the plan is among the findings as an error."""
+    errors = [note for note in prepared.notes if note.severity is Severity.ERROR]
+    if errors:
+        which = "; ".join(f"{note.path}: {note.message}" for note in errors)
+        message = (
+            f"nothing was deployed: {which}. Ask for less, add or declare devices (`ssgmd"
+            " --capacity`), or deploy nevertheless with --allow-infeasible"
+        )
+        raise AppError(ErrorCode.IMPOSSIBLE, message)
 
 
 def execute_shown(prepared: Prepared, target: DeployCloud, *, as_json: bool) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from contract.states import Reason
 from corekit.errors import AppError, ErrorCode
+from corekit.units import format_percent
 from corekit.values import Value
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import RETRY_AT, Explanation, HeldBack, NoFit, Record, Step
@@ -40,13 +41,15 @@ class BlockingLease(Value):
     host: str
     index: int
     memory_mib: int
-    compute_pct: int
+    compute_pct: int | float
     ends_in_s: float | None  #: at the latest; None = no stated length
 
     @property
     def share(self) -> str:
         """The device, and the size of the share."""
-        return f"{self.host}/{self.index} ({self.memory_mib} MiB, {self.compute_pct} %)"
+        return (
+            f"{self.host}/{self.index} ({self.memory_mib} MiB, {format_percent(self.compute_pct)})"
+        )
 
     @property
     def ends(self) -> str:

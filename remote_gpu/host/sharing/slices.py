@@ -93,6 +93,7 @@ class _Lease:
     back_by_s: float = 0.0  #: the next call is expected by then
     allowed_s: float = 0.0  #: the limit allows no computing before then
     owed_s: float = 0.0  #: lag in virtual time, when it was last active
+    used_s: float = 0.0  #: token seconds so far
 
     @property
     def active(self) -> bool:
@@ -116,9 +117,9 @@ class TimeSlices:
         self._virtual_s = 0.0  # of the newest slice: idle time earns no credit
         self._wake_s: float | None = None
 
-    def join(self, lease: LeaseId, guarantee_pct: int, limit_pct: int) -> None:
+    def join(self, lease: LeaseId, guarantee_pct: float, limit_pct: float) -> None:
         """Add a lease, or change the share of a known one; then `wake` is due."""
-        weight = max(float(guarantee_pct), BEST_EFFORT_PCT)
+        weight = max(guarantee_pct, BEST_EFFORT_PCT)
         rate = self.width * limit_pct / 100
         known = self._leases.get(lease)
         if known is None:
@@ -169,6 +170,30 @@ class TimeSlices:
         if not entry.active:
             entry.owed_s = self._owed_s(entry, now_s)
         return changes + self._dispatch(now_s)
+
+    def used_s(self, lease: LeaseId, now_s: float) -> float:
+        """The seconds for which a lease has held tokens, pauses excluded; of several at once the
+        sum."""
+        self._advance(now_s)
+        return self._leases[lease].used_s
+
+    def charge(self, lease: LeaseId, used_s: float, now_s: float) -> list[Change]:
+        """Charge a lease for device time that a batch process used for it.
+
+        An idle lease's account begins at the present virtual time, so earlier idleness does not pay
+        for it.
+        """
+        entry = self._leases.get(lease)
+        if entry is None:
+            return []
+        self._advance(now_s)
+        if not entry.active:
+            entry.virtual_s = max(entry.virtual_s, self._virtual_s)
+        entry.virtual_s += used_s / entry.weight
+        entry.owed_s = max(0.0, entry.owed_s - used_s / entry.weight)
+        if entry.rate < self.width:
+            entry.allowed_s = max(entry.allowed_s, now_s) + used_s / entry.rate
+        return self._dispatch(now_s)
 
     def wake(self, now_s: float) -> list[Change]:
         """Update at `next_wake_s`."""
@@ -225,6 +250,7 @@ class TimeSlices:
         for ticket, since_s in entry.running.items():
             entry.running[ticket] = now_s
             entry.virtual_s += (now_s - since_s) / entry.weight
+            entry.used_s += now_s - since_s
             if entry.rate < self.width:
                 entry.allowed_s = max(entry.allowed_s, since_s) + (now_s - since_s) / entry.rate
 

@@ -40,10 +40,19 @@ class Turns:
                 self._devices[share.index] = _Device(share.index, self._widths.get(share.index, 1))
             self._devices[share.index].join(lease, share, worker)
 
-    def resize(self, lease: LeaseId, compute_limit_pct: int) -> None:
+    def resize(self, lease: LeaseId, compute_limit_pct: float) -> None:
         """Set another elastic limit; an unknown lease has ended."""
         for device in self._devices.values():
             device.resize(lease, compute_limit_pct)
+
+    def used_s(self, index: int, lease: LeaseId) -> float:
+        """The time for which a lease has held tokens of a device, without the time that it was
+        stopped. Raises KeyError for an unknown one."""
+        return self._devices[index].used_s(lease)
+
+    def charge(self, index: int, lease: LeaseId, used_s: float) -> None:
+        """Charge a lease for time of a device that another process used for it."""
+        self._devices[index].charge(lease, used_s)
 
     def leave(self, lease: LeaseId, worker: Process) -> None:
         """Remove that worker of the lease, but not a newer one. Idempotent."""
@@ -77,7 +86,7 @@ class _Device:
         self._members[lease] = share, worker
         self._slices.join(lease, share.compute_guarantee_pct, share.compute_limit_pct)
 
-    def resize(self, lease: LeaseId, compute_limit_pct: int) -> None:
+    def resize(self, lease: LeaseId, compute_limit_pct: float) -> None:
         if (known := self._members.get(lease)) is not None:
             self._slices.join(lease, known[0].compute_guarantee_pct, compute_limit_pct)
             self._carry_out(self._slices.wake(self._loop.time()))
@@ -87,6 +96,13 @@ class _Device:
         if known is not None and known[1] is worker:
             del self._members[lease]
             self._carry_out(self._slices.leave(lease, self._loop.time()))
+
+    def used_s(self, lease: LeaseId) -> float:
+        return self._slices.used_s(lease, self._loop.time())
+
+    def charge(self, lease: LeaseId, used_s: float) -> None:
+        if lease in self._members:
+            self._carry_out(self._slices.charge(lease, used_s, self._loop.time()))
 
     def requested(self, lease: LeaseId, op: str, ticket: int) -> None:
         if lease in self._members:

@@ -46,6 +46,8 @@ class Ready:
     )  #: operation → why it cannot be offered
     resident: Sequence[str] = ()  #: warm keys
     threads: int = 1
+    #: Kind → versions of the libraries of its operations, by name.
+    libraries: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 class WorkerPool:

@@ -23,5 +23,12 @@ def run_joined(
         raise OpFailed(OpCode.EINVAL, "'batch' needs every input, with the same number of items")
     if context.within_turn:
         return model.run(feeds, outputs), 1
-    held, wait_s = context.quota.held, context.batch_wait_s
-    return model.batcher.run(feeds, outputs, context.turn, held, wait_s)
+    return model.batcher.run(
+        feeds,
+        outputs,
+        context.turn_of_batch,
+        context.quota.held,
+        context.batch_wait_s,
+        context.caller,
+        context.batch_items_max,
+    )

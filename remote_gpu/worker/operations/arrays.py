@@ -66,6 +66,7 @@ class Map(CpuOperation):
 
     name = "map"
     implementation = f"numpy {np.__version__}"
+    libraries = ("numpy",)
     limits = Limits(inputs_min=1, inputs_max=2, input_bytes_max=1 << 33)
     signature = Signature(
         arguments=(
@@ -111,6 +112,7 @@ class Reduce(CpuOperation):
 
     name = "reduce"
     implementation = f"numpy {np.__version__}"
+    libraries = ("numpy",)
     limits = Limits(inputs_min=1, inputs_max=1, input_bytes_max=1 << 33)
     signature = Signature(
         arguments=(

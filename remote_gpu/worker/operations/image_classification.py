@@ -26,6 +26,7 @@ class ImageClassification(CpuOperation):
 
     name = "image_classification"
     implementation = IMPLEMENTATION
+    libraries = ("onnxruntime",)
     own_turns = True
     limits = Limits(inputs_min=1, inputs_max=1, input_bytes_max=_IMAGE_BYTES_MAX)
     signature = Signature(

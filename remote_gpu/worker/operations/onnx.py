@@ -20,6 +20,7 @@ class Onnx(CpuOperation):
 
     name = "onnx"
     implementation = IMPLEMENTATION
+    libraries = ("onnxruntime",)
     own_turns = True
     limits = Limits(inputs_max=32, input_bytes_max=1 << 32)
     signature = Signature(

@@ -46,6 +46,7 @@ class SequenceSearch(CpuOperation):
 
     name = "sequence_search"
     implementation = IMPLEMENTATION
+    libraries = ("pyopal", "numpy")
     limits = Limits(inputs_min=1, inputs_max=1, input_bytes_max=_QUERY_BYTES_MAX)
     signature = Signature(
         arguments=(

@@ -36,6 +36,7 @@ class NumpySgemm(CpuOperation):
 
     name = "sgemm"
     implementation = f"numpy {np.__version__}"
+    libraries = ("numpy",)
     limits = _LIMITS
     signature = _SIGNATURE
 
@@ -53,6 +54,7 @@ class KernelSgemm(CpuOperation):
     name = "sgemm"
     kinds = ("cpu", "opencl")
     by_kernels = True
+    libraries = ("pyopencl",)
     limits = _LIMITS
     signature = _SIGNATURE
 

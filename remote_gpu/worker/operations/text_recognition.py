@@ -22,6 +22,7 @@ class TextRecognition(CpuOperation):
 
     name = "text_recognition"
     implementation = IMPLEMENTATION
+    libraries = ("rapidocr", "onnxruntime")
     limits = Limits(inputs_min=1, inputs_max=1, input_bytes_max=_IMAGE_BYTES_MAX)
     signature = Signature(
         arguments=(

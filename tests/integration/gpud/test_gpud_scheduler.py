@@ -234,6 +234,7 @@ async def goes_where_its_contents_are(scheduler: SchedulerClient) -> None:
     assert all([await chosen(host) for _ in range(3) for host in sorted(keys)])
     device = (await scheduler.inventory()).hosts[0].devices[0].device
     assert ("graph" in device.operations) == ("cpu" in working_kinds())
+    assert ("numpy" in device.libraries) == ("sgemm" in device.operations)
 
 
 @pytest.mark.asyncio

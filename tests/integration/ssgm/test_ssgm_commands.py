@@ -68,6 +68,32 @@ def test_a_lease_is_renewed_resized_and_transferred(lab: Lab) -> None:
         assert lab.ssgm(*arguments).returncode == 3, arguments
 
 
+def test_eight_eighths_share_a_device_and_the_ninth_is_busy(lab: Lab) -> None:
+    """The 8-way row of the KNIX paper, by its declaration, through the daemon and its journal."""
+    eighth = ("-m", "12.5%", "--compute-guarantee", "12.5", "--advisory")
+    leases = [lab.json("alloc", *eighth)["granted"]["lease"] for _ in range(8)]
+    (first,) = {share["device"] for lease in leases for share in lease["shares"]}
+    shares = [share for lease in leases for share in lease["shares"]]
+    assert {(share["memory_mib"], share["compute_guarantee_pct"]) for share in shares} == {
+        (12288 // 8, 12.5)
+    }
+    views = {
+        view["device"]["id"]: view
+        for host in lab.json("hosts")["hosts"]
+        for view in host["devices"]
+    }
+    assert (views[first]["memory_free_mib"], views[first]["compute_free_pct"]) == (0, 0)
+    assert "compute 12.5 to 100 %" in lab.ssgm("leases").stdout
+    assert lab.json("alloc", *eighth)["granted"]["lease"]["shares"][0]["device"] != first
+    for _ in range(7):
+        lab.take(*eighth[:-1])
+    busy = lab.json("alloc", *eighth, status=6)
+    assert busy["explanation"]["counts"] == {"MEMORY": 2}
+    assert (
+        "1 × device with 12.5 % memory, 12.5 % compute must wait" in busy["explanation"]["sentence"]
+    )
+
+
 def test_long_lists_come_in_pages(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "PAGE_MAX", 1)  # of devices or shares
     taken = [lab.take("--attempt", f"one-{n}") for n in range(3)]
@@ -145,7 +171,11 @@ def test_tables_for_people(lab: Lab) -> None:
         (("leases", "--timeout", "soon"), 2, "'soon' is not a duration"),
         (("get", "polcy"), 2, "parameter 'polcy' is unknown; did you mean 'policy'?"),
         (("set", "bypass_max", "-1"), 2, "bypass_max"),
-        (("resize", "lease-1", "much"), 2, "PERCENT: 'much' is not an integer"),
+        (
+            ("resize", "lease-1", "much"),
+            2,
+            "PERCENT: 'much' is not a percentage; write a number such as 25 or 12.5",
+        ),
         (
             ("set", "policy", "random"),
             2,

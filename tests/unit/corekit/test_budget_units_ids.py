@@ -13,7 +13,17 @@ from corekit.aio.environment import SCALE_VARIABLE, budget_from_environment
 from corekit.budget import Budget
 from corekit.errors import AppError
 from corekit.ids import AttemptId, IdSource, JobId, attempt_id, split_attempt
-from corekit.units import format_bytes, format_duration, parse_duration_s, parse_memory_mib
+from corekit.units import (
+    WHOLE_PERMILLE,
+    format_bytes,
+    format_duration,
+    format_percent,
+    parse_duration_s,
+    parse_memory_mib,
+    parse_percent,
+    percent_of,
+    permille_of,
+)
 
 
 @given(st.floats(min_value=0.001, max_value=100))
@@ -115,3 +125,31 @@ def test_an_attempt_id_names_its_job_and_number(job: str) -> None:
 def test_an_id_without_job_or_number_is_not_an_attempt(text: str) -> None:
     with pytest.raises(ValueError):
         split_attempt(AttemptId(text))
+
+
+def test_every_percentage_with_one_decimal_is_an_integer_of_permille() -> None:
+    for permille in range(WHOLE_PERMILLE + 1):
+        percent = percent_of(permille)
+        assert permille_of(percent) == permille == 10 * percent
+        assert isinstance(percent, int) is (permille % 10 == 0)
+        assert parse_percent(format_percent(percent)) == percent
+
+
+@pytest.mark.parametrize(
+    ("text", "percent", "shown"),
+    [
+        ("25", 25, "25 %"),
+        ("12.5", 12.5, "12.5 %"),
+        (" 12.0 % ", 12, "12 %"),
+        ("0.1%", 0.1, "0.1 %"),
+    ],
+)
+def test_percentages(text: str, percent: float, shown: str) -> None:
+    assert parse_percent(text) == percent
+    assert format_percent(parse_percent(text)) == shown
+
+
+@pytest.mark.parametrize("text", ["", "%", "12.55", "-1", "1e1", "nan", "12,5", "\u0661"])
+def test_what_is_not_a_percentage_is_refused(text: str) -> None:
+    with pytest.raises(AppError, match="is not a percentage; write a number such as 25 or"):
+        parse_percent(text)

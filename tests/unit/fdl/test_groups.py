@@ -30,7 +30,7 @@ functions:
       container: {environment: {Variables: {MODEL: small}}}
       input: [{path: inner/frames, suffix: [.png]}]
       output: [{path: answers/faces}]
-    gpu: {memory: 2GiB, compute: {guarantee: 30}, max_wait: 5m}
+    gpu: {memory: 2GiB, compute: {guarantee: 29.7%}, max_wait: 5m}
   - group: film
     lambda:
       name: frames
@@ -39,7 +39,7 @@ functions:
       timeout: 100
       input: [{path: films/in, suffix: [.avi]}]
       output: [{path: inner/frames, suffix: [.png]}, {path: inner/sound, suffix: [.wav]}]
-    gpu: {memory: 1GiB, compute: {guarantee: 10, limit: 50}, priority: 3}
+    gpu: {memory: 1GiB, compute: {guarantee: 10.3, limit: 50.5}, priority: 3}
     job: {attempts: 2}
   - group: film
     lambda:
@@ -123,9 +123,9 @@ def test_the_package_lists_inputs_and_outputs_of_each_step() -> None:
             "functions.aws[0].group: its steps need 11264 MB together; Lambda has 10240",
         ),
         (
-            "guarantee: 30",
+            "guarantee: 29.7%",
             "guarantee: 95",
-            "functions.aws[0].group: the request of its steps together is invalid: the guarantee of compute 105 must lie in 0…100",
+            "functions.aws[0].group: the request of its steps together is invalid: the guarantee of compute 105.3 must lie in 0…100",
         ),
         (
             "path: inner/sound, suffix: [.wav]}]\n      output: [{path: answers/words",

@@ -9,7 +9,7 @@ from fdl.parse import parse
 from fdl.schema.schema import FAULTS_MAX
 from fdl.text.compose import BYTES_MAX, DEPTH_MAX
 from fdl.text.nodes import Location
-from gpu_scheduler.model import DeviceKind, Placement, Request, Sharing
+from gpu_scheduler.model import Batch, DeviceKind, Placement, Request, Sharing
 
 WHOLE = """\
 functions:
@@ -149,6 +149,10 @@ BAD = {
         ONE + "      gpu: {}\n",
         "f.yaml:5:7: error: functions.aws[0].lambda: unknown key 'gpu'; it belongs next to 'lambda'",
     ),
+    "a block where functions are": (
+        "functions:\n  gpu: {memory: 4096, compute: 25}\n" + ONE.split("\n", 1)[1],
+        "f.yaml:2:3: error: functions: unknown key 'gpu'; it belongs in an element of the list `functions.aws`, next to 'lambda'",
+    ),
     "no block around it": (
         "functions: {aws: [{name: f}]}",
         "f.yaml:1:20: error: functions.aws[0]: unknown key 'name'; it belongs in 'lambda' or in 'job.queue'",
@@ -258,6 +262,18 @@ BAD = {
         ONE + "    gpu: {compute: 120%}\n",
         "f.yaml:5:20: error: functions.aws[0].gpu.compute: '120%' is not a percentage in 0…100",
     ),
+    "gpu hundredths of a percent": (
+        ONE + "    gpu: {compute: 12.25}\n",
+        "f.yaml:5:20: error: functions.aws[0].gpu.compute: '12.25' is not a percentage in 0…100, with at most one decimal",
+    ),
+    "gpu versions": (
+        ONE + "    gpu: {requires: {onnxruntime: new}}\n",
+        "f.yaml:5:35: error: functions.aws[0].gpu.requires.onnxruntime: 'new' is not a version or bounds, as 1.12 or '>=1.10,<1.13'",
+    ),
+    "gpu library": (
+        ONE + "    gpu: {requires: {'onnx runtime': 1.2}}\n",
+        "f.yaml:5:22: error: functions.aws[0].gpu.requires: 'onnx runtime' is not the name of a library, `driver` or `runtime`",
+    ),
     "gpu wait": (
         ONE + "    gpu: {max_wait: soon}\n",
         "f.yaml:5:21: error: functions.aws[0].gpu.max_wait: 'soon' is not a duration; write seconds, or a unit as in 10m",
@@ -362,3 +378,24 @@ def test_long_lines_are_cut_around_the_place() -> None:
     with pytest.raises(AppError) as caught:
         parse("functions: {aws: [" + " " * 5000 + "{lambada: 1}]}")
     assert max(len(line) for line in caught.value.message.splitlines()) < 120
+
+
+def test_rules_of_batches() -> None:
+    text = "    gpu: {batch: {wait_ms: 5}, preempts: true, preemptible: true, workload: w}\n"
+    (function,) = parse(ONE + text, "f.yaml").functions.aws
+    assert function.gpu is not None
+    request = function.gpu.request()
+    assert request.batch == Batch(joins=True, wait_ms=5, size_max=64)
+    assert (request.preempts, request.preemptible, request.workload) == (True, True, "w")
+
+
+def test_versions_of_a_request() -> None:
+    """One version exactly, as written (1.10 is not 1.1), or bounds."""
+    text = "    gpu: {requires: {onnxruntime: 1.10, driver: '>=550, <600', runtime: 12}}\n"
+    (function,) = parse(ONE + text, "f.yaml").functions.aws
+    assert function.gpu is not None
+    assert function.gpu.request().requires == (
+        "onnxruntime==1.10",
+        "driver>=550,<600",
+        "runtime==12",
+    )

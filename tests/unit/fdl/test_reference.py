@@ -79,8 +79,9 @@ def test_a_key_without_effect_gives_a_note(known: KnownKey) -> None:
 def test_a_key_is_found_by_its_end() -> None:
     (memory,) = explain("gpu.memory")
     assert memory.text() == (
-        "functions.aws[].gpu.memory\n  Memory of each device, in MiB or with a unit.\n"
-        "  value: MiB, or '4GiB'\n"
+        "functions.aws[].gpu.memory\n  Memory of each device: a size (a unit is 256 MiB), or a"
+        " percentage of the device.\n"
+        "  value: MiB, '4GiB', '30 units' or '12.5%'\n"
         "  default: all of an exclusive device, none of a shared one\n"
         "  supported"
     )

@@ -81,7 +81,7 @@ def at_and_beyond(keyword: str, bound: Any) -> tuple[Any, Any]:
         case "pattern":
             return "Tesla K80 \u00e4", "a\x1b[2J"
         case "maxItems":
-            return ["x"] * bound, ["x"] * (bound + 1)
+            return ["x>=1"] * bound, ["x>=1"] * (bound + 1)  # a name, and a constraint
     raise AssertionError(keyword)
 
 

@@ -51,7 +51,11 @@ def test_only_the_newest_are_published(tmp_path: Path) -> None:
 
 
 class Spawner:
-    ready = Ready(operations={"cpu": ("graph", "noop"), "cuda": ("graph",)}, resident=("data:m",))
+    ready = Ready(
+        operations={"cpu": ("graph", "noop"), "cuda": ("graph",)},
+        resident=("data:m",),
+        libraries={"cpu": {"numpy": "2.1"}, "cuda": {}},
+    )
 
 
 def test_devices_get_the_operations_of_their_kind(tmp_path: Path) -> None:
@@ -64,6 +68,7 @@ def test_devices_get_the_operations_of_their_kind(tmp_path: Path) -> None:
     offer = Offer(Spawner(), KeptContents(tmp_path))
     cpu, cuda, vpu = asyncio.run(offer.added_to(devices))
     assert (cpu.operations, cpu.resident) == (("graph", "noop"), ("data:m", key))
+    assert (cpu.libraries, cuda.libraries) == ({"numpy": "2.1"}, {})
     assert (cuda.operations, cuda.resident) == (("graph",), ("data:m", key))
     assert vpu == devices[2]
 

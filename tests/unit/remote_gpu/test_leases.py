@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from corekit.ids import DeviceId, HostId, LeaseId
+from corekit.units import percent_of
 from gpu_scheduler.model import DeviceKind, Door, EndReason, LeaseLifetime, LeaseState, Share
 from gpu_scheduler.protocol.host import Install
 from remote_gpu.host.lease_log import read_overlaps
@@ -117,6 +118,14 @@ def test_a_guarantee_and_an_exclusive_share_wait_as_well() -> None:
     # what came later does not overtake it on the same device, but does on another
     assert leases.install(install(3, share(memory_mib=1)), 0) == []
     assert kinds(leases.install(install(4, share("d1", 1)), 0)) == ["placed"]
+
+
+def test_a_device_has_room_for_eight_guarantees_of_an_eighth() -> None:
+    leases = table()
+    for number in range(8):
+        eighth = install(number, share(memory_mib=1, guarantee=12.5))
+        assert kinds(leases.install(eighth, 0)) == ["placed"]
+    assert leases.install(install(8, share(memory_mib=1, guarantee=0.1)), 0) == []
 
 
 def test_a_share_larger_than_its_device_ends_at_once() -> None:
@@ -264,7 +273,7 @@ class Table(RuleBasedStateMachine):
 
     @rule(
         memory_mib=st.integers(0, 1100),
-        guarantee=st.integers(0, 100),
+        guarantee=st.integers(0, 1000).map(percent_of),
         exclusive=st.booleans(),
         device=st.sampled_from(["d0", "d1"]),
         both=st.booleans(),
@@ -273,7 +282,7 @@ class Table(RuleBasedStateMachine):
     def grant(
         self,
         memory_mib: int,
-        guarantee: int,
+        guarantee: float,
         exclusive: bool,
         device: str,
         both: bool,
@@ -369,6 +378,21 @@ def test_the_check_of_the_log_sees_an_overlap() -> None:
     half = one | {"memory_mib": 1, "compute_guarantee_pct": 51}
     both = [line("placed", "a", half), line("placed", "b", half)]
     assert len(read_overlaps(both, {"d0": 1000})) == 1
+
+
+def test_eighths_of_a_device_are_no_overlap() -> None:
+    def line(lease: str, percent: float) -> str:
+        share = {
+            "device": "d0",
+            "memory_mib": 1,
+            "compute_guarantee_pct": percent,
+            "exclusive": False,
+        }
+        return json.dumps({"event": "placed", "at_s": 1.0, "lease": lease, "shares": [share]})
+
+    eight = [line(f"l{number}", 12.5) for number in range(8)]
+    assert read_overlaps(eight, {"d0": 1000}) == []
+    assert len(read_overlaps([*eight, line("l8", 0.1)], {"d0": 1000})) == 1
 
 
 def test_the_number_of_tombstones_is_bounded() -> None:

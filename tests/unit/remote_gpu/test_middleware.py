@@ -84,6 +84,13 @@ def test_rendered_as_in_its_golden_file(name: str) -> None:
     assert rendered == json.loads((GOLDEN / f"{name}.json").read_text())
 
 
+def test_a_limit_in_tenths_is_rounded_up_for_servers_that_know_whole_percents() -> None:
+    eighth = replace(share("gpu-b", 1), compute_guarantee_pct=12.5, compute_limit_pct=12.5)
+    variables = device_variables((eighth,))
+    assert variables["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "13"
+    assert variables["CUDA_DEVICE_SM_LIMIT"] == "13"
+
+
 @pytest.mark.parametrize("name", names())
 def test_its_connection_opens_a_session(name: str) -> None:
     access = parse_access(render(name, granted(name))["connection"])

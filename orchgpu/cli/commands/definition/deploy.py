@@ -14,6 +14,7 @@ from orchgpu.cli.definition.target import (
     execute_shown,
     open_target,
     prepared_plan,
+    refuse_infeasible,
 )
 from orchgpu.cli.scheduler import scheduler_option
 from orchgpu.cloud_services import Address
@@ -25,11 +26,24 @@ from orchgpu.deploy.files import read_document
 @click.argument("file", type=click.Path(path_type=Path), shell_complete=definition)
 @cloud_options
 @scheduler_option
+@click.option(
+    "--allow-infeasible",
+    is_flag=True,
+    help="Deploy also what no known device could ever hold; its jobs are rejected until one can.",
+)
 @click.option("--yes-real-aws", is_flag=True, help="Create resources on real AWS.")
 def command(
-    file: Path, address: Address, scheduler: str | None, as_json: bool, yes_real_aws: bool
+    file: Path,
+    address: Address,
+    scheduler: str | None,
+    as_json: bool,
+    allow_infeasible: bool,
+    yes_real_aws: bool,
 ) -> None:
     """Create or update everything that FILE declares. Repeating it changes nothing.
+
+    Nothing is deployed, and the command ends with 7, when no known device could ever hold a request
+    of FILE. Without an answer of the scheduler it deploys with a warning.
 
     FILE may be `-` (standard input).
 
@@ -41,6 +55,8 @@ def command(
         target.guard(yes_real_aws)
         prepared = prepared_plan(file, document, target, scheduler)
         echo_warnings(prepared, file)
+        if not allow_infeasible:
+            refuse_infeasible(prepared)
         execute_shown(prepared, target, as_json=as_json)
         for notice in warm_up(prepared, target.cloud):
             echo(f"note: {notice}", err=True)

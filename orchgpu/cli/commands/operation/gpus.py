@@ -7,6 +7,7 @@ import click
 from corekit.cli.screen import echo_json, echo_table, json_option
 from corekit.cli.table import Column
 from corekit.decode import encode
+from corekit.units import format_percent
 from gpu_scheduler.model import Health, HostState
 from gpu_scheduler.protocol.answers import DeviceView, HostView
 from orchgpu.cli.scheduler import ask, scheduler_address, scheduler_option
@@ -60,7 +61,7 @@ def device_row(host: HostView, view: DeviceView) -> tuple[str, ...]:
         device.kind.value,
         device.model,
         f"{'-' if lost else view.memory_free_mib}/{device.memory_mib} MiB",
-        "-" if lost else f"{view.compute_free_pct} %",
+        "-" if lost else format_percent(view.compute_free_pct),
         str(len(view.leases)),
         f"{len(view.residents)}, {view.resident_mib} MiB" if view.residents else "0",
         used,

@@ -35,18 +35,21 @@ from gpu_scheduler.model import (
     Sharing,
 )
 from gpu_scheduler.warm import workload_key
+from tests.property.inputs import sized_request
 
 MIB = (800, 1000, 1024)
 HOSTS = ("h0", "h1", "h2")
 
+
 requests = st.builds(
-    Request,
+    sized_request,
+    memory_pct=st.sampled_from([0, 0, 12.5, 33.3, 50, 100]),
     count=st.sampled_from([1, 1, 1, 2, 3, 5]),
     kinds=st.sampled_from([(), (DeviceKind.CPU,), (DeviceKind.CPU, DeviceKind.CUDA)]),
     models=st.sampled_from([(), (), ("A",), ("B", "A"), ("Z",)]),
     memory_mib=st.one_of(st.sampled_from([0, 100, 128, 500, 512, 1000]), st.integers(0, 1100)),
     memory_max_mib=st.sampled_from([None, None, None, 1100, 1500]),
-    compute_guarantee_pct=st.sampled_from([0, 10, 12, 25, 60, 100]),
+    compute_guarantee_pct=st.sampled_from([0, 10, 12.5, 25, 33.3, 60, 100]),
     sharing=st.sampled_from(Sharing),
     placement=st.sampled_from(Placement),
     min_driver=st.sampled_from([None, None, "550", "550.54.14", "560"]),

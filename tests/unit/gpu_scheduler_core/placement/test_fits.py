@@ -5,24 +5,15 @@ import pytest
 from corekit.ids import DeviceId
 from gpu_scheduler.core.placement.fits import (
     DeviceState,
-    device_class_of,
     fits,
     is_feasible,
     share_of,
 )
 from gpu_scheduler.model import Device, DeviceKind, Health, HostState, NoFit, Request, Sharing
+from tests.scheduler_world import idle_state
 
 DEVICE = Device(id=DeviceId("d"), index=0, kind=DeviceKind.CUDA, model="A100", memory_mib=1000)
-EMPTY = DeviceState(
-    *device_class_of(DEVICE, gateway=True),
-    host_state=HostState.UP,
-    health=Health.OK,
-    free_mib=1000,
-    free_pct=100,
-    exclusive=False,
-    shared=False,
-    reserved_for=None,
-)
+EMPTY = idle_state(DEVICE)
 WHOLE = Request(sharing=Sharing.EXCLUSIVE)
 
 
@@ -39,8 +30,10 @@ WHOLE = Request(sharing=Sharing.EXCLUSIVE)
         (Request(memory_max_mib=1000, memory_mib=1000), EMPTY, None),
         (Request(memory_mib=501), EMPTY._replace(free_mib=500, shared=True), NoFit.MEMORY),
         (Request(memory_mib=500), EMPTY._replace(free_mib=500, shared=True), None),
-        (Request(compute_guarantee_pct=51), EMPTY._replace(free_pct=50), NoFit.COMPUTE),
-        (Request(compute_guarantee_pct=50), EMPTY._replace(free_pct=50), None),
+        (Request(compute_guarantee_pct=51), EMPTY._replace(free_permille=500), NoFit.COMPUTE),
+        (Request(compute_guarantee_pct=50), EMPTY._replace(free_permille=500), None),
+        (Request(compute_guarantee_pct=12.5), EMPTY._replace(free_permille=125), None),
+        (Request(compute_guarantee_pct=12.6), EMPTY._replace(free_permille=125), NoFit.COMPUTE),
         (Request(), EMPTY._replace(exclusive=True), NoFit.EXCLUSIVE_TAKEN),
         (WHOLE, EMPTY._replace(exclusive=True), NoFit.EXCLUSIVE_TAKEN),
         (WHOLE, EMPTY._replace(shared=True), NoFit.SHARED_TAKEN),
@@ -72,7 +65,7 @@ def test_reasons(request_: Request, device_state: DeviceState, reason: NoFit | N
 
 def test_permanent_feasibility_ignores_temporary_reasons() -> None:
     bad_day = EMPTY._replace(
-        host_state=HostState.LOST, health=Health.BAD, free_mib=0, free_pct=0, exclusive=True
+        host_state=HostState.LOST, health=Health.BAD, free_mib=0, free_permille=0, exclusive=True
     )
     assert is_feasible(Request(memory_mib=1000), bad_day)
     assert not is_feasible(Request(memory_mib=1001), bad_day)

@@ -226,7 +226,7 @@ def test_small_requests_fill_gaps_and_leave_halves_free(world: World) -> None:
         placement=Placement.SPREAD,
     )
     odd = world.machine.state.inventory.state_of(DeviceId("b"))
-    assert (odd.free_mib, odd.free_pct) == (630, 63)  # b: five eighths
+    assert (odd.free_mib, odd.free_permille) == (630, 630)  # b: five eighths
     assert place(world, "3", memory_mib=125, compute_guarantee_pct=12) == ["b"]
     assert place(world, "4", memory_mib=500, compute_guarantee_pct=50) == ["a"]
     assert place(world, "5", memory_mib=500, compute_guarantee_pct=50) == ["b"]

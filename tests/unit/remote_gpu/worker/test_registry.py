@@ -57,6 +57,39 @@ def test_an_operation_of_another_distribution_runs(folder: Path) -> None:
     runner.close()
 
 
+PER_KIND = OPERATION.replace(
+    "OPERATIONS = (Reverse(),)",
+    """
+class OnVpu(Reverse):
+    implementation = "stick 1.0"
+    kinds = ("vpu",)
+    libraries = ("reversing", "not-installed")
+
+OPERATIONS = (Reverse(), OnVpu())
+""",
+)
+
+
+@pytest.mark.parametrize(("kind", "implementation"), [("cpu", "python"), ("vpu", "stick 1.0")])
+def test_an_operation_has_an_implementation_for_each_kind(
+    folder: Path, kind: str, implementation: str
+) -> None:
+    """The caller names the operation; the device that it got decides."""
+    install(folder, PER_KIND, "reverse = reversing:OPERATIONS")
+    runner = Runner(load_registry(["reverse"]), Context(kind=kind))
+    _, results, ran = runner.run("reverse", {}, [memoryview(b"abc")])
+    assert (bytes(results[0]), ran) == (b"cba", implementation)
+    runner.close()
+
+
+def test_versions_of_libraries_are_those_of_the_kind(folder: Path) -> None:
+    install(folder, PER_KIND, "reverse = reversing:OPERATIONS")
+    registry = load_registry(["reverse"])
+    assert registry.libraries("vpu") == {"reversing": "1.0"}
+    assert registry.libraries("cpu") == {}
+    assert set(load_registry(["onnx", "sgemm"]).libraries("cpu")) >= {"numpy", "onnxruntime"}
+
+
 def test_an_operation_that_is_not_named_is_not_imported(folder: Path) -> None:
     install(folder, OPERATION, "reverse = reversing:OPERATIONS")
     assert load_registry(["noop"]).names("cpu") == ("noop",)

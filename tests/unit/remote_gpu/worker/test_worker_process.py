@@ -13,8 +13,9 @@ import pytest
 from remote_gpu.wire.channel import Channel
 from remote_gpu.wire.frames import Limits
 from remote_gpu.worker import control
+from remote_gpu.worker.joining import Callers
 from remote_gpu.worker.operation import Context
-from remote_gpu.worker.process import _start_lane
+from remote_gpu.worker.process import _ended, _start_lane
 from remote_gpu.worker.registry import load_registry
 
 REGISTRY = load_registry(["noop"])
@@ -35,7 +36,8 @@ class Lane:
         for end in (self.client, lane, self.gpud, worker):
             end.settimeout(60)
             stack.enter_context(end)
-        self._start = (worker, {"lane_ended": 7}, lane, REGISTRY, Context())
+        ended = _ended(worker, 7, Callers(lambda meta: control.send(worker, meta)), None)
+        self._start = (ended, lane, REGISTRY, Context())
         self._lane = lane
 
     def start(self, carried: Any = None) -> None:

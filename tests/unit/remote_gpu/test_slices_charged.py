@@ -1,0 +1,59 @@
+"""Time slices of leases whose calls a batch process computes."""
+
+from __future__ import annotations
+
+import pytest
+
+from corekit.ids import LeaseId
+from remote_gpu.host.sharing.slices import GRACE_S, SLICE_S, Pause, TimeSlices
+from tests.unit.remote_gpu.test_slices import ONE, TWO, Caller, Play
+
+
+def test_time_that_a_batch_process_used_counts_as_the_leases_own() -> None:
+    """Charged while it was idle: the other lease goes first until it has had as much."""
+    table = TimeSlices()
+    for lease in (ONE, TWO):
+        table.join(lease, 50, 100)
+    assert table.charge(LeaseId("unknown"), 1.0, 0.0) == []
+    table.charge(ONE, 0.5, 0.0)
+    table.ask(TWO, 1, 1.0)
+    table.ask(ONE, 2, 1.0)
+    now_s, first_s = 1.0, 0.0
+    while not first_s:
+        now_s += SLICE_S
+        for change in table.wake(now_s):
+            if isinstance(change, Pause):
+                assert change.lease == TWO
+                first_s = now_s
+        assert now_s < 3.0, "the charged lease waits for ever"
+    assert first_s == pytest.approx(1.5, abs=5 * SLICE_S)
+
+
+def test_a_batch_process_lets_other_leases_have_their_guarantee() -> None:
+    """Two leases of a quarter with a batch process of theirs, which also compute on their own,
+    beside one lease of a half."""
+    quarters, batch, half = [Caller(25), Caller(25)], Caller(50), Caller(50)
+    playing = Play([*quarters, batch, half])
+    charged_s = 0.0
+    for step in range(1, 2001):
+        playing.until(step * SLICE_S)
+        for number in (0, 1):
+            lease = LeaseId(str(number))
+            used_s = (batch.used_s - charged_s) / 2
+            playing.change(playing.table.charge, lease, used_s, playing.now_s)
+        charged_s = batch.used_s
+    every = (*quarters, batch, half)
+    total_s = sum(caller.used_s for caller in every)
+    assert half.used_s / total_s >= 0.48
+
+
+def test_the_time_of_tokens_is_counted_without_pauses() -> None:
+    table = TimeSlices()
+    for lease in (ONE, TWO):
+        table.join(lease, 50, 100)
+    table.ask(ONE, 1, 0.0)
+    table.ask(TWO, 1, 0.0)
+    paused_s = SLICE_S + GRACE_S
+    assert Pause(ONE) in table.wake(paused_s)
+    assert table.used_s(ONE, paused_s + 0.005) == pytest.approx(paused_s)
+    assert table.used_s(TWO, paused_s + 0.005) == pytest.approx(0.005)
