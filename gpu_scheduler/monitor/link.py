@@ -193,7 +193,8 @@ class HostLink:
             await asyncio.sleep(self._budget.host_report_s * URGENT)
             with contextlib.suppress(TimeoutError):
                 pause_s = max(0.0, self._pause_s() - self._budget.host_report_s * URGENT)
-                await asyncio.wait_for(self._urgent.wait(), pause_s)
+                async with asyncio.timeout(pause_s):
+                    await self._urgent.wait()
             self._urgent.clear()
             if self._channel.connected:
                 await self._report(self._watch.news())

@@ -106,7 +106,8 @@ class Context:
     within_turn: bool = False  #: the caller holds the turn
     batch_wait_s: float = BATCH_WAIT_S  #: `gpud --batch-wait-ms`
     kernels_refused: str = ""  #: reason against callers' kernels on this CPU; "" = they run
-    #: Called before a kernel or program of a caller: the worker serves no later lease then.
+    #: Called before a kernel or program of a caller, or before a library that keeps data of a call
+    #: in its own memory: the worker serves no later lease then.
     taint: Callable[[], None] = _nothing
 
     def data_path(self, name: str) -> Path:

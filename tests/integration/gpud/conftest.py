@@ -90,6 +90,7 @@ class SchedulerSide:
         self.hellos: queue.Queue[dict[str, Any]] = queue.Queue()
         self.messages: list[tuple[str, dict[str, Any]]] = []  # sessions and cuts, in order
         self.reports: list[dict[str, Any]] = []
+        self.residents: dict[str, dict[str, Any]] = {}  # warm workers, as the host reported them
         self._stream: socket.socket | None = None
         self._sending = threading.Lock()
         self._thread = threading.Thread(target=self._run)
@@ -112,14 +113,24 @@ class SchedulerSide:
         if op == "hello":
             installs = sorted(self.installs.values(), key=lambda one: one.fence)
             answer = {"epoch": 1, "installs": [encode(one) for one in installs]}
+            self.residents = {}
+            self._apply_residents(request)
             self.hellos.put(request)
         elif op == "report":
             self.reports.append(request)
+            self._apply_residents(request)
         else:
             if request.get("state") == "closed":
                 self.installs.pop(request["lease"], None)
             self.messages.append((op, request))
         self._send(stream, {"id": number, "ok": answer})
+
+    def _apply_residents(self, request: dict[str, Any]) -> None:
+        for change in request.get("residents", ()):
+            found = self.residents | {one["id"]: one for one in change["added"]}
+            for name in change["removed"]:
+                found.pop(name, None)
+            self.residents = found
 
     def _send(self, stream: socket.socket, value: dict[str, Any]) -> None:
         with self._sending:
