@@ -66,14 +66,20 @@ class Host:
             if parents.get(spawner) == self._pid
         }
 
-    def session(self, guarantee_pct: int, memory_mib: int = 256) -> Session:
+    def session(
+        self, guarantee_pct: int, memory_mib: int = 256, workload: str | None = None
+    ) -> Session:
         """A lease with its session open; both end with the stack at the latest."""
-        granted = asyncio.run(self._reserve(guarantee_pct, memory_mib))
+        granted = asyncio.run(self._reserve(guarantee_pct, memory_mib, workload))
         connection = render("builtin", granted)["connection"]
         return self._stack.enter_context(Session.open(connection, _CAP_S))
 
-    async def _reserve(self, guarantee_pct: int, memory_mib: int) -> GrantedLease:
-        request = Request(memory_mib=memory_mib, compute_guarantee_pct=guarantee_pct)
+    async def _reserve(
+        self, guarantee_pct: int, memory_mib: int, workload: str | None
+    ) -> GrantedLease:
+        request = Request(
+            memory_mib=memory_mib, compute_guarantee_pct=guarantee_pct, workload=workload
+        )
         async with SchedulerClient(self._scheduler) as scheduler:
             answer = await scheduler.reserve(
                 f"bench:{next(self._attempts)}", request, wait=False, hold=LeaseLifetime.SESSION
