@@ -4,11 +4,11 @@
     warm_speedup_kept  of a job in a new worker on a host that has the bytes of the model / as above
     evict_extra_ms     a grant that evicts a warm worker with the model / one that evicts none
 
-A job runs from its request to the scheduler to its first result: grant, session, lane, model and one
-item. The model has random weights, 210 MB in 50 dense layers: its computing takes
-milliseconds. Every round has another model and other workloads. A grant runs from its request to an
-open session; it needs the memory of the whole device. Host, scheduler and client share one machine;
-figures are medians of the rounds.
+A job runs from its request to the scheduler to its first result: grant, session, lane, model and
+one item. The model has random weights, 210 MB in 50 dense layers: its computing takes milliseconds.
+Every round has another model and other workloads. A grant runs from its request to an open session;
+it needs the memory of the whole device. Host, scheduler and client share one machine; figures are
+medians of the rounds.
 
     python -m benchmarks.remote_gpu.warm [--json] [--rounds N]
 """
@@ -41,12 +41,15 @@ def job_s(host: Host, model: Path, workload: str) -> float:
     """Seconds from the request of a job to its first result."""
     item = np.ones((1, _SIDE), np.float32)
     began_s = time.perf_counter()
-    with host.session(0, _JOB_MIB, workload) as session, connect(session.environment()) as device:
-        with Operations(device) as operations:
-            known = operations.resource("model", model)
-            inputs = [{"name": "image", "shape": [1, _SIDE]}]
-            operations.run("onnx", item, model=known, inputs=inputs)
-            return time.perf_counter() - began_s
+    with (
+        host.session(0, _JOB_MIB, workload) as session,
+        connect(session.environment()) as device,
+        Operations(device) as operations,
+    ):
+        known = operations.resource("model", model)
+        inputs = [{"name": "image", "shape": [1, _SIDE]}]
+        operations.run("onnx", item, model=known, inputs=inputs)
+        return time.perf_counter() - began_s
 
 
 def grant_s(host: Host) -> float:
