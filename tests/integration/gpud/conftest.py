@@ -25,7 +25,7 @@ import pytest
 from corekit.decode import encode
 from corekit.ids import DeviceId, HostId, LeaseId
 from gpu_scheduler.model import DeviceKind, Door, EndReason, LeaseLifetime, LeaseState, Share
-from gpu_scheduler.protocol.host import End, Install
+from gpu_scheduler.protocol.host import End, Install, WarmLimits
 from remote_gpu.client import Devices, Session
 from remote_gpu.host.lease_log import read_overlaps
 from remote_gpu.wire.connection import SESSION_VARIABLE, Access
@@ -90,6 +90,7 @@ class SchedulerSide:
         self.hellos: queue.Queue[dict[str, Any]] = queue.Queue()
         self.messages: list[tuple[str, dict[str, Any]]] = []  # sessions and cuts, in order
         self.reports: list[dict[str, Any]] = []
+        self.warm_limits = WarmLimits()
         self.residents: dict[str, dict[str, Any]] = {}  # warm workers, as the host reported them
         self._stream: socket.socket | None = None
         self._sending = threading.Lock()
@@ -113,6 +114,7 @@ class SchedulerSide:
         if op == "hello":
             installs = sorted(self.installs.values(), key=lambda one: one.fence)
             answer = {"epoch": 1, "installs": [encode(one) for one in installs]}
+            answer["warm"] = encode(self.warm_limits)
             self.residents = {}
             self._apply_residents(request)
             self.hellos.put(request)
@@ -151,6 +153,10 @@ class SchedulerSide:
 
     def staged(self, install: Install, connect_by_s: float) -> None:
         self._push({"push": "staged", "lease": install.lease, "connect_by_s": connect_by_s})
+
+    def limit(self, limits: WarmLimits) -> None:
+        self.warm_limits = limits
+        self._push({"push": "warm_limits", "limits": encode(limits)})
 
     def states(self, lease: str) -> list[tuple[str, str | None]]:
         return [

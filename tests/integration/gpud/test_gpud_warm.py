@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from corekit.decode import encode
 from gpu_scheduler.protocol.host import Install, WarmLimits
 from gpu_scheduler.warm import workload_key
 from remote_gpu.client import Devices, Graph, Operations, OpFailed, connect
@@ -62,7 +61,7 @@ def events(gpud: Gpud, event: str) -> list[dict[str, Any]]:
 
 
 def limit(gpud: Gpud, **limits: Any) -> None:
-    gpud.scheduler._push({"push": "warm_limits", "limits": encode(WarmLimits(**limits))})
+    gpud.scheduler.limit(WarmLimits(**limits))
 
 
 def residents(gpud: Gpud) -> dict[str, dict[str, Any]]:
