@@ -154,7 +154,7 @@ def main() -> None:
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="batching-")))
         model = folder / "dense.onnx"
-        write_dense(model, WIDTH, LAYERS)
+        write_dense(model, LAYERS, WIDTH, seed=51)
         limits = in_process(cores[0], model, min(1.0, options.seconds))
         host = Host(stack, folder / "host", cores[0], "--data", f"dense={model}")
         os.sched_setaffinity(0, {cores[-1]})

@@ -76,14 +76,12 @@ class _Net:
         weight = self._weight([inputs, outputs], inputs)
         return self.add("Gemm", x, weight, self._weight([outputs], inputs))
 
-    def model(
-        self, output: str, item: tuple[int, ...] = (3, 224, 224), scores: int = CLASSES
-    ) -> Iterator[bytes]:
-        """The file, in parts; `item`: the shape of one item of its input `image`."""
+    def model(self, output: str, image: list[int], scores: int) -> Iterator[bytes]:
+        """The file: from `image`, of these sizes per item, to so many `scores`."""
         nodes = [*self._nodes, _bytes(1, output) + _bytes(2, "scores") + _bytes(4, "Identity")]
-        graph = b"".join(_bytes(1, node) for node in nodes) + _bytes(2, "resnet50")
+        graph = b"".join(_bytes(1, node) for node in nodes) + _bytes(2, "seeded")
         graph += b"".join(_bytes(5, weight) for weight in self._weights)
-        graph += _bytes(11, _value("image", list(item))) + _bytes(12, _value("scores", [scores]))
+        graph += _bytes(11, _value("image", image)) + _bytes(12, _value("scores", [scores]))
         yield _whole(1, 8) + _bytes(7, graph) + _bytes(8, _bytes(1, "") + _whole(2, _OPSET))
 
     def _weight(self, shape: list[int], fan: int) -> str:
@@ -122,13 +120,14 @@ def write_resnet50(path: Path, seed: int = 50) -> None:
             inputs = 4 * width
     x = net.add("Flatten", net.add("GlobalAveragePool", x))
     with path.open("wb") as file:
-        file.writelines(net.model(net.dense(x, inputs, CLASSES)))
+        file.writelines(net.model(net.dense(x, inputs, CLASSES), [3, 224, 224], CLASSES))
 
 
-def write_dense(path: Path, width: int, layers: int, seed: int = 51) -> None:
-    """Write a model of dense layers of equal width: 4 · `width`² bytes each."""
-    net, x = _Net(seed), "image"
+def write_dense(path: Path, layers: int, side: int, seed: int) -> None:
+    """Write a model of equal dense layers: four bytes × side² for each."""
+    net = _Net(seed)
+    x = "image"
     for _ in range(layers):
-        x = net.add("Relu", net.dense(x, width, width))
+        x = net.add("Relu", net.dense(x, side, side))
     with path.open("wb") as file:
-        file.writelines(net.model(x, (width,), width))
+        file.writelines(net.model(x, [side], side))

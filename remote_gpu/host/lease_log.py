@@ -151,7 +151,7 @@ def read_overlaps(lines: Iterable[str], memory_mib: Mapping[str, int]) -> list[s
             warm.clear()
         elif entry["event"] == "warm_kept":
             warm.update(dict.fromkeys(entry.get("warm", ()), entry.get("memory_mib", {})))
-        elif entry["event"] in ("placed", "warm_gone"):
+        elif entry["event"] in ("placed", "warm_start", "warm_gone"):
             for name in entry.get("warm", ()):
                 warm.pop(name, None)
         for share in entry.get("shares", ()):  # an event of a newer version may have none

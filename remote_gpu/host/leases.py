@@ -256,6 +256,19 @@ class LeaseTable:
             del self._entries[lease]
         return [self._step(entry, StepKind.CUT), *self._place()]
 
+    def adopt(self, lease: LeaseId) -> str:
+        """The warm worker that a placed lease takes before its first lane; "" = there is none."""
+        entry = self.find(lease)
+        if entry is None or not entry.occupying:
+            return ""
+        found = self.warm.candidate(entry.install, self._promised(entry))
+        return "" if found is None else self.warm.take(found.id).id
+
+    def _promised(self, entry: Entry) -> list[str]:
+        """The warm workers that the installs of other waiting leases name."""
+        others = (one for one in self if one.phase is Phase.QUEUED and one is not entry)
+        return [name for other in others for name in other.install.residents]
+
     def warm_gone(self, name: str) -> list[Step]:
         """Forget a warm worker whose process has ended; waiting leases may fit now."""
         return self._place() if self.warm.gone(name) else []
@@ -364,13 +377,7 @@ class LeaseTable:
 
     def _place_one(self, entry: Entry) -> list[Step]:
         """Place a lease that fits beside the others, or evict the warm workers that it awaits."""
-        promised = [
-            name
-            for other in self
-            if other.phase is Phase.QUEUED and other is not entry
-            for name in other.install.residents
-        ]
-        chosen = self.warm.candidate(entry.install, promised)
+        chosen = self.warm.candidate(entry.install, self._promised(entry))
         name = None if chosen is None else chosen.id
         room = self.warm.room(entry.install, self._left_mib(entry), name)
         if not room.ready:

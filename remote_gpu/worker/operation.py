@@ -110,7 +110,8 @@ class Context:
     batches: BatchLanes | None = None  #: to the batch process of the device, if calls join there
     caller: Caller | None = None  #: in a batch process: the lease to charge
     kernels_refused: str = ""  #: reason against callers' kernels on this CPU; "" = they run
-    #: Called before a kernel or program of a caller: the worker serves no later lease then.
+    #: Called before a kernel or program of a caller, or before a library that keeps data of a call
+    #: in its own memory: the worker serves no later lease then.
     taint: Callable[[], None] = _nothing
 
     def data_path(self, name: str) -> Path:

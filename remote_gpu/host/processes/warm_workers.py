@@ -36,6 +36,7 @@ logger = logging.getLogger(__name__)
 AVAILABLE_PCT_MIN = 5
 _MEMINFO = Path("/proc/meminfo")
 _CHECK_S = 1.0  #: between two checks of the limits
+_ADOPT_S = 1.0  #: longest wait for a worker whose lease is ending
 
 
 class Host(Protocol):
@@ -78,6 +79,8 @@ class WarmWorkers:
         #: Of the table's, idle or ending.
         self._processes: dict[str, tuple[WarmWorker, Worker]] = {}
         self._taken: dict[LeaseId, tuple[WarmWorker, Worker]] = {}  # before a lease's first lane
+        #: Leases whose workers may become warm in a moment: their ends, tenants and workloads.
+        self._ending: dict[asyncio.Future[None], tuple[str, str]] = {}
         self._numbers = itertools.count(1)
 
     # --- the end of a lease
@@ -87,15 +90,24 @@ class WarmWorkers:
         limits = self._table.limits
         if not (self._enabled and limits.workers_max and limits.memory_pct_max):
             return ""
+        assert install.workload is not None, "leases without a workload keep no worker"
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._ending[done] = install.tenant, install.workload
+        try:
+            return await self._keep(install, install.workload, worker)
+        finally:
+            del self._ending[done]
+            done.set_result(None)
+
+    async def _keep(self, install: Install, workload: str, worker: Worker) -> str:
         kept_bytes = await worker.release(self._cap_s(), self._budget.worker_take_s)
         if kept_bytes is None or not worker.loaded_s:
             return ""  # one that loaded nothing saves nothing
         await worker.clear()
-        assert install.workload is not None, "leases without a workload keep no worker"
         kept = WarmWorker(
             id=self._new_id(worker),
             tenant=install.tenant,
-            workload=install.workload,
+            workload=workload,
             memory_mib=await _memory_mib(install, worker.pid, kept_bytes),
             card_limits=worker.card_limits,
             loading_s=worker.loaded_s,
@@ -130,6 +142,8 @@ class WarmWorkers:
 
     async def hand_over(self, lease: LeaseId, start: control.Start) -> Worker | None:
         """The worker that was taken for a lease, bound to it. None: there is none, or it died."""
+        if lease not in self._taken:
+            await self._adopt(lease, start.tenant)
         if (found := self._taken.pop(lease, None)) is None:
             return None
         kept, worker = found
@@ -142,6 +156,17 @@ class WarmWorkers:
         about = {"event": "warm_start", "lease": lease, "idle_s": idle_s, **_about(kept)}
         logger.info("a lease starts in a warm worker", extra=about)
         return worker
+
+    async def _adopt(self, lease: LeaseId, tenant: str) -> None:
+        """Take a worker that became warm after the lease was placed, or is about to."""
+        entry = self._leases.find(lease)
+        if entry is None or entry.install.workload is None:
+            return
+        key = tenant, entry.install.workload
+        if ending := [done for done, of in self._ending.items() if of == key]:
+            await asyncio.wait(ending, timeout=_ADOPT_S, return_when=asyncio.FIRST_COMPLETED)
+        if name := self._leases.adopt(lease):
+            self.take(lease, name)
 
     def unused(self, lease: LeaseId) -> None:
         """Keep the worker of a lease that ended before its first lane."""

@@ -132,7 +132,7 @@ class Worker:
         self.resume()
         self.send({"release": {"cap_s": cap_s}})
         answer: asyncio.Future[Any] = self._released
-        await asyncio.wait({answer, self.gone}, timeout=wait_s)
+        await asyncio.wait({answer}, timeout=wait_s)
         self._released = None
         kept: int | None = answer.result() if answer.done() else None
         failed = self.tainted or self._protocol_broken or self._exited or bool(self._lanes)
@@ -274,6 +274,11 @@ class Worker:
         assert self._released is not None, "nothing was to be released"
         self._released.set_result(kept_bytes)
 
+    def _answer_failed(self) -> None:
+        """End the wait for an answer that will not come, or not count."""
+        if self._released is not None and not self._released.done():
+            self._released.set_result(None)
+
     def _kill_for(self, error: BaseException) -> None:
         """Kill a worker that broke the protocol, and log it once; later packets are dropped."""
         if not self._protocol_broken:
@@ -281,11 +286,13 @@ class Worker:
             why = f"{type(error).__name__}: {error}"[:200]
             about = {"event": "worker_killed", "pid": self.pid, "why": why}
             logger.error("a worker broke the protocol and is killed", extra=about)
+        self._answer_failed()
         self.kill()
 
     def _on_exit(self) -> None:
         asyncio.get_running_loop().remove_reader(self._pidfd)
         self._exited = True
+        self._answer_failed()
         if self._sandbox is None:
             if self.group is not None:
                 self.group.remove()

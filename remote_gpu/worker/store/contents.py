@@ -104,9 +104,10 @@ class Contents:
         self._make_room(path.parent, len(data))
         new = path.with_name(f"new-{secrets.token_hex(8)}")
         try:
-            with new.open("xb") as file:
-                file.write(data)
-                file.flush()
+            with new.open("xb", buffering=0) as file:  # no buffer that keeps a copy
+                left = data
+                while left.nbytes:
+                    left = left[file.write(left) :]
                 _touch(file.fileno())
             new.replace(path)
         finally:

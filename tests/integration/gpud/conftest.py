@@ -25,7 +25,7 @@ import pytest
 from corekit.decode import encode
 from corekit.ids import DeviceId, HostId, LeaseId
 from gpu_scheduler.model import DeviceKind, Door, EndReason, LeaseLifetime, LeaseState, Share
-from gpu_scheduler.protocol.host import End, Install
+from gpu_scheduler.protocol.host import End, Install, WarmLimits
 from remote_gpu.client import Devices, Session
 from remote_gpu.host.lease_log import read_overlaps
 from remote_gpu.wire.connection import SESSION_VARIABLE, Access
@@ -90,6 +90,8 @@ class SchedulerSide:
         self.hellos: queue.Queue[dict[str, Any]] = queue.Queue()
         self.messages: list[tuple[str, dict[str, Any]]] = []  # sessions and cuts, in order
         self.reports: list[dict[str, Any]] = []
+        self.warm_limits = WarmLimits()
+        self.residents: dict[str, dict[str, Any]] = {}  # warm workers, as the host reported them
         self._stream: socket.socket | None = None
         self._sending = threading.Lock()
         self._thread = threading.Thread(target=self._run)
@@ -112,14 +114,25 @@ class SchedulerSide:
         if op == "hello":
             installs = sorted(self.installs.values(), key=lambda one: one.fence)
             answer = {"epoch": 1, "installs": [encode(one) for one in installs]}
+            answer["warm"] = encode(self.warm_limits)
+            self.residents = {}
+            self._apply_residents(request)
             self.hellos.put(request)
         elif op == "report":
             self.reports.append(request)
+            self._apply_residents(request)
         else:
             if request.get("state") == "closed":
                 self.installs.pop(request["lease"], None)
             self.messages.append((op, request))
         self._send(stream, {"id": number, "ok": answer})
+
+    def _apply_residents(self, request: dict[str, Any]) -> None:
+        for change in request.get("residents", ()):
+            found = self.residents | {one["id"]: one for one in change["added"]}
+            for name in change["removed"]:
+                found.pop(name, None)
+            self.residents = found
 
     def _send(self, stream: socket.socket, value: dict[str, Any]) -> None:
         with self._sending:
@@ -143,6 +156,10 @@ class SchedulerSide:
 
     def preempt(self, install: Install, grace_s: float) -> None:
         self._push({"push": "preempt", "lease": install.lease, "grace_s": grace_s})
+
+    def limit(self, limits: WarmLimits) -> None:
+        self.warm_limits = limits
+        self._push({"push": "warm_limits", "limits": encode(limits)})
 
     def states(self, lease: str) -> list[tuple[str, str | None]]:
         return [

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Collection, Mapping
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from corekit.aio.vloop import run_virtual
 from corekit.errors import AppError, ErrorCode
@@ -13,13 +15,16 @@ from corekit.ids import DeviceId
 from gpu_scheduler.model import (
     Device,
     DeviceKind,
+    DeviceResidents,
     Health,
     Resident,
     Symptom,
     Usage,
 )
+from gpu_scheduler.monitor.device_report import ReportedResidents
 from gpu_scheduler.monitor.health import Fault
 from gpu_scheduler.monitor.watch import LastSeen, Watch
+from gpu_scheduler.protocol.host import Report
 
 A, B = DeviceId("a"), DeviceId("b")
 
@@ -153,3 +158,68 @@ def test_faults_of_the_program_are_reported_without_a_poll() -> None:
         assert healths(news.devices) == [(Health.OK, ())] * 2
 
     run_virtual(watch())
+
+
+def resident(name: str, memory_mib: int = 1) -> Resident:
+    return Resident(id=name, workload="workload:k", memory_mib=memory_mib, loading_s=1.0)
+
+
+def known_after(changes: tuple[DeviceResidents, ...], known: dict[str, Resident]) -> None:
+    """Apply a report as the scheduler does."""
+    for change in changes:
+        known |= {one.id: one for one in change.added}
+        for name in change.removed:
+            known.pop(name, None)
+
+
+def test_residents_are_reported_as_differences() -> None:
+    async def play() -> None:
+        source, lender = Source(), Lender()
+        watch = Watch(source, lender)
+        await watch.poll()
+        lender.warm = {A: (resident("a"), resident("b"))}
+        assert watch.all_residents() == (
+            DeviceResidents(device=A, added=(resident("a"), resident("b"))),
+        )
+        watch.reported(Report(residents=watch.all_residents()))
+        assert watch.news().residents == ()
+        lender.warm = {A: (resident("b"),), B: (resident("c"),)}
+        news = watch.news()
+        assert news.residents == (
+            DeviceResidents(device=A, removed=("a",)),
+            DeviceResidents(device=B, added=(resident("c"),)),
+        )
+        watch.reported(news)
+        source.shown = (device(A, 0),)
+        await watch.poll()
+        assert watch.news().residents == (DeviceResidents(device=B, removed=("c",)),)
+
+    run_virtual(play())
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.frozensets(st.integers(0, 4)),
+            st.sampled_from(["accepted", "lost", "accepted, but not acknowledged", "hello"]),
+        ),
+        max_size=20,
+    )
+)
+def test_the_scheduler_knows_the_residents_after_every_accepted_report(
+    steps: list[tuple[frozenset[int], str]],
+) -> None:
+    reports, known = ReportedResidents(), dict[str, Resident]()
+    for numbers, fate in steps:
+        present = {A: tuple(resident(f"w{n}") for n in sorted(numbers))}
+        if fate == "hello":
+            reports.forget()
+            known.clear()
+        changes = reports.news(present)
+        if fate != "lost":
+            known_after(changes, known)
+        if fate in ("accepted", "hello"):
+            reports.reported(changes)
+            assert sorted(known) == sorted(one.id for one in present[A])
+        else:
+            reports.doubt()

@@ -241,3 +241,98 @@ async def test_a_welcome_does_not_wait_for_a_socket_made_blocking() -> None:
                 pass
         with pytest.raises(BlockingIOError):
             Peer(lane).send_now({"welcome": {}})
+
+
+async def released(made: Worker, theirs: socket.socket, *answers: object) -> int | None:
+    """What gpud makes of these packets after it asked for a release."""
+    asked = asyncio.ensure_future(made.release(60.0, 30.0))
+    await settle()
+    received = control.receive(theirs)
+    assert received == ({"release": {"cap_s": 60.0}}, None)
+    for answer in answers:
+        theirs.send(json.dumps(answer).encode())
+    await settle()
+    return await asked
+
+
+async def test_a_worker_keeps_its_models_when_it_releases_its_lease() -> None:
+    async with worker() as (made, theirs):
+        number, client = await hand_over(made, theirs)
+        with client:
+            control.send(theirs, {"loaded": 1.5})
+            answers = {"lane_ended": number}, {"released": {"memory_bytes": 7}}
+            assert await released(made, theirs, *answers) == 7
+            assert client.recv(1) == b"", "its lanes are cut"
+        assert made.loaded_s == 1.5
+        start = control.Start(lease="l", tenant="t", memory_bytes=1, cap_s=60.0)
+        assert await made.restart(start)
+        received = control.receive(theirs)
+        assert received is not None
+        assert received[0]["start"]["lease"] == "l"
+        assert (made.loading_s, made.loaded_s) == (0.0, 1.5)
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        ({"busy": {}},),
+        ({"tainted": {}}, {"released": {"memory_bytes": 7}}),
+        ({"released": {"memory_bytes": 7}}, {"tainted": {}}),
+        ({"released": {"memory_bytes": -1}},),
+        ({"released": {"memory_bytes": True}},),
+        ({"released": {}},),
+        ({"loaded": -1.0}, {"released": {"memory_bytes": 7}}),
+        ({"loaded": "x"}, {"released": {"memory_bytes": 7}}),
+        ({"released": {"memory_bytes": 7}}, {"released": {"memory_bytes": 7}}),
+    ],
+)
+async def test_a_worker_that_lies_or_is_busy_keeps_nothing(answers: tuple[object, ...]) -> None:
+    async with worker() as (made, theirs):
+        assert await released(made, theirs, *answers) is None
+
+
+async def test_a_worker_with_open_lanes_keeps_nothing() -> None:
+    async with worker() as (made, theirs):
+        _, client = await hand_over(made, theirs)
+        with client:
+            assert await released(made, theirs, {"released": {"memory_bytes": 7}}) is None
+
+
+async def test_a_taint_cannot_be_taken_back() -> None:
+    """The packet is in gpud's queue before the code runs; a later one changes nothing."""
+    async with worker() as (made, theirs):
+        control.send(theirs, {"tainted": {}})
+        await settle()
+        assert await made.release(60.0, 30.0) is None
+        with pytest.raises(BlockingIOError):
+            theirs.recv(1, socket.MSG_DONTWAIT)  # it is not asked
+
+
+@pytest.mark.parametrize("packet", [b'{"released": {"memory_bytes": 7}}', b'{"busy": {}}'])
+async def test_an_answer_that_nobody_awaits_breaks_the_protocol(packet: bytes) -> None:
+    async with worker() as (made, theirs):
+        theirs.send(packet)
+        await settle()
+        theirs.close()
+        await asyncio.wait_for(asyncio.shield(made.gone), 60)
+
+
+async def test_a_silent_worker_and_a_dead_one_keep_nothing() -> None:
+    async with worker() as (made, theirs):
+        assert await made.release(60.0, 0.01) is None
+        asked = asyncio.ensure_future(made.release(60.0, 30.0))
+        await settle()
+        theirs.close()
+        assert await asked is None
+        await made.gone
+        assert not await made.restart(
+            control.Start(lease="l", tenant="t", memory_bytes=1, cap_s=60.0)
+        )
+
+
+async def test_the_packets_of_a_worker_are_read_at_once_when_they_are_needed() -> None:
+    async with worker() as (made, theirs):
+        for seconds in (1.0, 2.0):
+            control.send(theirs, {"loaded": seconds})
+        made.drain()
+        assert made.loading_s == 2.0

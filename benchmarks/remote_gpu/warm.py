@@ -1,0 +1,123 @@
+"""The time to the first result of a job whose workload is warm, against that of its first job.
+
+    warm_speedup       seconds of the first job of a workload / of the second, which gets its worker
+    warm_speedup_kept  of a job in a new worker on a host that has the bytes of the model / as above
+    evict_extra_ms     a grant that evicts a warm worker with the model / one that evicts none
+
+A job runs from its request to the scheduler to its first result: grant, session, lane, model and
+one item. The model has random weights, 210 MB in 50 dense layers: its computing takes milliseconds.
+Every round has another model and other workloads. A grant runs from its request to an open session;
+it needs the memory of the whole device. Host, scheduler and client share one machine; figures are
+medians of the rounds.
+
+    python -m benchmarks.remote_gpu.warm [--json] [--rounds N]
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks import report
+from benchmarks.remote_gpu.host import Host
+from benchmarks.remote_gpu.resnet import write_dense
+from remote_gpu.client import Operations, connect
+
+_LAYERS, _SIDE = 50, 1024
+_JOB_MIB = 1024  #: a model is held as sent, and as loaded up to three times
+_DEVICE_MIB = 3000
+_SPEEDUP_MIN = 5.0
+_EXTRA_MS_MAX = 100.0
+_SETTLED_S = 0.5  #: for the report of a warm worker, which the next grant then evicts
+
+
+def job_s(host: Host, model: Path, workload: str) -> float:
+    """Seconds from the request of a job to its first result."""
+    item = np.ones((1, _SIDE), np.float32)
+    began_s = time.perf_counter()
+    with (
+        host.session(0, _JOB_MIB, workload) as session,
+        connect(session.environment()) as device,
+        Operations(device) as operations,
+    ):
+        known = operations.resource("model", model)
+        inputs = [{"name": "image", "shape": [1, _SIDE]}]
+        operations.run("onnx", item, model=known, inputs=inputs)
+        return time.perf_counter() - began_s
+
+
+def grant_s(host: Host) -> float:
+    """Seconds from a request for the whole device to an open session."""
+    began_s = time.perf_counter()
+    with host.session(0, _DEVICE_MIB):
+        return time.perf_counter() - began_s
+
+
+def measure(host: Host, folder: Path, rounds: int) -> list[report.Figure]:
+    """All figures."""
+    first: list[float] = []
+    warm: list[float] = []
+    kept: list[float] = []
+    evicting: list[float] = []
+    plain: list[float] = []
+    model = folder / "model.onnx"
+    for number in range(rounds):
+        write_dense(model, _LAYERS, _SIDE, number)
+        first.append(job_s(host, model, f"first-{number}"))
+        warm.append(job_s(host, model, f"first-{number}"))
+        kept.append(job_s(host, model, f"other-{number}"))
+        time.sleep(_SETTLED_S)
+        evicting.append(grant_s(host))
+        time.sleep(_SETTLED_S)
+        plain.append(grant_s(host))
+    median = statistics.median
+    speedup, extra_ms = median(first) / median(warm), 1e3 * (median(evicting) - median(plain))
+    return [
+        report.Figure(
+            metric="warm_speedup",
+            value=speedup,
+            unit="x",
+            baseline="first job, s",
+            baseline_value=median(first),
+            target=f">= {_SPEEDUP_MIN:g}",
+            met=speedup >= _SPEEDUP_MIN,
+        ),
+        report.Figure(
+            metric="warm_speedup_kept",
+            value=median(kept) / median(warm),
+            unit="x",
+            baseline="new worker, model kept by the host, s",
+            baseline_value=median(kept),
+        ),
+        report.Figure(
+            metric="evict_extra_ms",
+            value=extra_ms,
+            unit="ms",
+            baseline="grant that evicts nothing, ms",
+            baseline_value=1e3 * median(plain),
+            target=f"<= {_EXTRA_MS_MAX:g}",
+            met=extra_ms <= _EXTRA_MS_MAX,
+        ),
+    ]
+
+
+def main() -> None:
+    parser = report.arguments(__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    core = min(os.sched_getaffinity(0))
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        host = Host(stack, folder, core, "--memory-mib", str(_DEVICE_MIB), "--operation", "onnx")
+        figures = measure(host, folder, options.rounds)
+        report.show("remote_gpu.warm", figures, as_json=options.json)
+
+
+if __name__ == "__main__":
+    main()
