@@ -89,7 +89,7 @@ def report_read(
 
 
 def _preempted(job: Job) -> list[do.Action]:
-    """Try a preempted job again at once; the attempt does not count, whatever its report is."""
+    """Try a preempted job again at once; the attempt does not count, whatever its report states."""
     job.first_attempt += 1
     return _failing(job, Failure(reason=Reason.PREEMPTED, detail=job.end_detail), pause_s=0.0)
 
