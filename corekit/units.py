@@ -99,6 +99,8 @@ def percent_of(permille: int) -> int | float:
 
 def plain_percent(percent: float) -> int | float:
     """The same percentage; a whole one as an int."""
+    if isinstance(percent, int):
+        return percent
     return percent_of(permille_of(percent))
 
 

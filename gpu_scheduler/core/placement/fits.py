@@ -179,9 +179,10 @@ def _not_now(request: Request, device_state: DeviceState) -> NoFit | None:
         return NoFit.EXCLUSIVE_TAKEN
     if request.sharing is Sharing.EXCLUSIVE:
         return NoFit.SHARED_TAKEN if device_state.shared else None
-    if request.memory_on_mib(device_state.memory_mib) > device_state.free_mib:
+    asked_mib = request.memory_mib or request.memory_on_mib(device_state.memory_mib)
+    if asked_mib > device_state.free_mib:
         return NoFit.MEMORY
-    if request.compute_guarantee_permille > device_state.free_permille:
+    if 10 * request.compute_guarantee_pct > device_state.free_permille:  # exact for tenths
         return NoFit.COMPUTE
     return None
 
