@@ -42,7 +42,7 @@ def job_s(host: Host, model: Path, workload: str) -> float:
     item = np.ones((1, _SIDE), np.float32)
     began_s = time.perf_counter()
     with (
-        host.session(0, _JOB_MIB, workload) as session,
+        host.session(0, _JOB_MIB, workload=workload) as session,
         connect(session.environment()) as device,
         Operations(device) as operations,
     ):

@@ -69,7 +69,7 @@ def command() -> None:
     \b
     Examples:  orchgpu simulate RUN.yaml
                orchgpu simulate compare RUN.yaml fifo sticky --seeds 30
-               orchgpu simulate sweep RUN.yaml fifo sticky --occupancy 0.2,0.4,0.6,0.8
+               orchgpu simulate sweep RUN.yaml fifo --occupancy 0.4,0.6,0.8
 
     RUN.yaml states hosts, workloads and load; see docs/simulator.md.
     """

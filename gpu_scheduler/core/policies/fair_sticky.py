@@ -7,7 +7,7 @@ virtual time of the present, the least one of all flows that wait. A flow may ru
 The window lets a flow use its warm workers several times in a row instead of alternating.
 
 Stickiness is anticipatory: a flow that waits for its own warm worker leaves a free device to others
-for `patience_s` times the number of devices that have loaded its workload, as in `sticky`.
+for `patience_s` times the number of devices that have loaded its workload, three at most.
 
 Bound: that of `sticky`: a request that waited for `overdue_s` is next. The device time of two flows
 that always wait for equal devices differs by at most overrun_s and two jobs, per unit of weight.

@@ -2,8 +2,8 @@
 
 A request whose workload has a warm worker on a free device starts there, the one with the shortest
 expected time first. Another one waits: `patience_s` for each device that has loaded its workload
-already, then it loads it on one more. The first request of a workload loads at once. The number of
-cold starts is bounded by patience, and the queue is short because short requests do not wait.
+already, at most three times, then it loads it on one more. The first request of a workload loads
+at once. So there are few cold starts, and short requests do not wait for long ones.
 
 Bound: a request is overdue after `overdue_s`; then it is next, warm or cold, and devices that could
 serve it are granted to no other request. With k overdue requests before it and no lease longer than

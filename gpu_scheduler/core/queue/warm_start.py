@@ -1,7 +1,7 @@
 """Warm and cold starts for deciding policies: the best devices of a request, patience, overdue.
 
-A request whose workload is loaded somewhere waits for a warm worker; the more devices have loaded
-it already, the longer it waits before another one does. A request that waited for too long is
+A request whose workload is loaded somewhere waits for a warm worker: the longer, the more devices
+have loaded it already, up to three. A request that waited for too long is
 overdue: it is next, and what could serve it is kept free for it. So the patience of others, and
 their shorter times, delay it by no more than that.
 """
@@ -21,7 +21,7 @@ from gpu_scheduler.protocol.changes import Waiting
 
 PATIENCE = PolicyParameter(
     name="patience_s",
-    meaning="wait for a warm worker, times the number of devices that have loaded the workload",
+    meaning="wait for a warm worker, times the devices that have loaded the workload, up to 3",
     default=5.0,
     at_least=0.0,
 )
@@ -31,6 +31,8 @@ OVERDUE = PolicyParameter(
     default=600.0,
     at_least=0.0,
 )
+#: The most by which patience is multiplied: a request of a popular workload does not wait for long.
+PATIENCE_FACTOR_MAX = 3
 #: The most waiting workloads that one decision compares, those that wait longest.
 GROUPS_MAX = 64
 #: The bound on waiting of a policy that serves overdue requests first.
@@ -90,7 +92,7 @@ def _cheapest(view: View, waiting: Waiting, free: list[DeviceId]) -> tuple[Devic
 
 def patience_s(view: View, waiting: Waiting) -> float:
     """The time for which a request still waits for a warm worker, before a cold start."""
-    whole_s = view.number(PATIENCE.name) * view.workers(waiting.request)
+    whole_s = view.number(PATIENCE.name) * min(view.workers(waiting.request), PATIENCE_FACTOR_MAX)
     return max(0.0, min(whole_s, view.number(OVERDUE.name)) - view.waits_s(waiting))
 
 
