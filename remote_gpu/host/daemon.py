@@ -15,10 +15,11 @@ from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.errors import AppError
 from corekit.ids import DeviceId, HostId, LeaseId
-from gpu_scheduler.model import Device, Door, EndReason, Health, Symptom
+from gpu_scheduler.model import Device, DeviceKind, Door, EndReason, Health, Symptom
 from gpu_scheduler.monitor.health import Fault
 from gpu_scheduler.monitor.ports import HostControl
 from gpu_scheduler.protocol.host import Install, SessionState
+from remote_gpu.host.emulation import real_shares
 from remote_gpu.host.environment import worker_variables
 from remote_gpu.host.gateway.frames import Peer
 from remote_gpu.host.gateway.gateway import Gateway, GatewayLimits
@@ -411,14 +412,15 @@ class HostDaemon(Generic[L]):
 
     async def _start_worker(self, entry: Entry) -> Worker | None:
         memory_mib = sum(share.memory_mib for share in entry.install.shares)
+        real = real_shares(entry.install.shares)
         start = Start(
             lease=entry.lease,
             tenant=entry.install.tenant,
             memory_bytes=max(memory_mib << 20, _MEMORY_FLOOR_BYTES),
             cap_s=self._cap_s(entry),
             devices={str(share.index): share.device for share in entry.install.shares},
-            variables=worker_variables(entry.install.shares),
-            kinds=tuple(sorted({share.kind for share in entry.install.shares})),
+            variables=worker_variables(real),
+            kinds=tuple(sorted({share.kind for share in real})) or (DeviceKind.CPU,),
         )
         try:
             worker = await self._pool.take(start)

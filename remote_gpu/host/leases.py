@@ -244,6 +244,12 @@ class LeaseTable:
             del self._entries[lease]
         return [self._step(entry, StepKind.CUT), *self._place()]
 
+    def used_mib(self, device: DeviceId) -> int:
+        """Memory of the shares on a device whose leases are not over."""
+        using = (entry for entry in self if entry.phase in (Phase.PLACED, Phase.OPEN))
+        shares = (share for entry in using for share in entry.install.shares)
+        return sum(share.memory_mib for share in shares if share.device == device)
+
     def devices_of(self, lease: LeaseId, kind: DeviceKind | None = None) -> tuple[DeviceId, ...]:
         """The devices, or those of one kind, of a lease that occupies or awaits them."""
         entry = self._entries.get(lease)

@@ -99,6 +99,7 @@ class Context:
     within_turn: bool = False  #: the caller holds the turn
     batch_wait_s: float = BATCH_WAIT_S  #: `gpud --batch-wait-ms`
     kernels_refused: str = ""  #: reason against callers' kernels on this CPU; "" = they run
+    emulated: frozenset[str] = frozenset()  #: ids of emulated devices, which run no kernels
 
     def data_path(self, name: str) -> Path:
         """The path of host data. Raises OpFailed(ENOENT) listing the known names."""
@@ -124,6 +125,9 @@ class Context:
 
     def open_backend(self) -> Backend:
         """The backend of this device for the host's own kernels; see `backends.choice`."""
+        if self.device in self.emulated:
+            message = f"device {self.device} is emulated: it has named operations and no kernels"
+            raise OpFailed(OpCode.ENOTSUP, message)
         return open_backend(self.kind, self.device, self.compiled)
 
     def open_backend_of_callers(self) -> Backend:
