@@ -57,6 +57,11 @@ class Host:
         )
         self._pid = int(str(host["pid"]))
 
+    @property
+    def scheduler(self) -> str:
+        """The scheduler's socket endpoint."""
+        return self._scheduler
+
     def computed_s(self) -> dict[int, float]:
         """Processor seconds of every worker (gpud's grandchildren) so far, by its pid."""
         parents = _parents()
