@@ -20,7 +20,9 @@ from gpu_scheduler.names import named
 #: The tenant whose quota and weight apply to tenants without their own.
 EVERYBODY = "*"
 TENANTS_MAX = 1000  #: most tenants with a quota or a weight: one line of the journal holds them all
-
+#: The most warm workers of one device: all of them are published and indexed.
+WARM_WORKERS_MAX = 64
+WARM_IDLE_S_MAX = 366 * 86400.0
 
 #: The queue policy of a scheduler without a setting for it.
 DEFAULT_POLICY = "fifo"
@@ -90,6 +92,12 @@ class Parameters(Value):
     tenant_rate_per_s: float | None = 2000.0  #: per tenant: two of its keys at their limit
     #: The longest deadline lease, renewals included; a week.
     lease_s_max: float = 604_800.0
+    #: Warm workers that a device keeps without a lease; 0: none.
+    warm_workers_max: int = 4
+    #: The longest time that a warm worker stays without a lease.
+    warm_idle_s_max: float = 600.0
+    #: The most memory of all warm workers of a device, in percent of the device.
+    warm_memory_pct_max: int = 50
     #: Policy `fair`: half-life of past use.
     usage_half_life_s: float = 3600.0
     #: Policy `fair`: tenant → weight; twice the weight gives twice the share. Absent: 1.
@@ -106,6 +114,15 @@ class Parameters(Value):
                 "aging_s, lease_s_max, usage_half_life_s must be more than 0 s and at most 1e9 s",
             ),
             (0 <= self.bypass_max <= 10**9, "bypass_max must be 0 or more"),
+            (
+                0 <= self.warm_workers_max <= WARM_WORKERS_MAX,
+                f"warm_workers_max must lie in 0…{WARM_WORKERS_MAX}",
+            ),
+            (
+                0 <= self.warm_idle_s_max <= WARM_IDLE_S_MAX,
+                f"warm_idle_s_max must lie in 0…{WARM_IDLE_S_MAX:.0f}",
+            ),
+            (0 <= self.warm_memory_pct_max <= 100, "warm_memory_pct_max must lie in 0…100"),
             (1 <= self.leases_max <= 10**9, "leases_max must be 1 or more"),
             *(
                 (most is None or 0 <= most <= 10**9, f"{name} must be 0 or more")
@@ -153,11 +170,12 @@ _COUNTS = (
     "tenant_records_max",
 )
 _RATES = ("rate_per_s", "key_rate_per_s", "tenant_rate_per_s")
-_INTEGERS = ("bypass_max", "leases_max", *_COUNTS)
-_LENGTHS_S = ("aging_s", "lease_s_max", "usage_half_life_s")
-_NUMBERS = (*_LENGTHS_S, *_RATES)
+_INTEGERS = ("bypass_max", "leases_max", "warm_workers_max", "warm_memory_pct_max", *_COUNTS)
+#: Parameters that are lengths of time.
+LENGTHS_S = ("aging_s", "lease_s_max", "usage_half_life_s", "warm_idle_s_max")
+_NUMBERS = (*LENGTHS_S, *_RATES)
 _MAY_BE_OFF = frozenset({"aging_s", *_COUNTS, *_RATES})
-_PLAIN = ("policy", *_LENGTHS_S, *_INTEGERS, *_RATES)
+_PLAIN = ("policy", *LENGTHS_S, *_INTEGERS, *_RATES)
 _QUOTAS = Quota.__struct_fields__
 #: The value that removes an override.
 DEFAULT = "default"

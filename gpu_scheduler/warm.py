@@ -30,4 +30,5 @@ def keys_of(tenant: str, warm_key: str | None) -> tuple[str, ...]:
 
 def workload_key(tenant: str, workload: str) -> str:
     """The published key of a tenant's workload."""
-    return "workload:" + hashlib.sha256(f"{tenant}/{workload}".encode()).hexdigest()[:_DIGITS]
+    named = f"{tenant_folder(tenant)}/{workload}"  # unambiguous: names may contain a slash
+    return "workload:" + hashlib.sha256(named.encode()).hexdigest()[:_DIGITS]

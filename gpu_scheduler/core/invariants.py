@@ -10,6 +10,7 @@ from gpu_scheduler.core.admission.tenants import NOTHING, Amount, amount_of, cap
 from gpu_scheduler.core.admission.usage_counts import UsageCount, UsageCounts
 from gpu_scheduler.core.inventory.index import Index
 from gpu_scheduler.core.inventory.inventory import DeviceEntry, current_state
+from gpu_scheduler.core.inventory.residents import Residents
 from gpu_scheduler.core.placement.fits import COMPUTE_PCT_MAX
 from gpu_scheduler.core.placement.placement import place
 from gpu_scheduler.core.state import State
@@ -52,10 +53,12 @@ def _index(state: State) -> Iterator[str]:
     """The indexes equal those of a fresh index of the same inventory."""
     inventory = state.inventory
     index = Index()
+    residents = Residents()
     warm: dict[str, Index] = {}
     for id_, entry in inventory.devices.items():
         device_state = inventory.state_of(id_)
-        index.add(id_, device_state)
+        index.add(id_, device_state, loaded=bool(inventory.residents.of(id_)))
+        residents.change(id_, device_state, inventory.residents.of(id_).values(), ())
         for key in entry.resident:
             warm.setdefault(key, Index()).add(id_, device_state)
     if index.groups != inventory.index.groups:
@@ -64,6 +67,22 @@ def _index(state: State) -> Iterator[str]:
         found = inventory.warm(key)
         if (None if found is None else found.groups) != getattr(warm.get(key), "groups", None):
             yield f"the devices with warm key {key} are not indexed as they should be"
+    yield from _residents(inventory.residents, residents)
+
+
+def _residents(found: Residents, fresh: Residents) -> Iterator[str]:
+    """The books of residents, and their indexes, equal fresh ones."""
+    if dict.fromkeys(found.devices()) != dict.fromkeys(fresh.devices()):
+        yield "the devices with residents are not those with entries"
+    if found.beside.groups != fresh.beside.groups:
+        yield "a device is not indexed by the memory beside its residents"
+    for device in fresh.devices():
+        if found.memory_mib(device) != fresh.memory_mib(device):
+            yield f"{device}: {found.memory_mib(device)} MiB are booked for its residents"
+    for key in (*fresh.workloads(), *found.workloads()):
+        left, right = found.with_workload(key), fresh.with_workload(key)
+        if getattr(left, "groups", None) != getattr(right, "groups", None):
+            yield f"the devices with workload {key} are not indexed as they should be"
 
 
 def _exclusivity(entry: DeviceEntry) -> Iterator[str]:

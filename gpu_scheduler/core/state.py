@@ -17,6 +17,8 @@ from gpu_scheduler.core.admission.rates import Rates
 from gpu_scheduler.core.admission.tenants import Amount, Tenants
 from gpu_scheduler.core.admission.usage_counts import UsageCounts
 from gpu_scheduler.core.inventory.inventory import Inventory
+from gpu_scheduler.core.leases.learned_times import LearnedTimes
+from gpu_scheduler.core.placement.eviction import Taken
 from gpu_scheduler.core.placement.freed_capacity import FreedCapacity
 from gpu_scheduler.core.queue.queue import FirstByClass, WaitingQueue
 from gpu_scheduler.core.timers import Timers
@@ -45,6 +47,8 @@ class LeaseEntry:
     connect_by_s: float | None = None  #: staged: seconds from then to the first session
     active_s: float | None = None  #: wall clock: start of its length
     deadline_s: float | None = None  #: monotonic; not durable
+    #: By device, while it has its shares: the residents that it took. Not durable: its hosts know.
+    taken: Mapping[DeviceId, Taken] = field(default_factory=dict)
 
     @property
     def staged(self) -> bool:
@@ -76,6 +80,7 @@ class State:
     queue: WaitingQueue = field(init=False)
     tenants: Tenants = field(default_factory=Tenants)
     usage_counts: UsageCounts = field(default_factory=UsageCounts)
+    learned_times: LearnedTimes = field(default_factory=LearnedTimes)
     leases: dict[LeaseId, LeaseEntry] = field(default_factory=dict)
     lease_of: dict[str, LeaseId] = field(default_factory=dict)  #: attempt → its live lease
     #: Ended records in the order in which they ended, others in the order of creation.
@@ -177,6 +182,8 @@ class StateView(Protocol):
     def queue(self) -> WaitingQueue: ...
     @property
     def tenants(self) -> Tenants: ...
+    @property
+    def learned_times(self) -> LearnedTimes: ...
     @property
     def leases(self) -> Mapping[LeaseId, LeaseEntry]: ...
     @property

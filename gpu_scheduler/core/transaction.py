@@ -15,9 +15,19 @@ from gpu_scheduler.core.durable.apply import apply_part
 from gpu_scheduler.core.state import LeaseEntry, State
 from gpu_scheduler.core.timers import TimerKind
 from gpu_scheduler.model import GrantedLease, LeaseLifetime, LeaseState, Record, Step
+from gpu_scheduler.parameters import Parameters
 from gpu_scheduler.protocol import answers
 from gpu_scheduler.protocol import changes as to
 from gpu_scheduler.protocol import host as host_ops
+
+
+def warm_limits(parameters: Parameters) -> host_ops.WarmLimits:
+    """The limits of warm workers that every host enforces."""
+    return host_ops.WarmLimits(
+        workers_max=parameters.warm_workers_max,
+        idle_s_max=parameters.warm_idle_s_max,
+        memory_pct_max=parameters.warm_memory_pct_max,
+    )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -106,6 +116,8 @@ class Transaction:
             (left_s if runs else entry.lease_s) if lease.hold is LeaseLifetime.DEADLINE else None
         )
         waits = entry.staged and lease.state is LeaseState.RESERVED
+        here = (share.device for share in lease.shares if share.host == host)
+        takes = [entry.taken[device] for device in here if device in entry.taken]
         return host_ops.Install(
             lease=lease.id,
             fence=lease.fence,
@@ -118,6 +130,8 @@ class Transaction:
             sources=lease.sources,
             middleware=entry.request.middleware,
             workload=entry.request.workload,
+            residents=tuple(one.used.id for one in takes if one.used is not None),
+            evict=tuple(resident.id for one in takes for resident in one.evicted),
             cap_s=cap_s,
             connect_by_s=left_s if waits else None,
         )

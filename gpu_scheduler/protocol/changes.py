@@ -2,7 +2,8 @@
 
 An entry is written as a whole (`encode_entry`, `decode_entry`), so a torn tail never separates the
 end of a lease from the change of its record. Replaying entries rebuilds the state without a policy.
-Beats, usage, warm keys, host silence and bypass counts are not durable; live sessions rebuild them.
+Beats, usage, warm keys, residents, host silence and bypass counts are not durable; live sessions
+rebuild them.
 """
 
 from __future__ import annotations
@@ -87,6 +88,20 @@ class TenantUsed(Value):
     as_of_s: float  #: wall clock
 
 
+class WorkloadLearned(Value):
+    """Learned times, only in snapshots; otherwise they follow from the ends of leases."""
+
+    tenant: str
+    workload: str
+    model: str  #: of the device
+    executions_s: tuple[float, ...]  #: the oldest first
+    loadings_s: tuple[float, ...]
+    cold_starts: int
+    warm_starts: int
+    runs: int
+    ignorable: bool = True  #: a version without learned times passes it over
+
+
 class Waiting(Value):
     """A request in the queue."""
 
@@ -134,6 +149,7 @@ class LeaseChanged(Value):
     freed_s: float | None = None  #: wall clock: release of its shares
     reason: EndReason | None = None
     detail: str = ""
+    loading_s: float | None = None  #: seconds that its workers spent loading; None = unknown
 
 
 class LeaseProlonged(Value):
@@ -199,6 +215,7 @@ Part = (
     | RecordForgotten
     | ParameterSet
     | TenantUsed
+    | WorkloadLearned
     | LeaseProlonged
     | LeaseResized
     | LeaseTransferred
@@ -230,6 +247,7 @@ CHANGES: Mapping[str, type[Part]] = {
     "record_forgotten": RecordForgotten,
     "parameter_set": ParameterSet,
     "tenant_used": TenantUsed,
+    "workload_learned": WorkloadLearned,
     "lease_extended": LeaseProlonged,
     "lease_resized": LeaseResized,
     "lease_transferred": LeaseTransferred,

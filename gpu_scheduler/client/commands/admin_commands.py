@@ -18,7 +18,7 @@ from gpu_scheduler.client.commands.forms import (
     Undrained,
 )
 from gpu_scheduler.client.commands.options import CommandContext, connected
-from gpu_scheduler.parameters import POLICY_PLUGINS, Given, known_name
+from gpu_scheduler.parameters import LENGTHS_S, POLICY_PLUGINS, Given, known_name
 from gpu_scheduler.protocol.answers import ParametersAnswer
 
 #: A host and, for one of its devices (`gpu-a/0`), the device's id.
@@ -89,8 +89,9 @@ def get_parameter(context: CommandContext, name: str | None) -> None:
     """Parameters in force: policy and limits.
 
     Prints all of them, or the one named NAME. Names: policy, aging_s, lease_s_max,
-    usage_half_life_s, bypass_max, leases_max; waiting_max, records_max, rate_per_s, each also with
-    key_ or tenant_ before it; weight.TENANT, quota.TENANT.devices, quota.TENANT.memory_mib,
+    usage_half_life_s, bypass_max, leases_max; warm_workers_max, warm_idle_s_max,
+    warm_memory_pct_max; waiting_max, records_max, rate_per_s, each also with key_ or tenant_
+    before it; weight.TENANT, quota.TENANT.devices, quota.TENANT.memory_mib,
     quota.TENANT.compute_pct.
     """
     if name is not None:
@@ -143,7 +144,7 @@ def set_parameter(context: CommandContext, name: str, value: str) -> None:
 
 def _given(name: str, text: str) -> Given:
     """Durations in seconds; the scheduler validates every other value."""
-    if name in ("aging_s", "lease_s_max", "usage_half_life_s") and text[:1].isdecimal():
+    if name in LENGTHS_S and text[:1].isdecimal():
         return parse_duration_s(text)
     return text
 

@@ -9,8 +9,9 @@ from corekit.ids import AttemptId, HostId
 from corekit.values import replace
 from gpu_scheduler.core.admission.tenants import NOTHING, Amount, Used, amount_of, capacity_of
 from gpu_scheduler.core.inventory.inventory import Inventory
+from gpu_scheduler.core.leases.learned_times import COMPLETE, Times, WorkloadOn
 from gpu_scheduler.core.state import LeaseEntry, State
-from gpu_scheduler.model import LeaseState
+from gpu_scheduler.model import LeaseLifetime, LeaseState
 from gpu_scheduler.protocol import changes as to
 
 
@@ -27,6 +28,17 @@ def _began(state: State, part: to.EpochStarted) -> None:
 
 def _used(state: State, part: to.TenantUsed) -> None:
     state.tenants.used[part.tenant] = Used(Amount(*part.amount_s), part.as_of_s)
+
+
+def _learned(state: State, part: to.WorkloadLearned) -> None:
+    times = Times(
+        executions_s=part.executions_s,
+        loadings_s=part.loadings_s,
+        cold_starts=part.cold_starts,
+        warm_starts=part.warm_starts,
+        runs=part.runs,
+    )
+    state.learned_times.restore(WorkloadOn(part.tenant, part.workload, part.model), times)
 
 
 def _known(
@@ -122,6 +134,7 @@ def _changed(state: State, part: to.LeaseChanged) -> None:
             state.inventory.deallocate(part.lease, share)
         if held:
             _given_back(state, entry, part.freed_s)
+            _learn(state, entry, part)
     if part.state is LeaseState.ENDED:
         _ended(state, entry)
 
@@ -150,6 +163,17 @@ def _given_back(state: State, entry: LeaseEntry, freed_s: float | None) -> None:
         tenants.charge(tenant, entry.amount, held_s, freed_s, half_life_s)
 
 
+def _learn(state: State, entry: LeaseEntry, part: to.LeaseChanged) -> None:
+    """Learn the times of a complete execution, unless a snapshot already has them."""
+    workload, lease = entry.request.workload, entry.lease
+    if workload is None or entry.active_s is None or part.freed_s is None:
+        return
+    if lease.hold is LeaseLifetime.SESSION and part.reason in COMPLETE:
+        key = WorkloadOn(lease.tenant, workload, lease.shares[0].model)
+        held_s = max(0.0, part.freed_s - entry.active_s)
+        state.learned_times.learn(key, held_s, part.loading_s)
+
+
 def _ended(state: State, entry: LeaseEntry) -> None:
     lease = entry.lease
     del state.leases[lease.id]
@@ -176,6 +200,7 @@ _EFFECTS: Mapping[type[to.Part], Callable[[State, Any], None]] = {
     to.EpochStarted: _began,
     to.ParameterSet: lambda state, part: state.set_parameter(part.name, part.value),
     to.TenantUsed: _used,
+    to.WorkloadLearned: _learned,
     to.InventoryDeclared: _known,
     to.HostRegistered: _known,
     to.HostDrained: _known,

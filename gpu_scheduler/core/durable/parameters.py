@@ -6,10 +6,12 @@ from corekit.errors import AppError
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.admission import limits
 from gpu_scheduler.core.queue import dispatch
-from gpu_scheduler.core.transaction import Transaction
+from gpu_scheduler.core.transaction import Transaction, warm_limits
+from gpu_scheduler.model import HostState
 from gpu_scheduler.parameters import DEFAULT, changed, known_name
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol import changes as to
+from gpu_scheduler.protocol import host as host_ops
 
 
 def parameters(tx: Transaction, event: on.Asked[ops.ParametersOf | ops.SetParameter]) -> None:
@@ -40,7 +42,19 @@ def set_parameter(tx: Transaction, event: on.Asked[ops.SetParameter]) -> None:
         tx.refuse(event.reply_to, error.code, error.message)
         return
     if state.overrides.get(op.name, DEFAULT) != op.value:
+        before = warm_limits(state.parameters)
         tx.emit(to.ParameterSet(name=op.name, value=op.value))
+        _push_warm_limits(tx, before)
         dispatch.reevaluate_all(tx)
         limits.limits_lowered(tx)
     parameters(tx, event)
+
+
+def _push_warm_limits(tx: Transaction, before: host_ops.WarmLimits) -> None:
+    """Push changed limits of warm workers to every host that is up; others get them on return."""
+    limits = warm_limits(tx.state.parameters)
+    if limits == before:
+        return
+    for host in tx.state.inventory.hosts.values():
+        if host.state is HostState.UP and host.gateway is not None:
+            tx.push_to_host(host.host, host_ops.WarmLimitsPush(limits=limits))

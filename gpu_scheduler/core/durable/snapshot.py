@@ -36,6 +36,7 @@ def parts(state: State) -> Iterator[to.Part]:
         (to.RequestQueued(waiting=one) for one in waiting),
         chain.from_iterable(map(_lease_parts, leases)),
         list(_used(state)),
+        list(_learned(state)),
         (to.RecordWritten(record=record) for record in records),
         tuple(state.unknown),
         (last,),
@@ -65,6 +66,20 @@ def _known(state: State) -> Iterator[to.Part]:
 def _used(state: State) -> Iterator[to.Part]:
     for tenant, used in state.tenants.used.items():
         yield to.TenantUsed(tenant=tenant, amount_s=tuple(used.amount), as_of_s=used.as_of_s)
+
+
+def _learned(state: State) -> Iterator[to.Part]:
+    for key, times in state.learned_times.items():
+        yield to.WorkloadLearned(
+            tenant=key.tenant,
+            workload=key.workload,
+            model=key.model,
+            executions_s=times.executions_s,
+            loadings_s=times.loadings_s,
+            cold_starts=times.cold_starts,
+            warm_starts=times.warm_starts,
+            runs=times.runs,
+        )
 
 
 def _lease_parts(entry: LeaseEntry) -> Iterator[to.Part]:

@@ -157,7 +157,7 @@ def _relaxed(request: Request, inventory: Inventory) -> Request:
 
 def _closest(request: Request, inventory: Inventory) -> NoFit | None:
     """The mismatch of the closest device classes; None when one matches."""
-    classes = (*inventory.index.groups, *inventory.declared_classes())
+    classes = (*inventory.index.classes(), *inventory.declared_classes())
     reasons = [permanent_mismatch(request, device_class) for device_class in classes]
     return None if None in reasons else max(reasons, key=_MISMATCHES.index)
 
@@ -202,7 +202,7 @@ def _rank(request: Request, count: int, memory_mib: int) -> tuple[bool, int, int
 
 def shortage(request: Request, inventory: Inventory) -> Shortage | None:
     """The unmet requirement of a request; None for a feasible request."""
-    classes = (*inventory.index.groups, *inventory.declared_classes())
+    classes = (*inventory.index.classes(), *inventory.declared_classes())
     if not classes:
         return Shortage(what=NoFit.COUNT, wanted=str(request.count), most="0")
     feasible = feasible_devices(request, inventory)

@@ -19,8 +19,15 @@ from gpu_scheduler.core.leases.leases import end
 from gpu_scheduler.core.placement.fits import DeviceClass, device_class_of
 from gpu_scheduler.core.queue import dispatch
 from gpu_scheduler.core.timers import TimerKind
-from gpu_scheduler.core.transaction import Transaction
-from gpu_scheduler.model import Device, EndReason, HostState, LeaseLifetime, LeaseState
+from gpu_scheduler.core.transaction import Transaction, warm_limits
+from gpu_scheduler.model import (
+    Device,
+    DeviceResidents,
+    EndReason,
+    HostState,
+    LeaseLifetime,
+    LeaseState,
+)
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol import changes as to
 from gpu_scheduler.protocol import host as host_ops
@@ -42,6 +49,8 @@ def hello(tx: Transaction, event: on.HostAsked[host_ops.HostHello]) -> None:
     restarted = known is not None and known.incarnation != op.incarnation
     facts = (op.incarnation, op.gateway, op.middlewares)
     host = _register(tx, event.host, facts, op.devices)
+    _withdraw_residents(tx, host)
+    _publish(tx, host, op.residents, _claimed(tx, host, op.installed))
     _end_vanished(tx, host, dict.fromkeys(op.installed), restarted=restarted)
     mark_alive(tx, host)
     entries = sorted((tx.state.leases[one] for one in host.leases), key=lambda e: e.lease.fence)
@@ -53,6 +62,7 @@ def hello(tx: Transaction, event: on.HostAsked[host_ops.HostHello]) -> None:
         installs=tuple(tx.install(entry, event.host) for entry in page),
         more=more,
         until=entries[-1].lease.fence if more else 0,
+        warm=warm_limits(tx.state.parameters),
     )
     tx.reply(event.reply_to, welcome)
 
@@ -243,8 +253,45 @@ def reported(tx: Transaction, event: on.HostAsked[host_ops.Report]) -> None:
     if devices is not None:
         _register(tx, event.host, (host.incarnation, host.gateway, host.middlewares), devices)
     tx.state.inventory.observe(host, (), op.usage)
+    _publish(tx, host, op.residents)
     mark_alive(tx, host)
     tx.reply(event.reply_to, answers.Done())
+
+
+# ---------------------------------------------------------------------- residents
+
+
+def _publish(
+    tx: Transaction,
+    host: HostEntry,
+    changes: Iterable[DeviceResidents],
+    claimed: Mapping[str, None] | None = None,
+) -> None:
+    """Apply the published changes of residents; those that a grant has already claimed stay out."""
+    for change in changes:
+        if change.device in host.devices:
+            added = (one for one in change.added if claimed is None or one.id not in claimed)
+            tx.state.inventory.change_residents(change.device, added, change.removed)
+
+
+def _claimed(tx: Transaction, host: HostEntry, installed: Iterable[LeaseId]) -> dict[str, None]:
+    """The residents of a host that live leases took, as far as it has not installed those yet."""
+    known = dict.fromkeys(installed)
+    entries = (tx.state.leases[lease] for lease in host.leases if lease not in known)
+    takes = (entry.taken[device] for entry in entries for device in entry.taken)
+    claimed: dict[str, None] = {}
+    for one in takes:
+        claimed.update(dict.fromkeys(resident.id for resident in one.evicted))
+        if one.used is not None:
+            claimed[one.used.id] = None
+    return claimed
+
+
+def _withdraw_residents(tx: Transaction, host: HostEntry) -> None:
+    """Remove all residents of a host from the books."""
+    residents = tx.state.inventory.residents
+    for device in host.devices:
+        tx.state.inventory.change_residents(device, (), tuple(residents.of(device)))
 
 
 # ---------------------------------------------------------------------- silence
@@ -287,6 +334,7 @@ def check_silence(tx: Transaction, name: HostId) -> None:
 
 def _lost(tx: Transaction, host: HostEntry) -> None:
     tx.state.inventory.set_state(host, HostState.LOST)
+    _withdraw_residents(tx, host)
     silent_s = tx.at_s - host.last_seen_s
     _end_all(tx, host, f"host {host.host} has been silent for {silent_s:.1f} s")
 

@@ -1,15 +1,17 @@
 """Devices indexed by the properties that decide feasibility, so that no decision scans them all.
 
-Devices of one `DeviceClass` are a `DeviceGroup`: a permanent mismatch is found for all of them at
-once. In a group, devices that are available now are in rows of equal free compute, sorted by free
-memory: within a row, fit and score are monotonic in memory except for the few steps of `slots`.
+Devices of one `DeviceClass` are a `DeviceGroup`, or two where some have residents: a permanent
+mismatch is found for all of them at once. In a group, devices that are available now are in rows of
+equal free compute, sorted by free memory: within a row, fit and score are monotonic in memory
+except for the few steps of `slots`.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TypeVar
 
 from corekit.ids import DeviceId
@@ -67,6 +69,7 @@ class DeviceGroup:
     """All devices of one class, each in exactly one of the sets below."""
 
     device_class: DeviceClass
+    loaded: bool = False  #: True: of devices with residents
     devices: Devices = field(default_factory=dict)  #: all of them
     rows: dict[int, Row] = field(default_factory=dict)  #: devices with free capacity, by compute
     _free_pct: list[int] = field(default_factory=list)  #: free compute of the rows, ascending
@@ -222,26 +225,31 @@ class Index:
     """Groups of devices, and the ranked groups that could ever serve a request."""
 
     def __init__(self) -> None:
-        self.groups: dict[DeviceClass, DeviceGroup] = {}
+        #: By class, and whether the devices have residents.
+        self.groups: dict[tuple[DeviceClass, bool], DeviceGroup] = {}
         self._ranked: dict[tuple[object, ...], tuple[tuple[DeviceGroup, ...], ...]] = {}
         self._group_of: dict[DeviceId, DeviceGroup] = {}
 
-    def add(self, device: DeviceId, device_state: DeviceState) -> None:
+    def classes(self) -> Iterable[DeviceClass]:
+        """The classes of all devices, each once."""
+        return dict.fromkeys(device_class for device_class, _ in self.groups)
+
+    def add(self, device: DeviceId, device_state: DeviceState, *, loaded: bool = False) -> None:
         device_class = device_state.device_class
-        group = self.groups.get(device_class)
+        group = self.groups.get((device_class, loaded))
         if group is None:
-            group = self.groups[device_class] = DeviceGroup(device_class)
+            group = self.groups[device_class, loaded] = DeviceGroup(device_class, loaded)
             self._ranked.clear()
         self._group_of[device] = group
         group.add(device, device_state)
 
     def move(self, device: DeviceId, old: DeviceState, new: DeviceState) -> None:
         """Move a device to another state; its class rarely changes."""
+        group = self._group_of[device]
         if not old.same_class_as(new):
             self.remove(device, old)
-            self.add(device, new)
+            self.add(device, new, loaded=group.loaded)
             return
-        group = self._group_of[device]
         group.remove(device, old)
         group.add(device, new)
 
@@ -253,11 +261,14 @@ class Index:
         group = self._group_of.pop(device)
         group.remove(device, device_state)
         if not group.devices:
-            del self.groups[group.device_class]
+            del self.groups[group.device_class, group.loaded]
             self._ranked.clear()
 
     def ranked(self, request: Request) -> tuple[tuple[DeviceGroup, ...], ...]:
-        """The groups that could ever serve `request`, by preference; equal ranks together."""
+        """The groups that could ever serve `request`, by preference; equal ranks together.
+
+        In a rank, devices without residents come first.
+        """
         cache_key = feasibility_key(request)
         ranked = self._ranked.get(cache_key)
         if ranked is None:
@@ -271,7 +282,7 @@ class Index:
         for group in self.groups.values():
             if permanent_mismatch(request, group.device_class) is None:
                 ranks.setdefault(preference(request, group.device_class), []).append(group)
-        return tuple(tuple(ranks[rank]) for rank in sorted(ranks))
+        return tuple(tuple(sorted(ranks[rank], key=attrgetter("loaded"))) for rank in sorted(ranks))
 
 
 def preference(request: Request, made: DeviceClass | DeviceState) -> tuple[int, int]:

@@ -1,7 +1,8 @@
 """Hosts and devices, indexed by the inputs of `fits`.
 
 Every change goes through `Inventory`, which maintains one index of all devices and one for each
-warm key (`index.py`), and collects freed devices: only these can serve waiting requests.
+warm key (`index.py`), those of the residents (`residents.py`), and collects freed devices: only
+these can serve waiting requests.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ from typing import TypeVar
 from corekit.ids import DeviceId, HostId, LeaseId
 from corekit.values import replace
 from gpu_scheduler.core.inventory.index import Devices, Index
+from gpu_scheduler.core.inventory.residents import Residents
 from gpu_scheduler.core.placement.fits import (
     COMPUTE_PCT_MAX,
     DeviceClass,
     DeviceState,
     device_class_of,
 )
-from gpu_scheduler.model import Device, HostState, Request, Share, Usage
+from gpu_scheduler.model import Device, HostState, Request, Resident, Share, Usage
 from gpu_scheduler.versions import parse_version
 
 T = TypeVar("T")
@@ -82,6 +84,7 @@ class Inventory:
         self.devices: dict[DeviceId, DeviceEntry] = {}
         self._declared: tuple[Device, ...] = ()
         self.index = Index()  #: all devices
+        self.residents = Residents()
         #: Devices whose new state may fit a request that the old one did not fit.
         self.freed: dict[DeviceId, None] = {}
         self.freed_seq = 0  #: one higher with each freed device
@@ -165,6 +168,7 @@ class Inventory:
     def forget(self, host: HostId) -> None:
         entry = self.hosts.pop(host)
         for device in entry.devices.values():
+            self.change_residents(device.device.id, (), tuple(self.residents.of(device.device.id)))
             self._unindex(device)
             self.freed.pop(device.device.id, None)
             del self.devices[device.device.id]
@@ -196,6 +200,20 @@ class Inventory:
         for figures in usage:
             if figures.device in entry.devices:
                 entry.devices[figures.device].usage = figures
+
+    def change_residents(
+        self, device: DeviceId, added: Iterable[Resident], removed: Iterable[str]
+    ) -> None:
+        """Remove residents of a device by id, then add others. Idempotent.
+
+        Residents are evictable, so this frees no capacity and takes none.
+        """
+        device_state, before = self.state_of(device), bool(self.residents.of(device))
+        self.residents.change(device, device_state, added, removed)
+        loaded = bool(self.residents.of(device))
+        if loaded is not before:
+            self.index.remove(device, device_state)
+            self.index.add(device, device_state, loaded=loaded)
 
     # ------------------------------------------------------------------ allocations
 
@@ -248,6 +266,8 @@ class Inventory:
             return False
         entry.device_state = new
         self.index.reallocate(entry.device.id, old, new)
+        if self.residents.of(entry.device.id):
+            self.residents.reallocate(entry.device.id, old, new)
         for key in entry.resident:
             self._warm[key].reallocate(entry.device.id, old, new)
         return True
@@ -267,6 +287,8 @@ class Inventory:
                 index.add(entry.device.id, new)
             else:
                 index.move(entry.device.id, old, new)
+        if old is not None and self.residents.of(entry.device.id):
+            self.residents.move(entry.device.id, old, new)
         if old is None or not old.same_class_as(new):
             self._classes_changed()
         if old is None or not old.equal_but_allocation(new):

@@ -8,6 +8,7 @@ end of a lease and the change of its record are parts of one entry.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import assert_never
 
 from corekit.errors import ErrorCode
@@ -15,6 +16,7 @@ from corekit.ids import DeviceId, LeaseId, SessionId
 from corekit.values import replace
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.leases.length import length_problem
+from gpu_scheduler.core.placement.eviction import NOTHING_TAKEN, Taken, taken
 from gpu_scheduler.core.placement.fits import COMPUTE_PCT_MAX, fits, share_of
 from gpu_scheduler.core.queue.search import Proposal
 from gpu_scheduler.core.state import LeaseEntry
@@ -42,11 +44,13 @@ def grant(tx: Transaction, proposal: Proposal, *, accepted: bool) -> LeaseEntry:
     """Commit a proposal, after a check. The caller writes the record and replies."""
     waiting, request = proposal.waiting, proposal.waiting.request
     shares: dict[DeviceId, Share] = {}
+    takes: dict[DeviceId, Taken] = {}
     for device in proposal.devices:
         entry = tx.state.inventory.devices[device]
         reason = fits(request, tx.state.inventory.state_of(device), proposal.reservation)
         assert reason is None, f"{waiting.attempt} does not fit the proposed {device}: {reason}"
         shares[device] = share_of(request, entry.device, entry.host)
+        takes[device] = taken(request, tx.state.inventory, device)
     assert len(shares) == request.count, f"{waiting.attempt}: a grant must have all devices"
     by_time = waiting.hold is LeaseLifetime.DEADLINE
     lease = Lease(
@@ -73,11 +77,21 @@ def grant(tx: Transaction, proposal: Proposal, *, accepted: bool) -> LeaseEntry:
         )
     )
     granted = tx.state.leases[lease.id]
+    _take_residents(tx, granted, takes)
     tx.set_deadline(granted, _first_deadline_s(tx, granted))
     for host in tx.hosts_of(granted):
         tx.push_to_host(host, tx.install_push(granted, host))
     notify(tx, granted, owner=None)
     return granted
+
+
+def _take_residents(tx: Transaction, entry: LeaseEntry, takes: Mapping[DeviceId, Taken]) -> None:
+    """Take the residents that a lease uses or evicts out of the books."""
+    entry.taken = {device: one for device, one in takes.items() if one != NOTHING_TAKEN}
+    for device, one in entry.taken.items():
+        gone = (*one.evicted, *(() if one.used is None else (one.used,)))
+        tx.state.inventory.change_residents(device, (), [resident.id for resident in gone])
+        tx.state.inventory.residents.count_evicted(one.evicted)
 
 
 def _new_id(tx: Transaction) -> LeaseId:
@@ -317,9 +331,9 @@ def _session_changed(
         case host_ops.SessionState.OPENED:
             _opened(tx, entry)
         case host_ops.SessionState.FREED:
-            _freed(tx, entry)
+            _freed(tx, entry, op.loading_s)
         case host_ops.SessionState.CLOSED:
-            end(tx, entry, op.reason or EndReason.DONE, op.detail)
+            end(tx, entry, op.reason or EndReason.DONE, op.detail, op.loading_s)
         case _:
             assert_never(op.state)
 
@@ -360,7 +374,7 @@ def _running(tx: Transaction, entry: LeaseEntry) -> None:
         tx.write(record, Step.RUNNING)
 
 
-def _freed(tx: Transaction, entry: LeaseEntry) -> None:
+def _freed(tx: Transaction, entry: LeaseEntry, loading_s: float | None) -> None:
     """Free the shares at once: each host revokes them before its next install.
 
     The session releases the devices on every host of the lease. The lease must not end on hosts
@@ -368,8 +382,11 @@ def _freed(tx: Transaction, entry: LeaseEntry) -> None:
     """
     if entry.lease.state is LeaseState.ENDING:
         return
-    freed = to.LeaseChanged(lease=entry.lease.id, state=LeaseState.ENDING, freed_s=tx.wall_s)
+    freed = to.LeaseChanged(
+        lease=entry.lease.id, state=LeaseState.ENDING, freed_s=tx.wall_s, loading_s=loading_s
+    )
     tx.emit(freed)
+    entry.taken = {}  # its workers may stay as residents, under the same ids
     tx.set_deadline(entry, None)
     tx.capacity_freed = True
     notify(tx, entry, tx.owner_of(entry))
@@ -378,7 +395,13 @@ def _freed(tx: Transaction, entry: LeaseEntry) -> None:
 # ---------------------------------------------------------------------- its end
 
 
-def end(tx: Transaction, entry: LeaseEntry, reason: EndReason, detail: str = "") -> None:
+def end(
+    tx: Transaction,
+    entry: LeaseEntry,
+    reason: EndReason,
+    detail: str = "",
+    loading_s: float | None = None,
+) -> None:
     """End a lease; the record keeps its step and gets the reason, in the same entry."""
     owner = tx.owner_of(entry)
     tx.emit(
@@ -388,6 +411,7 @@ def end(tx: Transaction, entry: LeaseEntry, reason: EndReason, detail: str = "")
             reason=reason,
             detail=detail,
             freed_s=tx.wall_s,
+            loading_s=loading_s,
         )
     )
     tx.set_deadline(entry, None)

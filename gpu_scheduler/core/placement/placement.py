@@ -1,9 +1,11 @@
 """Placement: the devices that serve a request best now; all of them, or none.
 
-The criteria, in order: the preferences of the request (kinds, then models), a warm device
-before a cold one, then the fit. PACK loses the fewest *slots*, then leaves the least free; SPREAD
-takes the emptiest device; an exclusive request wastes the least memory. A best-effort request (a
-share without memory and guarantee) gets the device with the fewest leases.
+The criteria, in order: the preferences of the request (kinds, then models), a device with
+a resident of its workload, one with its warm key, one where nothing is evicted, the evictions that
+are cheapest to load again (among a sample), then the fit. PACK loses the fewest *slots*, then
+leaves the least free; SPREAD takes the emptiest device; an exclusive request wastes the least
+memory. A best-effort request (a share without memory and guarantee) gets the device with the fewest
+leases.
 
 A device has a slot for every request for an eighth, a quarter, a half or all of it (in memory and
 in compute) that still fits, and slots of a larger device count for more: so small requests fill
@@ -16,106 +18,38 @@ preferences that fit it, row by row, and chooses among four times as many as it 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from itertools import chain, islice
+from itertools import islice
 
-from corekit.ids import DeviceId, HostId
-from gpu_scheduler.core.inventory.index import (
-    DeviceGroup,
-    Devices,
-    Index,
-    feasibility_key,
-    preference,
-)
+from corekit.ids import DeviceId
+from gpu_scheduler.core.inventory.index import DeviceGroup, Devices
 from gpu_scheduler.core.inventory.inventory import Inventory
-from gpu_scheduler.core.placement.fits import (
-    COMPUTE_PCT_MAX,
-    DeviceState,
-    fits,
+from gpu_scheduler.core.placement.candidates import (
+    LOAD_SAMPLE_MAX,
+    PARTS,
+    SLOTS_BY_PARTS,
+    Fit,
+    by_load,
+    fit_on,
+    is_best_effort,
+    load_fit,
+    of_group,
+    packed_fit,
+    same_rank,
+    score,
+    shared_fit,
+    warm_indexes,
 )
+from gpu_scheduler.core.placement.eviction import NOTHING_TAKEN, taken
+from gpu_scheduler.core.placement.fits import COMPUTE_PCT_MAX, DeviceClass, fits
+from gpu_scheduler.core.placement.gangs import gang
 from gpu_scheduler.model import Placement, Request, Sharing
-from gpu_scheduler.warm import keys_of
 
-PARTS = 8  #: parts of a device; one part is the smallest slot
-#: The number of devices compared for each device of a gang.
-GANG_SAMPLE = 4
-#: The number of equally loaded devices compared for a best-effort request.
-LOAD_SAMPLE_MAX = 64
-
-#: Slots lost, weighted by the size of the device; capacity left free (negative for SPREAD); the
-#: size of the device. Lower is better.
-Fit = tuple[int, float, int]
-#: Rank of the kind, rank of the model, 1 for a cold device, and the fit.
-Score = tuple[int, int, int, int, float, int]
+#: The number of devices compared by the cost of their evictions.
+EVICTION_SAMPLE_MAX = 64
 
 _Best = tuple[Fit, DeviceId]
-
-
-def slots(parts: int) -> int:
-    """The number of requests of 1, 2, 4 or 8 eighths that fit into `parts` free eighths."""
-    return parts + parts // 2 + parts // 4 + parts // 8
-
-
-#: By eighths free.
-_SLOTS = tuple(slots(parts) for parts in range(PARTS + 1))
-
-
-def fit(request: Request, device_state: DeviceState) -> Fit:
-    """The fit of a request on a device in this state, which can serve it."""
-    if request.sharing is Sharing.EXCLUSIVE:
-        return (0, float(device_state.memory_mib - request.memory_mib), device_state.memory_mib)
-    return _shared_fit(
-        request, device_state.memory_mib, device_state.free_mib, device_state.free_pct
-    )
-
-
-def score(
-    request: Request, device_state: DeviceState, *, warm: bool = False, leases: int = 0
-) -> Score:
-    """All criteria for comparing devices that fit; lower is better."""
-    fitting = (
-        _load_fit(leases, device_state) if is_best_effort(request) else fit(request, device_state)
-    )
-    return (*preference(request, device_state), int(not warm), *fitting)
-
-
-def is_best_effort(request: Request) -> bool:
-    """True for a share without memory and guarantee."""
-    return (
-        request.sharing is Sharing.SHARED
-        and not request.memory_mib
-        and not request.compute_guarantee_pct
-    )
-
-
-def _load_fit(leases: int, device_state: DeviceState) -> Fit:
-    """The fit of a best-effort request: the leases of the device, then its allocations."""
-    free = (
-        device_state.free_mib / max(1, device_state.memory_mib)
-        + device_state.free_pct / COMPUTE_PCT_MAX
-    )
-    return (leases, -free, device_state.memory_mib)
-
-
-def _shared_fit(request: Request, memory_mib: int, free_mib: int, free_pct: int) -> Fit:
-    asked_mib, asked_pct = request.memory_mib, request.compute_guarantee_pct
-    if request.placement is not Placement.SPREAD:
-        return _packed_fit(asked_mib, asked_pct, memory_mib, free_mib, free_pct)
-    left_mib, left_pct = free_mib - asked_mib, free_pct - asked_pct
-    return (0, -(left_mib / max(1, memory_mib) + left_pct / COMPUTE_PCT_MAX), memory_mib)
-
-
-@lru_cache(maxsize=4096)
-def _packed_fit(
-    asked_mib: int, asked_pct: int, memory_mib: int, free_mib: int, free_pct: int
-) -> Fit:
-    whole_mib = max(1, memory_mib)
-    left_mib, left_pct = free_mib - asked_mib, free_pct - asked_pct
-    left = left_mib / whole_mib + left_pct / COMPUTE_PCT_MAX
-    before = min(PARTS * free_mib // whole_mib, PARTS * free_pct // COMPUTE_PCT_MAX)
-    after = min(PARTS * left_mib // whole_mib, PARTS * left_pct // COMPUTE_PCT_MAX)
-    return ((_SLOTS[before] - _SLOTS[after]) * memory_mib, left, memory_mib)
 
 
 # ---------------------------------------------------------------------- one device
@@ -129,32 +63,50 @@ def place(
     Devices that are reserved for `attempt` are included.
     """
     if request.count > 1:
-        return _gang(request, inventory, attempt)
-    warm = _warm(request, inventory)
+        return gang(request, inventory, attempt)
+    warm = warm_indexes(request, inventory)
+    among = _cheapest if inventory.residents else _best
     for groups in inventory.index.ranked(request):
         best = None
         for index in warm:
-            known = _same_rank(request, index, groups[0])
-            best = best or _best(request, inventory, known, attempt)
-        best = best or _best(request, inventory, groups, attempt)
+            known = same_rank(request, index, groups[0])
+            best = best or among(request, inventory, known, attempt)
+        best = best or _best_of_rank(request, inventory, groups, attempt)
         if best is not None:
             return (best[1],)
     return None
 
 
-def _warm(request: Request, inventory: Inventory) -> tuple[Index, ...]:
-    """Indexes of the devices with the warm key of the request: public, and of the tenant."""
-    keys = keys_of(request.tenant, request.warm_key)
-    return tuple(index for key in keys if (index := inventory.warm(key)) is not None)
+def _best_of_rank(
+    request: Request, inventory: Inventory, groups: tuple[DeviceGroup, ...], attempt: str | None
+) -> _Best | None:
+    """The best device of one rank: one where nothing is evicted, else the cheapest eviction."""
+    if is_best_effort(request):
+        found: _Best | None = None
+        for device_class in dict.fromkeys(group.device_class for group in groups):
+            found = _better(found, _least_loaded(request, inventory, device_class, None, attempt))
+        return found
+    if not groups[-1].loaded:
+        return _best(request, inventory, groups, attempt)
+    keeping: list[DeviceGroup] = [group for group in groups if not group.loaded]
+    if request.sharing is not Sharing.EXCLUSIVE:
+        keeping += same_rank(request, inventory.residents.beside, groups[0])
+    evicting = (group for group in groups if group.loaded)
+    best = _best(request, inventory, keeping, attempt)
+    return best or _cheapest(request, inventory, evicting, attempt)
 
 
-def _same_rank(request: Request, warm: Index, group: DeviceGroup) -> Iterable[DeviceGroup]:
-    """The warm groups with the same preference as this group."""
-    rank = preference(request, group.device_class)
-    for groups in warm.ranked(request):
-        if preference(request, groups[0].device_class) == rank:
-            return groups
-    return ()
+def _cheapest(
+    request: Request, inventory: Inventory, groups: Iterable[DeviceGroup], attempt: str | None
+) -> _Best | None:
+    """The device whose evictions are the cheapest to load again, then the best fit, of a sample."""
+    fitting = (d for group in groups for d in of_group(request, inventory, group, attempt))
+    ranked = (
+        (score(request, inventory, device)[3:], device)
+        for device in islice(fitting, EVICTION_SAMPLE_MAX)
+    )
+    best = min(ranked, key=lambda one: one[0], default=None)
+    return None if best is None else (best[0][-3:], best[1])
 
 
 def _best(
@@ -165,7 +117,8 @@ def _best(
     best_effort = is_best_effort(request)
     for group in groups:
         if best_effort:
-            found = _better(found, _least_loaded(request, inventory, group, attempt))
+            one = _least_loaded(request, inventory, group.device_class, group.devices, attempt)
+            found = _better(found, one)
             continue
         if request.sharing is Sharing.EXCLUSIVE:
             found = _better(found, _best_empty(request, group))
@@ -181,28 +134,22 @@ def _best(
 
 
 def _least_loaded(
-    request: Request, inventory: Inventory, group: DeviceGroup, attempt: str | None
+    request: Request,
+    inventory: Inventory,
+    device_class: DeviceClass,
+    within: Devices | None,
+    attempt: str | None,
 ) -> _Best | None:
     """The device with the fewest leases, then the smallest allocations."""
-    for leases, devices in _by_load(request, inventory, group, attempt):
+    for leases, devices in by_load(request, inventory, device_class, within, attempt):
         device_states = ((device, inventory.state_of(device)) for device in devices)
         ranked = (
-            (_load_fit(leases, device_state), device) for device, device_state in device_states
+            (load_fit(leases, device_state), device) for device, device_state in device_states
         )
         best = min(islice(ranked, LOAD_SAMPLE_MAX), key=lambda one: one[0], default=None)
         if best is not None:
             return best
     return None
-
-
-def _by_load(
-    request: Request, inventory: Inventory, group: DeviceGroup, attempt: str | None
-) -> Iterator[tuple[int, Iterator[DeviceId]]]:
-    """Devices of a group that fit, by number of leases, the fewest first."""
-    for leases, devices in inventory.least_loaded(group.device_class):
-        here = (device for device in devices if device in group.devices)
-        fit_now = (d for d in here if fits(request, inventory.state_of(d), attempt) is None)
-        yield leases, fit_now
 
 
 def _better(left: _Best | None, right: _Best | None) -> _Best | None:
@@ -228,7 +175,7 @@ def _emptiest(request: Request, group: DeviceGroup) -> _Best | None:
             break  # no device of this row or of one below it is emptier
         free_mib = row.free_mib[-1]
         if free_mib >= request.memory_mib:
-            one = _shared_fit(request, memory_mib, free_mib, free_pct)
+            one = shared_fit(request, memory_mib, free_mib, free_pct)
             if best is None or one < best[0]:
                 best = one, row.cells[free_mib]
     return None if best is None else (best[0], next(iter(best[1])))
@@ -247,7 +194,7 @@ def _tightest(request: Request, group: DeviceGroup, best: _Best | None) -> _Best
             left = (free_mib - asked_mib) / whole_mib + left_pct
             if best is not None and best[0] <= (least, left, memory_mib):
                 break
-            one = _packed_fit(asked_mib, asked_pct, memory_mib, free_mib, free_pct)
+            one = packed_fit(asked_mib, asked_pct, memory_mib, free_mib, free_pct)
             if best is None or one < best[0]:
                 best = one, next(iter(row.cells[free_mib]))
     return best
@@ -256,8 +203,10 @@ def _tightest(request: Request, group: DeviceGroup, best: _Best | None) -> _Best
 @lru_cache(maxsize=1024)
 def _least_lost(memory_parts: int, compute_pct: int) -> int:
     """The fewest slots that a grant of this size costs."""
-    taken = min(memory_parts, PARTS * compute_pct // COMPUTE_PCT_MAX)
-    return min(_SLOTS[parts] - _SLOTS[parts - taken] for parts in range(taken, PARTS + 1))
+    asked = min(memory_parts, PARTS * compute_pct // COMPUTE_PCT_MAX)
+    return min(
+        SLOTS_BY_PARTS[parts] - SLOTS_BY_PARTS[parts - asked] for parts in range(asked, PARTS + 1)
+    )
 
 
 def _steps(asked_mib: int, whole_mib: int, free_mib: list[int]) -> Iterator[int]:
@@ -279,183 +228,12 @@ def _steps(asked_mib: int, whole_mib: int, free_mib: list[int]) -> Iterator[int]
 def _best_reserved(
     request: Request, inventory: Inventory, kept: Devices, attempt: str | None
 ) -> _Best | None:
-    fitting = (d for d in kept if fits(request, inventory.state_of(d), attempt) is None)
-    ranked = ((fit(request, inventory.state_of(device)), device) for device in fitting)
+    """The best fit of reserved devices where nothing is evicted."""
+    fitting = (
+        device
+        for device in kept
+        if fits(request, inventory.state_of(device), attempt) is None
+        and not taken(request, inventory, device).evicted
+    )
+    ranked = ((fit_on(request, inventory, device, NOTHING_TAKEN), device) for device in fitting)
     return min(ranked, key=lambda one: one[0], default=None)
-
-
-# ---------------------------------------------------------------------- several devices
-
-
-def _gang(
-    request: Request, inventory: Inventory, attempt: str | None
-) -> tuple[DeviceId, ...] | None:
-    """The devices of a gang, from the first preferences that fit all of it."""
-    if request.placement is Placement.SAME_HOST:
-        return _same_host(request, inventory, attempt)
-    seen: list[DeviceId] = []
-    for devices in _fitting(request, inventory, attempt):
-        seen.extend(islice(devices, GANG_SAMPLE * request.count))
-        if len(seen) >= request.count:
-            return _arranged(request, inventory, _by_host(inventory, seen))
-    return None
-
-
-def _arranged(
-    request: Request, inventory: Inventory, hosts: Mapping[HostId, list[DeviceId]]
-) -> tuple[DeviceId, ...]:
-    """PACK: devices on few hosts, ideally one that is then full. SPREAD: one per host in turn."""
-    lines = list(hosts.values())
-    if request.placement is Placement.SPREAD:
-        return _round_robin(lines, request.count)
-    if (one := _filled(request, inventory, lines)) is not None:
-        return one
-    lines.sort(key=len, reverse=True)
-    return tuple([device for line in lines for device in line][: request.count])
-
-
-def _filled(
-    request: Request, inventory: Inventory, lines: Iterable[list[DeviceId]]
-) -> tuple[DeviceId, ...] | None:
-    """Devices of the host with enough of them and the fewest to spare.
-
-    For a best-effort request, devices of the host with the least loaded devices.
-    """
-    enough = (line for line in lines if len(line) >= request.count)
-    best_effort, entries = is_best_effort(request), inventory.devices
-
-    def key(line: list[DeviceId]) -> tuple[int, int]:
-        load = sum(len(entries[d].shares) for d in line[: request.count]) if best_effort else 0
-        return load, len(line)
-
-    best = min(enough, key=key, default=None)
-    return None if best is None else tuple(best[: request.count])
-
-
-def _round_robin(lines: list[list[DeviceId]], count: int) -> tuple[DeviceId, ...]:
-    longest = max(len(line) for line in lines)
-    turns = [line[i] for i in range(longest) for line in lines if i < len(line)]
-    return tuple(turns[:count])
-
-
-def _by_host(inventory: Inventory, devices: Iterable[DeviceId]) -> dict[HostId, list[DeviceId]]:
-    hosts: dict[HostId, list[DeviceId]] = {}
-    for device in devices:
-        hosts.setdefault(inventory.devices[device].host, []).append(device)
-    return hosts
-
-
-def _fitting(
-    request: Request, inventory: Inventory, attempt: str | None
-) -> Iterator[Iterator[DeviceId]]:
-    """The devices that fit, preference by preference; warm devices first."""
-    warm = _warm(request, inventory)
-    for groups in inventory.index.ranked(request):
-        cold = (d for group in groups for d in _of_group(request, inventory, group, attempt))
-        if not warm:
-            yield cold
-        else:
-            known = [one for index in warm for one in _same_rank(request, index, groups[0])]
-            hot = (d for group in known for d in _of_group(request, inventory, group, attempt))
-            yield iter(dict.fromkeys(chain(islice(hot, request.count), cold)))
-
-
-def _of_group(
-    request: Request, inventory: Inventory, group: DeviceGroup, attempt: str | None
-) -> Iterator[DeviceId]:
-    """The devices of a group that fit, reserved ones first.
-
-    SPREAD starts from the emptiest row, PACK from the tightest; best effort goes by load.
-    """
-    if is_best_effort(request):
-        for _, devices in _by_load(request, inventory, group, attempt):
-            yield from devices
-        return
-    for device in group.reserved.get(attempt, ()) if attempt is not None else ():
-        if fits(request, inventory.state_of(device), attempt) is None:
-            yield device
-    if request.sharing is Sharing.EXCLUSIVE:
-        yield from group.idle
-    elif request.placement is Placement.SPREAD:
-        for _, row in group.rows_down_to(request.compute_guarantee_pct):
-            yield from row.freest(request.memory_mib)
-    else:
-        for _, row in group.rows_up_from(request.compute_guarantee_pct):
-            yield from row.tightest(request.memory_mib)
-
-
-# ---------------------------------------------------------------------- one host
-
-
-def _same_host(
-    request: Request, inventory: Inventory, attempt: str | None
-) -> tuple[DeviceId, ...] | None:
-    """Devices on one host; after a miss only hosts that were freed since are searched."""
-    keeps = attempt is not None and any(
-        attempt in g.reserved for g in inventory.index.groups.values()
-    )
-    cache_key = (
-        feasibility_key(request),
-        request.count,
-        request.sharing,
-        request.compute_guarantee_pct,
-        attempt if keeps else None,
-    )
-    since = inventory.same_host_misses.get(cache_key)
-    if since is not None:
-        found = _on_hosts(request, inventory, attempt, _freed_since(inventory, since))
-    else:
-        found = _on_any_host(request, inventory, attempt)
-    if found is None:
-        inventory.cache(inventory.same_host_misses, cache_key, inventory.freed_seq)
-    else:
-        inventory.same_host_misses.pop(cache_key, None)
-    return found
-
-
-def _freed_since(inventory: Inventory, since: int) -> list[HostId]:
-    hosts: list[HostId] = []
-    for host in reversed(inventory.hosts_freed):
-        if inventory.hosts_freed[host] <= since:
-            break
-        hosts.append(host)
-    return hosts
-
-
-def _on_hosts(
-    request: Request, inventory: Inventory, attempt: str | None, hosts: Iterable[HostId]
-) -> tuple[DeviceId, ...] | None:
-    """Devices on one of these hosts: by preferences, then the fewest to spare."""
-    best: tuple[Score, int] | None = None
-    chosen: tuple[DeviceId, ...] | None = None
-    for host in hosts:
-        ranked = sorted(
-            (score(request, inventory.state_of(device)), number, device)
-            for number, device in enumerate(inventory.hosts[host].devices)
-            if fits(request, inventory.state_of(device), attempt) is None
-        )
-        if len(ranked) >= request.count:
-            one = (ranked[request.count - 1][0], len(ranked))
-            if best is None or one < best:
-                best, chosen = one, tuple(device for *_, device in ranked[: request.count])
-    return chosen
-
-
-def _on_any_host(
-    request: Request, inventory: Inventory, attempt: str | None
-) -> tuple[DeviceId, ...] | None:
-    """Devices of the first host that has enough, with the sample of any gang."""
-    hosts: dict[HostId, list[DeviceId]] = {}
-    look = GANG_SAMPLE * request.count
-    for devices in _fitting(request, inventory, attempt):
-        for device in devices:
-            look -= 1
-            line = hosts.setdefault(inventory.devices[device].host, [])
-            line.append(device)
-            if look < 0 and len(line) >= request.count:
-                return tuple(line)
-            if look == 0 and (found := _filled(request, inventory, hosts.values())):
-                return found
-        if found := _filled(request, inventory, hosts.values()):
-            return found
-    return None

@@ -157,7 +157,7 @@ def _verdict(
 def _largest_fit(most: Request | None, inventory: Inventory) -> str:
     if most is None:
         return "no device is known"
-    classes = (*inventory.index.groups, *inventory.declared_classes())
+    classes = (*inventory.index.classes(), *inventory.declared_classes())
     kinds = dict.fromkeys(
         device_class.kind.value for device_class in classes if is_feasible(most, device_class)
     )

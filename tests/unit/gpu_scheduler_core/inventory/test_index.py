@@ -18,9 +18,10 @@ from gpu_scheduler.core.inventory.capacity import (
 )
 from gpu_scheduler.core.inventory.index import Index, preference
 from gpu_scheduler.core.inventory.inventory import Inventory
+from gpu_scheduler.core.placement.candidates import score
 from gpu_scheduler.core.placement.fits import fits, idle_state, is_feasible, share_of
 from gpu_scheduler.core.placement.head_reservation import reservable_for_head
-from gpu_scheduler.core.placement.placement import place, score
+from gpu_scheduler.core.placement.placement import place
 from gpu_scheduler.core.views.explain import explain, with_verdicts
 from gpu_scheduler.model import (
     Device,
@@ -30,8 +31,10 @@ from gpu_scheduler.model import (
     NoFit,
     Placement,
     Request,
+    Resident,
     Sharing,
 )
+from gpu_scheduler.warm import workload_key
 
 MIB = (800, 1000, 1024)
 HOSTS = ("h0", "h1", "h2")
@@ -49,6 +52,7 @@ requests = st.builds(
     min_driver=st.sampled_from([None, None, "550", "550.54.14", "560"]),
     min_runtime=st.sampled_from([None, None, None, "12.4"]),
     warm_key=st.sampled_from([None, "k", "absent"]),
+    workload=st.sampled_from([None, "w", "absent"]),
     advisory=st.booleans(),
     middleware=st.sampled_from([None, None, None, "rcuda"]),
 )
@@ -66,6 +70,18 @@ devices = st.builds(
     resident=st.sampled_from([(), ("k",)]),
 )
 
+residents = st.builds(
+    Resident,
+    id=st.sampled_from(["w1", "w2", "w3"]),
+    workload=st.sampled_from([workload_key("default", "w"), workload_key("other", "w")]),
+    memory_mib=st.sampled_from([0, 50, 200, 700]),
+    loading_s=st.sampled_from([0.0, 1.0, 2.5]),
+)
+loads = st.tuples(
+    st.integers(0, 30),
+    st.lists(residents, max_size=2).map(tuple),
+    st.lists(st.sampled_from(["w1", "w2"]), max_size=2).map(tuple),
+)
 lent = st.tuples(st.integers(0, 30), requests)
 days = st.lists(
     st.one_of(
@@ -75,6 +91,8 @@ days = st.lists(
         st.tuples(st.just("drain"), st.tuples(st.integers(0, 30), st.booleans())),
         st.tuples(st.just("keep"), st.tuples(st.integers(0, 30), st.sampled_from(["me", None]))),
         st.tuples(st.just("warm"), st.tuples(st.integers(0, 30), st.sampled_from([(), ("k",)]))),
+        st.tuples(st.just("load"), loads),
+        st.tuples(st.just("load"), loads),
         st.tuples(st.just("ask"), requests),
     ),
     max_size=25,
@@ -141,6 +159,12 @@ class Known:
             said = replace(entry.device, resident=detail[1])
             self.inventory.observe(self.inventory.hosts[entry.host], [said], ())
 
+    def _load(self, detail: tuple[int, tuple[Resident, ...], tuple[str, ...]]) -> None:
+        number, added, removed = detail
+        if self.entries:
+            device = self.entries[number % len(self.entries)].device.id
+            self.inventory.change_residents(device, added, removed)
+
     def _ask(self, request: Request) -> None:
         place(request, self.inventory, "me")  # what it remembers must not mislead it later
 
@@ -151,8 +175,7 @@ class Known:
     def score(self, request: Request, device: DeviceId) -> Any:
         entry = self.inventory.devices[device]
         warm = request.warm_key is None or request.warm_key in entry.resident
-        leases = len(self.inventory.devices[device].shares)
-        return score(request, self.inventory.state_of(device), warm=warm, leases=leases)
+        return score(request, self.inventory, device, warm=warm)
 
 
 known = st.builds(Known, mixed, days)
@@ -300,10 +323,10 @@ def test_devices_reserved_for_the_head_are_feasible_for_it(known: Known, request
 @settings(max_examples=40)
 @given(known)
 def test_indexes_equal_a_fresh_index(known: Known) -> None:
-    index, warm = Index(), Index()
+    index, warm, residents = Index(), Index(), known.inventory.residents
     for entry in known.entries:
         device_state = known.inventory.state_of(entry.device.id)
-        index.add(entry.device.id, device_state)
+        index.add(entry.device.id, device_state, loaded=bool(residents.of(entry.device.id)))
         if "k" in entry.resident:
             warm.add(entry.device.id, device_state)
         assert is_feasible(Request(advisory=True), idle_state(device_state.device_class))
@@ -354,14 +377,13 @@ def test_among_many_devices_the_best_fit_is_found(
 ) -> None:
     inventory = crowd(*promised)
     request = Request(memory_mib=mib, compute_guarantee_pct=pct, placement=placement)
-    device_states = [inventory.state_of(device) for device in inventory.devices]
     scores = [
-        score(request, device_state)
-        for device_state in device_states
-        if fits(request, device_state) is None
+        score(request, inventory, device)
+        for device in inventory.devices
+        if fits(request, inventory.state_of(device)) is None
     ]
     got = place(request, inventory)
-    assert [score(request, inventory.state_of(d)) for d in got or ()] == sorted(scores)[:1]
+    assert [score(request, inventory, d) for d in got or ()] == sorted(scores)[:1]
 
 
 @settings(max_examples=40)

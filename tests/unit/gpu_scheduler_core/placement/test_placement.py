@@ -3,7 +3,7 @@
 import pytest
 
 from gpu_scheduler.core import actions as do
-from gpu_scheduler.core.placement.placement import slots
+from gpu_scheduler.core.placement.candidates import slots
 from gpu_scheduler.core.views.explain import explain
 from gpu_scheduler.model import DeviceKind, NoFit, Placement, Request, Sharing
 from gpu_scheduler.protocol import answers

@@ -1,0 +1,145 @@
+"""The residents of all devices: workloads that a device keeps loaded without a lease.
+
+Hosts publish them; a grant takes those that it uses or evicts out of these books at once. They are
+evictable, so `fits` never counts them. Two indexes serve the placement: the devices with a resident
+of a workload, and all devices with residents by the memory that is free beside them. Not durable:
+live hosts report them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from corekit.ids import DeviceId
+from gpu_scheduler.core.inventory.index import Index
+from gpu_scheduler.core.placement.fits import DeviceState
+from gpu_scheduler.model import Resident
+from gpu_scheduler.parameters import WARM_WORKERS_MAX
+
+#: The most residents of one device; each workload costs a step at every change of the device.
+RESIDENTS_MAX = WARM_WORKERS_MAX
+
+_NONE: Mapping[str, Resident] = {}
+
+
+class Residents:
+    """The residents by device, with their indexes."""
+
+    def __init__(self) -> None:
+        self._on: dict[DeviceId, dict[str, Resident]] = {}  #: only devices that have some
+        self._memory_mib: dict[DeviceId, int] = {}  #: total of the residents of a device
+        self._by_workload: dict[str, Index] = {}
+        #: Devices with residents, by the memory that is free beside these.
+        self.beside = Index()
+        self.evicted = 0  #: number of residents that grants evicted, in this run
+        self.evicted_mib = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._on)
+
+    def devices(self) -> Iterable[DeviceId]:
+        """The devices with residents."""
+        return self._on
+
+    def of(self, device: DeviceId) -> Mapping[str, Resident]:
+        """The residents of a device by their ids, the first published first."""
+        return self._on.get(device, _NONE)
+
+    def memory_mib(self, device: DeviceId) -> int:
+        """The memory that evicting all residents of a device would free."""
+        return self._memory_mib.get(device, 0)
+
+    def with_workload(self, key: str) -> Index | None:
+        """The index of the devices with a resident of this published key."""
+        return self._by_workload.get(key)
+
+    def workloads(self) -> Iterable[str]:
+        """The published keys of all residents."""
+        return self._by_workload
+
+    def beside_state(self, device: DeviceId, device_state: DeviceState) -> DeviceState:
+        """The state of a device whose residents stay: what they hold is not free."""
+        resident_mib = self._memory_mib.get(device)
+        if resident_mib is None:
+            return device_state
+        return device_state._replace(free_mib=max(0, device_state.free_mib - resident_mib))
+
+    def count_evicted(self, evicted: Iterable[Resident]) -> None:
+        """Count the evictions of a grant."""
+        for resident in evicted:
+            self.evicted += 1
+            self.evicted_mib += resident.memory_mib
+
+    # ------------------------------------------------------------------ changes
+
+    def change(
+        self,
+        device: DeviceId,
+        device_state: DeviceState,
+        added: Iterable[Resident],
+        removed: Iterable[str],
+    ) -> None:
+        """Remove residents by id, then add others; idempotent, and bounded per device."""
+        before = self._on.get(device, {})
+        after = dict(before)
+        for id_ in removed:
+            after.pop(id_, None)
+        for resident in added:
+            if resident.id in after or len(after) < RESIDENTS_MAX:
+                after[resident.id] = resident
+        if after == before:
+            return
+        self.unindex(device, device_state)
+        self._set(device, after)
+        self._index(device, device_state)
+
+    def reallocate(self, device: DeviceId, old: DeviceState, new: DeviceState) -> None:
+        """Move a device with residents of which only the allocation changed."""
+        self.beside.reallocate(
+            device, self.beside_state(device, old), self.beside_state(device, new)
+        )
+        for index in self._indexes(device):
+            index.reallocate(device, old, new)
+
+    def move(self, device: DeviceId, old: DeviceState, new: DeviceState) -> None:
+        """Move a device with residents to another state."""
+        self.beside.move(device, self.beside_state(device, old), self.beside_state(device, new))
+        for index in self._indexes(device):
+            index.move(device, old, new)
+
+    def unindex(self, device: DeviceId, device_state: DeviceState) -> None:
+        """Remove a device from the indexes."""
+        if device not in self._on:
+            return
+        self.beside.remove(device, self.beside_state(device, device_state))
+        for key in self._keys(device):
+            index = self._by_workload[key]
+            index.remove(device, device_state)
+            if not index.groups:
+                del self._by_workload[key]
+
+    def forget(self, device: DeviceId, device_state: DeviceState) -> None:
+        """Remove all residents of a device."""
+        self.unindex(device, device_state)
+        self._set(device, {})
+
+    def _index(self, device: DeviceId, device_state: DeviceState) -> None:
+        if device not in self._on:
+            return
+        self.beside.add(device, self.beside_state(device, device_state))
+        for key in self._keys(device):
+            self._by_workload.setdefault(key, Index()).add(device, device_state)
+
+    def _set(self, device: DeviceId, residents: dict[str, Resident]) -> None:
+        self._on.pop(device, None)
+        self._memory_mib.pop(device, None)
+        if residents:
+            self._on[device] = residents
+            self._memory_mib[device] = sum(one.memory_mib for one in residents.values())
+
+    def _keys(self, device: DeviceId) -> dict[str, None]:
+        """The workloads of the residents of a device, each once."""
+        return dict.fromkeys(one.workload for one in self.of(device).values())
+
+    def _indexes(self, device: DeviceId) -> Iterator[Index]:
+        return (self._by_workload[key] for key in self._keys(device))

@@ -1,0 +1,146 @@
+"""Execution and loading times of workloads, learned from ended leases. Never enforced.
+
+For each tenant, workload and device model the newest observations are kept, and quantiles weigh
+each half as much as one `HALF_LIFE` observations newer. An execution is the time from the first
+session to the release of the shares, without the time that its workers spent loading. Only leases
+that their holder gave back count: any other end cuts an execution short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from gpu_scheduler.model import EndReason
+from gpu_scheduler.warm import workload_key
+
+#: The most observations of each kind of one workload on one device model.
+OBSERVATIONS_MAX = 32
+#: Observations after which the weight of an observation has halved.
+HALF_LIFE = 8
+#: The most workloads, each on one device model; the one without a new observation for longest is
+#: forgotten.
+WORKLOADS_MAX = 4096
+
+#: Ends of a lease after which its execution was complete; None = it gave its shares back first.
+COMPLETE = (None, EndReason.DONE, EndReason.RELEASED)
+
+
+class WorkloadOn(NamedTuple):
+    """A workload of a tenant on one device model."""
+
+    tenant: str
+    workload: str
+    model: str
+
+    @property
+    def id(self) -> str:
+        """Its id in lists: the published key, and the model."""
+        return f"{workload_key(self.tenant, self.workload)}/{self.model}"
+
+
+@dataclass(slots=True)
+class Times:
+    """The observations of one workload on one device model, the oldest first."""
+
+    executions_s: tuple[float, ...] = ()
+    loadings_s: tuple[float, ...] = ()  #: of cold starts
+    cold_starts: int = 0
+    warm_starts: int = 0
+    runs: int = 0  #: with known and unknown starts
+    _quantiles: dict[tuple[str, float], float] = field(default_factory=dict)  #: cache
+
+    def execution_s(self, quantile: float) -> float | None:
+        """The quantile of execution times; None = there is no observation."""
+        return self._quantile("executions_s", quantile)
+
+    def loading_s(self, quantile: float) -> float | None:
+        """The quantile of loading times of cold starts; None = there is no observation."""
+        return self._quantile("loadings_s", quantile)
+
+    def _quantile(self, name: str, quantile: float) -> float | None:
+        observations: tuple[float, ...] = getattr(self, name)
+        if not observations:
+            return None
+        if (name, quantile) not in self._quantiles:
+            self._quantiles[name, quantile] = weighted_quantile(observations, quantile)
+        return self._quantiles[name, quantile]
+
+
+def weighted_quantile(observations: tuple[float, ...], quantile: float) -> float:
+    """The least observation with at least this part of the weight at or below it.
+
+    The newest, the last one, has the weight 1.
+    """
+    newest = len(observations) - 1
+    weighted = sorted(
+        (value, 0.5 ** ((newest - i) / HALF_LIFE)) for i, value in enumerate(observations)
+    )
+    due = quantile * sum(weight for _, weight in weighted)
+    for value, weight in weighted:
+        due -= weight
+        if due <= 0:
+            return value
+    return weighted[-1][0]
+
+
+class LearnedTimes:
+    """The times of all workloads, bounded in number. Derived from ended leases, and durable."""
+
+    def __init__(self) -> None:
+        self._times: dict[WorkloadOn, Times] = {}  #: the longest without an observation first
+
+    def __len__(self) -> int:
+        return len(self._times)
+
+    def of(self, tenant: str, workload: str | None, model: str) -> Times | None:
+        """The times of a workload; None = nothing was learned."""
+        return None if workload is None else self._times.get(WorkloadOn(tenant, workload, model))
+
+    def items(self) -> Iterable[tuple[WorkloadOn, Times]]:
+        """All workloads, the longest without an observation first."""
+        return self._times.items()
+
+    def on_models(
+        self, tenant: str, workload: str | None, models: Iterable[str]
+    ) -> Iterator[tuple[str, Times]]:
+        """The times of a workload on those of the device models for which there are some."""
+        for model in models:
+            times = self.of(tenant, workload, model)
+            if times is not None:
+                yield model, times
+
+    def learn(self, key: WorkloadOn, held_s: float, loading_s: float | None) -> None:
+        """Add one execution: the shares were held this long, of which workers loaded that long."""
+        before = self._times.pop(key, None) or Times()
+        execution_s = max(0.0, held_s - (loading_s or 0.0))
+        cold, warm = bool(loading_s), loading_s == 0
+        self._times[key] = Times(
+            executions_s=(*before.executions_s, execution_s)[-OBSERVATIONS_MAX:],
+            loadings_s=(*before.loadings_s, *((loading_s,) if loading_s else ()))[
+                -OBSERVATIONS_MAX:
+            ],
+            cold_starts=before.cold_starts + cold,
+            warm_starts=before.warm_starts + warm,
+            runs=before.runs + 1,
+        )
+        self._bound()
+
+    def restore(self, key: WorkloadOn, times: Times) -> None:
+        """Replace the times of a workload by those of a snapshot."""
+        self._times.pop(key, None)
+        self._times[key] = times
+        self._bound()
+
+    def starts(self) -> Mapping[tuple[str, str], tuple[int, int]]:
+        """Cold and warm starts by tenant and workload, over all device models."""
+        total: dict[tuple[str, str], tuple[int, int]] = {}
+        for key, times in self._times.items():
+            cold, warm = total.get(key[:2], (0, 0))
+            total[key[:2]] = cold + times.cold_starts, warm + times.warm_starts
+        return total
+
+    def _bound(self) -> None:
+        if len(self._times) > WORKLOADS_MAX:
+            del self._times[next(iter(self._times))]

@@ -1,0 +1,177 @@
+"""The devices that may serve a request, in the order of their fit, and the score of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+
+from corekit.ids import DeviceId
+from gpu_scheduler.core.inventory.index import DeviceGroup, Devices, Index, preference
+from gpu_scheduler.core.inventory.inventory import Inventory
+from gpu_scheduler.core.placement.eviction import Taken, resident_key, taken
+from gpu_scheduler.core.placement.fits import (
+    COMPUTE_PCT_MAX,
+    DeviceClass,
+    DeviceState,
+    fits,
+)
+from gpu_scheduler.model import Placement, Request, Sharing
+from gpu_scheduler.warm import keys_of
+
+PARTS = 8  #: parts of a device; one part is the smallest slot
+#: The number of equally loaded devices compared for a best-effort request.
+LOAD_SAMPLE_MAX = 64
+
+#: Slots lost, weighted by the size of the device; capacity left free (negative for SPREAD); the
+#: size of the device. Lower is better.
+Fit = tuple[int, float, int]
+#: Rank of the kind, rank of the model, 0 for a device with a resident, 1 with the warm key, 2 for a
+#: cold device, 1 when residents are evicted, seconds to load those again, and the fit.
+Score = tuple[int, int, int, int, float, int, float, int]
+
+
+def slots(parts: int) -> int:
+    """The number of requests of 1, 2, 4 or 8 eighths that fit into `parts` free eighths."""
+    return parts + parts // 2 + parts // 4 + parts // 8
+
+
+#: By eighths free.
+SLOTS_BY_PARTS = tuple(slots(parts) for parts in range(PARTS + 1))
+
+
+def fit(request: Request, device_state: DeviceState) -> Fit:
+    """The fit of a request on a device in this state, which can serve it."""
+    if request.sharing is Sharing.EXCLUSIVE:
+        return (0, float(device_state.memory_mib - request.memory_mib), device_state.memory_mib)
+    return shared_fit(
+        request, device_state.memory_mib, device_state.free_mib, device_state.free_pct
+    )
+
+
+def score(request: Request, inventory: Inventory, device: DeviceId, *, warm: bool = False) -> Score:
+    """All criteria for comparing devices that fit; lower is better."""
+    device_state, takes = inventory.state_of(device), taken(request, inventory, device)
+    cold = 0 if takes.used is not None else 2 - warm
+    evicts = (int(bool(takes.evicted)), takes.loading_s)
+    fitting = fit_on(request, inventory, device, takes)
+    return (*preference(request, device_state), cold, *evicts, *fitting)
+
+
+def fit_on(request: Request, inventory: Inventory, device: DeviceId, takes: Taken) -> Fit:
+    """The fit on one device: beside the residents that stay, unless some are evicted."""
+    device_state = inventory.state_of(device)
+    if is_best_effort(request):
+        return load_fit(len(inventory.devices[device].shares), device_state)
+    if not takes.evicted and (held_mib := inventory.residents.memory_mib(device)):
+        held_mib -= 0 if takes.used is None else takes.used.memory_mib
+        device_state = device_state._replace(free_mib=device_state.free_mib - held_mib)
+    return fit(request, device_state)
+
+
+def is_best_effort(request: Request) -> bool:
+    """True for a share without memory and guarantee."""
+    return (
+        request.sharing is Sharing.SHARED
+        and not request.memory_mib
+        and not request.compute_guarantee_pct
+    )
+
+
+def load_fit(leases: int, device_state: DeviceState) -> Fit:
+    """The fit of a best-effort request: the leases of the device, then its allocations."""
+    free = (
+        device_state.free_mib / max(1, device_state.memory_mib)
+        + device_state.free_pct / COMPUTE_PCT_MAX
+    )
+    return (leases, -free, device_state.memory_mib)
+
+
+def shared_fit(request: Request, memory_mib: int, free_mib: int, free_pct: int) -> Fit:
+    asked_mib, asked_pct = request.memory_mib, request.compute_guarantee_pct
+    if request.placement is not Placement.SPREAD:
+        return packed_fit(asked_mib, asked_pct, memory_mib, free_mib, free_pct)
+    left_mib, left_pct = free_mib - asked_mib, free_pct - asked_pct
+    return (0, -(left_mib / max(1, memory_mib) + left_pct / COMPUTE_PCT_MAX), memory_mib)
+
+
+@lru_cache(maxsize=4096)
+def packed_fit(
+    asked_mib: int, asked_pct: int, memory_mib: int, free_mib: int, free_pct: int
+) -> Fit:
+    whole_mib = max(1, memory_mib)
+    left_mib, left_pct = free_mib - asked_mib, free_pct - asked_pct
+    left = left_mib / whole_mib + left_pct / COMPUTE_PCT_MAX
+    before = min(PARTS * free_mib // whole_mib, PARTS * free_pct // COMPUTE_PCT_MAX)
+    after = min(PARTS * left_mib // whole_mib, PARTS * left_pct // COMPUTE_PCT_MAX)
+    return ((SLOTS_BY_PARTS[before] - SLOTS_BY_PARTS[after]) * memory_mib, left, memory_mib)
+
+
+# ---------------------------------------------------------------------- candidates
+
+
+def warm_indexes(request: Request, inventory: Inventory) -> tuple[Index, ...]:
+    """Indexes of the devices with a resident of the workload of the request, then of those with
+    its warm key: public, and of the tenant."""
+    workload = resident_key(request)
+    resident = None if workload is None else inventory.residents.with_workload(workload)
+    keys = keys_of(request.tenant, request.warm_key)
+    found = (resident, *(inventory.warm(key) for key in keys))
+    return tuple(index for index in found if index is not None)
+
+
+def same_rank(request: Request, warm: Index, group: DeviceGroup) -> Iterable[DeviceGroup]:
+    """The warm groups with the same preference as this group."""
+    rank = preference(request, group.device_class)
+    for groups in warm.ranked(request):
+        if preference(request, groups[0].device_class) == rank:
+            return groups
+    return ()
+
+
+def by_load(
+    request: Request,
+    inventory: Inventory,
+    device_class: DeviceClass,
+    within: Devices | None,
+    attempt: str | None,
+) -> Iterator[tuple[int, Iterator[DeviceId]]]:
+    """Devices of a class (`within` a part of it) that fit, the fewest leases first."""
+    by_lease_count = inventory.least_loaded(device_class)
+    if within is not None and len(within) <= LOAD_SAMPLE_MAX:
+        by_lease_count = _few_by_load(inventory, within)
+    for leases, devices in by_lease_count:
+        here = (device for device in devices if within is None or device in within)
+        fit_now = (d for d in here if fits(request, inventory.state_of(d), attempt) is None)
+        yield leases, fit_now
+
+
+def _few_by_load(inventory: Inventory, devices: Devices) -> Iterator[tuple[int, Devices]]:
+    """A few devices by number of leases."""
+    by_lease_count: dict[int, Devices] = {}
+    for device in devices:
+        by_lease_count.setdefault(len(inventory.devices[device].shares), {})[device] = None
+    yield from sorted(by_lease_count.items())
+
+
+def of_group(
+    request: Request, inventory: Inventory, group: DeviceGroup, attempt: str | None
+) -> Iterator[DeviceId]:
+    """The devices of a group that fit, reserved ones first.
+
+    SPREAD starts from the emptiest row, PACK from the tightest; best effort goes by load.
+    """
+    if is_best_effort(request):
+        for _, devices in by_load(request, inventory, group.device_class, group.devices, attempt):
+            yield from devices
+        return
+    for device in group.reserved.get(attempt, ()) if attempt is not None else ():
+        if fits(request, inventory.state_of(device), attempt) is None:
+            yield device
+    if request.sharing is Sharing.EXCLUSIVE:
+        yield from group.idle
+    elif request.placement is Placement.SPREAD:
+        for _, row in group.rows_down_to(request.compute_guarantee_pct):
+            yield from row.freest(request.memory_mib)
+    else:
+        for _, row in group.rows_up_from(request.compute_guarantee_pct):
+            yield from row.tightest(request.memory_mib)

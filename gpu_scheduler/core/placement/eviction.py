@@ -1,0 +1,72 @@
+"""The residents that a grant uses, and those that it evicts: the cheapest to load again first.
+
+The memory of a resident that a lease uses counts inside its share. A share with a guarantee of
+memory evicts until it fits beside what stays; an exclusive one evicts all others; a share without a
+guarantee evicts nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import NamedTuple
+
+from corekit.ids import DeviceId
+from gpu_scheduler.core.inventory.inventory import Inventory
+from gpu_scheduler.model import Request, Resident, Sharing
+from gpu_scheduler.warm import workload_key
+
+#: The middleware whose workers can stay without a lease; None = it is not named.
+_WITH_WARM_WORKERS = (None, "builtin")
+
+
+class Taken(NamedTuple):
+    """The residents of one device that a grant takes out of the books."""
+
+    used: Resident | None = None  #: of the request's own workload
+    evicted: tuple[Resident, ...] = ()
+
+    @property
+    def loading_s(self) -> float:
+        """The cost of the evictions: the time to load all of them again."""
+        return sum(one.loading_s for one in self.evicted)
+
+
+NOTHING_TAKEN = Taken()
+
+_key = lru_cache(maxsize=4096)(workload_key)
+
+
+def resident_key(request: Request) -> str | None:
+    """The published key of the residents that the request may use; None = it uses none."""
+    if request.workload is None or request.middleware not in _WITH_WARM_WORKERS:
+        return None
+    return _key(request.tenant, request.workload)
+
+
+def taken(request: Request, inventory: Inventory, device: DeviceId) -> Taken:
+    """The residents that a grant of the request takes on a device that it fits."""
+    residents = inventory.residents.of(device)
+    if not residents:
+        return NOTHING_TAKEN
+    used = _used(request, residents.values())
+    others = sorted(
+        (one for one in residents.values() if one is not used),
+        key=lambda one: (one.loading_s, -one.memory_mib, one.id),
+    )
+    if request.sharing is Sharing.EXCLUSIVE:
+        return Taken(used, tuple(others))
+    room_mib = inventory.state_of(device).free_mib - request.memory_mib
+    held_mib = sum(one.memory_mib for one in others)
+    evicted: list[Resident] = []
+    while request.memory_mib and held_mib > room_mib and len(evicted) < len(others):
+        evicted.append(others[len(evicted)])
+        held_mib -= evicted[-1].memory_mib
+    return Taken(used, tuple(evicted))
+
+
+def _used(request: Request, residents: Iterable[Resident]) -> Resident | None:
+    """The resident of the request's workload that takes longest to load."""
+    key = resident_key(request)
+    own = (one for one in residents if one.workload == key)
+    return max(own, key=lambda one: (one.loading_s, one.id), default=None)

@@ -1,0 +1,111 @@
+"""Learned times: what is learned from which ends of leases, quantiles, decay, bounds, replay."""
+
+import pytest
+
+from gpu_scheduler.core.leases import learned_times
+from gpu_scheduler.core.leases.learned_times import LearnedTimes, WorkloadOn, weighted_quantile
+from gpu_scheduler.model import EndReason, Request
+from gpu_scheduler.protocol import ops
+
+REQUEST = Request(memory_mib=100, workload="w", tenant="t")
+
+
+def run(world, attempt="a", *, held_s=5.0, loading_s=None, request=REQUEST):
+    """A lease with a session that gives its shares back after `held_s`."""
+    lease = world.granted(attempt, request)
+    world.told("h1", lease, "opened")
+    world.advance(held_s)
+    world.told("h1", lease, "freed", loading_s=loading_s)
+    world.advance(1.0)  # the session uploads its outputs: not an execution
+    world.told("h1", lease, "closed", reason=EndReason.DONE)
+
+
+def learned(world):
+    return world.machine.state.learned_times.of("t", "w", "M")
+
+
+def test_an_execution_is_the_time_with_shares_without_loading(one):
+    run(one, held_s=5.0, loading_s=2.0)
+    times = learned(one)
+    assert times.execution_s(0.5) == pytest.approx(3.0)
+    assert times.loading_s(0.5) == 2.0
+    assert (times.runs, times.cold_starts, times.warm_starts) == (1, 1, 0)
+
+
+def test_a_warm_start_and_an_unknown_one(one):
+    run(one, "a", loading_s=0.0)
+    run(one, "b", loading_s=None)
+    times = learned(one)
+    assert times.loading_s(0.5) is None
+    assert (times.runs, times.cold_starts, times.warm_starts) == (2, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("reason", "complete"),
+    [
+        (EndReason.DONE, True),
+        (EndReason.RELEASED, True),
+        (EndReason.SESSION_LOST, False),
+        (EndReason.CAP, False),
+        (EndReason.DEVICE_BAD, False),
+    ],
+)
+def test_only_a_complete_execution_counts(one, reason, complete):
+    lease = one.granted("a", REQUEST)
+    one.told("h1", lease, "opened")
+    one.advance(4.0)
+    one.told("h1", lease, "closed", reason=reason, loading_s=1.0)
+    assert (learned(one) is not None) is complete
+
+
+def test_leases_without_a_session_or_workload_teach_nothing(one):
+    one.release(one.granted("a", REQUEST))
+    run(one, "b", request=Request(memory_mib=100, tenant="t"))
+    assert len(one.machine.state.learned_times) == 0
+
+
+def test_devices_of_other_models_have_times_of_their_own(world, device):
+    world.host("h1", device("d1", model="A"), device("d2", index=1, model="B"))
+    for model in ("A", "B"):
+        run(world, model, request=Request(models=(model,), workload="w", tenant="t"))
+    found = world.machine.state.learned_times
+    assert [model for model, _ in found.on_models("t", "w", ("B", "C", "A"))] == ["B", "A"]
+    assert found.of("other", "w", "A") is None
+    assert found.of("t", None, "A") is None
+
+
+def test_a_snapshot_and_a_replay_have_the_same_times(one):
+    run(one, held_s=5.0, loading_s=2.0)
+    one.start()  # the fixture compares journal, replay and snapshot in addition
+    assert learned(one).execution_s(0.95) == pytest.approx(3.0)
+    one.ask(ops.Beat)
+
+
+def test_quantiles_weigh_newer_observations_more():
+    assert weighted_quantile((1.0,), 0.5) == 1.0
+    assert weighted_quantile((3.0, 1.0, 2.0), 1.0) == 3.0
+    assert weighted_quantile((3.0, 1.0, 2.0), 0.0) == 1.0
+    older, newer = (10.0,) * 16, (1.0,) * 8
+    assert weighted_quantile((*older, *newer), 0.5) == 1.0
+    assert weighted_quantile((*newer, *older), 0.5) == 10.0
+
+
+def test_the_observations_are_bounded_and_old_ones_leave():
+    times = LearnedTimes()
+    key = WorkloadOn("t", "w", "M")
+    for _ in range(learned_times.OBSERVATIONS_MAX):
+        times.learn(key, 9.0, 3.0)
+    for _ in range(learned_times.OBSERVATIONS_MAX):
+        times.learn(key, 2.0, 1.0)
+    found = times.of(*key)
+    assert (found.execution_s(1.0), found.loading_s(1.0)) == (1.0, 1.0)
+    assert found.runs == 2 * learned_times.OBSERVATIONS_MAX
+    assert times.starts() == {("t", "w"): (2 * learned_times.OBSERVATIONS_MAX, 0)}
+
+
+def test_the_workload_without_observations_for_longest_is_forgotten(monkeypatch):
+    monkeypatch.setattr(learned_times, "WORKLOADS_MAX", 2)
+    times = LearnedTimes()
+    for name in ("a", "b", "a", "c"):
+        times.learn(WorkloadOn("t", name, "M"), 1.0, None)
+    assert [key.workload for key, _ in times.items()] == ["a", "c"]
