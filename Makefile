@@ -33,7 +33,7 @@ check: $(STAMP)  ## lint, types, import contracts
 	$(BIN)/lint-imports
 
 sim: $(STAMP)  ## 1,000 seeds of the simulator
-	$(BIN)/python -m simulator --seeds 1000 $(ARGS)
+	$(BIN)/python -m simulator.faults --seeds 1000 $(ARGS)
 
 bench: $(STAMP)  ## the short benchmarks, written to docs/benchmarks.md
 	$(BIN)/python -m benchmarks $(ARGS)

@@ -46,6 +46,7 @@ class Reason(StrEnum):
     BUSY = "BUSY"  #: every feasible device is leased
     QUEUED_BEHIND = "QUEUED_BEHIND"  #: earlier or higher-priority requests come first
     QUOTA = "QUOTA"  #: its tenant's quota is used up
+    HELD_BY_POLICY = "HELD_BY_POLICY"  #: the queue policy lets it wait, although devices are free
     OUT_OF_SERVICE = "OUT_OF_SERVICE"  #: devices for it are drained, lost or unhealthy
     SCHEDULER_FULL = "SCHEDULER_FULL"  #: its limit of leases is reached, or its disk is full
     HOST_UNREACHABLE = (

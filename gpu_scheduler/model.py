@@ -363,6 +363,7 @@ class HeldBack(StrEnum):
     OUT_OF_SERVICE = "OUT_OF_SERVICE"  #: too few suitable devices are up, healthy and not drained
     LEASES_MAX = "LEASES_MAX"  #: the limit of live leases is reached
     JOURNAL_FULL = "JOURNAL_FULL"  #: the disk of the scheduler is full
+    POLICY = "POLICY"  #: the queue policy lets it wait, although devices are free
 
 
 class DeviceVerdict(Value):

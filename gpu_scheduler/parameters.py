@@ -16,6 +16,7 @@ from corekit.errors import AppError, invalid
 from corekit.suggest import one_of_known
 from corekit.values import Value, field, replace
 from gpu_scheduler.names import named
+from gpu_scheduler.policy_parameters import Given, PolicyParameter
 
 #: The tenant whose quota and weight apply to tenants without their own.
 EVERYBODY = "*"
@@ -104,6 +105,8 @@ class Parameters(Value):
     weights: Mapping[str, float] = field(default_factory=dict)
     #: Tenant → quota. Absent: that of `*`, else no limit.
     quotas: Mapping[str, Quota] = field(default_factory=dict)
+    #: POLICY.PARAMETER → value. Absent: the default of the policy.
+    policy_parameters: Mapping[str, str | float | bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         lengths_s = (self.aging_s, self.lease_s_max, self.usage_half_life_s)
@@ -158,9 +161,6 @@ class Parameters(Value):
         return self.weights.get(tenant) or self.weights.get(EVERYBODY, 1.0)
 
 
-#: A value on the wire or on a command line.
-Given = str | float | int | bool | None
-
 _COUNTS = (
     "waiting_max",
     "key_waiting_max",
@@ -182,7 +182,12 @@ DEFAULT = "default"
 _OFF = ("none", "off", "null", "")
 
 #: Every name that `changed` accepts; TENANT is the name of a tenant or `*`.
-NAMES = (*_PLAIN, "weight.TENANT", *(f"quota.TENANT.{limit}" for limit in _QUOTAS))
+NAMES = (
+    *_PLAIN,
+    "policy.POLICY.PARAMETER",
+    "weight.TENANT",
+    *(f"quota.TENANT.{limit}" for limit in _QUOTAS),
+)
 
 
 def changed(
@@ -190,7 +195,8 @@ def changed(
 ) -> Parameters:
     """The parameters with one of them changed. Raises INVALID with the name and the valid values.
 
-    `policies` are the names of the installed policies; without them a policy name is not checked.
+    `policies` are the installed policies by name; without them, a policy's name and its parameters
+    are not checked.
     """
     known_name(name)
     kind, _, rest = name.partition(".")
@@ -202,6 +208,8 @@ def changed(
             read = _integer if name in _INTEGERS else _number
             figure: Any = None if name in _MAY_BE_OFF and _is_off(value) else read(value)
             return replace(parameters, **{name: figure})
+        if kind == "policy":
+            return _with_policy_parameter(parameters, rest, value, policies)
         if kind == "weight":
             return _with_weight(parameters, rest, value)
         return _with_quota(parameters, tenant, limit, value)
@@ -243,7 +251,8 @@ def known_name(name: str) -> None:
     kind, _, rest = name.partition(".")
     tenant, _, limit = rest.rpartition(".")
     tenants_own = (kind == "weight" and rest) or (kind == "quota" and tenant and limit in _QUOTAS)
-    if name not in _PLAIN and not tenants_own:
+    policys_own = kind == "policy" and tenant and limit
+    if name not in _PLAIN and not tenants_own and not policys_own:
         raise invalid(f"parameter {name!r} is unknown{one_of_known(name, NAMES)}")
 
 
@@ -265,15 +274,43 @@ def _with_quota(parameters: Parameters, tenant: str, limit: str, value: Given) -
     return replace(parameters, quotas=quotas)
 
 
+def _with_policy_parameter(
+    parameters: Parameters, name: str, value: Given, policies: Collection[str] | None
+) -> Parameters:
+    policy, _, parameter = name.partition(".")
+    policy, read = _policy(policy, policies), value
+    if policies is not None:
+        read = _declared(policy, parameter, policies).read(value)
+    if read is None:
+        raise invalid("it must have a value; `default` removes it")
+    given = {**parameters.policy_parameters, f"{policy}.{parameter}": read}
+    return replace(parameters, policy_parameters=given)
+
+
+def _declared(policy: str, parameter: str, policies: Collection[str]) -> PolicyParameter:
+    """The declaration of a policy's parameter. Raises INVALID with the names of those it has."""
+    found = policies.get(policy) if isinstance(policies, Mapping) else None
+    # a policy that only orders declares no parameters
+    parameters: tuple[PolicyParameter, ...] = getattr(found, "parameters", ())
+    for one in parameters:
+        if one.name == parameter:
+            return one
+    known = ", ".join(one.name for one in parameters) or "none"
+    raise invalid(f"policy {policy} has no parameter {parameter!r}; its parameters: {known}")
+
+
 def _is_off(value: Given) -> bool:
     return value is None or (isinstance(value, str) and value.strip().lower() in _OFF)
 
 
 def _policy(value: Given, policies: Collection[str] | None) -> str:
-    if not isinstance(value, str) or (policies is not None and value not in policies):
-        known = f"; installed are {', '.join(policies)}" if policies else ""
-        raise invalid(f"{value!r} is not an installed policy{known}")
-    return value
+    """The name of an installed policy; `least-loaded` is the module `least_loaded`."""
+    if isinstance(value, str):
+        for name in (value, value.replace("-", "_")):
+            if policies is None or name in policies:
+                return name
+    known = f"; installed are {', '.join(policies)}" if policies else ""
+    raise invalid(f"{value!r} is not an installed policy{known}")
 
 
 def _number(value: Given) -> float:

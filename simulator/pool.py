@@ -24,8 +24,8 @@ from gpu_scheduler.protocol import host as host_ops
 from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol.answers import AttemptAnswer, GrantedPush
 from gpu_scheduler.protocol.codec import VERSION
-from simulator.checkers import Violation
-from simulator.tenant_usage import TenantUsage
+from simulator.faults.checkers import Violation
+from simulator.faults.tenant_usage import TenantUsage
 
 DEVICE_MIB = 1000
 PER_HOST = 8

@@ -140,6 +140,33 @@ class Integer:
         return {"type": "integer", "minimum": self.low, "maximum": self.high}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Number:
+    """A number within bounds."""
+
+    low: float = 0.0
+    high: float = 1e9
+    unit: str = ""
+
+    def read(self, node: Node, path: str, reading: Reading) -> float:
+        text = _number(node, path, reading, "a number")
+        try:
+            value = float(_ascii(text))
+        except (AppError, ValueError):
+            raise reading.error(node, path, f"expected a number, got {kind_of(node)}") from None
+        if not self.low <= value <= self.high:  # NaN is not within either
+            unit = f" {self.unit}" if self.unit else ""
+            message = f"{text} must lie in {self.low:g}…{self.high:g}{unit}"
+            raise reading.error(node, path, message)
+        return value
+
+    def describe(self) -> str:
+        return f"{self.low:g}…{self.high:g}{' ' + self.unit if self.unit else ''}"
+
+    def schema(self) -> Schema:
+        return {"type": "number", "minimum": self.low, "maximum": self.high}
+
+
 @dataclass(frozen=True, slots=True)
 class Flag:
     """true or false (or YAML 1.1's yes, no, on, off)."""

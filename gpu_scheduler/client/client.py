@@ -23,7 +23,7 @@ from gpu_scheduler.client.access import Access, find_access
 from gpu_scheduler.client.channel import Channel, ChannelEvents
 from gpu_scheduler.client.pushes import Connected, Disconnected, OnPush, PushWord
 from gpu_scheduler.model import Door, EndReason, Lease, LeaseLifetime, Record, Request
-from gpu_scheduler.parameters import Given
+from gpu_scheduler.policy_parameters import Given
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol.codec import VERSION, Body
 

@@ -151,6 +151,8 @@ def _queue(state: State) -> Iterator[str]:
             yield f"{waiting.attempt}: its place in the queue differs from its record"
     if not state.has_room or len(state.leases) >= state.parameters.leases_max:
         return
+    if state.deciding is not None and not state.deciding.work_conserving:
+        return
     for waiting in state.queue.group_heads():
         asked = clamped_to_quota(state, waiting.request)
         if (

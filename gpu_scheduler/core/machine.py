@@ -39,8 +39,9 @@ from gpu_scheduler.core.inventory import health, hosts
 from gpu_scheduler.core.leases import leases
 from gpu_scheduler.core.policies import fifo
 from gpu_scheduler.core.queue import dispatch
+from gpu_scheduler.core.queue.policy import Policy
 from gpu_scheduler.core.records import records, sessions
-from gpu_scheduler.core.state import Policy, State
+from gpu_scheduler.core.state import State
 from gpu_scheduler.core.timers import TimerKind
 from gpu_scheduler.core.transaction import Transaction
 from gpu_scheduler.core.views import views
@@ -145,6 +146,8 @@ def _timer_fired(tx: Transaction, kind: TimerKind, name: str) -> None:
             dispatch.wait_timed_out(tx, AttemptId(name))
         case TimerKind.DEVICE:
             health.clean_long_enough(tx, DeviceId(name))
+        case TimerKind.POLICY:
+            tx.capacity_freed = True  # `serve` asks the policy again
         case TimerKind.RECORD:
             records.forget(tx, JobId(name))
         case _:

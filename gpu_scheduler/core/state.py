@@ -7,24 +7,26 @@ unresponsive requests, the reservation for the head, timers) is rebuilt after a 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
-from corekit.budget import Budget
 from corekit.ids import AttemptId, DeviceId, JobId, LeaseId, SessionId
 from gpu_scheduler.core.admission.rates import Rates
 from gpu_scheduler.core.admission.tenants import Amount, Tenants
 from gpu_scheduler.core.admission.usage_counts import UsageCounts
 from gpu_scheduler.core.inventory.inventory import Inventory
 from gpu_scheduler.core.leases.learned_times import LearnedTimes
+from gpu_scheduler.core.placement.device_order import DeviceOrder
 from gpu_scheduler.core.placement.eviction import Taken
 from gpu_scheduler.core.placement.freed_capacity import FreedCapacity
-from gpu_scheduler.core.queue.queue import FirstByClass, WaitingQueue
+from gpu_scheduler.core.queue.policy import DecidingPolicy, OrderingPolicy, Policy
+from gpu_scheduler.core.queue.queue import WaitingQueue
 from gpu_scheduler.core.timers import Timers
 from gpu_scheduler.model import Lease, Record, Request, Step
-from gpu_scheduler.parameters import DEFAULT, Given, Parameters, in_force
-from gpu_scheduler.protocol.changes import Unknown, Waiting
+from gpu_scheduler.parameters import DEFAULT, Parameters, in_force
+from gpu_scheduler.policy_parameters import Given
+from gpu_scheduler.protocol.changes import PolicyRemembered, Scalar, Unknown, Waiting
 
 #: Refused requests that `explain` can still look up.
 REFUSED_MAX = 1000
@@ -65,6 +67,15 @@ class HeadReservation:
 
 
 @dataclass(slots=True)
+class PolicyMemory:
+    """The values that a deciding policy remembers, and the position in its seeded stream."""
+
+    seed: str  #: of the stream
+    draws: int = 0  #: numbers taken from the stream
+    values: dict[str, Scalar] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
 class State:
     """The whole state. Dicts keep insertion order, so the same events give the same decisions."""
 
@@ -87,6 +98,8 @@ class State:
     records: dict[JobId, Record] = field(default_factory=dict)
     owned: dict[SessionId, dict[JobId, None]] = field(default_factory=dict)
     orphans: dict[JobId, None] = field(default_factory=dict)  #: longest ownerless first
+    #: By policy: the one in force, and those of a newer version that are unknown here.
+    memories: dict[str, PolicyMemory] = field(default_factory=dict)
     #: Changes of a newer version.
     unknown: deque[Unknown] = field(default_factory=lambda: deque(maxlen=UNKNOWN_MAX))
     # --- not durable
@@ -96,13 +109,18 @@ class State:
     head_reservation: HeadReservation = field(default_factory=HeadReservation)
     refused: dict[str, Waiting] = field(default_factory=dict)  #: by attempt, for `explain`
     freed_capacity: FreedCapacity = field(default_factory=FreedCapacity)
+    device_order: DeviceOrder = field(default_factory=DeviceOrder)
     timers: Timers = field(default_factory=Timers)
     has_room: bool = True  #: in the journal, for grants
     parameters: Parameters = field(init=False)  #: in force: `configured` with `overrides`
+    #: The policy in force, in one of its two forms.
+    ordering: OrderingPolicy | None = field(init=False, default=None)
+    deciding: DecidingPolicy | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self.parameters = self.configured
         self.queue = WaitingQueue(self.parameters.aging_s)
+        self._choose_policy()
 
     def set_parameter(self, name: str, value: Given) -> None:
         """Override a parameter, or remove an override.
@@ -115,11 +133,35 @@ class State:
         self.parameters, self.ignored = in_force(self.configured, overrides, self.policies)
         self.overrides = overrides
         self.queue.reorder(self.parameters.aging_s)
+        self._choose_policy()
+
+    def _choose_policy(self) -> None:
+        policy = self.policies.get(self.parameters.policy)
+        self.ordering = policy if isinstance(policy, OrderingPolicy) else None
+        self.deciding = policy if isinstance(policy, DecidingPolicy) else None
 
     @property
     def policy(self) -> Policy:
         """The queue policy in force."""
         return self.policies[self.parameters.policy]
+
+    @property
+    def memory(self) -> PolicyMemory:
+        """The memory of the policy in force; an empty one before its first decision."""
+        return self.memories.get(self.parameters.policy) or PolicyMemory(self.run)
+
+    def remember(self, part: PolicyRemembered) -> None:
+        """Update the memory of a policy, or drop it."""
+        if part.dropped:
+            self.memories.pop(part.policy, None)
+            return
+        memory = self.memories.setdefault(part.policy, PolicyMemory(part.seed))
+        memory.seed, memory.draws = part.seed, part.draws
+        for name, value in part.changed.items():
+            if value is None:
+                memory.values.pop(name, None)
+            else:
+                memory.values[name] = value
 
     def clear_freed(self) -> None:
         """Forget freed capacity: no waiting request can use it."""
@@ -188,38 +230,7 @@ class StateView(Protocol):
     def leases(self) -> Mapping[LeaseId, LeaseEntry]: ...
     @property
     def head_reservation(self) -> HeadReservation: ...
-
-
-class PolicyView(Protocol):
-    """The input of a policy; a `Transaction` is one."""
-
     @property
-    def state(self) -> StateView: ...
+    def device_order(self) -> DeviceOrder: ...
     @property
-    def budget(self) -> Budget: ...
-    @property
-    def at_s(self) -> float: ...
-    @property
-    def wall_s(self) -> float: ...
-
-
-@runtime_checkable
-class Policy(Protocol):
-    """The choice of the waiting request that is served next. Stateless: it reads the view only."""
-
-    @property
-    def summary(self) -> str:
-        """The order of service, in one phrase for `--help` and the documentation."""
-        ...
-
-    def order(self, view: PolicyView) -> Iterator[FirstByClass]:
-        """Sets of waiting requests; the first that holds a request that fits is served."""
-        ...
-
-    def reserve(self, view: PolicyView, head: Waiting) -> tuple[DeviceId, ...]:
-        """Devices to reserve for the head of the queue; empty while it may be overtaken."""
-        ...
-
-    def backfill_until_s(self, view: PolicyView) -> float | None:
-        """Start of the head (monotonic): a lease that ends before then may use its devices."""
-        ...
+    def memory(self) -> PolicyMemory: ...

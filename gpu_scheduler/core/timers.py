@@ -12,6 +12,7 @@ class TimerKind(StrEnum):
     LEASE = "lease"  #: accept, reserved TTL, connect_by, or length
     WAIT = "wait"  #: max_wait_s or the deadline of a request
     DEVICE = "device"  #: clean reports of a recovering device
+    POLICY = "policy"  #: end of a pause of a deciding policy
     RECORD = "record"  #: retention of an ended record
 
 

@@ -17,7 +17,7 @@ import msgspec
 from corekit.decode import Buffer, decode_json, decode_json_known, encode_json
 from corekit.errors import invalid
 from corekit.ids import AttemptId, DeviceId, HostId, JobId, LeaseId, SessionId
-from corekit.values import Value
+from corekit.values import Value, field
 from gpu_scheduler.model import (
     Device,
     Door,
@@ -181,6 +181,22 @@ class LeaseDoorOpened(Value):
     address: str
 
 
+#: A value that a policy remembers.
+Scalar = str | int | float | bool
+
+
+class PolicyRemembered(Value):
+    """The change of the memory of a deciding policy by one of its decisions."""
+
+    policy: str
+    seed: str = ""  #: of its stream
+    draws: int = 0  #: numbers taken from the stream
+    #: None: the value was removed.
+    changed: Mapping[str, Scalar | None] = field(default_factory=dict)
+    dropped: bool = False  #: another policy is in force
+    ignorable: bool = True  #: a version without deciding policies skips it
+
+
 class RecordWritten(Value):
     record: Record
 
@@ -220,6 +236,7 @@ Part = (
     | LeaseResized
     | LeaseTransferred
     | LeaseDoorOpened
+    | PolicyRemembered
     | Unknown
 )
 
@@ -252,6 +269,7 @@ CHANGES: Mapping[str, type[Part]] = {
     "lease_resized": LeaseResized,
     "lease_transferred": LeaseTransferred,
     "lease_port_opened": LeaseDoorOpened,
+    "policy_remembered": PolicyRemembered,
 }
 #: The inverse, for writing.
 CHANGE_NAMES: Mapping[type[Part], str] = {cls: name for name, cls in CHANGES.items()}

@@ -34,7 +34,7 @@ from gpu_scheduler.policy_registry import installed_policies
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol import host as host_ops
 from gpu_scheduler.protocol.changes import decode_entry, encode_entry
-from simulator.tenant_usage import TenantUsage
+from simulator.faults.tenant_usage import TenantUsage
 from tests.scheduler_events import event_of, is_answered
 
 from .inputs import devices_of, requests, settings_, some_health

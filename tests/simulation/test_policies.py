@@ -11,9 +11,9 @@ from gpu_scheduler.parameters import Parameters, Quota
 from gpu_scheduler.policy_registry import installed_policies
 from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol.changes import Entry
+from simulator.faults.tenant_usage import TenantUsage
 from simulator.policies import main, run_policy, workload
 from simulator.pool import Pool
-from simulator.tenant_usage import TenantUsage
 from tests.scheduler_events import event_of
 
 REQUESTS, DEVICES = 150, 8

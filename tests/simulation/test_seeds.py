@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from simulator.function import Fate
-from simulator.scenario import FAULTS, Fault, Scenario, draw
-from simulator.world import simulate
+from simulator.faults.function import Fate
+from simulator.faults.scenario import FAULTS, Fault, Scenario, draw
+from simulator.faults.world import simulate
 
 
 @pytest.mark.parametrize("seed", range(1, 51))
@@ -25,7 +25,7 @@ def test_a_seed_is_the_same_run_under_every_hash_seed() -> None:
     traces = set()
     for hash_seed in ("0", "1", "2"):
         done = subprocess.run(
-            [sys.executable, "-m", "simulator", "--seed", "7", "--json"],
+            [sys.executable, "-m", "simulator.faults", "--seed", "7", "--json"],
             check=True,
             capture_output=True,
             text=True,

@@ -18,7 +18,8 @@ from gpu_scheduler.client.commands.forms import (
     Undrained,
 )
 from gpu_scheduler.client.commands.options import CommandContext, connected
-from gpu_scheduler.parameters import LENGTHS_S, POLICY_PLUGINS, Given, known_name
+from gpu_scheduler.parameters import LENGTHS_S, POLICY_PLUGINS, known_name
+from gpu_scheduler.policy_parameters import Given
 from gpu_scheduler.protocol.answers import ParametersAnswer
 
 #: A host and, for one of its devices (`gpu-a/0`), the device's id.
@@ -91,8 +92,8 @@ def get_parameter(context: CommandContext, name: str | None) -> None:
     Prints all of them, or the one named NAME. Names: policy, aging_s, lease_s_max,
     usage_half_life_s, bypass_max, leases_max; warm_workers_max, warm_idle_s_max,
     warm_memory_pct_max; waiting_max, records_max, rate_per_s, each also with key_ or tenant_
-    before it; weight.TENANT, quota.TENANT.devices, quota.TENANT.memory_mib,
-    quota.TENANT.compute_pct.
+    before it; policy.POLICY.PARAMETER; weight.TENANT, quota.TENANT.devices,
+    quota.TENANT.memory_mib, quota.TENANT.compute_pct.
     """
     if name is not None:
         known_name(name)
@@ -153,7 +154,9 @@ def _values(found: ParametersAnswer) -> dict[str, Given]:
     """Parameters by the names that `set` takes."""
     values: dict[str, Given] = encode(found.parameters)
     weights, quotas = found.parameters.weights, encode(found.parameters.quotas)
-    del values["weights"], values["quotas"]
+    del values["weights"], values["quotas"], values["policy_parameters"]
+    of_policies = found.parameters.policy_parameters
+    values.update((f"policy.{name}", value) for name, value in of_policies.items())
     values.update((f"weight.{tenant}", weight) for tenant, weight in weights.items())
     for tenant, quota in quotas.items():
         values.update(

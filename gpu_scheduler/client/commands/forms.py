@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from corekit.cli.screen import JSON_VERSION
 from corekit.values import Value
-from gpu_scheduler.parameters import Given
+from gpu_scheduler.policy_parameters import Given
 from gpu_scheduler.protocol import answers
 from gpu_scheduler.protocol.openapi import ERROR, Schema, components_of
 

@@ -9,7 +9,7 @@ from corekit.cli.screen import Coloured, echo, echo_table
 from corekit.cli.table import Column
 from corekit.units import format_duration
 from gpu_scheduler.model import Device, DeviceVerdict, HostState, Share
-from gpu_scheduler.parameters import Given
+from gpu_scheduler.policy_parameters import Given
 from gpu_scheduler.protocol.answers import (
     AttemptAnswer,
     DeviceView,

@@ -199,6 +199,7 @@ _EFFECTS: Mapping[type[to.Part], Callable[[State, Any], None]] = {
     to.RequestDropped: lambda state, part: _dropped(state, part.attempt),
     to.EpochStarted: _began,
     to.ParameterSet: lambda state, part: state.set_parameter(part.name, part.value),
+    to.PolicyRemembered: lambda state, part: state.remember(part),
     to.TenantUsed: _used,
     to.WorkloadLearned: _learned,
     to.InventoryDeclared: _known,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from corekit.errors import AppError
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.admission import limits
-from gpu_scheduler.core.queue import dispatch
+from gpu_scheduler.core.queue import decide, dispatch
 from gpu_scheduler.core.transaction import Transaction, warm_limits
 from gpu_scheduler.model import HostState
 from gpu_scheduler.parameters import DEFAULT, changed, known_name
@@ -44,6 +44,7 @@ def set_parameter(tx: Transaction, event: on.Asked[ops.SetParameter]) -> None:
     if state.overrides.get(op.name, DEFAULT) != op.value:
         before = warm_limits(state.parameters)
         tx.emit(to.ParameterSet(name=op.name, value=op.value))
+        decide.switched(tx)
         _push_warm_limits(tx, before)
         dispatch.reevaluate_all(tx)
         limits.limits_lowered(tx)

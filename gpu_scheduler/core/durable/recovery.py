@@ -8,6 +8,7 @@ left of a deadline lease, and the retention of an ended record.
 from __future__ import annotations
 
 from corekit.ids import SessionId
+from gpu_scheduler.core.queue import decide
 from gpu_scheduler.core.state import LeaseEntry
 from gpu_scheduler.core.timers import TimerKind
 from gpu_scheduler.core.transaction import Transaction
@@ -22,6 +23,7 @@ def begin(tx: Transaction, run: str, build: str) -> None:
         epoch=state.epoch + 1, position=state.position + 1, run=run, build=build
     )
     tx.emit(began)
+    decide.switched(tx)  # the daemon may be configured with another policy than before
     for host in state.inventory.hosts.values():
         host.last_seen_s = tx.at_s
         state.inventory.set_state(host, HostState.STALE)

@@ -36,6 +36,7 @@ def parts(state: State) -> Iterator[to.Part]:
         (to.RequestQueued(waiting=one) for one in waiting),
         chain.from_iterable(map(_lease_parts, leases)),
         list(_used(state)),
+        list(_memories(state)),
         list(_learned(state)),
         (to.RecordWritten(record=record) for record in records),
         tuple(state.unknown),
@@ -66,6 +67,13 @@ def _known(state: State) -> Iterator[to.Part]:
 def _used(state: State) -> Iterator[to.Part]:
     for tenant, used in state.tenants.used.items():
         yield to.TenantUsed(tenant=tenant, amount_s=tuple(used.amount), as_of_s=used.as_of_s)
+
+
+def _memories(state: State) -> Iterator[to.Part]:
+    for policy, memory in state.memories.items():
+        yield to.PolicyRemembered(
+            policy=policy, seed=memory.seed, draws=memory.draws, changed=dict(memory.values)
+        )
 
 
 def _learned(state: State) -> Iterator[to.Part]:

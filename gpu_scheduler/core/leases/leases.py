@@ -76,6 +76,8 @@ def grant(tx: Transaction, proposal: Proposal, *, accepted: bool) -> LeaseEntry:
             accepted=accepted,
         )
     )
+    if proposal.remembered is not None:
+        tx.emit(proposal.remembered)
     granted = tx.state.leases[lease.id]
     _take_residents(tx, granted, takes)
     tx.set_deadline(granted, _first_deadline_s(tx, granted))

@@ -34,7 +34,7 @@ def gang(
     if request.placement is Placement.SAME_HOST:
         return _same_host(request, inventory, attempt)
     seen: list[DeviceId] = []
-    for devices in _fitting(request, inventory, attempt):
+    for devices in fitting_by_preference(request, inventory, attempt):
         seen.extend(islice(devices, GANG_SAMPLE * request.count))
         if len(seen) >= request.count:
             return _arranged(request, inventory, _by_host(inventory, seen))
@@ -85,7 +85,7 @@ def _by_host(inventory: Inventory, devices: Iterable[DeviceId]) -> dict[HostId, 
     return hosts
 
 
-def _fitting(
+def fitting_by_preference(
     request: Request, inventory: Inventory, attempt: str | None
 ) -> Iterator[Iterator[DeviceId]]:
     """The devices that fit, preference by preference: warm ones first, evictions last."""
@@ -177,7 +177,7 @@ def _on_any_host(
     """Devices of the first host that has enough, with the sample of any gang."""
     hosts: dict[HostId, list[DeviceId]] = {}
     look = GANG_SAMPLE * request.count
-    for devices in _fitting(request, inventory, attempt):
+    for devices in fitting_by_preference(request, inventory, attempt):
         for device in devices:
             look -= 1
             line = hosts.setdefault(inventory.devices[device].host, [])

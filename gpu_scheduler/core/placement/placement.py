@@ -20,7 +20,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, islice
 
 from corekit.ids import DeviceId
 from gpu_scheduler.core.inventory.index import DeviceGroup, Devices
@@ -43,7 +43,7 @@ from gpu_scheduler.core.placement.candidates import (
 )
 from gpu_scheduler.core.placement.eviction import NOTHING_TAKEN, taken
 from gpu_scheduler.core.placement.fits import COMPUTE_PCT_MAX, DeviceClass, fits
-from gpu_scheduler.core.placement.gangs import gang
+from gpu_scheduler.core.placement.gangs import fitting_by_preference, gang
 from gpu_scheduler.model import Placement, Request, Sharing
 
 #: The number of devices compared by the cost of their evictions.
@@ -75,6 +75,16 @@ def place(
         if best is not None:
             return (best[1],)
     return None
+
+
+def fitting(
+    request: Request, inventory: Inventory, attempt: str | None = None
+) -> Iterator[DeviceId]:
+    """The devices that fit one device of `request` now, of the first preference that has some."""
+    for devices in fitting_by_preference(request, inventory, attempt):
+        for first in devices:
+            return chain((first,), devices)
+    return iter(())
 
 
 def _best_of_rank(

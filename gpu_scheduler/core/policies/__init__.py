@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from corekit.ids import DeviceId
 from gpu_scheduler.core.admission.quotas import clamped_to_quota
 from gpu_scheduler.core.placement.head_reservation import reservable_for_head
+from gpu_scheduler.core.queue.policy import PolicyView
 from gpu_scheduler.core.queue.queue import FirstByClass
-from gpu_scheduler.core.state import PolicyView
 from gpu_scheduler.protocol.changes import Waiting
 
 
@@ -26,6 +26,8 @@ class BoundedOvertaking:
     """
 
     summary = ""
+    wait_bound = "(k + 1) × (bypass_max + 2) × L, with k requests before it, no lease longer than L"
+    starves = ""
 
     def order(self, view: PolicyView) -> Iterator[FirstByClass]:
         yield view.state.queue.first_by_class

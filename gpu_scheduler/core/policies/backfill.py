@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from gpu_scheduler.core.leases.forecast import start_of_head_s
 from gpu_scheduler.core.policies import BoundedOvertaking
-from gpu_scheduler.core.state import PolicyView
+from gpu_scheduler.core.queue.policy import PolicyView
 
 
 class Backfill(BoundedOvertaking):

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpu_scheduler.core.policies import BoundedOvertaking
+from gpu_scheduler.core.queue.policy import PolicyView
 from gpu_scheduler.core.queue.queue import FirstByClass
-from gpu_scheduler.core.state import PolicyView
 
 
 class Fair(BoundedOvertaking):

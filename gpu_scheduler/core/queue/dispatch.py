@@ -1,8 +1,8 @@
 """Requests: admission, queueing, service, withdrawal. A release serves the next request at once.
 
-After every event, every request that may be served and fits has been granted: `serve` repeats the
-search until there is no proposal. The head of the queue is overtaken a bounded number of times
-(policies/fifo.py).
+After every event, every request that may be served and fits has been granted, unless a deciding
+policy lets it wait: `serve` repeats the search until there is no proposal. Under a policy that only
+orders, the head of the queue is overtaken a bounded number of times (policies/fifo.py).
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from gpu_scheduler.core.admission.tenants import least_amount
 from gpu_scheduler.core.inventory.capacity import available_mib, is_infeasible
 from gpu_scheduler.core.leases.leases import grant
 from gpu_scheduler.core.placement.fits import is_feasible, unavailable_reason
+from gpu_scheduler.core.queue.decide import held_reason, newcomer_choice, next_choice, stop
+from gpu_scheduler.core.queue.policy import DecidingPolicy
 from gpu_scheduler.core.queue.search import Proposal, newcomer_proposal, next_proposal
 from gpu_scheduler.core.state import HeadReservation, LeaseEntry
 from gpu_scheduler.core.timers import TimerKind
@@ -57,18 +59,25 @@ def evaluate(tx: Transaction, waiting: to.Waiting) -> Evaluation:
     """Evaluate a request without changes: granted, impossible, busy, or waiting.
 
     No request in the queue can be served (see `serve`), so all free devices may serve a new one,
-    except those that are reserved for the head.
+    except those that are reserved for the head. A deciding policy is asked as if it waited.
     """
     state = tx.state
     if permanent_refusal(tx, waiting) or is_infeasible(waiting.request, state.inventory):
         return Evaluation(answers.Outcome.IMPOSSIBLE)
     held = held_back(tx, waiting) is not None
-    proposal = None if held else newcomer_proposal(tx, waiting)
+    proposal = None if held else _newcomer(tx, waiting)
     if proposal is not None:
         return Evaluation(answers.Outcome.GRANTED, proposal)
     full = waiting_refusal(tx, waiting)
     outcome = answers.Outcome.WAITING if full is None else answers.Outcome.BUSY
     return Evaluation(outcome, searched=not held, full=full)
+
+
+def _newcomer(tx: Transaction, waiting: to.Waiting) -> Proposal | None:
+    policy = tx.state.deciding
+    if policy is None:
+        return newcomer_proposal(tx, waiting)
+    return newcomer_choice(tx, policy, waiting)
 
 
 def admit(tx: Transaction, waiting: to.Waiting, *, wait: bool) -> Admission:
@@ -193,6 +202,7 @@ def explanation_of(
     asked = request_to_explain(tx.state, request)
     explanation = explain(asked, inventory, attempt=waiting.attempt, position=position, own=request)
     if refusal is None and rule is None:
+        explanation = _held_by_policy(tx, waiting, explanation)
         explanation = out_of_service(asked, inventory, explanation)
         if asked is request or NoFit.TOO_LARGE.value not in explanation.counts:
             return explanation
@@ -208,14 +218,33 @@ def explanation_of(
     )
 
 
+def _held_by_policy(tx: Transaction, waiting: to.Waiting, explanation: Explanation) -> Explanation:
+    """Add the reason of a deciding policy; it alone holds back a request that fits."""
+    held = held_reason(tx, waiting)
+    if held is None:
+        return explanation
+    text = f"policy {tx.state.parameters.policy}: {held.text}"
+    request, counts = waiting.request, explanation.counts
+    if explanation.devices_fitting < request.count or NoFit.SAME_HOST.value in counts:
+        return replace(explanation, sentence=f"{explanation.sentence}; {text}")
+    position = explanation.position
+    queue_place = f"number {position} in the queue: " if position is not None else ""
+    sentence = f"{queue_place}{request_text(request)} fits, but must wait; {text}"
+    return replace(explanation, held_back=HeldBack.POLICY, sentence=sentence)
+
+
 def serve(tx: Transaction) -> None:
     """Grant waiting requests until there is no proposal."""
     state = tx.state
     if not state.queue.entries and state.head_reservation.attempt is None:
         state.tenants.freed.clear()
         state.clear_freed()
+        stop(tx)
         return
     _resume_groups(tx)
+    if state.deciding is not None:
+        _serve_by_decisions(tx, state.deciding)
+        return
     while True:
         _maintain_head_reservation(tx)
         proposal = next_proposal(tx) if _room_for_lease(tx) else None
@@ -224,6 +253,14 @@ def serve(tx: Transaction) -> None:
         _count_bypass(tx, proposal.waiting, proposal.devices)
         _grant_to_waiter(tx, proposal)
         tx.state.freed_capacity.add(tx.state.inventory, proposal.devices)
+
+
+def _serve_by_decisions(tx: Transaction, policy: DecidingPolicy) -> None:
+    """Grant what the policy chooses until it pauses; no devices are reserved for the head."""
+    _track_head(tx, None)
+    while _room_for_lease(tx) and (proposal := next_choice(tx, policy)) is not None:
+        _grant_to_waiter(tx, proposal)
+    tx.state.clear_freed()
 
 
 def _resume_groups(tx: Transaction) -> None:
@@ -266,6 +303,8 @@ def push_granted(tx: Transaction, entry: LeaseEntry) -> None:
 def _count_bypass(tx: Transaction, served: to.Waiting, devices: tuple[DeviceId, ...]) -> None:
     """Count a grant behind the head on a device that is feasible for the head."""
     queue = tx.state.queue
+    if tx.state.deciding is not None:
+        return
     head = _head(tx)
     if head is None or queue.queue_key(served) <= queue.queue_key(head):
         return
@@ -299,7 +338,8 @@ def _maintain_head_reservation(tx: Transaction) -> None:
     asked = clamped_to_quota(tx.state, head.request)
     if head_reservation.devices and _all_usable(tx, asked):
         return  # keep the choice: leases on those devices are already ending
-    devices = tx.state.policy.reserve(tx, head)
+    assert tx.state.ordering is not None, "a deciding policy reserves no devices"
+    devices = tx.state.ordering.reserve(tx, head)
     if devices or head_reservation.devices:
         inventory.reserve(head_reservation.devices, None)
         head_reservation.devices = devices

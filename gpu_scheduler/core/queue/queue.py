@@ -13,6 +13,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from corekit.ids import SessionId
 from gpu_scheduler.core.queue.request_class import (
@@ -22,6 +23,7 @@ from gpu_scheduler.core.queue.request_class import (
     class_key,
     request_class_of,
 )
+from gpu_scheduler.core.queue.workload_group import WorkloadGroup, WorkloadIndex
 from gpu_scheduler.model import Request, Sharing
 from gpu_scheduler.protocol.changes import Waiting
 
@@ -62,6 +64,7 @@ class WaitingQueue:
         self._classes: dict[tuple[object, ...], RequestClass] = {}
         self._suspended: dict[str, dict[RequestGroup, None]] = {}
         self._suspended_at: dict[RequestGroup, int] = {}  #: availability version, see `suspend`
+        self._by_workload: WorkloadIndex | None = None  #: made for a policy that decides
 
     # ------------------------------------------------------------------ reading
 
@@ -72,6 +75,28 @@ class WaitingQueue:
         since_s, priority = waiting.waiting_since_s, waiting.request.priority
         rank = -priority if self._aging_s is None else since_s - priority * self._aging_s
         return (rank, since_s, waiting.attempt)
+
+    def servable(self) -> Iterator[Waiting]:
+        """The requests in the order of service, without ineligible ones."""
+        for key in self._order:
+            yield self.entries[key[2]]
+
+    def class_of(self, waiting: Waiting) -> RequestClass:
+        """The class of a queued request."""
+        return self._group_of[waiting.attempt].request_class
+
+    def workload_groups(self) -> list[WorkloadGroup]:
+        """The servable requests by workload, the group with the first request first."""
+        if self._by_workload is None:
+            self._by_workload = WorkloadIndex()
+            for key in self._order:
+                waiting = self.entries[key[2]]
+                self._by_workload.add(waiting, self.class_of(waiting), key)
+        return sorted(self._by_workload.groups.values(), key=attrgetter("first"))
+
+    def forget_workloads(self) -> None:
+        """Drop the index of workloads: the policy in force does not read it."""
+        self._by_workload = None
 
     def group_heads(self) -> list[Waiting]:
         """The first request of every group, in order of service."""
@@ -195,7 +220,7 @@ class WaitingQueue:
         if aging_s == self._aging_s:
             return
         served = [self.entries[key[2]] for key in self._order]
-        self._aging_s = aging_s
+        self._aging_s, self._by_workload = aging_s, None
         self._order = sorted(self.queue_key(waiting) for waiting in served)
         self.first_by_class, self.by_tenant, self._head = {}, {}, None
         for group in self._groups.values():
@@ -281,6 +306,8 @@ class WaitingQueue:
     def _add_key(self, waiting: Waiting) -> None:
         group, key = self._group_of[waiting.attempt], self.queue_key(waiting)
         insort(self._order, key)
+        if self._by_workload is not None:
+            self._by_workload.add(waiting, group.request_class, key)
         old = group.keys[0] if group.keys else None
         insort(group.keys, key)
         if not group.suspended:
@@ -289,6 +316,8 @@ class WaitingQueue:
     def _remove_key(self, waiting: Waiting) -> None:
         group, key = self._group_of[waiting.attempt], self.queue_key(waiting)
         del self._order[bisect_left(self._order, key)]
+        if self._by_workload is not None:
+            self._by_workload.remove(waiting, group.request_class, key)
         old = group.keys[0]
         del group.keys[bisect_left(group.keys, key)]
         if not group.suspended:

@@ -23,7 +23,7 @@ from gpu_scheduler.core.queue.request_class import (
     RequestClass,
 )
 from gpu_scheduler.core.transaction import Transaction
-from gpu_scheduler.protocol.changes import Waiting
+from gpu_scheduler.protocol.changes import PolicyRemembered, Waiting
 
 
 class Proposal(Value):
@@ -33,6 +33,7 @@ class Proposal(Value):
     waiting: Waiting
     devices: tuple[DeviceId, ...]
     reservation: str  #: attempt whose reserved devices the request may use: its own or the head's
+    remembered: PolicyRemembered | None = None  #: by the policy, with this grant
 
 
 def next_proposal(tx: Transaction) -> Proposal | None:
@@ -48,7 +49,8 @@ def next_proposal(tx: Transaction) -> Proposal | None:
     if found is None:
         state.clear_freed()
         return None
-    for candidates in state.policy.order(tx):
+    assert state.ordering is not None, "a deciding policy is asked by decide.py"
+    for candidates in state.ordering.order(tx):
         proposal = found if candidates is queue.first_by_class else _first(tx, candidates)
         if proposal is not None:
             return proposal
@@ -118,7 +120,9 @@ def _candidates(
 def _backfill_until_s(tx: Transaction) -> float | None:
     """The end of backfill on the devices reserved for the head; None = no backfill."""
     state = tx.state
-    return state.policy.backfill_until_s(tx) if state.head_reservation.devices else None
+    if state.ordering is None or not state.head_reservation.devices:
+        return None
+    return state.ordering.backfill_until_s(tx)
 
 
 def _ends_by(tx: Transaction, lasts_s: float | None, until_s: float | None) -> bool:

@@ -16,11 +16,12 @@ from gpu_scheduler.core.inventory.inventory import DeviceEntry, HostEntry
 from gpu_scheduler.core.leases.expected import expected
 from gpu_scheduler.core.leases.length import length_problem, requested_length_s
 from gpu_scheduler.core.placement.fits import COMPUTE_PCT_MAX
+from gpu_scheduler.core.queue.decide import held_reason
 from gpu_scheduler.core.queue.dispatch import evaluate, explanation_of, held_back
 from gpu_scheduler.core.state import LeaseEntry
 from gpu_scheduler.core.transaction import Transaction
 from gpu_scheduler.core.views.explain import with_verdicts
-from gpu_scheduler.model import Explanation, Record
+from gpu_scheduler.model import Explanation, HeldBack, Record
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol.changes import Waiting
 from gpu_scheduler.request_text import request_text
@@ -219,6 +220,14 @@ def _granted(tx: Transaction, entry: LeaseEntry) -> answers.ExplainAnswer:
     return answers.ExplainAnswer(outcome=answers.Outcome.GRANTED, explanation=explanation)
 
 
+def _held_by_policy(tx: Transaction, waiting: Waiting, explanation: Explanation) -> Explanation:
+    """Add the time until which the policy lets the request wait."""
+    held = held_reason(tx, waiting)
+    until_s = None if held is None else held.until_s
+    in_s = None if until_s is None else max(0.0, until_s - tx.at_s)
+    return replace(explanation, expected_s=in_s, expected_why="the policy lets it wait")
+
+
 def _in_full(tx: Transaction, waiting: Waiting, outcome: answers.Outcome) -> Explanation:
     """The explanation with the result of each device, and the expected time of capacity."""
     rule, inventory = held_back(tx, waiting), tx.state.inventory
@@ -234,6 +243,8 @@ def _in_full(tx: Transaction, waiting: Waiting, outcome: answers.Outcome) -> Exp
         why = f"blocked by policy, not by capacity: {rule.text}"
         sentence = f"{explanation.sentence}; when it can be served is unknown"
         return replace(explanation, expected_why=why, sentence=sentence)
+    if explanation.held_back is HeldBack.POLICY:
+        return _held_by_policy(tx, waiting, explanation)
     at_s, why = expected(request, tx.state, tx.budget, waiting.attempt)
     if at_s is None:
         sentence = f"{explanation.sentence}; when it can be served is unknown: {why}"

@@ -26,6 +26,7 @@ _LENT = frozenset(
 )
 _UNREACHABLE = frozenset({NoFit.HOST_STALE, NoFit.HOST_LOST})
 _OUT_OF_SERVICE = _UNREACHABLE | {NoFit.DRAINED, NoFit.SUSPECT, NoFit.BAD}
+_RULES = {HeldBack.QUOTA: Reason.QUOTA, HeldBack.POLICY: Reason.HELD_BY_POLICY}
 #: Leases named in a sentence; JSON has all of them.
 _NAMED_MAX = 3
 _BLOCKED_BY = ". Blocked by "
@@ -75,7 +76,7 @@ def reason_of_wait(why: Explanation) -> Reason:
         only_unreachable = bool(reasons) and reasons <= _UNREACHABLE
         return Reason.HOST_UNREACHABLE if only_unreachable else Reason.OUT_OF_SERVICE
     if why.held_back is not None:
-        return Reason.QUOTA if why.held_back is HeldBack.QUOTA else Reason.SCHEDULER_FULL
+        return _RULES.get(why.held_back, Reason.SCHEDULER_FULL)
     if why.devices_fitting or (why.position or 1) > 1 or NoFit.RESERVED_FOR_HEAD in why.counts:
         return Reason.QUEUED_BEHIND
     if not _LENT & set(why.counts) and _UNREACHABLE & set(why.counts):

@@ -105,6 +105,7 @@ def test_the_leases_of_devices_that_are_short_are_in_the_way_the_soonest_first()
         ({"counts": {"SOMETHING_NEWER": 1}}, Reason.BUSY),
         ({"held_back": HeldBack.QUOTA}, Reason.QUOTA),
         ({"held_back": HeldBack.QUOTA, "devices_fitting": 1, "position": 7}, Reason.QUOTA),
+        ({"held_back": HeldBack.POLICY, "devices_fitting": 1}, Reason.HELD_BY_POLICY),
         ({"held_back": HeldBack.LEASES_MAX, "devices_fitting": 1}, Reason.SCHEDULER_FULL),
         ({"held_back": HeldBack.JOURNAL_FULL, "devices_fitting": 1}, Reason.SCHEDULER_FULL),
         ({"held_back": HeldBack.OUT_OF_SERVICE, "counts": {"DRAINED": 1}}, Reason.OUT_OF_SERVICE),

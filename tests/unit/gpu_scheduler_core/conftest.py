@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.invariants import check
 from gpu_scheduler.core.machine import SchedulerMachine
+from gpu_scheduler.core.queue.policy import Policy
 from gpu_scheduler.model import (
     Device,
     DeviceKind,
@@ -37,10 +39,15 @@ EPOCH_S = 1_000_000.0  #: the wall clock when the monotonic one is 0
 class World:
     """A core with its own time: `advance` delivers due ticks, and beats of live sessions."""
 
-    def __init__(self, bypass_max: int = 64, **parameters: Any) -> None:
+    def __init__(
+        self,
+        bypass_max: int = 64,
+        policies: Mapping[str, Policy] | None = None,
+        **parameters: Any,
+    ) -> None:
         self.budget = Budget()
         self.configured = Parameters(bypass_max=bypass_max, **parameters)
-        self.policies = installed_policies()
+        self.policies = {**installed_policies(), **(policies or {})}
         self.now_s = 100.0
         self.journal: list[Entry] = []
         self.actions: list[do.Action] = []  #: of the last event

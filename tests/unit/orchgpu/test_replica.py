@@ -25,10 +25,10 @@ from orchgpu.core.machine import OrchestratorMachine
 from orchgpu.core.routing import InputEvent
 from orchgpu.ports import Message
 from orchgpu.shell import Replica
-from simulator.checkers import Checker
-from simulator.requester import SimRequester
-from simulator.scheduler import SimScheduler
-from simulator.tenant_usage import TenantUsage
+from simulator.faults.checkers import Checker
+from simulator.faults.requester import SimRequester
+from simulator.faults.scheduler import SimScheduler
+from simulator.faults.tenant_usage import TenantUsage
 from tests.unit.orchgpu.jobs import FUNCTION, body, s3_record
 
 INPUT = InputEvent(

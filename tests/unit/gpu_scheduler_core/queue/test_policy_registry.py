@@ -66,7 +66,7 @@ def test_an_entry_point_does_not_replace_a_policy_of_the_tree(packages):
     ("value", "why"),
     [
         ("newest_first:ABSENT", "AttributeError"),
-        ("newest_first:NewestFirst.__name__", "does not implement Policy"),
+        ("newest_first:NewestFirst.__name__", "does not implement OrderingPolicy"),
         ("not_there:POLICY", "ModuleNotFoundError"),
     ],
 )

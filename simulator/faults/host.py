@@ -14,8 +14,8 @@ from gpu_scheduler.core import events as on
 from gpu_scheduler.model import Device, DeviceKind, EndReason, Health, LeaseState, Symptom
 from gpu_scheduler.protocol import host as host_ops
 from gpu_scheduler.protocol.codec import VERSION
-from simulator.checkers import Checker, Violation
-from simulator.scheduler import SimScheduler
+from simulator.faults.checkers import Checker, Violation
+from simulator.faults.scheduler import SimScheduler
 
 REVOKE_S = 0.05  #: SIGKILL, free, check
 

@@ -1,4 +1,4 @@
-"""`python -m simulator`: run seeds, print their outcomes, name the first that fails."""
+"""`python -m simulator.faults`: run seeds, print their outcomes, name the first that fails."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import time
 
 import click
 
-from simulator.checkers import Violation
-from simulator.scenario import draw
-from simulator.world import Verdict, simulate
+from simulator.faults.checkers import Violation
+from simulator.faults.scenario import draw
+from simulator.faults.world import Verdict, simulate
 
 
 @click.command()
@@ -22,7 +22,7 @@ from simulator.world import Verdict, simulate
 def main(seeds: int, first: int, seed: int | None, as_json: bool) -> None:
     """Run the whole system on virtual time under seeded faults.
 
-    Example: python -m simulator --seeds 1000
+    Example: python -m simulator.faults --seeds 1000
     """
     logging.disable(logging.CRITICAL)  # faults are part of the scenario: no warnings
     chosen = [seed] if seed is not None else list(range(first, first + seeds))
@@ -36,7 +36,7 @@ def main(seeds: int, first: int, seed: int | None, as_json: bool) -> None:
                 verdicts.append(simulate(number))
             except Violation as violation:
                 click.echo(f"\nseed {number} breaks an invariant: {violation}", err=True)
-                click.echo(f"replay it with: python -m simulator --seed {number}", err=True)
+                click.echo(f"replay it with: python -m simulator.faults --seed {number}", err=True)
                 sys.exit(1)
     _report(verdicts, time.monotonic() - started_s, as_json)
 

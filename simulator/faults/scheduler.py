@@ -19,7 +19,7 @@ from gpu_scheduler.policy_registry import installed_policies
 from gpu_scheduler.protocol.changes import Entry, decode_entry, encode_entry
 from gpu_scheduler.protocol.host import HostOp
 from gpu_scheduler.protocol.ops import Op, answer_of
-from simulator.checkers import Checker
+from simulator.faults.checkers import Checker
 
 #: Takes a push; None: the connection is gone.
 Mail = Callable[[Any], None]

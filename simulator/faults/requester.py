@@ -15,7 +15,7 @@ from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol.answers import Push
 from gpu_scheduler.protocol.codec import VERSION
 from orchgpu.ports import AnswerT
-from simulator.scheduler import SimScheduler
+from simulator.faults.scheduler import SimScheduler
 
 LOST_ANSWER_PAUSE_S = 0.5  #: a client repeats a call whose answer was lost
 

@@ -23,8 +23,8 @@ from local_cloud.model.cloud import Cloud
 from local_cloud.model.functions.function import Invocation, Outcome
 from local_cloud.model.functions.functions import LambdaFunction
 from orchgpu.adapters.memory import MemoryStore
-from simulator.checkers import Checker
-from simulator.host import InstalledLease, Refused, SimHost
+from simulator.faults.checkers import Checker
+from simulator.faults.host import InstalledLease, Refused, SimHost
 
 
 class Fate(StrEnum):

@@ -26,13 +26,13 @@ from orchgpu.adapters.memory import Arrivals, Faults, MemoryQueue, MemoryStore
 from orchgpu.core.function import Function
 from orchgpu.core.machine import OrchestratorMachine
 from orchgpu.shell import Replica
-from simulator.checkers import Checker, Violation
-from simulator.function import SimLambda, render
-from simulator.host import SimHost
-from simulator.requester import SimRequester
-from simulator.scenario import Scenario, draw
-from simulator.scheduler import SimScheduler
-from simulator.tenant_usage import TenantUsage
+from simulator.faults.checkers import Checker, Violation
+from simulator.faults.function import SimLambda, render
+from simulator.faults.host import SimHost
+from simulator.faults.requester import SimRequester
+from simulator.faults.scenario import Scenario, draw
+from simulator.faults.scheduler import SimScheduler
+from simulator.faults.tenant_usage import TenantUsage
 
 NAME = "work"
 QUIET_AFTER_S = 6 * 3600.0  #: after the last fault every job must be over within this

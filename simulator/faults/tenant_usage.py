@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gpu_scheduler.model import LeaseState, Share
-from gpu_scheduler.parameters import DEFAULT, Given, Parameters, overridden
+from gpu_scheduler.parameters import DEFAULT, Parameters, overridden
+from gpu_scheduler.policy_parameters import Given
 from gpu_scheduler.protocol import changes as to
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from gpu_scheduler.parameters import EVERYBODY, Parameters, Quota
 from gpu_scheduler.policy_registry import installed_policies
-from simulator.function import Behaviour, Fate
+from simulator.faults.function import Behaviour, Fate
 
 FAULTS = (
     "kill orchestrator",

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from gpu_scheduler.core.invariants import check
 from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.protocol import changes as to
-from simulator.record_checker import RecordChecker
-from simulator.tenant_usage import TenantUsage
+from simulator.faults.record_checker import RecordChecker
+from simulator.faults.tenant_usage import TenantUsage
 
 
 class Violation(AssertionError):

@@ -1,0 +1,50 @@
+"""Parameters that a queue policy declares: `ssgm set policy.NAME.PARAMETER VALUE`. Pure."""
+
+from __future__ import annotations
+
+import math
+
+from corekit.errors import invalid
+from corekit.values import Value
+
+#: A value on the wire or on a command line.
+Given = str | float | int | bool | None
+
+_FLAGS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+
+
+class PolicyParameter(Value):
+    """One parameter of a policy. The type of its default is the type of its values."""
+
+    name: str
+    meaning: str
+    default: str | float | bool
+    choices: tuple[str, ...] = ()  #: of a text
+    at_least: float = -math.inf  #: of a number
+    at_most: float = math.inf
+
+    def read(self, given: Given) -> str | float | bool:
+        """The value in the type of the parameter. Raises INVALID with the valid values."""
+        if isinstance(self.default, bool):
+            return self._flag(given)
+        return self._text(given) if isinstance(self.default, str) else self._number(given)
+
+    def _flag(self, given: Given) -> bool:
+        found = given if isinstance(given, bool) else _FLAGS.get(str(given).strip().lower())
+        if found is None:
+            raise invalid(f"{given!r} is not one of {', '.join(_FLAGS)}")
+        return found
+
+    def _text(self, given: Given) -> str:
+        if not isinstance(given, str) or given not in self.choices:
+            raise invalid(f"{given!r} is not one of {', '.join(self.choices)}")
+        return given
+
+    def _number(self, given: Given) -> float:
+        try:
+            number = math.nan if isinstance(given, bool) or given is None else float(given)
+        except (ValueError, OverflowError):
+            number = math.nan
+        if not (math.isfinite(number) and self.at_least <= number <= self.at_most):
+            raise invalid(f"{given!r} is not a number in {self.at_least:g}…{self.at_most:g}")
+        return number

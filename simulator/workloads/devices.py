@@ -1,0 +1,144 @@
+"""Devices of simulated hosts: memory of leases and warm workers, under the rules of gpud.
+
+A worker outlives its lease as a warm worker of its tenant and workload. The scheduler names the
+warm workers that a lease uses and those that must go; if the lease does not fit beside the rest,
+the host evicts more, cheapest to load again first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from corekit.ids import DeviceId, HostId, LeaseId
+from gpu_scheduler.model import Device, DeviceKind, DeviceResidents, Resident
+from gpu_scheduler.protocol.host import Install, WarmLimits
+from simulator.workloads.model import HostSpec
+
+
+@dataclass(slots=True)
+class WarmWorker:
+    """A worker without a lease, and the time at which its last lease ended."""
+
+    resident: Resident
+    idle_since_s: float
+
+
+@dataclass(slots=True)
+class SimDevice:
+    """One device: the memory of its leases, its warm workers, and their unreported changes."""
+
+    device: Device
+    host: HostId
+    leases: dict[LeaseId, int] = field(default_factory=dict)  #: lease → its memory in MiB
+    warm: dict[str, WarmWorker] = field(default_factory=dict)  #: by id of the resident
+    added: dict[str, Resident] = field(default_factory=dict)  #: not reported yet
+    removed: dict[str, None] = field(default_factory=dict)
+    evictions: int = 0
+
+    @property
+    def id(self) -> DeviceId:
+        return self.device.id
+
+    def install(self, lease: LeaseId, memory_mib: int, workload: str | None) -> Resident | None:
+        """Begin a lease; its warm worker, if the device still has one of the workload key."""
+        used = None
+        if workload is not None:
+            used = next((w for w in self.warm.values() if w.resident.workload == workload), None)
+        if used is not None:
+            self._forget(used.resident.id)
+        self.leases[lease] = memory_mib
+        self._make_room()
+        return None if used is None else used.resident
+
+    def evict(self, ids: Iterable[str]) -> None:
+        """Evict warm workers by id; an unknown one is gone already."""
+        for id_ in ids:
+            if id_ in self.warm:
+                self._forget(id_)
+                self.evictions += 1
+
+    def end(self, lease: LeaseId) -> None:
+        """End a lease without keeping its worker."""
+        self.leases.pop(lease, None)
+
+    def keep(self, resident: Resident, at_s: float, limits: WarmLimits) -> None:
+        """Keep the worker of an ended lease, within the limits."""
+        self.warm[resident.id] = WarmWorker(resident, at_s)
+        self.added[resident.id] = resident
+        most_mib = self.device.memory_mib * limits.memory_pct_max // 100
+        while self.warm and (len(self.warm) > limits.workers_max or self._warm_mib() > most_mib):
+            self._evict_cheapest(but=resident.id if len(self.warm) > 1 else None)
+        self._make_room()
+
+    def evict_idle(self, at_s: float, limits: WarmLimits) -> None:
+        """Evict the warm workers that were without a lease for too long."""
+        due = [id_ for id_, w in self.warm.items() if at_s - w.idle_since_s >= limits.idle_s_max]
+        self.evict(due)
+
+    def changes(self) -> DeviceResidents | None:
+        """The changes since the last report, which they are part of now; None without changes."""
+        if not self.added and not self.removed:
+            return None
+        found = DeviceResidents(
+            device=self.id, added=tuple(self.added.values()), removed=tuple(self.removed)
+        )
+        self.added, self.removed = {}, {}
+        return found
+
+    def _warm_mib(self) -> int:
+        return sum(worker.resident.memory_mib for worker in self.warm.values())
+
+    def _make_room(self) -> None:
+        while self.warm and sum(self.leases.values()) + self._warm_mib() > self.device.memory_mib:
+            self._evict_cheapest()
+
+    def _evict_cheapest(self, but: str | None = None) -> None:
+        """Evict the worker that loads again in the least time; of equal ones the idle longest."""
+        workers = [worker for id_, worker in self.warm.items() if id_ != but]
+        cheapest = min(workers, key=lambda w: (w.resident.loading_s, w.idle_since_s))
+        self.evict((cheapest.resident.id,))
+
+    def _forget(self, id_: str) -> None:
+        del self.warm[id_]
+        if self.added.pop(id_, None) is None:
+            self.removed[id_] = None
+
+
+@dataclass(slots=True)
+class SimHost:
+    """One host with its devices."""
+
+    name: HostId
+    devices: dict[DeviceId, SimDevice]
+    limits: WarmLimits = field(default_factory=WarmLimits)
+
+    def evict(self, install: Install) -> None:
+        """Evict the warm workers that an install names."""
+        for device in self.devices.values():
+            device.evict(install.evict)
+
+    def report(self) -> tuple[DeviceResidents, ...]:
+        """The changes of all its devices since the last report."""
+        found = (device.changes() for device in self.devices.values())
+        return tuple(changes for changes in found if changes is not None)
+
+
+def hosts_of(specs: Iterable[HostSpec]) -> Iterator[SimHost]:
+    """The hosts of a run; devices are numbered over all of them."""
+    number = 0
+    for spec in specs:
+        for index in range(spec.hosts):
+            name = HostId(spec.name if spec.hosts == 1 else f"{spec.name}{index}")
+            devices: dict[DeviceId, SimDevice] = {}
+            for place in range(spec.devices):
+                device = Device(
+                    id=DeviceId(f"d{number}"),
+                    index=place,
+                    kind=DeviceKind(spec.kind),
+                    model=spec.model,
+                    memory_mib=spec.memory_mib,
+                )
+                devices[device.id] = SimDevice(device, name)
+                number += 1
+            yield SimHost(name, devices)

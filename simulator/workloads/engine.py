@@ -1,0 +1,403 @@
+"""The production scheduler core on a clock that stands still between events.
+
+Every grant is accepted at once and begins at once: the delay of the wire is zero. At one moment,
+requests arrive before leases end, and leases end before timers fire.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import heapq
+import random
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from corekit.budget import Budget
+from corekit.errors import AppError
+from corekit.ids import AttemptId, DeviceId, HostId, IdSource, LeaseId, SessionId
+from corekit.values import Value
+from gpu_scheduler.core import actions as do
+from gpu_scheduler.core import events as on
+from gpu_scheduler.core.machine import SchedulerMachine
+from gpu_scheduler.core.queue.policy import Policy
+from gpu_scheduler.model import GrantedLease, LeaseLifetime, Resident
+from gpu_scheduler.parameters import Parameters
+from gpu_scheduler.policy_registry import installed_policies
+from gpu_scheduler.protocol import host as host_ops
+from gpu_scheduler.protocol import ops
+from gpu_scheduler.protocol.answers import (
+    AttemptAnswer,
+    BusyPush,
+    GrantedPush,
+    ImpossiblePush,
+    Outcome,
+)
+from gpu_scheduler.protocol.codec import VERSION
+from gpu_scheduler.warm import workload_key
+from simulator.workloads.arrivals import open_arrivals
+from simulator.workloads.devices import SimDevice, SimHost, hosts_of
+from simulator.workloads.model import Arrival, ClosedLoop, Run, Workload, timing_on
+
+#: No host and no session falls silent, and no grant expires: the queue is simulated.
+PATIENT = dataclasses.replace(
+    Budget(), client_gone_s=1e12, host_stale_s=1e12, host_lost_s=2e12, accept_s=1.0
+)
+_SESSION = SessionId("s")
+#: Kinds of event at one moment, in their order.
+_ARRIVES, _ENDS, _IDLE = 0, 1, 2
+
+
+@dataclass(slots=True, kw_only=True)
+class Job:
+    """One request, its outcome and its times."""
+
+    attempt: str
+    arrival: Arrival
+    workload: Workload
+    tenant: str
+    asked_s: float
+    outcome: str = "waiting"  #: done | busy | impossible | ended | waiting | running
+    granted_s: float | None = None
+    loading_s: float = 0.0
+    execution_s: float = 0.0
+    ended_s: float | None = None
+    devices: tuple[DeviceId, ...] = ()
+    cold: int = 0  #: devices on which it loaded its workload
+
+    @property
+    def waited_s(self) -> float:
+        assert self.granted_s is not None, f"{self.attempt} was never served"
+        return self.granted_s - self.asked_s
+
+
+@dataclass(slots=True)
+class Running:
+    """A lease in use, and the warm worker that each of its devices gave it."""
+
+    job: Job
+    lease: LeaseId
+    host: HostId
+    warm: dict[DeviceId, Resident | None]
+
+
+class Engine:
+    """One run of one seed under one policy."""
+
+    def __init__(
+        self,
+        run: Run,
+        seed: int,
+        policy: str | None = None,
+        *,
+        policies: Mapping[str, Policy] | None = None,
+        progress: Callable[[float], None] | None = None,
+    ) -> None:
+        self.run_, self.seed = run, seed
+        policies = installed_policies() if policies is None else policies
+        self.machine = SchedulerMachine(PATIENT, IdSource(seed), Parameters(), policies)
+        self.now_s = 0.0
+        self.jobs: list[Job] = []
+        self.decisions = 0
+        self.hosts: dict[HostId, SimHost] = {}
+        self.devices: dict[DeviceId, SimDevice] = {}
+        self._by_attempt: dict[str, Job] = {}
+        self._running: dict[LeaseId, Running] = {}
+        self._installs: dict[LeaseId, dict[DeviceId, Resident | None]] = {}
+        self._events: list[tuple[float, int, int, Any]] = []  # the payload depends on the kind
+        self._number = 0
+        self._wake_s: float | None = None
+        self._draws = random.Random(f"{seed}/{run.name}/closed")
+        self._progress = progress
+        self.decide(on.EpochBegan)
+        wanted = {**run.parameters}
+        if (policy or run.policy) is not None:
+            wanted["policy"] = str(policy or run.policy)
+        for name, value in wanted.items():
+            self.ask_op(ops.SetParameter(name=name, value=value))
+        for host in hosts_of(run.hosts):
+            self._register(host)
+
+    def _register(self, host: SimHost) -> None:
+        self.hosts[host.name] = host
+        self.devices.update(host.devices)
+        hello = host_ops.HostHello(
+            host=host.name,
+            incarnation="1",
+            gateway=f"{host.name}:1",
+            devices=tuple(sim.device for sim in host.devices.values()),
+            epoch_seen=0,
+            installed=(),
+            version=VERSION,
+        )
+        for action in self.ask_as_host(host.name, hello):
+            if isinstance(action, do.Reply) and isinstance(action.answer, host_ops.HostWelcome):
+                host.limits = action.answer.warm
+
+    # ------------------------------------------------------------------ time
+
+    def simulate(self) -> list[Job]:
+        """Run to the end: all jobs, served or not."""
+        for arrival in open_arrivals(self.run_, self.seed):
+            self._at(arrival.at_s, _ARRIVES, arrival)
+        for index, source in enumerate(self.run_.load):
+            if isinstance(source, ClosedLoop):
+                self._start_clients(index, source)
+        self.advance(None if self.run_.drain else self.run_.duration_s)
+        return self.jobs
+
+    def advance(self, until_s: float | None) -> None:
+        """Handle everything before that moment, or everything there is."""
+        while self._events or self._wake_s is not None:
+            next_s = self._events[0][0] if self._events else None
+            if next_s is None or (self._wake_s is not None and self._wake_s < next_s):
+                if until_s is None and next_s is None and not self._waits():
+                    return  # only timers of the scheduler itself are left
+                next_s = self._wake_s
+            assert next_s is not None
+            if until_s is not None and next_s >= until_s:
+                break
+            self.now_s = max(self.now_s, next_s)
+            if self._progress is not None:
+                self._progress(self.now_s)
+            self._next()
+        if until_s is not None:
+            self.now_s = max(self.now_s, until_s)
+
+    def _waits(self) -> bool:
+        return bool(self.machine.state.queue.entries)
+
+    def _next(self) -> None:
+        if not self._events or self._events[0][0] > self.now_s:
+            self._wake_s = None
+            self.decide(on.Ticked)
+            return
+        _, kind, _, what = heapq.heappop(self._events)
+        if kind == _ARRIVES:
+            self.submit(what)
+        elif kind == _ENDS:
+            if what in self._running:
+                self._finish(self._running.pop(what))
+        else:
+            self._evict_idle(what)
+
+    def _at(self, at_s: float, kind: int, what: object) -> None:
+        self._number += 1
+        heapq.heappush(self._events, (at_s, kind, self._number, what))
+
+    # ------------------------------------------------------------------ requests
+
+    def submit(self, arrival: Arrival) -> Job:
+        """Send one request."""
+        workload = self._workload_of(arrival)
+        request = arrival.request or workload.request(arrival.tenant)
+        job = Job(
+            attempt=f"a{len(self.jobs)}",
+            arrival=arrival,
+            workload=workload,
+            tenant=request.tenant,
+            asked_s=self.now_s,
+        )
+        self.jobs.append(job)
+        self._by_attempt[job.attempt] = job
+        op = ops.Reserve(
+            request=request,
+            wait=True,
+            attempt=AttemptId(job.attempt),
+            hold=LeaseLifetime.SESSION,
+        )
+        self.ask_op(op)
+        return job
+
+    def _workload_of(self, arrival: Arrival) -> Workload:
+        workload = self.run_.workloads[arrival.workload]
+        source = self.run_.load[arrival.source] if arrival.client is not None else None
+        if isinstance(source, ClosedLoop) and source.own_workloads:
+            return dataclasses.replace(workload, name=f"{workload.name}-{arrival.client}")
+        return workload
+
+    def _start_clients(self, index: int, loop: ClosedLoop) -> None:
+        for client in range(loop.clients):
+            self._at(loop.start_s, _ARRIVES, self._closed_arrival(index, loop, client))
+
+    def _closed_arrival(self, index: int, loop: ClosedLoop, client: int) -> Arrival:
+        return Arrival(
+            at_s=self.now_s,
+            workload=loop.workload,
+            tenant=f"client-{client}" if loop.own_tenants else None,
+            execution_normal=self._draws.gauss(0.0, 1.0),
+            loading_normal=self._draws.gauss(0.0, 1.0),
+            client=client,
+            source=index,
+        )
+
+    # ------------------------------------------------------------------ decisions
+
+    def ask_op(self, op: ops.Op[Value]) -> list[do.Action]:
+        """One op of the session of all requests."""
+        return self.decide(on.Asked, session=_SESSION, reply_to="r", op=op)
+
+    def ask_as_host(self, host: HostId, op: host_ops.HostOp) -> list[do.Action]:
+        """One op of a host."""
+        return self.decide(on.HostAsked, host=host, reply_to="h", op=op)
+
+    def decide(self, event: type[Any], **fields: Any) -> list[do.Action]:
+        """Handle one event, then perform its actions."""
+        self.decisions += 1
+        decision = self.machine.handle(event(at_s=self.now_s, wall_s=1e6 + self.now_s, **fields))
+        actions = list(decision.actions)
+        for action in actions:
+            self._perform(action)
+        return actions
+
+    def _perform(self, action: do.Action) -> None:
+        match action:
+            case do.WakeAt():
+                self._wake_s = action.at_s
+            case do.PushToHost(push=host_ops.InstallPush(install=install)):
+                self._install(action.host, install)
+            case do.PushToHost(push=host_ops.End(lease=lease)):
+                self._ended_early(lease)
+            case do.PushToHost(push=host_ops.WarmLimitsPush(limits=limits)):
+                self.hosts[action.host].limits = limits
+            case do.PushToSession(push=GrantedPush(granted=granted)):
+                self.ask_op(ops.Renew(lease=granted.lease.id))
+                self._begin(granted)
+            case do.PushToSession(push=BusyPush(attempt=attempt)):
+                self._refused(attempt, "busy")
+            case do.PushToSession(push=ImpossiblePush(attempt=attempt)):
+                self._refused(attempt, "impossible")
+            case do.Reply(answer=AttemptAnswer() as answer):
+                self._answered(answer)
+            case do.ReplyError():
+                raise AppError(action.code, action.message, **dict(action.details))
+
+    def _answered(self, answer: AttemptAnswer) -> None:
+        if answer.granted is not None:
+            self._begin(answer.granted)
+        elif answer.outcome is not Outcome.WAITING:
+            self._refused(self.jobs[-1].attempt, answer.outcome.value)
+
+    def _refused(self, attempt: str, outcome: str) -> None:
+        job = self._by_attempt[attempt]
+        job.outcome, job.ended_s = outcome, self.now_s
+        self._next_of_client(job)
+
+    # ------------------------------------------------------------------ leases on devices
+
+    def _install(self, name: HostId, install: host_ops.Install) -> None:
+        if install.lease in self._installs or install.lease in self._running:
+            return  # repeated
+        host = self.hosts[name]
+        host.evict(install)
+        key = None
+        if install.workload is not None:
+            key = workload_key(install.tenant, install.workload)
+        self._installs[install.lease] = {
+            share.device: self.devices[share.device].install(install.lease, share.memory_mib, key)
+            for share in install.shares
+        }
+
+    def _begin(self, granted: GrantedLease) -> None:
+        lease = granted.lease
+        job = self._by_attempt[lease.attempt]
+        running = Running(job, lease.id, lease.shares[0].host, self._installs.pop(lease.id))
+        job.cold = sum(resident is None for resident in running.warm.values())
+        first = self.devices[lease.shares[0].device].device
+        job.granted_s, job.outcome = self.now_s, "running"
+        job.devices = tuple(share.device for share in lease.shares)
+        self._set_times(job, first.model, first.kind.value)
+        self._running[lease.id] = running
+        opened = host_ops.SessionState.OPENED
+        op = host_ops.SessionChange(lease=lease.id, state=opened, nonce="n")
+        self.ask_as_host(running.host, op)
+        self._at(self.now_s + job.loading_s + job.execution_s, _ENDS, lease.id)
+
+    def _set_times(self, job: Job, model: str, kind: str) -> None:
+        arrival, workload = job.arrival, job.workload
+        execution = timing_on(workload.execution, model, kind)
+        job.execution_s = (
+            execution.duration_s(arrival.execution_normal)
+            if arrival.execution_s is None
+            else arrival.execution_s
+        )
+        if job.cold:
+            loading = timing_on(workload.loading, model, kind)
+            job.loading_s = loading.duration_s(arrival.loading_normal)
+
+    def _finish(self, running: Running) -> None:
+        """End a lease: its workers stay warm and are reported before the lease is closed."""
+        job = running.job
+        job.ended_s, job.outcome = self.now_s, "done"
+        for device in job.devices:
+            self._keep(self.devices[device], running)
+        self._report(dict.fromkeys(self.devices[device].host for device in job.devices))
+        closed = host_ops.SessionState.CLOSED
+        op = host_ops.SessionChange(
+            lease=running.lease, state=closed, nonce="n", loading_s=job.loading_s
+        )
+        self.ask_as_host(running.host, op)
+        self._next_of_client(job)
+
+    def _keep(self, device: SimDevice, running: Running) -> None:
+        device.end(running.lease)
+        job, limits = running.job, self.hosts[device.host].limits
+        if not limits.workers_max:
+            return
+        used = running.warm.get(device.id)
+        workload = job.workload
+        if used is None:
+            self._number += 1
+            timing = timing_on(workload.loading, device.device.model, device.device.kind.value)
+            used = Resident(
+                id=f"w{self._number}",
+                workload=workload_key(job.tenant, workload.name),
+                memory_mib=workload.memory_mib if workload.warm_mib is None else workload.warm_mib,
+                loading_s=job.loading_s or timing.median_s,
+            )
+        device.keep(used, self.now_s, limits)
+        if limits.idle_s_max < self.run_.duration_s:
+            self._at(self.now_s + limits.idle_s_max, _IDLE, device.id)
+
+    def _evict_idle(self, name: DeviceId) -> None:
+        device = self.devices[name]
+        device.evict_idle(self.now_s, self.hosts[device.host].limits)
+        self._report((device.host,))
+
+    def _report(self, hosts: Iterable[HostId]) -> None:
+        for name in hosts:
+            changes = self.hosts[name].report()
+            if changes:
+                self.ask_as_host(name, host_ops.Report(residents=changes))
+
+    def _ended_early(self, lease: LeaseId) -> None:
+        """The scheduler ended a lease; after its own `closed` a host is pushed this too."""
+        self._installs.pop(lease, None)
+        running = self._running.pop(lease, None)
+        if running is not None:
+            running.job.ended_s, running.job.outcome = self.now_s, "ended"
+            for device in running.job.devices:
+                self.devices[device].end(lease)
+            self._next_of_client(running.job)
+
+    def _next_of_client(self, job: Job) -> None:
+        client = job.arrival.client
+        if client is None:
+            return
+        loop = self.run_.load[job.arrival.source]
+        assert isinstance(loop, ClosedLoop)
+        at_s = self.now_s + loop.think_s
+        if at_s < self.run_.duration_s:
+            self._at(at_s, _ARRIVES, self._closed_arrival(job.arrival.source, loop, client))
+
+    # ------------------------------------------------------------------ outcome
+
+    def trace(self) -> str:
+        """A hash of all jobs and their times: equal runs have equal traces."""
+        digest = hashlib.sha256()
+        for job in self.jobs:
+            times = (job.asked_s, job.granted_s, job.loading_s, job.ended_s)
+            line = (job.attempt, job.workload.name, job.outcome, *times, *job.devices)
+            digest.update(repr(line).encode() + b"\n")
+        return digest.hexdigest()[:16]

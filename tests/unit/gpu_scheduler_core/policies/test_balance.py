@@ -1,0 +1,45 @@
+"""Policy `balance`: first come, first served on the next free device."""
+
+from gpu_scheduler.model import Request, Sharing
+from gpu_scheduler.protocol import answers
+
+WHOLE = Request(sharing=Sharing.EXCLUSIVE)
+
+
+def test_the_worked_example_of_the_thesis(example):
+    run = example("balance")
+    assert run.run() == [(0, "R", "G1"), (1, "B", "G2"), (6, "R", "G1"), (8, "R", "G1")]
+    assert (run.total_s, run.cold, sum(run.waits_s)) == (19, 2, 9)
+
+
+def test_devices_take_turns(new_world, device):
+    world = new_world(policy="balance")
+    world.host("h", *(device(f"d{n}", index=n) for n in range(3)))
+    used = []
+    for turn in range(5):
+        lease = world.granted(f"a{turn}", WHOLE)
+        used.append(lease.shares[0].device)
+        world.release(lease)
+    assert used == ["d0", "d1", "d2", "d0", "d1"]
+
+
+def test_the_turn_survives_a_restart(new_world, device):
+    world = new_world(policy="balance")
+    world.host("h", device("d0", index=0), device("d1", index=1))
+    world.release(world.granted("a", WHOLE))
+    world.start()
+    world.host("h", device("d0", index=0), device("d1", index=1))
+    assert world.granted("b", WHOLE).shares[0].device == "d1"
+
+
+def test_a_small_request_overtakes_one_that_does_not_fit(new_world, device):
+    world = new_world(policy="balance")
+    world.host("h", device("d0", index=0), device("d1", index=1))
+    first = world.granted("first", Request(memory_mib=600))
+    world.granted("second", Request(memory_mib=600))
+    assert world.reserve("pair", Request(count=2, sharing=Sharing.EXCLUSIVE)).granted is None
+    assert world.reserve("large", Request(memory_mib=500)).granted is None
+    small = world.reserve("small", Request(memory_mib=300))
+    assert small.outcome is answers.Outcome.GRANTED
+    world.release(first)
+    assert world.grants() == ["large"]
