@@ -8,6 +8,7 @@ that came back could allocate a share twice.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import secrets
@@ -43,6 +44,7 @@ from gpu_scheduler.protocol.host import (
     SessionChange,
     SessionState,
     Staged,
+    WarmLimitsPush,
 )
 
 logger = logging.getLogger(__name__)
@@ -51,8 +53,10 @@ logger = logging.getLogger(__name__)
 EVENT_DEADLINE_S = 86_400.0
 #: Bytes of lease names in one message; further names follow in further pages.
 INSTALLED_BYTES_MAX = 256 * 2**10
-#: The shortest pause between reports, as a part of the longest.
+#: The shortest pause between reports without news, as a part of the longest.
 SPREAD_MIN = 0.75
+#: The shortest pause before an urgent report, as a part of the longest.
+URGENT = 0.05
 
 
 class HostLink:
@@ -92,6 +96,7 @@ class HostLink:
         self._arriving: FullState | None = None  #: an incomplete full state
         self._hello_pages: list[list[str]] = []  #: leases that did not fit into the hello
         self._closing: dict[LeaseId, None] = {}  #: sessions that closed; not acknowledged yet
+        self._urgent = asyncio.Event()  #: a report is due before its time
         events = ChannelEvents(
             role="host",
             hello=self._hello,
@@ -139,13 +144,19 @@ class HostLink:
         nonce: str,
         reason: EndReason | None = None,
         detail: str = "",
+        loading_s: float | None = None,
     ) -> None:
         """Report that a session of a lease opened, freed its device, or closed.
 
-        `reason` is that of a closed session; None = DONE.
+        `reason` is that of a closed session; None = DONE. `loading_s`: of freed and closed.
         """
         change = SessionChange(
-            lease=lease, state=state, nonce=nonce, reason=reason, detail=detail[:1000]
+            lease=lease,
+            state=state,
+            nonce=nonce,
+            reason=reason,
+            detail=detail[:1000],
+            loading_s=loading_s,
         )
         if state is SessionState.CLOSED:
             self._closing[lease] = None
@@ -159,6 +170,10 @@ class HostLink:
     def cut(self, lease: LeaseId) -> None:
         """Report that an ended lease has no processes any more and its memory is free."""
         self._channel.nursery.start(self._send("cut", Cut(lease=lease)), "send")
+
+    def report_soon(self) -> None:
+        """Send the next report now: warm workers have changed, by which requests are placed."""
+        self._urgent.set()
 
     async def _send(self, op: str, message: SessionChange | DoorOpened | Cut) -> None:
         try:
@@ -175,7 +190,11 @@ class HostLink:
 
     async def _reports(self) -> None:
         while True:
-            await asyncio.sleep(self._pause_s())
+            await asyncio.sleep(self._budget.host_report_s * URGENT)
+            with contextlib.suppress(TimeoutError):
+                pause_s = max(0.0, self._pause_s() - self._budget.host_report_s * URGENT)
+                await asyncio.wait_for(self._urgent.wait(), pause_s)
+            self._urgent.clear()
             if self._channel.connected:
                 await self._report(self._watch.news())
 
@@ -206,7 +225,9 @@ class HostLink:
         installed = dict.fromkeys((*self._control.installed(), *self._closing))
         devices = self._watch.devices
         self._watch.forget_reported()
-        self._watch.reported(Report(devices=devices))  # a lost hello is sent again
+        residents = self._watch.all_residents()
+        # a lost hello is sent again
+        self._watch.reported(Report(devices=devices, residents=residents))
         first, *self._hello_pages = pages_of([*installed], INSTALLED_BYTES_MAX)
         return HostHello(
             host=self.host,
@@ -219,6 +240,7 @@ class HostLink:
             middlewares=self._middlewares,
             run_seen=self.run_seen,
             more=bool(self._hello_pages),
+            residents=residents,
         )
 
     def _more_of_hello(self) -> Iterator[tuple[str, MoreInstalled]]:
@@ -281,6 +303,7 @@ class HostLink:
             if install.lease not in self._closing
             and (install.lease in here or self._fits_here(install))
         )
+        self._control.warm_limits(state.welcome.warm)
         self._control.full_state(accepted, state.welcome.epoch)
         for name, push in state.waiting:
             self._pushed(name, push)
@@ -309,6 +332,8 @@ class HostLink:
             elif name == "resize":
                 resize = known(logger, body.read_known(Resize))
                 self._control.resize(resize.lease, resize.compute_limit_pct)
+            elif name == "warm_limits":
+                self._control.warm_limits(known(logger, body.read_known(WarmLimitsPush)).limits)
             else:
                 logger.info("push %r is unknown to this version", name)
         except AppError as error:

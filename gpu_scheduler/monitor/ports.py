@@ -11,9 +11,9 @@ from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from corekit.ids import DeviceId, LeaseId
-from gpu_scheduler.model import Device, EndReason, Usage
+from gpu_scheduler.model import Device, EndReason, Resident, Usage
 from gpu_scheduler.monitor.health import Fault
-from gpu_scheduler.protocol.host import Install
+from gpu_scheduler.protocol.host import Install, WarmLimits
 
 
 class HostControl(Protocol):
@@ -33,6 +33,14 @@ class HostControl(Protocol):
 
     def faults(self) -> Mapping[DeviceId, Fault]:
         """Faults of devices that this program found, such as a process that cannot be killed."""
+        ...
+
+    def residents(self) -> Mapping[DeviceId, tuple[Resident, ...]]:
+        """The warm workers of each device that no lease uses or is about to use."""
+        ...
+
+    def warm_limits(self, limits: WarmLimits) -> None:
+        """Set the limits of warm workers; those beyond them are evicted."""
         ...
 
     def full_state(self, installs: tuple[Install, ...], epoch: int) -> None:

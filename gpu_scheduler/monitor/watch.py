@@ -13,8 +13,8 @@ from typing import Protocol
 
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import DeviceId
-from gpu_scheduler.model import Device, Health, Symptom, Usage
-from gpu_scheduler.monitor.device_report import without_excess_keys
+from gpu_scheduler.model import Device, DeviceResidents, Health, Resident, Symptom, Usage
+from gpu_scheduler.monitor.device_report import ReportedResidents, without_excess_keys
 from gpu_scheduler.monitor.health import Fault, HeldMemory, with_faults
 from gpu_scheduler.monitor.ports import Probe
 from gpu_scheduler.protocol.host import Report
@@ -90,6 +90,10 @@ class LeaseSource(Protocol):
         """Faults of devices that the program itself found."""
         ...
 
+    def residents(self) -> Mapping[DeviceId, tuple[Resident, ...]]:
+        """The warm workers of each device."""
+        ...
+
 
 class Watch:
     """Polls the probe, and finds the changes that are to be reported."""
@@ -104,6 +108,7 @@ class Watch:
         self._usage: tuple[Usage, ...] = ()
         self._reported_devices: tuple[Device, ...] | None = None  # None: not known there
         self._reported_usage: dict[DeviceId, Usage] = {}
+        self._residents = ReportedResidents()
 
     async def poll(self) -> None:
         """Poll once. Raises the probe's AppError."""
@@ -134,15 +139,29 @@ class Watch:
                 for one in self._usage
                 if one.device in known and self._reported_usage.get(one.device) != one
             ),
+            residents=self._residents.news(self._present_residents()),
         )
+
+    def all_residents(self) -> tuple[DeviceResidents, ...]:
+        """The warm workers of every device, for a hello."""
+        self._residents.forget()
+        return self._residents.news(self._present_residents())
+
+    def _present_residents(self) -> Mapping[DeviceId, tuple[Resident, ...]]:
+        """Those on devices that the scheduler knows from this host."""
+        known = {device.id for device in self._seen}
+        present = self._leases.residents()
+        return {device: found for device, found in present.items() if device in known}
 
     def reported(self, report: Report) -> None:
         """Note that the scheduler has accepted a report."""
         if report.devices is not None:
             self._reported_devices = report.devices
         self._reported_usage.update((one.device, one) for one in report.usage)
+        self._residents.reported(report.residents)
 
     def forget_reported(self) -> None:
         """Note that the scheduler may know nothing any more: the next report is complete."""
         self._reported_devices = None
         self._reported_usage.clear()
+        self._residents.doubt()

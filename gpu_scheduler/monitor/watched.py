@@ -7,9 +7,9 @@ import logging
 from collections.abc import Collection, Mapping
 
 from corekit.ids import DeviceId, LeaseId
-from gpu_scheduler.model import Device, EndReason
+from gpu_scheduler.model import Device, EndReason, Resident
 from gpu_scheduler.monitor.health import Fault
-from gpu_scheduler.protocol.host import Install
+from gpu_scheduler.protocol.host import Install, WarmLimits
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +35,13 @@ class WatchedHost:
     def faults(self) -> Mapping[DeviceId, Fault]:
         """None: this program runs no processes."""
         return {}
+
+    def residents(self) -> Mapping[DeviceId, tuple[Resident, ...]]:
+        """None: this program runs no workers."""
+        return {}
+
+    def warm_limits(self, limits: WarmLimits) -> None:
+        """Nothing to do: there are no warm workers."""
 
     def full_state(self, installs: tuple[Install, ...], epoch: int) -> None:
         self._leases, self._ends_at_s = {}, {}

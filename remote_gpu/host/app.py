@@ -67,6 +67,7 @@ class HostSettings:
     )  #: devices that those servers can see
     emulated: EmulatedDevices | None = None
     tls: HostTls | None = None
+    warm_workers: bool = True  #: workers may outlive their leases
     isolation: Setting = Setting.AUTO
     secret_files: tuple[Path, ...] = ()  #: secrets beside `state`; leases may read none of them
 
@@ -141,9 +142,11 @@ async def running_host(settings: HostSettings, upstream: Upstream) -> AsyncItera
                 access=upstream.access,
                 middlewares=("builtin", *settings.middlewares),
             ),
+            warm_workers=settings.warm_workers,
         )
         nursery.start_eternal(daemon.gateway.serve(), "gateway")
         nursery.start_eternal(daemon.keep_deadlines(), "deadlines")
+        nursery.start_eternal(daemon.limit_warm_workers(), "warm workers")
         nursery.start_eternal(pool.watch(), "spawner")
         await stack.enter_async_context(daemon.link)
         stack.push_async_callback(daemon.close)  # first, while the link can report it

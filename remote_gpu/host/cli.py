@@ -138,6 +138,7 @@ def _settings(
         operations=_operations(options.operation),
         programs=_programs(options.program),
         batch_wait_s=options.batch_wait_ms / 1000,
+        warm_workers=options.warm_workers,
         middlewares=_middlewares(options.middleware),
         emulated=None if options.emulate is None else EmulatedDevices.read(options.emulate, host),
         tls=_tls(options.tls_cert, options.tls_key, options.require_tls),

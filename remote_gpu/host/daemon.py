@@ -15,35 +15,31 @@ from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.errors import AppError
 from corekit.ids import DeviceId, HostId, LeaseId
-from gpu_scheduler.model import Device, DeviceKind, Door, EndReason, Health, Symptom
+from gpu_scheduler.model import Device, Door, EndReason, Resident
 from gpu_scheduler.monitor.health import Fault
 from gpu_scheduler.monitor.ports import HostControl
-from gpu_scheduler.protocol.host import Install, SessionState
-from remote_gpu.host.emulation import real_shares
-from remote_gpu.host.environment import worker_variables
+from gpu_scheduler.protocol.host import Install, SessionState, WarmLimits
 from remote_gpu.host.gateway.frames import Peer
 from remote_gpu.host.gateway.gateway import Gateway, GatewayLimits
 from remote_gpu.host.gateway.lease_ports import LeasePorts, PortSettings
 from remote_gpu.host.gateway.listeners import Listeners
 from remote_gpu.host.gateway.relays import Relays
 from remote_gpu.host.lease_log import LeaseLog
-from remote_gpu.host.leases import CAP_S_MAX, Entry, LeaseTable, Step, StepKind
+from remote_gpu.host.leases import Entry, LeaseTable, Step, StepKind
+from remote_gpu.host.processes.endings import Endings
+from remote_gpu.host.processes.lease_workers import CRASHES_MAX, LeaseWorkers
+from remote_gpu.host.processes.residual_memory import MemoryProbe
+from remote_gpu.host.processes.warm_workers import WarmWorkers
 from remote_gpu.host.sharing.turns import Turns
 from remote_gpu.host.tls import HostTls
 from remote_gpu.host.workers.pool import WorkerPool
-from remote_gpu.host.workers.residual_memory import LOOK_S, MemoryProbe, held_memory
 from remote_gpu.host.workers.worker import Worker
 from remote_gpu.wire.errors import Refusal, Refused
 from remote_gpu.wire.proof import Hello
-from remote_gpu.worker.control import Start
 
 logger = logging.getLogger(__name__)
 
 LANES_MAX = 16  #: open at once on one lease; each is a thread in its worker
-#: A crashed worker is replaced this many times within a lease; then it ends as DEVICE_BAD.
-CRASHES_MAX = 5
-#: Least quota of a worker, for the data of calls; a request may include no memory.
-_MEMORY_FLOOR_BYTES = 64 << 20
 _TICK_S_MAX = 1.0  #: longest time between two checks of deadlines
 
 
@@ -57,7 +53,10 @@ class Link(Protocol):
         nonce: str,
         reason: EndReason | None = None,
         detail: str = "",
+        loading_s: float | None = None,
     ) -> None: ...
+
+    def report_soon(self) -> None: ...
 
     def door(self, lease: LeaseId, address: str) -> None: ...
 
@@ -70,14 +69,7 @@ class _NoLink:
     def session(self, *_: object, **__: object) -> None:
         """Drop the report."""
 
-    door = cut = session
-
-
-class KilledProcess(Protocol):
-    """A process that was killed; the daemon waits until its end is certain."""
-
-    pid: int
-    gone: asyncio.Future[None]
+    door = cut = report_soon = session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,21 +101,25 @@ class HostDaemon(Generic[L]):
         budget: Budget,
         nursery: Nursery,
         link_of: Callable[[HostControl], L],
+        *,
+        warm_workers: bool = True,
     ) -> None:
-        """`memory`: shows whether a card is clean; `link_of`: makes the link to this daemon."""
+        """`memory`: shows whether a card is clean; `link_of`: makes the link to this daemon;
+        `warm_workers`: workers may outlive their leases."""
         self.table = table
-        self._pool = pool
         self._turns = turns
         self._log = log
         self._relays = relays
-        self._memory = memory
         self._budget = budget
         self._nursery = nursery
-        self._workers: dict[LeaseId, asyncio.Task[Worker | None]] = {}
+        self.endings = Endings(table, memory, budget, self.apply)
+        self._warm = WarmWorkers(
+            table, self.endings, log, self, budget, nursery, enabled=warm_workers
+        )
+        self._workers = LeaseWorkers(
+            pool, self._warm, turns, budget, nursery, self.now_s, self._crashed
+        )
         self._unbinding: dict[LeaseId, asyncio.Task[None]] = {}  # ends of sessions' workers
-        self._crashes: dict[LeaseId, int] = {}
-        #: Faults of leases that cannot be freed, by lease and stuck process (0: for memory).
-        self._faults: dict[tuple[LeaseId, int], dict[DeviceId, Fault]] = {}
         self._waiting: list[asyncio.Future[None]] = []
         self.gateway = Gateway(
             endpoints.host,
@@ -159,13 +155,25 @@ class HostDaemon(Generic[L]):
         self.table.lend({device.id: device.memory_mib for device in devices})
 
     def leased(self) -> Collection[DeviceId]:
-        """Devices that leases occupy, until their workers are gone."""
+        """Devices that leases or warm workers occupy, until their processes are gone."""
         held = (entry.install.shares for entry in self.table if entry.occupying)
-        return {share.device for shares in held for share in shares}
+        return {share.device for shares in held for share in shares} | {*self.table.warm.devices()}
 
     def faults(self) -> Mapping[DeviceId, Fault]:
         """Devices with a process that cannot be killed, or with memory that is not freed."""
-        return {device: fault for found in self._faults.values() for device, fault in found.items()}
+        return self.endings.faults()
+
+    def residents(self) -> Mapping[DeviceId, tuple[Resident, ...]]:
+        """The idle warm workers of each device."""
+        return self.table.warm.residents()
+
+    def warm_limits(self, limits: WarmLimits) -> None:
+        """Set the limits of warm workers; those beyond them are evicted."""
+        self._warm.limit(limits)
+
+    def warm_changed(self) -> None:
+        """Report the warm workers soon."""
+        self._reports.report_soon()
 
     def full_state(self, installs: tuple[Install, ...], epoch: int) -> None:
         """Replace the installed leases by the scheduler's list, after a (re)connect."""
@@ -216,9 +224,13 @@ class HostDaemon(Generic[L]):
     def _apply_one(self, step: Step) -> None:
         self._log.write(step, step.kind.value, self.now_s())
         if step.kind is StepKind.PLACED:
+            for name in step.warm:
+                self._warm.take(step.lease, name)
             self._open_port(step.lease)
         elif step.kind is StepKind.KILL:
-            self._nursery.start(self._kill(step.lease), "kill")
+            self._nursery.start(self._kill(step), "kill")
+        elif step.kind is StepKind.EVICT:
+            self._warm.evict(step.warm, step.detail)
         elif step.kind is StepKind.OPENED:
             self._report(step, SessionState.OPENED)
         elif step.kind is StepKind.RETURNED:
@@ -229,11 +241,11 @@ class HostDaemon(Generic[L]):
         elif step.kind is StepKind.CUT:
             self._reports.cut(step.lease)
         elif step.kind is StepKind.CLOSED:
-            self._crashes.pop(step.lease, None)
             self._ports.close(step.lease)
             self.gateway.session_ended(step)
             if step.reported:
                 self._report(step, SessionState.CLOSED)
+            self._workers.forget(step.lease)
 
     def _open_port(self, lease: LeaseId) -> None:
         """Listen for a lease with a port of its own, and report the address."""
@@ -262,16 +274,15 @@ class HostDaemon(Generic[L]):
             logger.warning("a connection to a lease's port is refused", extra=about)
 
     def _report(self, step: Step, state: SessionState) -> None:
-        self._reports.session(step.lease, state, step.nonce, step.reason, step.detail)
+        loading_s = None if state is SessionState.OPENED else self._workers.loading_s(step.lease)
+        self._reports.session(step.lease, state, step.nonce, step.reason, step.detail, loading_s)
 
     def _unbind(self, lease: LeaseId) -> None:
         """End the lanes, relays and memory of a session that is over. The lease continues,
         as does a worker that has no lane yet."""
         self._relays.unbind(lease)
-        if (worker := self._started(lease)) is None:
+        if (worker := self._workers.unbind(lease)) is None:
             return
-        del self._workers[lease]
-        self._turns.leave(lease, worker)
         worker.kill()
         before = self._unbinding.get(lease)
         self._unbinding[lease] = self._nursery.start(self._unbound(lease, worker, before), "unbind")
@@ -281,60 +292,33 @@ class HostDaemon(Generic[L]):
     ) -> None:
         if before is not None:
             await before
-        await self._end(lease, worker)
+        await self.endings.end(self.endings.of_lease(lease), worker)
 
-    async def _kill(self, lease: LeaseId) -> None:
-        """Kill the lease's worker and server, await their end, and free its shares."""
+    async def _kill(self, step: Step) -> None:
+        """End the lease's server, kill its worker or keep it warm, and free its shares."""
+        lease = step.lease
+        ended = self.endings.of_lease(lease)
         server = self._relays.leave(lease)
-        task = self._workers.pop(lease, None)
-        worker = await task if task is not None else None
-        if worker is not None:
+        worker = await self._workers.pop(lease)
+        kept = ""
+        if worker is None:
+            self._warm.unused(lease)
+        elif step.keeps is not None:
+            self._turns.leave(lease, worker)
+            kept = await self._warm.keep(step.keeps, worker)
+        if worker is not None and not kept:
             worker.kill()
-            await self._end(lease, worker)
+            await self.endings.end(ended, worker)
         if (unbinding := self._unbinding.pop(lease, None)) is not None:
             await unbinding
         if server is not None:
-            await self._end(lease, server)
-        await self._clean(lease)
+            await self.endings.end(ended, server)
+        await self.endings.clean(ended, held=functools.partial(self._distrust, kept))
         self.apply(self.table.gone(lease))
 
-    async def _end(self, lease: LeaseId, process: KilledProcess) -> None:
-        done, _ = await asyncio.wait({process.gone}, timeout=self._budget.worker_cut_s)
-        if not done:
-            await self._stuck(lease, process)
-
-    async def _stuck(self, lease: LeaseId, process: KilledProcess) -> None:
-        """Await the end of a process that is blocked in a driver or a file system, with its shares.
-
-        The devices get no new leases until then; leases that wait for the shares end at once.
-        """
-        detail = f"process {process.pid} of lease {lease} cannot be killed"
-        logger.error("stuck", extra={"event": "stuck", "lease": lease, "pid": process.pid})
-        held = dict.fromkeys(self.table.devices_of(lease), detail)
-        self._suspect(lease, process.pid, held, Symptom.HUNG)
-        await process.gone
-        logger.info("unstuck", extra={"event": "unstuck", "lease": lease, "pid": process.pid})
-        del self._faults[lease, process.pid]
-
-    async def _clean(self, lease: LeaseId) -> None:
-        """Wait until the lease's cards are free of its memory; SUSPECT when that takes too long."""
-        deadline_s = self.now_s() + self._budget.worker_cut_s
-        while held := await held_memory(self._memory, self.table, lease):
-            if self.now_s() >= deadline_s and (lease, 0) not in self._faults:
-                logger.error("memory held", extra={"event": "memory_held", "lease": lease})
-                self._suspect(lease, 0, held, Symptom.MEMORY_HELD)
-            await asyncio.sleep(LOOK_S)
-        self._faults.pop((lease, 0), None)
-
-    def _suspect(
-        self, lease: LeaseId, pid: int, why: Mapping[DeviceId, str], symptom: Symptom
-    ) -> None:
-        """Mark devices: no new leases; those that wait for this lease's shares end."""
-        self._faults[lease, pid] = {
-            device: Fault(health=Health.SUSPECT, symptom=symptom, detail=detail)
-            for device, detail in why.items()
-        }
-        self.apply(self.table.stuck(lease, next(iter(why.values()), "")))
+    def _distrust(self, kept: str) -> None:
+        """Evict the warm worker of a lease after which a card is not clean."""
+        self.apply(self.table.evict_warm((kept,), "it holds more memory of a card than it reports"))
 
     # --- the gateway's needs
 
@@ -375,7 +359,7 @@ class HostDaemon(Generic[L]):
         for _ in range(CRASHES_MAX):
             if not is_current():  # no step would end its worker
                 raise ended
-            worker = await asyncio.shield(self._worker_of(entry))
+            worker = await asyncio.shield(self._workers.of(entry))
             if not is_current() or entry.lease not in self._workers:
                 raise ended
             if worker is None:
@@ -389,7 +373,7 @@ class HostDaemon(Generic[L]):
             if taken:
                 Peer(stream).send_now({"tls": {}} if key else {"welcome": {}})
                 return
-            self._worker_gone(entry, worker)  # its own callback may be a moment behind
+            self._workers.gone(entry, worker)  # its own callback may be a moment behind
         raise Refused(Refusal.NOT_READY, "workers of this lease die at startup; see gpud's log")
 
     async def relay(
@@ -398,63 +382,14 @@ class HostDaemon(Generic[L]):
         """Relay an authenticated connection to the lease's server; the first relay starts it."""
         await self._relays.serve(entry.install, hello, peer, welcome)
 
-    def _started(self, lease: LeaseId) -> Worker | None:
-        """The lease's worker, once it is started."""
-        task = self._workers.get(lease)
-        return None if task is None or not task.done() or task.cancelled() else task.result()
-
-    def _worker_of(self, entry: Entry) -> asyncio.Task[Worker | None]:
-        task = self._workers.get(entry.lease)
-        if task is None or (task.done() and task.result() is None):
-            task = self._nursery.start(self._start_worker(entry), "worker")
-            self._workers[entry.lease] = task
-        return task
-
-    async def _start_worker(self, entry: Entry) -> Worker | None:
-        memory_mib = sum(share.memory_mib for share in entry.install.shares)
-        real = real_shares(entry.install.shares)
-        start = Start(
-            lease=entry.lease,
-            tenant=entry.install.tenant,
-            memory_bytes=max(memory_mib << 20, _MEMORY_FLOOR_BYTES),
-            cap_s=self._cap_s(entry),
-            devices={str(share.index): share.device for share in entry.install.shares},
-            variables=worker_variables(real),
-            kinds=tuple(sorted({share.kind for share in real})) or (DeviceKind.CPU,),
-        )
-        try:
-            worker = await self._pool.take(start)
-        except AppError as error:
-            logger.error("no worker", extra={"lease": entry.lease, "why": error.message})
-            return None
-        worker.end_in(self._cap_s(entry))  # the remaining time may have changed meanwhile
-        worker.on_turn = functools.partial(self._turns.requested, entry.lease)
-        worker.gone.add_done_callback(lambda _: self._worker_gone(entry, worker))
-        self._turns.join(entry.lease, entry.install.shares, worker)
-        return worker
-
-    def _cap_s(self, entry: Entry) -> float:
-        """Seconds until a worker ends itself, a little after gpud should have ended it."""
-        left_s = CAP_S_MAX if entry.last_s is None else entry.last_s - self.now_s()
-        return left_s + self._budget.worker_slack_s
+    def _crashed(self, lease: LeaseId, detail: str) -> None:
+        self.apply(self.table.end(lease, EndReason.DEVICE_BAD, detail))
 
     def _time_worker(self, lease: LeaseId) -> None:
         """Set the remaining time of a deadline lease's worker."""
-        entry, worker = self.table.find(lease), self._started(lease)
-        if entry is not None and worker is not None and not entry.held_by_session:
-            worker.end_in(self._cap_s(entry))
-
-    def _worker_gone(self, entry: Entry, worker: Worker) -> None:
-        """Forget a crashed worker: its lanes are cut, and the next lane starts a new one."""
-        self._turns.leave(entry.lease, worker)
-        if self._started(entry.lease) is not worker:
-            return  # killed on purpose
-        del self._workers[entry.lease]
-        crashes = self._crashes[entry.lease] = self._crashes.get(entry.lease, 0) + 1
-        logger.error("worker died", extra={"lease": entry.lease, "crashes": crashes})
-        if crashes >= CRASHES_MAX:
-            detail = f"its worker died {crashes} times"
-            self.apply(self.table.end(entry.lease, EndReason.DEVICE_BAD, detail))
+        entry = self.table.find(lease)
+        if entry is not None and not entry.held_by_session:
+            self._workers.set_time(entry)
 
     # --- tasks for the life of the program
 
@@ -466,10 +401,15 @@ class HostDaemon(Generic[L]):
             wait_s = _TICK_S_MAX if next_s is None else min(_TICK_S_MAX, max(0.0, next_s - now_s))
             await self._next_change(wait_s)
 
+    async def limit_warm_workers(self) -> None:
+        """Keep warm workers within their limits."""
+        await self._warm.watch()
+
     async def close(self) -> None:
         """End every lease, because this host's program is stopping."""
         for lease in self.installed():
             self.apply(self.table.end(lease, EndReason.HOST_LOST, "the host's program is stopping"))
+        self._warm.evict_all()
         cut_s = self._budget.worker_cut_s  # processes that are left die with the spawner
         if not await self.until(lambda: not any(e.occupying for e in self.table), cut_s):
             logger.error("workers do not end", extra={"leases": self.installed()})

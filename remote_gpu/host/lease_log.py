@@ -1,4 +1,4 @@
-"""The log of all leases of this host, as JSON lines.
+"""The log of all leases and warm workers of this host, as JSON lines.
 
     {"event": "placed", "at_s": 12.5, "lease": "…", "fence": 7, "shares": [{"device", "memory_mib",
      "compute_guarantee_pct", "exclusive"}], …}
@@ -6,6 +6,10 @@
 `at_s` is this machine's monotonic clock. A lease occupies its shares from `placed` to `cut`; no two
 leases may overlap on one share: `read_overlaps` checks that. A run of gpud begins with `started`:
 leases placed before have ended with the run before.
+
+A warm worker occupies memory beside the leases from `warm_kept` to `warm_gone`, or until a `placed`
+names it in `warm`: then it is the lease's. `evict` names those that are killed, `warm_start` the
+one that gets a lease's first lane.
 """
 
 from __future__ import annotations
@@ -16,9 +20,10 @@ import os
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 from remote_gpu.host.leases import Step
+from remote_gpu.host.warm.table import WarmWorker
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +45,8 @@ class _Line(TypedDict):
     at_s: float
     lease: str
     shares: list[_Share]
+    warm: NotRequired[list[str]]
+    memory_mib: NotRequired[dict[str, int]]
 
 
 class LeaseLog:
@@ -77,7 +84,23 @@ class LeaseLog:
             "reason": step.reason,
             "detail": step.detail,
         }
-        self._append(line)
+        self._append(line | ({"warm": list(step.warm)} if step.warm else {}))
+
+    def write_warm(self, worker: WarmWorker, event: str, at_s: float, **fields: object) -> None:
+        """Record an event of a warm worker."""
+        line = {
+            "event": event,
+            "at_s": round(at_s, 6),
+            "lease": "",
+            "fence": 0,
+            "shares": [],
+            "warm": [worker.id],
+            "memory_mib": dict(worker.memory_mib),
+            "tenant": worker.tenant,
+            "workload": worker.workload,
+            "loading_s": round(worker.loading_s, 6),
+        }
+        self._append(line | fields)
 
     def close(self) -> None:
         os.close(self._descriptor)
@@ -116,6 +139,7 @@ def read_overlaps(lines: Iterable[str], memory_mib: Mapping[str, int]) -> list[s
     """The moments in a log at which a device was double-booked; empty = none."""
     found: list[str] = []
     held: dict[str, dict[str, _Share]] = {}  # device → lease → share
+    warm: dict[str, dict[str, int]] = {}  # warm worker → device → memory
     for line in lines:
         try:
             entry: _Line = json.loads(line)
@@ -123,11 +147,18 @@ def read_overlaps(lines: Iterable[str], memory_mib: Mapping[str, int]) -> list[s
             continue
         if entry["event"] == "started":
             held.clear()
+            warm.clear()
+        elif entry["event"] == "warm_kept":
+            warm.update(dict.fromkeys(entry.get("warm", ()), entry.get("memory_mib", {})))
+        elif entry["event"] in ("placed", "warm_gone"):
+            for name in entry.get("warm", ()):
+                warm.pop(name, None)
         for share in entry.get("shares", ()):  # an event of a newer version may have none
             on_device = held.setdefault(share["device"], {})
             if entry["event"] == "placed":
                 on_device[entry["lease"]] = share
-                found += _overlaps(entry, share["device"], on_device, memory_mib)
+                warm_mib = sum(memory.get(share["device"], 0) for memory in warm.values())
+                found += _overlaps(entry, share["device"], on_device, memory_mib, warm_mib)
             elif entry["event"] == "cut":
                 on_device.pop(entry["lease"], None)
     return found
@@ -138,12 +169,13 @@ def _overlaps(
     device: str,
     held: Mapping[str, _Share],
     memory_mib: Mapping[str, int],
+    warm_mib: int,
 ) -> list[str]:
     where = f"{entry['at_s']}: {device} held by {', '.join(held)}"
     problems = []
     if len(held) > 1 and any(share["exclusive"] for share in held.values()):
         problems.append(f"{where}, one exclusively")
-    if sum(share["memory_mib"] for share in held.values()) > memory_mib[device]:
+    if sum(share["memory_mib"] for share in held.values()) + warm_mib > memory_mib[device]:
         problems.append(f"{where}: more memory than the device has")
     if sum(share["compute_guarantee_pct"] for share in held.values()) > 100:
         problems.append(f"{where}: more compute than the device has")

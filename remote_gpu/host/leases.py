@@ -9,13 +9,16 @@ meanwhile granted it again.
 
 A lease is held by its session and ends with it; under `LeaseLifetime.DEADLINE` sessions follow
 each other, and only the deadline ends the lease.
+
+Warm workers (`warm/table.py`) occupy memory beside the leases. A lease that needs it, or whose
+install names some of them, is placed when their processes have ended.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -23,12 +26,15 @@ from corekit.ids import DeviceId, LeaseId
 from corekit.values import replace
 from gpu_scheduler.model import DeviceKind, EndReason, LeaseLifetime, LeaseState, Share
 from gpu_scheduler.protocol.host import Install
+from remote_gpu.host.warm.table import WarmTable, WarmWorker
 from remote_gpu.wire.errors import Refusal, Refused
 
 #: Tombstones of ended leases: refused as ENDED, not as NOT_INSTALLED, and not reopened.
 TOMBSTONES_MAX = 10_000
 #: Ends of a session, which a deadline lease outlives.
 _SESSION_REASONS = (EndReason.SESSION_LOST, EndReason.CAP)
+#: Ends after which the worker of a lease may stay warm.
+_ORDERLY = (EndReason.DONE, EndReason.RELEASED)
 #: A cap above this is a mistake: a Lambda function runs for at most 900 s.
 CAP_S_MAX = 86_400.0
 
@@ -44,11 +50,12 @@ class Phase(StrEnum):
 class StepKind(StrEnum):
     """The kinds of steps, in the order of a lease's life."""
 
+    EVICT = "evict"  #: kill warm workers, then call `warm_gone` for each
     PLACED = "placed"  #: log; admit a waiting session
     OPENED = "opened"  #: report it
     UNBOUND = "unbound"  #: the session is over, the lease is not; end session, lanes, relays
     RETURNED = "returned"  #: report it: the shares may be granted again
-    KILL = "kill"  #: kill worker and server, then call `gone`
+    KILL = "kill"  #: kill server and worker (or keep it warm), then call `gone`
     CLOSED = "closed"  #: report it with the reason; end the session
     CUT = "cut"  #: log and report it: the revocation is complete, its shares are free
 
@@ -65,6 +72,8 @@ class Step:
     reason: EndReason | None = None
     detail: str = ""
     reported: bool = True  #: False: the scheduler ended it itself
+    warm: tuple[str, ...] = ()  #: warm workers: to evict, or the one that a placed lease gets
+    keeps: Install | None = None  #: of KILL: its worker may stay, warm
 
 
 @dataclass(slots=True, kw_only=True)
@@ -103,10 +112,12 @@ class LeaseTable:
         memory_mib: Mapping[DeviceId, int],
         silence_s: float,
         tombstones_max: int = TOMBSTONES_MAX,
+        warm: WarmTable | None = None,
     ) -> None:
         self._memory_mib = memory_mib  #: of each device of this host
         self._silence_s = silence_s
         self._tombstones_max = tombstones_max
+        self.warm = warm or WarmTable()
         self._entries: dict[LeaseId, Entry] = {}
         self._tombstones: OrderedDict[LeaseId, Step] = OrderedDict()
 
@@ -200,7 +211,7 @@ class LeaseTable:
         if entry is None or entry.phase is not Phase.OPEN or not entry.held_by_session:
             return []
         entry.phase = Phase.RETURNED
-        return [self._step(entry, StepKind.RETURNED), self._step(entry, StepKind.KILL)]
+        return [self._step(entry, StepKind.RETURNED), self._kill(entry, EndReason.DONE)]
 
     def session_over(self, lease: LeaseId, reason: EndReason, detail: str) -> list[Step]:
         """End the session that closed or was lost, and the lease unless a deadline holds it."""
@@ -230,7 +241,7 @@ class LeaseTable:
             del self._entries[lease]
             steps.append(self._step(entry, StepKind.CUT))
         elif not killed:
-            steps.append(self._step(entry, StepKind.KILL))
+            steps.append(self._kill(entry, reason))
         return steps
 
     def gone(self, lease: LeaseId) -> list[Step]:
@@ -250,6 +261,35 @@ class LeaseTable:
         shares = (share for entry in using for share in entry.install.shares)
         return sum(share.memory_mib for share in shares if share.device == device)
 
+    def warm_gone(self, name: str) -> list[Step]:
+        """Forget a warm worker whose process has ended; waiting leases may fit now."""
+        return self._place() if self.warm.gone(name) else []
+
+    def warm_kept(self, worker: WarmWorker, now_s: float) -> list[Step]:
+        """Add a warm worker; evict those beyond the limits."""
+        self.warm.keep(worker)
+        return self.limit_warm(now_s)
+
+    def limit_warm(self, now_s: float) -> list[Step]:
+        """Evict the warm workers that are beyond the limits."""
+        names = self.warm.beyond_limits(self._memory_mib, now_s)
+        return self.evict_warm(names, "beyond the limits of warm workers")
+
+    def evict_warm(self, names: Iterable[str], detail: str) -> list[Step]:
+        """Evict warm workers for no lease."""
+        found = tuple(worker.id for worker in self.warm.evict(names))
+        if not found:
+            return []
+        none = LeaseId("")
+        return [
+            Step(kind=StepKind.EVICT, lease=none, fence=0, shares=(), detail=detail, warm=found)
+        ]
+
+    def warm_stuck(self, name: str, detail: str) -> list[Step]:
+        """Mark a warm worker that cannot be killed; leases that need its memory end."""
+        self.warm.stuck(name)
+        return self._end_blocked(detail, name)
+
     def devices_of(self, lease: LeaseId, kind: DeviceKind | None = None) -> tuple[DeviceId, ...]:
         """The devices, or those of one kind, of a lease that occupies or awaits them."""
         entry = self._entries.get(lease)
@@ -262,10 +302,15 @@ class LeaseTable:
         if entry is None or not entry.occupying:
             return []
         entry.stuck = True
+        return self._end_blocked(detail)
+
+    def _end_blocked(self, detail: str, named: str = "") -> list[Step]:
+        """End the waiting leases that do not fit beside what is stuck, or await the end of the warm
+        worker `named`."""
         waiting = [other for other in self if other.phase is Phase.QUEUED]
         steps: list[Step] = []
         for other in waiting:
-            if not self._fits_beside_stuck(other):
+            if named in other.install.evict or not self._fits_beside_stuck(other):
                 steps += self.end(other.lease, EndReason.DEVICE_BAD, detail)
         return [*steps, *self._place()]  # leases behind those that ended may fit
 
@@ -317,28 +362,73 @@ class LeaseTable:
         for entry in sorted(waiting, key=lambda entry: entry.install.fence):
             devices = {share.device for share in entry.install.shares}
             if blocked.isdisjoint(devices) and self._fits(entry, self._holders()):
-                entry.phase, entry.occupying = Phase.PLACED, True
-                steps.append(self._step(entry, StepKind.PLACED))
-            else:
+                steps += self._place_one(entry)
+            if entry.phase is Phase.QUEUED:
                 blocked |= devices
         return steps
+
+    def _place_one(self, entry: Entry) -> list[Step]:
+        """Place a lease that fits beside the others, or evict the warm workers that it awaits."""
+        promised = [
+            name
+            for other in self
+            if other.phase is Phase.QUEUED and other is not entry
+            for name in other.install.residents
+        ]
+        chosen = self.warm.candidate(entry.install, promised)
+        name = None if chosen is None else chosen.id
+        room = self.warm.room(entry.install, self._left_mib(entry), name)
+        if not room.ready:
+            evicted = tuple(worker.id for worker in self.warm.evict(room.evict))
+            detail = f"lease {entry.lease} needs its memory"
+            return [self._step(entry, StepKind.EVICT, None, detail, warm=evicted)][: len(evicted)]
+        entry.phase, entry.occupying = Phase.PLACED, True
+        if name is None:
+            return [self._step(entry, StepKind.PLACED)]
+        self.warm.take(name)
+        return [self._step(entry, StepKind.PLACED, warm=(name,))]
+
+    def _left_mib(self, entry: Entry) -> dict[DeviceId, int]:
+        """The memory of the devices of a lease that all leases and it leave."""
+        shares = [share for one in (*self._holders(), entry) for share in one.install.shares]
+        return {
+            own.device: self._memory_mib.get(own.device, 0)
+            - sum(share.memory_mib for share in shares if share.device == own.device)
+            for own in entry.install.shares
+        }
+
+    def _kill(self, entry: Entry, reason: EndReason) -> Step:
+        """The end of the processes of a lease; the worker of a workload may stay."""
+        keeps = entry.install.workload is not None and reason in _ORDERLY
+        return self._step(entry, StepKind.KILL, keeps=entry.install if keeps else None)
 
     def _holders(self) -> list[Entry]:
         return [entry for entry in self if entry.occupying]
 
     def _fits_beside_stuck(self, entry: Entry) -> bool:
-        """True when it fits once all leases that are not stuck are gone."""
-        return self._fits(entry, [other for other in self._holders() if other.stuck])
+        """True when it fits once all leases and warm workers that are not stuck are gone."""
+        stuck_mib = {
+            share.device: self.warm.stuck_mib(share.device) for share in entry.install.shares
+        }
+        return self._fits(entry, [other for other in self._holders() if other.stuck], stuck_mib)
 
-    def _fits(self, entry: Entry, holders: list[Entry]) -> bool:
+    def _fits(
+        self,
+        entry: Entry,
+        holders: list[Entry],
+        used_mib: Mapping[DeviceId, int] | None = None,
+    ) -> bool:
         held = [share for holder in holders for share in holder.install.shares]
-        return all(self._share_fits(share, held) for share in entry.install.shares)
+        return all(
+            self._share_fits(share, held, (used_mib or {}).get(share.device, 0))
+            for share in entry.install.shares
+        )
 
-    def _share_fits(self, share: Share, all_held: list[Share]) -> bool:
+    def _share_fits(self, share: Share, all_held: list[Share], used_mib: int) -> bool:
         held = [other for other in all_held if other.device == share.device]
         if held and (share.exclusive or any(other.exclusive for other in held)):
             return False
-        memory_mib = share.memory_mib + sum(other.memory_mib for other in held)
+        memory_mib = share.memory_mib + used_mib + sum(other.memory_mib for other in held)
         compute = share.compute_guarantee_pct + sum(o.compute_guarantee_pct for o in held)
         return memory_mib <= self._memory_mib.get(share.device, 0) and compute <= 100
 
@@ -355,6 +445,8 @@ class LeaseTable:
         detail: str = "",
         *,
         reported: bool = True,
+        warm: tuple[str, ...] = (),
+        keeps: Install | None = None,
     ) -> Step:
         return Step(
             kind=kind,
@@ -365,4 +457,6 @@ class LeaseTable:
             reason=reason,
             detail=detail,
             reported=reported,
+            warm=warm,
+            keeps=keeps,
         )

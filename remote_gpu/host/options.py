@@ -71,6 +71,12 @@ class HostOptions:
             range=(0, 1000),
         ),
     ] = BATCH_WAIT_S * 1000
+    warm_workers: Annotated[
+        bool,
+        Option(
+            "Keep workers that ran trusted operations only for the next lease of their workload."
+        ),
+    ] = True
     middleware: Annotated[
         tuple[str, ...],
         Option("Server of another middleware to offer (repeatable).", metavar="NAME=PROGRAM"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from gpu_scheduler.model import Device, DeviceKind, Health, Usage
 from gpu_scheduler.monitor.ports import Probe
 from gpu_scheduler.monitor.watch import LastSeen
 from remote_gpu.host.offer import Offer
+from remote_gpu.host.warm.private_memory import private_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class CpuProbe:
         """Memory of the workers, and their CPU time since the last call."""
         pids = tuple(self._pids())
         # in a thread: the kernel walks page tables, which takes milliseconds for each
-        used_bytes = await asyncio.to_thread(lambda: sum(map(_private_bytes, pids)))
+        used_bytes = await asyncio.to_thread(lambda: sum(map(private_bytes, pids)))
         now_s, busy_s = time.monotonic(), {pid: _cpu_seconds(pid) for pid in pids}
         spent_s = sum(s - self._busy_s.get(pid, s) for pid, s in busy_s.items())
         available_s = max(1e-3, now_s - self._read_s) * len(self._settings.cpus)
@@ -180,33 +180,6 @@ def _cpu_model() -> str:
         if key.strip() == "model name":
             return value.strip()
     return os.uname().machine
-
-
-def _private_bytes(pid: int) -> int:
-    """The process's own resident memory, without the spawner's; 0 once the process is gone."""
-    try:
-        text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
-    except PermissionError:  # undumpable, and gpud is not root
-        return _anonymous_beyond_parent(pid)
-    except OSError:
-        return 0
-    kib = [line.split()[1] for line in text.splitlines() if line.startswith("Private_")]
-    return sum(map(int, kib)) << 10
-
-
-def _anonymous_beyond_parent(pid: int) -> int:
-    """An estimate: resident anonymous memory beyond that of its parent process."""
-    try:
-        own = _status(pid)
-        of_parent = _status(own["PPid"])
-    except (OSError, KeyError):  # gone
-        return 0
-    return max(0, own.get("RssAnon", 0) - of_parent.get("RssAnon", 0)) << 10
-
-
-def _status(pid: int) -> dict[str, int]:
-    text = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
-    return {name: int(value) for name, value in re.findall(r"(?m)^(\w+):\s+(\d+)\b", text)}
 
 
 def _cpu_seconds(pid: int) -> float:

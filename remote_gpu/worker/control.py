@@ -5,15 +5,20 @@ worker are not trusted: it may run foreign code.
 
     gpud → spawner   {"fork": {}} + the worker's end of its control socket
     spawner → gpud   {"ready": {operations, failures, resident}}, once; {"forked": pid} + pidfd
-    gpud → worker    {"start": Start}, once; {"lane": {"number": n, "device": index, "kind": …,
-                     "key": hex}}
+    gpud → worker    {"start": Start}, first, and again after `released`, for the next lease;
+                     {"lane": {"number": n, "device": index, "kind": …, "key": hex}}
                      + its socket; with a key it continues in TLS, bound by that key;
                      {"cap_s": seconds from now}, a new hard limit of its lease;
                      {"turn": [device, ticket, until_s | null, width]}: a token, due at a moment
-                     of the monotonic clock; {"due": [device, until_s | null]}: a new moment
+                     of the monotonic clock; {"due": [device, until_s | null]}: a new moment;
+                     {"release": {"cap_s": seconds}}: its lease is over, its lanes are shut down
     worker → gpud    {"ask": [device, ticket]}: a token wanted, {"done": [device, ticket]}:
-    returned;
-                     {"lane_taken": {}} for each lane, in their order; {"lane_ended": number}
+                     returned;
+                     {"lane_taken": {}} for each lane, in their order; {"lane_ended": number};
+                     {"loaded": seconds}: spent loading for this lease so far;
+                     {"tainted": {}}, before the first kernel or program of a caller;
+                     {"released": {"memory_bytes": n}}: it keeps its models, and nothing else of
+                     the lease; {"busy": {}} instead: a call still runs
 """
 
 from __future__ import annotations
@@ -58,6 +63,7 @@ class Start:
     devices: Mapping[str, str] = field(default_factory=dict)  #: index → id, of its devices
     variables: Mapping[str, str] = field(default_factory=dict)  #: for drivers; of `VARIABLES`
     kinds: tuple[str, ...] = ()  #: of its devices
+    warm: bool = False  #: the worker may serve a later lease of its tenant
     sandbox: Arguments = field(default_factory=dict)  #: fields of `isolation.apply.Sandbox`
 
 

@@ -34,7 +34,7 @@ from remote_gpu.worker.graphs import Graphs
 from remote_gpu.worker.memory.memory import Area, Buffers
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.memory.segments import SharedLane
-from remote_gpu.worker.operation import Context, Outcome
+from remote_gpu.worker.operation import Context, Operation, Outcome
 from remote_gpu.worker.registry import Registry, load_registry, wanted_implementation
 from remote_gpu.worker.store.resources import Sessions
 
@@ -97,8 +97,7 @@ class Runner:
             wanted = wanted_implementation(args) if args else None
             operation = self._registry.find(name, self._context.kind, wanted)
             operation.limits.check(name, [view.nbytes for view in views])
-            with self._context.turn_of(operation):
-                values, results = operation.run(self._context, args, views)
+            values, results = self._computed(operation, args, views)
             return values, flat_views(results) if results else [], operation.implementation
         except OpFailed:
             raise
@@ -106,6 +105,20 @@ class Runner:
             raise OpFailed(OpCode.ENOMEM, f"{name}: the worker is out of memory") from None
         except Exception as error:
             raise OpFailed(OpCode.EIO, f"{name}: {type(error).__name__}: {error}") from error
+
+    def _computed(
+        self, operation: Operation, args: Arguments, views: Sequence[memoryview]
+    ) -> Outcome:
+        """The results of an operation. It runs again without the models that only earlier leases
+        used, when it lacks memory."""
+        try:
+            with self._context.turn_of(operation):
+                return operation.run(self._context, args, views)
+        except OpFailed as error:
+            if error.code != OpCode.ENOMEM or not self._context.resources.evict():
+                raise
+        with self._context.turn_of(operation):
+            return operation.run(self._context, args, views)
 
     def keep(self, results: Sequence[memoryview], handles: Sequence[int]) -> None:
         """Copy results to the beginning of resident buffers. Raises OpFailed: EINVAL, ENOENT."""

@@ -15,6 +15,7 @@ from remote_gpu.wire.frames import BufferLike, Meta
 from remote_gpu.worker.arguments import Arguments, Signature
 from remote_gpu.worker.backends.base import Backend, HostBackend
 from remote_gpu.worker.backends.choice import open_backend
+from remote_gpu.worker.loading import LoadingTime
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.programs.programs import Program
 from remote_gpu.worker.store.contents import Contents
@@ -61,14 +62,16 @@ class Warm:
 
     def __init__(self) -> None:
         self._entries: Meta = {}
-        self._loading = threading.RLock()  # lanes load concurrently, and a load may load others
+        self._lock = threading.RLock()  # lanes load concurrently, and a load may load others
+        self.loading = LoadingTime()
 
     def get(self, key: str, load: Callable[[], T]) -> T:
         """The resource of `key`, loaded at most once in this process and its children."""
         if key not in self._entries:
-            with self._loading:
+            with self._lock:
                 if key not in self._entries:
-                    self._entries[key] = load()
+                    with self.loading:
+                        self._entries[key] = load()
         return cast("T", self._entries[key])
 
     def find(self, key: str) -> object:
@@ -78,6 +81,10 @@ class Warm:
     def keys(self) -> tuple[str, ...]:
         """The loaded keys in the order of loading: the warm keys of requests."""
         return tuple(self._entries)
+
+
+def _nothing() -> None:
+    """Outside of a host no worker outlives its caller."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +107,8 @@ class Context:
     batch_wait_s: float = BATCH_WAIT_S  #: `gpud --batch-wait-ms`
     kernels_refused: str = ""  #: reason against callers' kernels on this CPU; "" = they run
     emulated: frozenset[str] = frozenset()  #: ids of emulated devices, which run no kernels
+    #: Called before a kernel or program of a caller: the worker serves no later lease then.
+    taint: Callable[[], None] = _nothing
 
     def data_path(self, name: str) -> Path:
         """The path of host data. Raises OpFailed(ENOENT) listing the known names."""
@@ -138,6 +147,7 @@ class Context:
         if self.kernels_refused and backend.on_host:
             message = f"this device runs no kernels: {self.kernels_refused}"
             raise OpFailed(OpCode.ENOTSUP, message)
+        self.taint()
         return backend
 
 

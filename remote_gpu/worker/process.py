@@ -1,10 +1,15 @@
-"""A worker: the process of one lease, with one thread per lane; ended by SIGKILL."""
+"""A worker: the process of one lease, with one thread per lane; ended by SIGKILL.
+
+A worker that ran trusted operations only may serve a later lease of the same tenant and workload:
+its lanes end, everything of the lease is freed, and its loaded models stay.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import dataclasses
+import gc
 import os
 import resource
 import select
@@ -13,6 +18,7 @@ import socket
 import ssl
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -31,6 +37,7 @@ from remote_gpu.worker.isolation.places import Host
 from remote_gpu.worker.isolation.policy import Policy
 from remote_gpu.worker.isolation.system import libc
 from remote_gpu.worker.lane import LaneServer, Runner
+from remote_gpu.worker.loading import LoadingTime
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.memory.segments import shared_lane
 from remote_gpu.worker.operation import Context
@@ -42,6 +49,8 @@ from remote_gpu.worker.turns import Gate
 _OVERHEAD_BYTES = 256 << 20
 _CONTEXT_BYTES = 2 << 30  #: the host's side of CUDA contexts: driver, pinned pages, code
 _STACK_BYTES = 1 << 20  #: per lane
+#: For calls that still run at the end of a lease; a call answers its client just before it ends.
+_LANES_OVER_S = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,11 +104,12 @@ def _serve(
     if received is None:
         return
     start = control.Start(**received[0]["start"])
-    _end_in(start.cap_s)
-    _limit_memory(start)
+    limit = MemoryLimit()
+    limit.set(start)
     os.environ.update({k: v for k, v in start.variables.items() if k in control.VARIABLES})
     contents = Contents.of_tenant(isolation.kept, start.tenant)
     sandbox = Sandbox(**start.sandbox)
+    _end_in(start.cap_s)
     isolate_worker(isolation.policy, isolation.host, sandbox, contents.folder)
     context = dataclasses.replace(
         context,
@@ -108,27 +118,127 @@ def _serve(
         contents=contents,
         compiled=Path(sandbox.compiled) if sandbox.compiled else contents.compiled,
         lifeline=stream.fileno(),
+        taint=Taint(stream, limit),
     )
-    gates: dict[int, Gate] = {}
-    while (received := _receive(stream, gates)) is not None:
-        meta, descriptor = received
-        if descriptor is not None:
-            lane = socket.socket(fileno=descriptor)
-            control.send(stream, {"lane_taken": {}})
-            gate = _gate(gates, meta["lane"]["device"], stream)
-            name = start.devices.get(str(meta["lane"]["device"]), "")
-            of_device = dataclasses.replace(
-                context, kind=meta["lane"]["kind"], device=name, gate=gate
-            )
-            key = bytes.fromhex(meta["lane"]["key"])
-            ended = {"lane_ended": meta["lane"]["number"]}
-            _start_lane(stream, ended, lane, registry, of_device, _carrier(lanes, lane, key))
-        elif (cap_s := meta.get("cap_s")) is not None:
-            _end_in(cap_s)
-        elif (turn := meta.get("turn")) is not None:
-            _gate(gates, turn[0], stream).granted(*turn[1:])
-        elif (due := meta.get("due")) is not None:
-            _gate(gates, due[0], stream).due(due[1])
+    _Process(stream, registry, context, lanes, limit, start).serve()
+
+
+class Taint:
+    """A one-way switch: reports to gpud that code of a caller is about to run in this worker.
+
+    The packet is in gpud's queue before the first such instruction, so the code cannot recall it.
+    """
+
+    def __init__(self, stream: socket.socket, limit: MemoryLimit) -> None:
+        self._stream = stream
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._set = False
+
+    def __call__(self) -> None:
+        with self._lock:
+            if not self._set:
+                self._limit.seal()
+                control.send(self._stream, {"tainted": {}})
+                self._set = True
+
+
+class _Process:
+    """The lease that this worker serves, its lanes, and what stays for the next lease."""
+
+    def __init__(
+        self,
+        stream: socket.socket,
+        registry: Registry,
+        context: Context,
+        lanes: LaneSettings,
+        limit: MemoryLimit,
+        start: control.Start,
+    ) -> None:
+        self._stream = stream
+        self._registry = registry
+        self._context = context
+        self._settings = lanes
+        self._limit = limit
+        self._start = start
+        self._gates: dict[int, Gate] = {}
+        self._lanes: list[threading.Thread] = []
+        self._loading = LoadingTime(self._loaded)
+        for loader in (context.warm, context.resources, context.contents):
+            loader.loading = self._loading
+        context.resources.keeps_loaded = start.warm
+        context.quota.add_model_cache(context.resources.evict)
+
+    def serve(self) -> None:
+        """Serve gpud's packets until it closes the socket."""
+        while (received := _receive(self._stream, self._gates)) is not None:
+            meta, descriptor = received
+            if descriptor is not None:
+                self._open_lane(socket.socket(fileno=descriptor), meta["lane"])
+            elif (cap_s := meta.get("cap_s")) is not None:
+                _end_in(cap_s)
+            elif (turn := meta.get("turn")) is not None:
+                self._gate(turn[0]).granted(*turn[1:])
+            elif (due := meta.get("due")) is not None:
+                self._gate(due[0]).due(due[1])
+            elif (release := meta.get("release")) is not None:
+                self._release(release["cap_s"])
+            elif (start := meta.get("start")) is not None:
+                self._begin(control.Start(**start))
+
+    def _gate(self, device: int) -> Gate:
+        if device not in self._gates:
+            self._gates[device] = Gate(device, lambda meta: control.send(self._stream, meta))
+        return self._gates[device]
+
+    def _open_lane(self, stream: socket.socket, lane: Meta) -> None:
+        control.send(self._stream, {"lane_taken": {}})
+        context = dataclasses.replace(
+            self._context,
+            kind=lane["kind"],
+            device=self._start.devices.get(str(lane["device"]), ""),
+            gate=self._gate(lane["device"]),
+        )
+        carried = _carrier(self._settings, stream, bytes.fromhex(lane["key"]))
+        ended = {"lane_ended": lane["number"]}
+        self._lanes = [thread for thread in self._lanes if thread.is_alive()]
+        if thread := _start_lane(self._stream, ended, stream, self._registry, context, carried):
+            self._lanes.append(thread)
+
+    def _release(self, cap_s: float) -> None:
+        """Keep the models, and nothing else of the lease. gpud kills a worker that is busy."""
+        _end_in(cap_s)
+        until_s = time.monotonic() + _LANES_OVER_S
+        for thread in self._lanes:
+            thread.join(max(0.0, until_s - time.monotonic()))
+        if any(thread.is_alive() for thread in self._lanes):
+            control.send(self._stream, {"busy": {}})
+            return
+        self._lanes.clear()
+        self._gates.clear()
+        self._context.quota.evict_caches()
+        self._context.contents.keep_only(self._context.resources.unused())
+        gc.collect()
+        libc.malloc_trim(0)  # so that free memory is the kernel's, and zero when it comes back
+        used_bytes = self._context.quota.used_bytes
+        control.send(self._stream, {"released": {"memory_bytes": used_bytes}})
+
+    def _begin(self, start: control.Start) -> None:
+        """Serve the next lease of the same tenant. Raises ValueError for another tenant's."""
+        if start.tenant != self._start.tenant:
+            raise ValueError("a worker serves leases of one tenant only")
+        _end_in(start.cap_s)
+        self._start = start
+        self._loading.restart()
+        quota = self._context.quota
+        quota.limit_bytes = start.memory_bytes
+        if quota.used_bytes > start.memory_bytes:
+            self._context.resources.evict()
+        self._limit.set(start)
+
+    def _loaded(self, seconds: float) -> None:
+        with contextlib.suppress(OSError):  # gpud has gone; this process ends too
+            control.send(self._stream, {"loaded": round(seconds, 6)})
 
 
 def _receive(stream: socket.socket, gates: Mapping[int, Gate]) -> tuple[Meta, int | None] | None:
@@ -137,12 +247,6 @@ def _receive(stream: socket.socket, gates: Mapping[int, Gate]) -> tuple[Meta, in
         looks_s = [look_s for gate in gates.values() if (look_s := gate.look()) is not None]
         if not looks_s or select.select([stream], [], [], min(looks_s))[0]:
             return control.receive(stream)
-
-
-def _gate(gates: dict[int, Gate], device: int, stream: socket.socket) -> Gate:
-    if device not in gates:
-        gates[device] = Gate(device, lambda meta: control.send(stream, meta))
-    return gates[device]
 
 
 def _end_at_alarm() -> None:
@@ -165,7 +269,8 @@ def _start_lane(
     registry: Registry,
     context: Context,
     carried: Callable[[], Stream],
-) -> None:
+) -> threading.Thread | None:
+    """Serve a lane in a thread of its own; None when there is no memory for one."""
     lane.setblocking(True)  # gpud's event loop left it non-blocking
 
     def serve() -> None:
@@ -180,11 +285,14 @@ def _start_lane(
             with contextlib.suppress(OSError):  # gpud has gone; this process ends too
                 control.send(stream, ended)
 
+    thread = threading.Thread(target=serve, name="lane", daemon=True)
     try:
-        threading.Thread(target=serve, name="lane", daemon=True).start()
+        thread.start()
     except RuntimeError:  # out of memory: the other lanes continue
         lane.close()
         control.send(stream, ended)
+        return None
+    return thread
 
 
 def _carrier(lanes: LaneSettings, lane: socket.socket, key: bytes) -> Callable[[], Stream]:
@@ -208,14 +316,26 @@ def _carrier(lanes: LaneSettings, lane: socket.socket, key: bytes) -> Callable[[
     return carried
 
 
-def _limit_memory(start: control.Start) -> None:
-    """Set the kernel's limit beyond the quota: the private writable memory of this process."""
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    data_kib = next(int(line.split()[1]) for line in status.splitlines() if line[:7] == "VmData:")
-    limit = (data_kib << 10) + start.memory_bytes + _OVERHEAD_BYTES
-    if start.variables.get("CUDA_VISIBLE_DEVICES"):
-        limit += _CONTEXT_BYTES
-    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    if hard != resource.RLIM_INFINITY:
-        limit = min(limit, hard)
-    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+class MemoryLimit:
+    """The kernel's limit beyond the quota: the private writable memory of this process."""
+
+    def __init__(self) -> None:
+        status = Path("/proc/self/status").read_text(encoding="ascii")
+        lines = status.splitlines()
+        data_kib = next(int(line.split()[1]) for line in lines if line[:7] == "VmData:")
+        self._own_bytes = data_kib << 10  #: before it loads anything for a lease
+
+    def set(self, start: control.Start) -> None:
+        """Set the limit for a lease; it can be raised again if the worker may serve another."""
+        limit = self._own_bytes + start.memory_bytes + _OVERHEAD_BYTES
+        if start.variables.get("CUDA_VISIBLE_DEVICES"):
+            limit += _CONTEXT_BYTES
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        if hard != resource.RLIM_INFINITY:
+            limit = min(limit, hard)
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, hard if start.warm else limit))
+
+    def seal(self) -> None:
+        """Make the present limit final."""
+        limit, _ = resource.getrlimit(resource.RLIMIT_DATA)
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))

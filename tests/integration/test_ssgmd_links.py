@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -22,11 +22,12 @@ from gpu_scheduler.model import (
     EndReason,
     LeaseLifetime,
     LeaseState,
+    Resident,
     Usage,
 )
 from gpu_scheduler.monitor.link import HostLink
 from gpu_scheduler.protocol import ops
-from gpu_scheduler.protocol.host import Install, SessionState
+from gpu_scheduler.protocol.host import Install, SessionState, WarmLimits
 
 BUDGET = Budget().scaled(0.02)
 
@@ -237,6 +238,12 @@ class Host:
 
     def faults(self) -> dict[DeviceId, Any]:
         return {}
+
+    def residents(self) -> Mapping[DeviceId, tuple[Resident, ...]]:
+        return {}
+
+    def warm_limits(self, limits: WarmLimits) -> None:
+        self.limits = limits
 
     def full_state(self, installs: tuple[Install, ...], epoch: int) -> None:
         self.calls.append(("full", epoch, [install.lease for install in installs]))

@@ -13,6 +13,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,10 @@ from corekit.ids import DeviceId, LeaseId
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.daemon.app import DaemonSettings, running_daemon
 from gpu_scheduler.daemon.journal.journal import RealDisk, lock_folder
-from gpu_scheduler.model import Device, DeviceKind, EndReason, Lease, Request, Usage
+from gpu_scheduler.model import Device, DeviceKind, EndReason, Lease, Request, Resident, Usage
 from gpu_scheduler.monitor.link import HostLink
 from gpu_scheduler.protocol.answers import Outcome
-from gpu_scheduler.protocol.host import Install
+from gpu_scheduler.protocol.host import Install, WarmLimits
 
 BUDGET = Budget().scaled(0.05)
 
@@ -71,6 +72,12 @@ class Host:
 
     def faults(self) -> dict[DeviceId, Any]:
         return {}
+
+    def residents(self) -> Mapping[DeviceId, tuple[Resident, ...]]:
+        return {}
+
+    def warm_limits(self, limits: WarmLimits) -> None:
+        self.limits = limits
 
     def full_state(self, installs: tuple[Install, ...], epoch: int) -> None:
         self.held = {install.lease: install for install in installs}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from stat import S_ISDIR
 
@@ -19,13 +19,18 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 def remove_tree(folder: Path) -> None:
     """Remove a folder; entries that cannot be removed stay. Idempotent, raises nothing."""
+    remove_contents(folder)
     with contextlib.suppress(OSError):
-        with _opened(folder) as top:
-            left = names_in(top)
-            while left:
-                with contextlib.suppress(OSError):
-                    left += _take_apart(left.pop(), top)
         folder.rmdir()
+
+
+def remove_contents(folder: Path, kept: Collection[str] = ()) -> None:
+    """Remove the entries of a folder but `kept`; those that cannot be removed stay."""
+    with contextlib.suppress(OSError), _opened(folder) as top:
+        left = [name for name in names_in(top) if name not in kept]
+        while left:
+            with contextlib.suppress(OSError):
+                left += _take_apart(left.pop(), top)
 
 
 def names_in(folder: int) -> list[str]:

@@ -21,8 +21,8 @@ from stat import S_ISDIR, S_ISGID, S_ISLNK, S_ISREG
 
 from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.warm import tenant_folder
-from remote_gpu.host.workers.removal import names_in, remove_tree
-from remote_gpu.worker.isolation.apply import SCRATCH_NAME, Sandbox
+from remote_gpu.host.workers.removal import names_in, remove_contents, remove_tree
+from remote_gpu.worker.isolation.apply import MACHINE_NAME, SCRATCH_NAME, Sandbox
 from remote_gpu.worker.isolation.bind_mounts import closed_above
 from remote_gpu.worker.isolation.cgroup import Group, prepare, remove_all
 from remote_gpu.worker.isolation.policy import Policy
@@ -70,6 +70,16 @@ class HostSandbox:
         """Move a process in, before it learns of the lease. Raises OSError."""
         if self._group is not None:
             self._group.admit(pid)
+
+    async def renew(self, memory_bytes: int, kinds: tuple[str, ...]) -> None:
+        """Limit its processes to the memory of another lease of the same tenant."""
+        if self._group is not None:
+            await asyncio.to_thread(self._group.limit, group_bytes(memory_bytes, kinds))
+
+    async def clear(self) -> None:
+        """Remove the temporary files of a lease whose worker continues."""
+        if self.sandbox.folder:
+            await asyncio.to_thread(remove_contents, Path(self.sandbox.folder), {MACHINE_NAME})
 
     def kill(self) -> None:
         """Kill its processes. Idempotent; `close` waits for their end."""
@@ -162,8 +172,7 @@ class Sandboxes:
             folder.rmdir()
             raise
         if group is not None:
-            overhead = _CARD_OVERHEAD_BYTES if set(kinds) - {"cpu"} else _OVERHEAD_BYTES
-            group.limit(memory_bytes + overhead)
+            group.limit(group_bytes(memory_bytes, kinds))
         return HostSandbox(self, sandbox, group, kills_user=self._kills_users)
 
     def make_for_server(self, program: Path) -> HostSandbox:
@@ -267,6 +276,12 @@ class Sandboxes:
             return None
         prepare(folder)
         return folder
+
+
+def group_bytes(memory_bytes: int, kinds: tuple[str, ...]) -> int:
+    """The memory of a lease's cgroup."""
+    overhead = _CARD_OVERHEAD_BYTES if set(kinds) - {"cpu"} else _OVERHEAD_BYTES
+    return memory_bytes + overhead
 
 
 @contextlib.contextmanager

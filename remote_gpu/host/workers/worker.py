@@ -1,8 +1,12 @@
-"""One worker of a lease: a process, from its fork to its certain end.
+"""One worker: a process, from its fork to its certain end; of one lease, or of several in turn.
 
 A worker is watched by its pidfd: readable means that the process has ended and its memory is back
 with the kernel. Processes that it started for its lease inherit its end of the socket to gpud: when
 the socket is closed too, none of them is left. Only then is the worker gone.
+
+A worker says so before it runs a kernel or program of a caller. From then on its word means
+nothing, and it ends with its lease: packets arrive in the order in which they were sent, so no
+later one can hide that.
 """
 
 from __future__ import annotations
@@ -11,7 +15,9 @@ import asyncio
 import contextlib
 import itertools
 import logging
+import math
 import os
+import select
 import signal
 import socket
 import struct
@@ -22,6 +28,8 @@ from typing import Any
 
 from corekit.aio.supervise import Nursery
 from corekit.errors import AppError, ErrorCode
+from gpu_scheduler.model import LENGTH_S_MAX
+from remote_gpu.host.warm.table import CardLimits
 from remote_gpu.host.workers.sandboxes import HostSandbox
 from remote_gpu.worker import control
 from remote_gpu.worker.isolation.cgroup import Group
@@ -39,6 +47,7 @@ _PROTOCOL_ERRORS = (
     asyncio.InvalidStateError,
 )
 _NO_LINGER = struct.pack("ii", 0, 0)
+_DRAINED_MAX = 64  #: packets at once
 
 
 class Worker:
@@ -62,7 +71,13 @@ class Worker:
         self._lanes: dict[int, socket.socket] = {}
         self._numbers = itertools.count(1)
         self._protocol_broken = False  #: the worker is killed then
-        self.bound = False  #: belongs to a lease
+        self.bound = False  #: has belonged to a lease
+        self.tainted = False  #: ran, or may have run, code of a caller
+        self.loading_s = 0.0  #: spent loading for the present lease, as it reports
+        self._loaded_before_s = 0.0  #: for earlier leases
+        self.card_limits: CardLimits = ()  #: of its first lease, for the drivers of cards
+        self._on_gone: Callable[[], None] = _nothing
+        self._released: asyncio.Future[int | None] | None = None
         #: Handles its requests for time slices.
         self.on_turn: Callable[[Mapping[str, object]], None] = _ignore
         #: Lanes that it has not taken yet, by their numbers.
@@ -74,6 +89,11 @@ class Worker:
         stream.setblocking(False)
         asyncio.get_running_loop().add_reader(pidfd, self._on_exit)
         asyncio.get_running_loop().add_reader(stream, self._on_packet)
+
+    @property
+    def loaded_s(self) -> float:
+        """Seconds spent loading what it has, for all its leases."""
+        return self._loaded_before_s + self.loading_s
 
     @property
     def lanes(self) -> int:
@@ -89,6 +109,61 @@ class Worker:
         control.send(self._stream, {"start": asdict(start)})
         self._sandbox = sandbox
         self.bound = True
+
+    def when_gone(self, act: Callable[[], None]) -> None:
+        """Call `act`, in place of an earlier one, once it is gone; soon if it is gone already."""
+        self._on_gone = act
+        if self.gone.done():
+            asyncio.get_running_loop().call_soon(act)
+
+    async def release(self, cap_s: float, wait_s: float) -> int | None:
+        """End its lease, but not the process; returns the bytes of the models that it keeps.
+
+        None: it is busy, silent for `wait_s`, dead or tainted, and must be killed. `cap_s`: time
+        after which it ends itself.
+        """
+        if self.gone.done() or self._offered or self.tainted or self._protocol_broken:
+            return None
+        self.on_turn = _ignore
+        for lane in self._lanes.values():
+            with contextlib.suppress(OSError):
+                lane.shutdown(socket.SHUT_RDWR)
+        self._released = asyncio.get_running_loop().create_future()
+        self.resume()
+        self.send({"release": {"cap_s": cap_s}})
+        answer: asyncio.Future[Any] = self._released
+        await asyncio.wait({answer, self.gone}, timeout=wait_s)
+        self._released = None
+        kept: int | None = answer.result() if answer.done() else None
+        failed = self.tainted or self._protocol_broken or self._exited or bool(self._lanes)
+        return None if failed else kept
+
+    async def restart(self, start: control.Start) -> bool:
+        """Bind it, after `release`, to another lease of its tenant. False when it has died."""
+        assert not self.tainted, "a tainted worker serves no second lease"
+        if self._exited or self._socket_closed:
+            return False
+        self._loaded_before_s, self.loading_s = self.loaded_s, 0.0
+        if self._sandbox is not None:
+            await self._sandbox.renew(start.memory_bytes, start.kinds)
+            start = replace(start, sandbox=asdict(self._sandbox.sandbox))
+        try:
+            control.send(self._stream, {"start": asdict(start)})
+        except OSError:
+            return False
+        return True
+
+    async def clear(self) -> None:
+        """Remove the temporary files of its last lease."""
+        if self._sandbox is not None:
+            await self._sandbox.clear()
+
+    def drain(self) -> None:
+        """Handle packets that it has sent and that the event loop has not read yet."""
+        for _ in range(_DRAINED_MAX):
+            if self._socket_closed or not select.select([self._stream], [], [], 0)[0]:
+                return
+            self._on_packet()
 
     def end_in(self, cap_s: float) -> None:
         """Set the time after which it ends itself, in place of an earlier one."""
@@ -177,8 +252,21 @@ class Worker:
             if any(number == meta["lane_ended"] for number, _ in self._offered):
                 raise ValueError("lane_ended for a lane that was not taken")
             _cut(self._lanes.pop(meta["lane_ended"]))
+        elif "tainted" in meta:
+            self.tainted = True
+        elif "loaded" in meta:
+            self.loading_s = _seconds(meta["loaded"])
+        elif "released" in meta:
+            self._answered(_count(meta["released"]["memory_bytes"]))
+        elif "busy" in meta:
+            self._answered(None)
         else:
             self.on_turn(meta)
+
+    def _answered(self, kept_bytes: int | None) -> None:
+        """Handle the answer to `release`. Raises AssertionError for one that is not awaited."""
+        assert self._released is not None, "nothing was to be released"
+        self._released.set_result(kept_bytes)
 
     def _kill_for(self, error: BaseException) -> None:
         """Kill a worker that broke the protocol, and log it once; later packets are dropped."""
@@ -224,6 +312,7 @@ class Worker:
         self.gone.set_result(None)  # before the lanes: their waiters then start a new worker
         for _, taken in untaken:
             taken.set_result(False)
+        asyncio.get_running_loop().call_soon(self._on_gone)
 
 
 def _cut(lane: socket.socket) -> None:
@@ -235,6 +324,23 @@ def _cut(lane: socket.socket) -> None:
     with lane, contextlib.suppress(OSError):
         lane.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
         lane.shutdown(socket.SHUT_RDWR)
+
+
+def _nothing() -> None:
+    """No lease and no table waits for the end of an idle worker."""
+
+
+def _seconds(value: object) -> float:
+    """A time by the word of a worker, for figures only. Raises ValueError."""
+    if not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+        raise ValueError("a time is not a number of seconds")
+    return min(float(value), LENGTH_S_MAX)
+
+
+def _count(value: object) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError("a number of bytes is not one")
+    return value
 
 
 def _ignore(meta: Mapping[str, object]) -> None:

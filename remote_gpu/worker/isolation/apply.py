@@ -69,6 +69,8 @@ def isolate_spawner(policy: Policy, host: places.Host, kept: Path) -> Callable[[
 
 #: Beside the folder of kept contents: one folder for each lease's temporary files.
 SCRATCH_NAME = "scratch"
+#: In a lease's folder: links to parts of the machine, which a driver opens when it is loaded.
+MACHINE_NAME = "machine"
 
 
 def isolate_worker(policy: Policy, host: places.Host, sandbox: Sandbox, kept: Path | None) -> None:
@@ -126,7 +128,7 @@ def _use_folder(folder: str) -> None:
     os.chdir("/")
     os.environ.update(TMPDIR=folder, HOME=folder, XDG_CACHE_HOME=folder)
     tempfile.tempdir = folder
-    machine = Path(folder, "machine")  # PoCL's hwloc must be able to open its root
+    machine = Path(folder, MACHINE_NAME)  # PoCL's hwloc must be able to open its root
     machine.mkdir()
     for name in ("sys", "proc"):
         (machine / name).symlink_to(f"/{name}")

@@ -16,12 +16,16 @@ class Quota:
         self.used_bytes = 0
         self._lock = threading.Lock()
         self._caches: list[Callable[[], None]] = []
+        self._model_caches: list[Callable[[], object]] = []
 
     def reserve(self, count: int) -> None:
         """Take `count` bytes, or raise OpFailed(ENOMEM) and take none."""
         if self._take(count):
             return
-        for evict in tuple(self._caches):
+        self.evict_caches()
+        if self._take(count):
+            return
+        for evict in self._model_caches:
             evict()
         if not self._take(count):
             raise OpFailed(
@@ -34,6 +38,16 @@ class Quota:
         """Register a function that frees cached memory: called, in any thread, before a refusal.
         It must not block."""
         self._caches.append(evict)
+
+    def add_model_cache(self, evict: Callable[[], object]) -> None:
+        """Register a function as `add_cache` does, for loaded models that no session uses: they are
+        freed last, and kept at the end of a lease."""
+        self._model_caches.append(evict)
+
+    def evict_caches(self) -> None:
+        """Free all cached memory but that of models."""
+        for evict in tuple(self._caches):
+            evict()
 
     def remove_cache(self, evict: Callable[[], None]) -> None:
         """Remove a registered function."""

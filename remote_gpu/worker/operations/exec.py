@@ -55,6 +55,7 @@ class Exec(CpuOperation):
             raise OpFailed(OpCode.EINVAL, "'words' must be an object of plain words by placeholder")
         command = program.filled(args["words"])
         stdin = inputs[0] if inputs else memoryview(b"")
+        context.taint()
         ran = run_program(command, stdin, args["timeout_s"], context.quota, context.lifeline)
         return {"status": ran.status}, [ran.stdout, ran.stderr]
 

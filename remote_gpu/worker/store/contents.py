@@ -12,12 +12,14 @@ import mmap
 import os
 import secrets
 import time
+from collections.abc import Collection
 from pathlib import Path
 from stat import S_ISREG
 
 from gpu_scheduler.warm import tenant_folder
 from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.wire.graphs import CONTENT_PREFIX, content_id
+from remote_gpu.worker.loading import LoadingTime
 
 #: Of one tenant on one host; larger constants should be host data (`gpud --data`).
 TENANT_BYTES_MAX = 4 << 30
@@ -31,6 +33,7 @@ class Contents:
         self._folder = folder
         self._bytes_max = bytes_max
         self._checked: dict[str, memoryview] = {}
+        self.loading = LoadingTime()
 
     @classmethod
     def of_tenant(cls, root: Path | None, tenant: str) -> Contents:
@@ -56,6 +59,14 @@ class Contents:
         path = self._path(content)
         if path is None:
             return None
+        with self.loading:
+            return self._read(path, content)
+
+    def keep_only(self, contents: Collection[str]) -> None:
+        """Forget all contents read so far but these; their files stay."""
+        self._checked = {name: self._checked[name] for name in contents if name in self._checked}
+
+    def _read(self, path: Path, content: str) -> memoryview | None:
         try:
             with path.open("rb") as file:
                 view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))

@@ -1,8 +1,9 @@
 """The resources of sessions of operations: models, data and programs, loaded once, with references.
 
 Their bytes are contents of the tenant (`contents.py`), kept for its next lease too. The loaded form
-is kept while a session has the resource registered. A session belongs to the lane that opened it
-and ends with it at the latest.
+is kept while a session has the resource registered, and, in a worker that may outlive its lease,
+until its memory is needed. A session belongs to the lane that opened it and ends with it at the
+latest.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from remote_gpu.wire.frames import Meta
 from remote_gpu.wire.graphs import check_content_id
 from remote_gpu.worker.arguments import Arguments
 from remote_gpu.worker.inference.declared_sizes import check_declared_sizes
+from remote_gpu.worker.loading import LoadingTime
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.store.contents import Contents
 
@@ -49,6 +51,9 @@ class Resources:
         self._ids = itertools.count(1)
         self._lock = threading.Lock()
         self._resources: dict[str, _Resource] = {}
+        self._unused: dict[str, _Resource] = {}  # loaded, and registered by no session
+        self.keeps_loaded = False  #: keep what is loaded when no session has it registered
+        self.loading = LoadingTime()
 
     def new_session(self) -> int:
         """A new session number, unique in this worker."""
@@ -62,7 +67,12 @@ class Resources:
                 if len(self._resources) >= RESOURCES_MAX:
                     message = f"a lease has at most {RESOURCES_MAX} resources registered"
                     raise OpFailed(OpCode.E2BIG, message)
-                resource = self._resources[content] = _Resource(kind, data)
+                resource = self._unused.get(content)
+                if resource is None or resource.kind != kind:
+                    resource = _Resource(kind, data)
+                else:
+                    del self._unused[content]
+                self._resources[content] = resource
             elif resource.kind != kind:
                 raise OpFailed(OpCode.EINVAL, f"{content} is registered as {resource.kind}")
             resource.references[session] += 1
@@ -103,12 +113,30 @@ class Resources:
                 size = resource.data.nbytes
                 quota.reserve(size)
                 try:
-                    resource.loaded = load(resource.data)
+                    with self.loading:
+                        resource.loaded = load(resource.data)
                 except BaseException:
                     quota.free(size)
                     raise
                 resource.free = lambda: quota.free(size)
             return cast("T", resource.loaded)
+
+    def unused(self) -> tuple[str, ...]:
+        """The contents that are loaded, and registered by no session."""
+        with self._lock:
+            return tuple(self._unused)
+
+    def evict(self) -> bool:
+        """Free what no session has registered. True when it freed something. Does not block."""
+        freed = False
+        with self._lock:
+            for name, resource in list(self._unused.items()):
+                if resource.lock.acquire(blocking=False):  # else a call has just found it
+                    del self._unused[name]
+                    _release(resource)
+                    resource.lock.release()
+                    freed = True
+        return freed
 
     def _find(self, content: str) -> _Resource:
         resource = self._resources.get(content)
@@ -117,8 +145,23 @@ class Resources:
         return resource
 
     def _pop_unused(self) -> list[_Resource]:
+        """The resources without a reference that are to be freed."""
+        gone: list[_Resource] = []
         unused = [name for name, resource in self._resources.items() if not +resource.references]
-        return [self._resources.pop(name) for name in unused]
+        for name in unused:
+            resource = self._resources.pop(name)
+            if not self._kept(name, resource):
+                gone.append(resource)
+        return gone
+
+    def _kept(self, name: str, resource: _Resource) -> bool:
+        """Keep a loaded resource that has lost its last reference, in place of an earlier one."""
+        if not self.keeps_loaded or resource.free is None or name in self._unused:
+            return False
+        if len(self._unused) >= RESOURCES_MAX:
+            return False
+        self._unused[name] = resource
+        return True
 
 
 class Sessions:
@@ -190,7 +233,11 @@ def _unregistered(content: str) -> OpFailed:
 def _free(resources: list[_Resource]) -> None:
     for resource in resources:
         with resource.lock:
-            resource.gone = True
-            if resource.free is not None:
-                resource.free()
-                resource.free = resource.loaded = None
+            _release(resource)
+
+
+def _release(resource: _Resource) -> None:
+    resource.gone = True
+    if resource.free is not None:
+        resource.free()
+        resource.free = resource.loaded = None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.daemon.access.secret import Secrets
 from gpu_scheduler.daemon.endpoints.socket_endpoint import UNDER_WAY_MAX
 from gpu_scheduler.daemon.journal.journal import Journal
-from gpu_scheduler.model import Device, DeviceKind, LeaseLifetime, Request
+from gpu_scheduler.model import Device, DeviceKind, LeaseLifetime, Request, Resident
 from gpu_scheduler.monitor.link import HostLink
 from gpu_scheduler.protocol import host as host_ops
 from gpu_scheduler.protocol import host as host_words
@@ -122,6 +122,12 @@ class Returning(Host):
 
     def installed(self) -> tuple[LeaseId, ...]:
         return tuple(self.has)
+
+    def residents(self) -> Mapping[DeviceId, tuple[Resident, ...]]:
+        return {}
+
+    def warm_limits(self, limits: host_words.WarmLimits) -> None:
+        self.limits = limits
 
     def full_state(self, installs: tuple[host_words.Install, ...], epoch: int) -> None:
         self.states += 1

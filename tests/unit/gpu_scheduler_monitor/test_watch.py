@@ -10,7 +10,14 @@ import pytest
 from corekit.aio.vloop import run_virtual
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import DeviceId
-from gpu_scheduler.model import Device, DeviceKind, Health, Symptom, Usage
+from gpu_scheduler.model import (
+    Device,
+    DeviceKind,
+    Health,
+    Resident,
+    Symptom,
+    Usage,
+)
 from gpu_scheduler.monitor.health import Fault
 from gpu_scheduler.monitor.watch import LastSeen, Watch
 
@@ -50,6 +57,7 @@ class Lender:
     def __init__(self) -> None:
         self.known: dict[DeviceId, Fault] = {}
         self.lent: tuple[Device, ...] = ()
+        self.warm: dict[DeviceId, tuple[Resident, ...]] = {}
 
     def seen(self, devices: tuple[Device, ...]) -> None:
         self.lent = devices
@@ -59,6 +67,9 @@ class Lender:
 
     def faults(self) -> Mapping[DeviceId, Fault]:
         return self.known
+
+    def residents(self) -> Mapping[DeviceId, tuple[Resident, ...]]:
+        return self.warm
 
 
 def healths(devices: tuple[Device, ...]) -> list[tuple[Health, tuple[Symptom, ...]]]:

@@ -64,6 +64,7 @@ class Reports:
     def __init__(self) -> None:
         self.sessions: list[tuple[LeaseId, EndReason | None]] = []
         self.cuts: list[LeaseId] = []
+        self.urgent = 0
 
     def session(
         self,
@@ -72,8 +73,12 @@ class Reports:
         nonce: str,
         reason: EndReason | None = None,
         detail: str = "",
+        loading_s: float | None = None,
     ) -> None:
         self.sessions.append((lease, reason))
+
+    def report_soon(self) -> None:
+        self.urgent += 1
 
     def door(self, lease: LeaseId, address: str) -> None:
         raise AssertionError("no lease of these tests has a port of its own")

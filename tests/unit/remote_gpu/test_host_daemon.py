@@ -51,7 +51,8 @@ async def test_a_worker_that_cannot_be_killed(tmp_path: Path) -> None:
             daemon.install(leased(2))  # waits for the other
             assert set(daemon.leased()) == {D0}
             daemon.table.end(LeaseId("l1"), EndReason.REVOKED)
-            stuck = nursery.start(daemon._stuck(LeaseId("l1"), worker), "stuck")
+            ended = daemon.endings.of_lease(LeaseId("l1"))
+            stuck = nursery.start(daemon.endings.stuck(ended, worker), "stuck")
             await daemon.until(lambda: bool(reports.cuts), 30.0)
             assert reports.sessions == [("l2", EndReason.DEVICE_BAD)]
             assert reports.cuts == ["l2"], "the stuck one is not cut"
@@ -80,7 +81,8 @@ async def test_a_fault_lasts_until_the_last_stuck_process_has_ended(tmp_path: Pa
         with host_daemon(tmp_path, nursery, Budget(), {D0: 1000}) as daemon:
             daemon.install(leased(1))
             daemon.table.end(lease, EndReason.REVOKED)
-            stuck = [nursery.start(daemon._stuck(lease, one), "stuck") for one in processes]
+            ended = daemon.endings.of_lease(lease)
+            stuck = [nursery.start(daemon.endings.stuck(ended, one), "stuck") for one in processes]
             await asyncio.sleep(0)
             for process, task in zip(processes, stuck, strict=True):
                 assert daemon.faults()[D0].symptom is Symptom.HUNG

@@ -1,0 +1,1 @@
+"""The processes of leases and of warm workers, from their start to their certain end."""

@@ -1,0 +1,113 @@
+"""The certain end of processes and of their memory on cards; until then devices are SUSPECT."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from corekit.budget import Budget
+from corekit.ids import DeviceId, LeaseId
+from gpu_scheduler.model import DeviceKind, Health, Symptom
+from gpu_scheduler.monitor.health import Fault
+from remote_gpu.host.leases import LeaseTable, Step
+from remote_gpu.host.processes.residual_memory import LOOK_S, Ended, MemoryProbe, held_memory
+from remote_gpu.host.warm.table import WarmWorker
+
+logger = logging.getLogger(__name__)
+
+
+class KilledProcess(Protocol):
+    """A process that was killed; its end is awaited until it is certain."""
+
+    pid: int
+    gone: asyncio.Future[None]
+
+
+class Endings:
+    """The ends of leases and warm workers that are under way."""
+
+    def __init__(
+        self,
+        table: LeaseTable,
+        memory: MemoryProbe,
+        budget: Budget,
+        apply: Callable[[list[Step]], None],
+    ) -> None:
+        """`memory`: shows whether a card is clean; `apply`: carries out steps of the table."""
+        self._table = table
+        self._memory = memory
+        self._budget = budget
+        self._apply = apply
+        #: Faults of what cannot be ended, by its name and stuck process (0: for memory).
+        self._faults: dict[tuple[str, int], dict[DeviceId, Fault]] = {}
+
+    def faults(self) -> Mapping[DeviceId, Fault]:
+        """Devices with a process that cannot be killed, or with memory that is not freed."""
+        return {device: fault for found in self._faults.values() for device, fault in found.items()}
+
+    def of_lease(self, lease: LeaseId) -> Ended:
+        """A lease that ends."""
+        return Ended(
+            name=lease,
+            is_lease=True,
+            devices=self._table.devices_of(lease),
+            cards=self._table.devices_of(lease, DeviceKind.CUDA),
+        )
+
+    def of_warm(self, worker: WarmWorker) -> Ended:
+        """A warm worker that ends."""
+        return Ended(
+            name=worker.id, is_lease=False, devices=tuple(worker.memory_mib), cards=worker.cards
+        )
+
+    async def end(self, ended: Ended, process: KilledProcess) -> None:
+        """Await the end of a killed process."""
+        done, _ = await asyncio.wait({process.gone}, timeout=self._budget.worker_cut_s)
+        if not done:
+            await self.stuck(ended, process)
+
+    async def stuck(self, ended: Ended, process: KilledProcess) -> None:
+        """Await the end of a process that is blocked in a driver or a file system, with its memory.
+
+        The devices get no new leases until then; leases that wait for its memory end at once.
+        """
+        about = {"of": ended.text, "pid": process.pid}
+        logger.error("stuck", extra={"event": "stuck", **about})
+        detail = f"process {process.pid} of {ended.text} cannot be killed"
+        self._suspect(ended, process.pid, dict.fromkeys(ended.devices, detail), Symptom.HUNG)
+        await process.gone
+        logger.info("unstuck", extra={"event": "unstuck", **about})
+        del self._faults[ended.name, process.pid]
+
+    async def clean(self, ended: Ended, *, held: Callable[[], None] | None = None) -> None:
+        """Wait until its cards are free of its memory; SUSPECT when that takes too long.
+
+        `held`: called when they are not free at once.
+        """
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + self._budget.worker_cut_s
+        while found := await held_memory(self._memory, self._table, ended):
+            if held is not None:
+                held()
+            if loop.time() >= deadline_s and (ended.name, 0) not in self._faults:
+                about = {"event": "memory_held", "of": ended.text}
+                logger.error("memory held", extra=about)
+                self._suspect(ended, 0, found, Symptom.MEMORY_HELD)
+            await asyncio.sleep(LOOK_S)
+        self._faults.pop((ended.name, 0), None)
+
+    def _suspect(
+        self, ended: Ended, pid: int, why: Mapping[DeviceId, str], symptom: Symptom
+    ) -> None:
+        """Mark devices: no new leases; those that wait for its memory end."""
+        self._faults[ended.name, pid] = {
+            device: Fault(health=Health.SUSPECT, symptom=symptom, detail=detail)
+            for device, detail in why.items()
+        }
+        detail = next(iter(why.values()), "")
+        if ended.is_lease:
+            self._apply(self._table.stuck(LeaseId(ended.name), detail))
+        else:
+            self._apply(self._table.warm_stuck(ended.name, detail))

@@ -1,0 +1,156 @@
+"""The workers of leases: each begins at its lease's first lane, new or warm, and ends with it."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from collections.abc import Callable
+
+from corekit.aio.supervise import Nursery
+from corekit.budget import Budget
+from corekit.errors import AppError
+from corekit.ids import LeaseId
+from gpu_scheduler.model import DeviceKind
+from remote_gpu.host.emulation import real_shares
+from remote_gpu.host.environment import worker_variables
+from remote_gpu.host.leases import CAP_S_MAX, Entry
+from remote_gpu.host.processes.warm_workers import WarmWorkers
+from remote_gpu.host.sharing.turns import Turns
+from remote_gpu.host.warm.table import card_limits
+from remote_gpu.host.workers.pool import WorkerPool
+from remote_gpu.host.workers.worker import Worker
+from remote_gpu.worker.control import Start
+
+logger = logging.getLogger(__name__)
+
+#: A crashed worker is replaced this many times within a lease; then the lease ends as DEVICE_BAD.
+CRASHES_MAX = 5
+#: Least quota of a worker, for the data of calls; a request may include no memory.
+_MEMORY_FLOOR_BYTES = 64 << 20
+
+
+class LeaseWorkers:
+    """The present worker of each lease; lives in the event loop."""
+
+    def __init__(
+        self,
+        pool: WorkerPool,
+        warm: WarmWorkers,
+        turns: Turns,
+        budget: Budget,
+        nursery: Nursery,
+        now_s: Callable[[], float],
+        crashed: Callable[[LeaseId, str], None],
+    ) -> None:
+        """`crashed`: called when the workers of a lease have died too often, with the reason."""
+        self._pool = pool
+        self._warm = warm
+        self._turns = turns
+        self._budget = budget
+        self._nursery = nursery
+        self._now_s = now_s
+        self._crashed = crashed
+        self._tasks: dict[LeaseId, asyncio.Task[Worker | None]] = {}
+        self._crashes: dict[LeaseId, int] = {}
+        self._ended_loading_s: dict[LeaseId, float] = {}  # of a lease's workers that have ended
+        self._loading_s: dict[LeaseId, float] = {}  # of all its workers, when last asked
+
+    def __contains__(self, lease: LeaseId) -> bool:
+        return lease in self._tasks
+
+    def started(self, lease: LeaseId) -> Worker | None:
+        """The lease's worker, once it is started."""
+        task = self._tasks.get(lease)
+        return None if task is None or not task.done() or task.cancelled() else task.result()
+
+    def of(self, entry: Entry) -> asyncio.Task[Worker | None]:
+        """The lease's worker, which begins now unless it has; None: this host cannot start one."""
+        task = self._tasks.get(entry.lease)
+        if task is None or (task.done() and task.result() is None):
+            task = self._nursery.start(self._start(entry), "worker")
+            self._tasks[entry.lease] = task
+        return task
+
+    async def pop(self, lease: LeaseId) -> Worker | None:
+        """Take the worker out of a lease that ends."""
+        task = self._tasks.pop(lease, None)
+        return await task if task is not None else None
+
+    def unbind(self, lease: LeaseId) -> Worker | None:
+        """Take the started worker out of a lease that continues."""
+        if (worker := self.started(lease)) is not None:
+            del self._tasks[lease]
+            self._left(lease, worker)
+        return worker
+
+    def loading_s(self, lease: LeaseId) -> float | None:
+        """Seconds that the lease's workers have spent loading; None: it had none."""
+        if (worker := self.started(lease)) is not None:
+            worker.drain()
+            ended_s = self._ended_loading_s.get(lease, 0.0)
+            self._loading_s[lease] = ended_s + worker.loading_s
+        return self._loading_s.get(lease)
+
+    def forget(self, lease: LeaseId) -> None:
+        """Forget the figures of a lease that is over."""
+        for figures in (self._crashes, self._ended_loading_s, self._loading_s):
+            figures.pop(lease, None)
+
+    def set_time(self, entry: Entry) -> None:
+        """Set the remaining time of a lease's worker."""
+        if (worker := self.started(entry.lease)) is not None:
+            worker.end_in(self._cap_s(entry))
+
+    def gone(self, entry: Entry, worker: Worker) -> None:
+        """Forget a crashed worker: its lanes are cut, and the next lane starts a new one."""
+        self._turns.leave(entry.lease, worker)
+        if self.started(entry.lease) is not worker:
+            return  # killed on purpose, or kept
+        del self._tasks[entry.lease]
+        self._left(entry.lease, worker)
+        crashes = self._crashes[entry.lease] = self._crashes.get(entry.lease, 0) + 1
+        logger.error("worker died", extra={"lease": entry.lease, "crashes": crashes})
+        if crashes >= CRASHES_MAX:
+            self._crashed(entry.lease, f"its worker died {crashes} times")
+
+    def _left(self, lease: LeaseId, worker: Worker) -> None:
+        self._turns.leave(lease, worker)
+        spent_s = self._ended_loading_s.get(lease, 0.0) + worker.loading_s
+        self._ended_loading_s[lease] = self._loading_s[lease] = spent_s
+
+    async def _start(self, entry: Entry) -> Worker | None:
+        start = self._start_of(entry)
+        worker = await self._warm.hand_over(entry.lease, start)
+        if worker is None:
+            try:
+                worker = await self._pool.take(start)
+            except AppError as error:
+                about = {"lease": entry.lease, "why": error.message}
+                logger.error("no worker", extra=about)
+                return None
+            worker.card_limits = card_limits(entry.install.shares)
+        worker.end_in(self._cap_s(entry))  # the remaining time may have changed meanwhile
+        worker.on_turn = functools.partial(self._turns.requested, entry.lease)
+        worker.when_gone(functools.partial(self.gone, entry, worker))
+        self._turns.join(entry.lease, entry.install.shares, worker)
+        return worker
+
+    def _start_of(self, entry: Entry) -> Start:
+        shares = entry.install.shares
+        memory_mib, real = sum(share.memory_mib for share in shares), real_shares(shares)
+        return Start(
+            lease=entry.lease,
+            tenant=entry.install.tenant,
+            memory_bytes=max(memory_mib << 20, _MEMORY_FLOOR_BYTES),
+            cap_s=self._cap_s(entry),
+            devices={str(share.index): share.device for share in shares},
+            variables=worker_variables(real),
+            kinds=tuple(sorted({share.kind for share in real})) or (DeviceKind.CPU,),
+            warm=entry.install.workload is not None,
+        )
+
+    def _cap_s(self, entry: Entry) -> float:
+        """Seconds until a worker ends itself, a little after gpud should have ended it."""
+        left_s = CAP_S_MAX if entry.last_s is None else entry.last_s - self._now_s()
+        return left_s + self._budget.worker_slack_s

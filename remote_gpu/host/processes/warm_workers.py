@@ -1,0 +1,247 @@
+"""The warm workers of a host as processes: kept at the end of a lease, used by the next, evicted.
+
+A worker is kept only if it was asked to release its lease, answered that it keeps its models and
+nothing else, and has never announced code of a caller: gpud notes that announcement before the code
+runs, so no worker that ran such code is kept, whatever it reports.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import itertools
+import logging
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+from corekit.aio.supervise import Nursery
+from corekit.budget import Budget
+from corekit.ids import DeviceId, LeaseId
+from gpu_scheduler.model import DeviceKind
+from gpu_scheduler.monitor.health import HELD_MIB_MIN
+from gpu_scheduler.protocol.host import Install, WarmLimits
+from remote_gpu.host.emulation import real_shares
+from remote_gpu.host.lease_log import LeaseLog
+from remote_gpu.host.leases import LeaseTable, Step
+from remote_gpu.host.processes.endings import Endings
+from remote_gpu.host.warm.private_memory import private_bytes
+from remote_gpu.host.warm.table import WarmWorker
+from remote_gpu.host.workers.worker import Worker
+from remote_gpu.worker import control
+
+logger = logging.getLogger(__name__)
+
+#: Part of the machine's memory that must be available; below it warm workers are evicted.
+AVAILABLE_PCT_MIN = 5
+_MEMINFO = Path("/proc/meminfo")
+_CHECK_S = 1.0  #: between two checks of the limits
+
+
+class Host(Protocol):
+    """The daemon, as its warm workers need it."""
+
+    def now_s(self) -> float: ...
+
+    def apply(self, steps: list[Step]) -> None:
+        """Carry out steps of the table of leases."""
+        ...
+
+    def warm_changed(self) -> None:
+        """Report the warm workers soon."""
+        ...
+
+
+class WarmWorkers:
+    """The processes of the table's warm workers; lives in the event loop."""
+
+    def __init__(
+        self,
+        table: LeaseTable,
+        endings: Endings,
+        log: LeaseLog,
+        host: Host,
+        budget: Budget,
+        nursery: Nursery,
+        *,
+        enabled: bool = True,
+    ) -> None:
+        """`enabled`: False keeps none (`gpud --no-warm-workers`)."""
+        self._leases = table
+        self._table = table.warm
+        self._endings = endings
+        self._log = log
+        self._host = host
+        self._budget = budget
+        self._nursery = nursery
+        self._enabled = enabled
+        #: Of the table's, idle or ending.
+        self._processes: dict[str, tuple[WarmWorker, Worker]] = {}
+        self._taken: dict[LeaseId, tuple[WarmWorker, Worker]] = {}  # before a lease's first lane
+        self._numbers = itertools.count(1)
+
+    # --- the end of a lease
+
+    async def keep(self, install: Install, worker: Worker) -> str:
+        """Keep the worker of a lease that has ended; returns its id. "": it must be killed."""
+        limits = self._table.limits
+        if not (self._enabled and limits.workers_max and limits.memory_pct_max):
+            return ""
+        kept_bytes = await worker.release(self._cap_s(), self._budget.worker_take_s)
+        if kept_bytes is None or not worker.loaded_s:
+            return ""  # one that loaded nothing saves nothing
+        await worker.clear()
+        assert install.workload is not None, "leases without a workload keep no worker"
+        kept = WarmWorker(
+            id=self._new_id(worker),
+            tenant=install.tenant,
+            workload=install.workload,
+            memory_mib=await _memory_mib(install, worker.pid, kept_bytes),
+            card_limits=worker.card_limits,
+            loading_s=worker.loaded_s,
+            idle_since_s=self._host.now_s(),
+        )
+        return kept.id if self._add(kept, worker) else ""
+
+    def _add(self, kept: WarmWorker, worker: Worker) -> bool:
+        if worker.gone.done():
+            return False
+        self._processes[kept.id] = kept, worker
+        worker.when_gone(functools.partial(self._gone, kept, worker))
+        self._log.write_warm(kept, "warm_kept", self._host.now_s())
+        logger.info("a worker stays warm", extra={"event": "warm_kept", **_about(kept)})
+        self._host.apply(self._leases.warm_kept(kept, self._host.now_s()))
+        self._host.warm_changed()
+        return True
+
+    def _new_id(self, worker: Worker) -> str:
+        return f"w{worker.pid}-{next(self._numbers)}"
+
+    def _cap_s(self) -> float:
+        """Seconds until an idle worker ends itself, some time after gpud should have ended it."""
+        return self._table.limits.idle_s_max + self._budget.worker_cut_s
+
+    # --- the next lease
+
+    def take(self, lease: LeaseId, name: str) -> None:
+        """Set a worker that the table gave to a lease aside, for its first lane."""
+        self._taken[lease] = self._processes.pop(name)
+        self._host.warm_changed()
+
+    async def hand_over(self, lease: LeaseId, start: control.Start) -> Worker | None:
+        """The worker that was taken for a lease, bound to it. None: there is none, or it died."""
+        if (found := self._taken.pop(lease, None)) is None:
+            return None
+        kept, worker = found
+        if not await worker.restart(start):
+            logger.info("a warm worker died", extra={"event": "warm_lost", **_about(kept)})
+            return None
+        now_s = self._host.now_s()
+        self._log.write_warm(kept, "warm_start", now_s, lease=lease)
+        idle_s = round(now_s - kept.idle_since_s, 3)
+        about = {"event": "warm_start", "lease": lease, "idle_s": idle_s, **_about(kept)}
+        logger.info("a lease starts in a warm worker", extra=about)
+        return worker
+
+    def unused(self, lease: LeaseId) -> None:
+        """Keep the worker of a lease that ended before its first lane."""
+        if (found := self._taken.pop(lease, None)) is not None:
+            kept, worker = found
+            again = replace(kept, id=self._new_id(worker), idle_since_s=self._host.now_s())
+            self._add(again, worker)
+
+    # --- eviction
+
+    def evict(self, names: Iterable[str], why: str) -> None:
+        """Kill workers that the table has marked as ending."""
+        for name in names:
+            kept, worker = self._processes[name]
+            about = {"event": "evicted", "why": why, **_about(kept)}
+            logger.info("a warm worker is evicted", extra=about)
+            worker.kill()
+            self._nursery.start(self._end(kept, worker), "evict")
+        self._host.warm_changed()
+
+    async def _end(self, kept: WarmWorker, worker: Worker) -> None:
+        """Await the end of a killed worker and of its memory on cards; then its room is free."""
+        ended = self._endings.of_warm(kept)
+        await self._endings.end(ended, worker)
+        await self._endings.clean(ended)
+        self._forget(kept)
+
+    def _gone(self, kept: WarmWorker, worker: Worker) -> None:
+        """Withdraw a worker that died while it was idle; `evict` awaits those that it kills."""
+        if self._table.find(kept.id) is not None:
+            logger.warning("a warm worker died", extra={"event": "warm_lost", **_about(kept)})
+            self._table.evict((kept.id,))
+            self._nursery.start(self._end(kept, worker), "warm worker")
+            self._host.warm_changed()
+
+    def _forget(self, kept: WarmWorker) -> None:
+        del self._processes[kept.id]
+        self._log.write_warm(kept, "warm_gone", self._host.now_s())
+        self._host.apply(self._leases.warm_gone(kept.id))
+
+    def limit(self, limits: WarmLimits) -> None:
+        """Apply other limits."""
+        if limits == self._table.limits:
+            return
+        self._table.limits = limits
+        for name in self._table.ids():
+            self._processes[name][1].end_in(self._cap_s())
+        self.check()
+
+    async def watch(self) -> None:
+        """Check the limits again and again; never ends."""
+        while True:
+            await asyncio.sleep(_CHECK_S)
+            self.check()
+
+    def check(self) -> None:
+        """Evict those beyond the limits, and more while the machine lacks memory."""
+        if not len(self._table):
+            return
+        self._host.apply(self._leases.limit_warm(self._host.now_s()))
+        if (missing_mib := _missing_mib()) > 0:
+            names = self._table.to_free(missing_mib)
+            self._host.apply(self._leases.evict_warm(names, "the machine lacks memory"))
+
+    def evict_all(self) -> None:
+        """Evict all, because the program stops."""
+        self._host.apply(self._leases.evict_warm(self._table.ids(), "gpud stops"))
+
+
+async def _memory_mib(install: Install, pid: int, kept_bytes: int) -> dict[DeviceId, int]:
+    """The memory of each device that the end of a worker frees, within its lease's shares.
+
+    On a CPU that of the process; on a card what its quota counts, and the driver's own for it; on
+    an emulated device what the quota counts.
+    """
+    private = await asyncio.to_thread(private_bytes, pid)
+    on_card = kept_bytes + (HELD_MIB_MIN << 20)
+    found: dict[DeviceId, int] = {}
+    for share in install.shares:
+        used_bytes = private if share.kind is DeviceKind.CPU else on_card
+        if not real_shares((share,)):
+            used_bytes = kept_bytes
+        found[share.device] = min(share.memory_mib, max(1, used_bytes >> 20))
+    return found
+
+
+def _missing_mib() -> int:
+    """The memory that the machine lacks to have `AVAILABLE_PCT_MIN` available; 0 or less = none."""
+    lines = _MEMINFO.read_text(encoding="ascii").splitlines()
+    kib = {line.partition(":")[0]: int(line.split()[1]) for line in lines}
+    return (kib["MemTotal"] * AVAILABLE_PCT_MIN // 100 - kib["MemAvailable"]) >> 10
+
+
+def _about(kept: WarmWorker) -> dict[str, object]:
+    """The fields of a line in gpud's log."""
+    return {
+        "warm": kept.id,
+        "tenant": kept.tenant,
+        "workload": kept.workload,
+        "memory_mib": dict(kept.memory_mib),
+        "loading_s": round(kept.loading_s, 3),
+    }

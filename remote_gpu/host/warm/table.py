@@ -1,0 +1,234 @@
+"""The warm workers of one host, as a pure table beside that of the leases.
+
+    lease ends ──keep──▶ idle ──take──▶ the next lease of its tenant, workload and devices
+                          └──evict──▶ ending ──gone──▶ forgotten
+
+A warm worker occupies memory of its devices, outside of every lease, until a lease takes it or its
+process has ended. A lease that needs the memory is placed after that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from corekit.ids import DeviceId
+from gpu_scheduler.model import DeviceKind, Resident, Share
+from gpu_scheduler.protocol.host import Install, WarmLimits
+from gpu_scheduler.warm import workload_key
+
+#: Of one host, whatever the limits of its devices are: each is a process.
+WORKERS_MAX = 256
+
+#: Id, memory and elastic limit of each card, as a driver got them when the worker was started:
+#: they cannot be changed in its process.
+CardLimits: TypeAlias = "tuple[tuple[DeviceId, int, int, bool], ...]"
+
+
+def card_limits(shares: tuple[Share, ...]) -> CardLimits:
+    """The limits that the driver of NVIDIA's cards enforces for these shares."""
+    return tuple(
+        (share.device, share.memory_mib, share.compute_limit_pct, share.exclusive)
+        for share in shares
+        if share.kind is DeviceKind.CUDA
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmWorker:
+    """A worker without a lease."""
+
+    id: str  #: unique to this period between two leases
+    tenant: str
+    workload: str
+    memory_mib: Mapping[DeviceId, int]  #: that its end frees, by device
+    card_limits: CardLimits = ()
+    loading_s: float  #: the cost of loading its models again
+    idle_since_s: float
+
+    @property
+    def cards(self) -> tuple[DeviceId, ...]:
+        """Its NVIDIA cards, whose drivers free memory some time after its end."""
+        return tuple(device for device, *_ in self.card_limits)
+
+    @property
+    def resident(self) -> dict[DeviceId, Resident]:
+        """The worker as published, by device."""
+        key = workload_key(self.tenant, self.workload)
+        return {
+            device: Resident(
+                id=self.id, workload=key, memory_mib=memory_mib, loading_s=self.loading_s
+            )
+            for device, memory_mib in self.memory_mib.items()
+        }
+
+    def suits(self, install: Install) -> bool:
+        """Whether a lease may use it: same tenant, workload and devices, the same limits on cards,
+        and enough memory for what is loaded."""
+        shares = {share.device: share.memory_mib for share in install.shares}
+        return (
+            install.workload == self.workload
+            and install.tenant == self.tenant
+            and shares.keys() == self.memory_mib.keys()
+            and all(shares[device] >= mib for device, mib in self.memory_mib.items())
+            and card_limits(install.shares) == self.card_limits
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """The evictions that a lease needs before it is placed."""
+
+    evict: tuple[str, ...]  #: to begin now
+    ready: bool  #: nothing has to end first
+
+
+class WarmTable:
+    """The warm workers of one host. `now_s` is monotonic."""
+
+    def __init__(self) -> None:
+        self.limits = WarmLimits()
+        self._idle: dict[str, WarmWorker] = {}
+        self._ending: dict[str, WarmWorker] = {}
+        self._stuck: dict[str, None] = {}  # of those that end: they cannot be killed
+
+    def __len__(self) -> int:
+        return len(self._idle) + len(self._ending)
+
+    def find(self, name: str) -> WarmWorker | None:
+        """An idle worker."""
+        return self._idle.get(name)
+
+    def keep(self, worker: WarmWorker) -> None:
+        """Add a worker whose lease has ended."""
+        self._idle[worker.id] = worker
+
+    def candidate(self, install: Install, promised: Collection[str] = ()) -> WarmWorker | None:
+        """The worker that a lease gets: one that its install names, else one that suits and is not
+        `promised` to another; the one that was idle for the shortest time."""
+        suited = [one for one in self._idle.values() if one.suits(install)]
+        named = [one for one in suited if one.id in install.residents]
+        free = [one for one in suited if one.id not in promised and one.id not in install.evict]
+        return max(named or free, key=lambda one: one.idle_since_s, default=None)
+
+    def take(self, name: str) -> WarmWorker:
+        """Remove a worker that a lease uses from now on."""
+        return self._idle.pop(name)
+
+    def room(self, install: Install, free_mib: Mapping[DeviceId, int], taken: str | None) -> Room:
+        """The evictions for a lease: those that its install names, and the cheapest to load again
+        until the others fit. `free_mib`: of its devices, beside all leases and this one; `taken`:
+        the worker that it gets."""
+        others = [one for one in self._all() if one.id != taken]
+        chosen = {one.id: one for one in others if one.id in install.evict}
+        for device, free in free_mib.items():
+            there = [one for one in others if device in one.memory_mib]
+            left = [one for one in there if one.id not in chosen and one.id not in self._ending]
+            excess = sum(one.memory_mib[device] for one in left) - free
+            for one in _cheapest_first(left):
+                if excess <= 0:
+                    break
+                chosen[one.id] = one
+                excess -= one.memory_mib[device]
+        waits = any(
+            sum(one.memory_mib[device] for one in others if device in one.memory_mib) > free
+            for device, free in free_mib.items()
+        )
+        evict = tuple(name for name in chosen if name in self._idle)
+        return Room(evict=evict, ready=not chosen and not waits)
+
+    def evict(self, names: Iterable[str]) -> tuple[WarmWorker, ...]:
+        """Mark workers as ending; returns those that were idle until now."""
+        found = [self._idle.pop(name) for name in names if name in self._idle]
+        self._ending.update((one.id, one) for one in found)
+        return tuple(found)
+
+    def gone(self, name: str) -> bool:
+        """Forget a worker whose process has ended. False: it is unknown."""
+        self._stuck.pop(name, None)
+        return bool(self._idle.pop(name, None) or self._ending.pop(name, None))
+
+    def stuck(self, name: str) -> None:
+        """Mark a worker that cannot be killed."""
+        if name in self._ending:
+            self._stuck[name] = None
+
+    def beyond_limits(self, memory_mib: Mapping[DeviceId, int], now_s: float) -> tuple[str, ...]:
+        """The idle workers to evict by the limits: those idle for too long, then the cheapest to
+        load again of each device with too many or too large ones. `memory_mib`: of each device."""
+        limits = self.limits
+        chosen = {
+            one.id: None
+            for one in self._idle.values()
+            if now_s - one.idle_since_s >= limits.idle_s_max
+        }
+        for device in dict.fromkeys(device for one in self._all() for device in one.memory_mib):
+            part_mib = memory_mib.get(device, 0) * limits.memory_pct_max // 100
+            there = [
+                one
+                for one in self._idle.values()
+                if one.id not in chosen and device in one.memory_mib
+            ]
+            count, used_mib = len(there), sum(one.memory_mib[device] for one in there)
+            for one in _cheapest_first(there):
+                if count <= limits.workers_max and used_mib <= part_mib:
+                    break
+                chosen[one.id] = None
+                count, used_mib = count - 1, used_mib - one.memory_mib[device]
+        left = [one for one in self._idle.values() if one.id not in chosen]
+        excess = max(0, len(left) - WORKERS_MAX)
+        return (*chosen, *(one.id for one in _cheapest_first(left)[:excess]))
+
+    def to_free(self, memory_mib: int) -> tuple[str, ...]:
+        """The idle workers to evict so that the host has so much more memory, the cheapest first;
+        memory of those that end counts already."""
+        missing = memory_mib - sum(sum(one.memory_mib.values()) for one in self._ending.values())
+        chosen: list[str] = []
+        for one in _cheapest_first(self._idle.values()):
+            if missing <= 0:
+                break
+            chosen.append(one.id)
+            missing -= sum(one.memory_mib.values())
+        return tuple(chosen)
+
+    def next_end_s(self) -> float | None:
+        """The next moment at which one is idle for too long."""
+        since_s = min((one.idle_since_s for one in self._idle.values()), default=None)
+        return None if since_s is None else since_s + self.limits.idle_s_max
+
+    def memory_on(self, device: DeviceId, besides: str = "") -> list[int]:
+        """Memory of a device that each warm worker but one occupies, those that end included."""
+        return [
+            one.memory_mib[device]
+            for one in self._all()
+            if device in one.memory_mib and one.id != besides
+        ]
+
+    def stuck_mib(self, device: DeviceId) -> int:
+        """Memory of a device that workers occupy which cannot be killed."""
+        return sum(self._ending[name].memory_mib.get(device, 0) for name in self._stuck)
+
+    def devices(self) -> tuple[DeviceId, ...]:
+        """The devices with warm workers."""
+        return tuple(dict.fromkeys(device for one in self._all() for device in one.memory_mib))
+
+    def residents(self) -> dict[DeviceId, tuple[Resident, ...]]:
+        """The idle workers as published, by device."""
+        found: dict[DeviceId, tuple[Resident, ...]] = {}
+        for one in self._idle.values():
+            for device, resident in one.resident.items():
+                found[device] = (*found.get(device, ()), resident)
+        return found
+
+    def ids(self) -> tuple[str, ...]:
+        """The idle workers."""
+        return tuple(self._idle)
+
+    def _all(self) -> list[WarmWorker]:
+        return [*self._idle.values(), *self._ending.values()]
+
+
+def _cheapest_first(workers: Iterable[WarmWorker]) -> list[WarmWorker]:
+    """By the cost of loading again; of equal ones, the one that was idle for the longest time."""
+    return sorted(workers, key=lambda one: (one.loading_s, one.idle_since_s, one.id))

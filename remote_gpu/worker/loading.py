@@ -1,0 +1,39 @@
+"""The time that a worker spends loading models and data."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+
+class LoadingTime:
+    """A stopwatch of loads: nested and concurrent ones count once. Thread-safe."""
+
+    def __init__(self, report: Callable[[float], None] | None = None) -> None:
+        """`report`: called with the sum after each load, in the thread that loaded."""
+        self._report = report
+        self._lock = threading.Lock()
+        self._running = 0
+        self._began_s = 0.0
+        self._sum_s = 0.0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._running:
+                self._began_s = time.monotonic()
+            self._running += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._running -= 1
+            if self._running:
+                return
+            self._sum_s += time.monotonic() - self._began_s
+            if self._report is not None:
+                self._report(self._sum_s)
+
+    def restart(self) -> None:
+        """Begin at 0, for the next lease."""
+        with self._lock:
+            self._sum_s = 0.0
