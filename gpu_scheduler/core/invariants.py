@@ -13,6 +13,7 @@ from gpu_scheduler.core.inventory.inventory import DeviceEntry, current_state
 from gpu_scheduler.core.inventory.residents import Residents
 from gpu_scheduler.core.placement.fits import COMPUTE_PCT_MAX
 from gpu_scheduler.core.placement.placement import place
+from gpu_scheduler.core.queue.policy import declaration_of
 from gpu_scheduler.core.state import State
 from gpu_scheduler.model import LeaseState, Step
 
@@ -151,7 +152,9 @@ def _queue(state: State) -> Iterator[str]:
             yield f"{waiting.attempt}: its place in the queue differs from its record"
     if not state.has_room or len(state.leases) >= state.parameters.leases_max:
         return
-    if state.deciding is not None and not state.deciding.work_conserving:
+    policy = state.policies.get(state.parameters.policy)
+    name, parameters = state.parameters.policy, state.parameters
+    if policy is not None and not declaration_of(name, policy, parameters).work_conserving:
         return
     for waiting in state.queue.group_heads():
         asked = clamped_to_quota(state, waiting.request)

@@ -17,6 +17,9 @@ from gpu_scheduler.core.queue.policy import PolicyView
 from gpu_scheduler.core.queue.queue import FirstByClass
 from gpu_scheduler.protocol.changes import Waiting
 
+#: The requests that a deciding policy starves when smaller requests may overtake them.
+LARGE = "requests for several devices or most of one, while smaller ones keep coming"
+
 
 class BoundedOvertaking:
     """A base for policies: first come, first served; `bypass_max` bounds the overtakes.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 from corekit.budget import Budget
 from corekit.ids import AttemptId, DeviceId
 from gpu_scheduler.core.queue.queue import FirstByClass
+from gpu_scheduler.parameters import Parameters
 from gpu_scheduler.policy_parameters import PolicyParameter
 from gpu_scheduler.protocol.changes import Scalar, Waiting
 
@@ -88,6 +89,18 @@ class HeldReason(NamedTuple):
     until_s: float | None = None  #: monotonic: the request waits no longer for this reason
 
 
+#: Parameters of a policy by name.
+Values = Mapping[str, str | float | bool]
+
+
+class Declaration(NamedTuple):
+    """The promises of a policy about waiting."""
+
+    work_conserving: bool  #: after its last grant nothing waits that fits and no rule holds back
+    wait_bound: str  #: on the wait of every request that `starves` does not name; "" = none
+    starves: str = ""  #: requests that may wait without end; "" = none
+
+
 @runtime_checkable
 class DecidingPolicy(Protocol):
     """The choice of the next request and of its devices, or of a pause.
@@ -102,23 +115,12 @@ class DecidingPolicy(Protocol):
         ...
 
     @property
-    def work_conserving(self) -> bool:
-        """True: after its last choice nothing waits that fits and that no rule holds back."""
-        ...
-
-    @property
-    def wait_bound(self) -> str:
-        """The bound on the wait of every request; empty when there is none."""
-        ...
-
-    @property
-    def starves(self) -> str:
-        """The requests that may wait without end; empty when `wait_bound` holds for all."""
-        ...
-
-    @property
     def parameters(self) -> tuple[PolicyParameter, ...]:
         """Parameters of its own, set as `policy.NAME.PARAMETER`."""
+        ...
+
+    def declare(self, values: Values) -> Declaration:
+        """The promises about waiting, with these values of its parameters."""
         ...
 
     def decide(self, view: View) -> Choice | Pause:
@@ -133,17 +135,18 @@ class DecidingPolicy(Protocol):
 Policy = OrderingPolicy | DecidingPolicy
 
 
-class Declaration(NamedTuple):
-    """The promises of a policy about waiting."""
+def values_of(name: str, policy: Policy, parameters: Parameters) -> Values:
+    """The parameters of a policy that are in force: set, or by default."""
+    values: dict[str, str | float | bool] = {}
+    for one in getattr(policy, "parameters", ()):  # an ordering policy has none
+        given = parameters.policy_parameters.get(f"{name}.{one.name}")
+        values[one.name] = one.default if given is None else one.read(given)
+    return values
 
-    work_conserving: bool  #: nothing waits that fits
-    wait_bound: str  #: empty: none, or not declared
-    starves: str
 
-
-def declaration_of(policy: Policy) -> Declaration:
+def declaration_of(name: str, policy: Policy, parameters: Parameters) -> Declaration:
     """The declaration; an ordering policy conserves work whatever its order is."""
     if isinstance(policy, DecidingPolicy):
-        return Declaration(policy.work_conserving, policy.wait_bound, policy.starves)
+        return policy.declare(values_of(name, policy, parameters))
     # an ordering policy of another package may declare no bound
     return Declaration(True, getattr(policy, "wait_bound", ""), getattr(policy, "starves", ""))

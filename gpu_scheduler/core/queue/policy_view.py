@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import islice
 from typing import NamedTuple
 
 from corekit.budget import Budget
@@ -20,7 +21,7 @@ from gpu_scheduler.core.placement import fits as feasibility
 from gpu_scheduler.core.placement.device_order import Rank, rank_of
 from gpu_scheduler.core.placement.eviction import resident_key
 from gpu_scheduler.core.placement.placement import fitting, place
-from gpu_scheduler.core.queue.policy import DecidingPolicy
+from gpu_scheduler.core.queue.policy import DecidingPolicy, values_of
 from gpu_scheduler.core.queue.queue import WaitingQueue
 from gpu_scheduler.core.queue.request_class import RequestClass
 from gpu_scheduler.core.queue.workload_group import WorkloadGroup
@@ -29,6 +30,8 @@ from gpu_scheduler.model import Request, Resident
 from gpu_scheduler.protocol.changes import Scalar, Waiting
 
 EXPECTED = 0.5  #: the quantile of a learned time that stands for the next one
+#: Most fitting devices that `next_free` compares.
+SAMPLE_MAX = 256
 _DRAW_BITS = 53  #: of a number of the stream: all that a float between 0 and 1 has
 
 
@@ -47,7 +50,9 @@ class View:
     ) -> None:
         self.at_s, self.wall_s = at_s, wall_s  #: monotonic; seconds since 1970
         self.drawn = 0  #: numbers drawn by this view
-        self._policy, self._state, self._budget = policy, state, budget
+        #: Parameters of the policy, as they were set or by default.
+        self.values = values_of(state.parameters.policy, policy, state.parameters)
+        self._state, self._budget = state, budget
         self._placed: dict[tuple[RequestClass, int, int | None], tuple[DeviceId, ...] | None] = {}
 
     # ------------------------------------------------------------------ requests
@@ -95,6 +100,15 @@ class View:
         """The devices that fit one device of a request now, those of its first preference."""
         asked = clamped_to_quota(self._state, waiting.request)
         return fitting(asked, self._state.inventory, waiting.attempt)
+
+    def next_free(self, waiting: Waiting, last: str) -> DeviceId:
+        """The fitting device that follows the device `last` in the cyclic order.
+
+        Of more than `SAMPLE_MAX` fitting devices, some are compared.
+        """
+        after = self.rank(DeviceId(last)) if self.is_known(last) else ("", -1, "")
+        ranks = map(self.rank, islice(self.fitting(waiting), SAMPLE_MAX))
+        return DeviceId(min(ranks, key=lambda rank: (rank <= after, rank))[2])
 
     def fits(self, waiting: Waiting, device: DeviceId) -> bool:
         """True when one device of the request fits this device now."""
@@ -168,11 +182,17 @@ class View:
         """The model of a known device."""
         return self._state.inventory.devices[device].device.model
 
-    def expected_s(self, request: Request, model: str = "") -> float | None:
-        """The expected length of a lease: learned, else as stated; None = unknown."""
-        times = self.times(request.tenant, request.workload, model)
-        if times is not None and times.execution_s is not None:
-            return times.execution_s
+    def expected_s(self, request: Request) -> float | None:
+        """The expected length of a lease; None = unknown.
+
+        The learned execution time on the first preferred model that has one, else as stated.
+        """
+        for groups in self._state.inventory.index.ranked(request):
+            for group in groups:
+                model = group.device_class.model
+                times = self.times(request.tenant, request.workload, model)
+                if times is not None and times.execution_s is not None:
+                    return times.execution_s
         return request.lease_s
 
     # ------------------------------------------------------------------ own state
@@ -198,16 +218,9 @@ class View:
         digest = hashlib.sha256(f"{memory.seed}/{position}".encode()).digest()
         return (int.from_bytes(digest[:8], "big") >> (64 - _DRAW_BITS)) / (1 << _DRAW_BITS)
 
-    def parameter(self, name: str) -> str | float | bool:
-        """A parameter of the policy, as it was set or by default."""
-        parameters = self._state.parameters
-        (found,) = (one for one in self._policy.parameters if one.name == name)
-        given = parameters.policy_parameters.get(f"{parameters.policy}.{name}")
-        return found.default if given is None else found.read(given)
-
     def number(self, name: str) -> float:
         """A parameter that is a number."""
-        return float(self.parameter(name))
+        return float(self.values[name])
 
 
 @contextmanager

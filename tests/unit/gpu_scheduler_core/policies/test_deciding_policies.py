@@ -13,13 +13,16 @@ from gpu_scheduler.core.queue.policy import (
     MEMORY_MAX,
     Choice,
     DecidingPolicy,
+    Declaration,
     HeldReason,
     OrderingPolicy,
     Pause,
+    Values,
     declaration_of,
 )
 from gpu_scheduler.core.queue.policy_view import View
 from gpu_scheduler.model import HeldBack, Request, Sharing
+from gpu_scheduler.parameters import Parameters
 from gpu_scheduler.policy_parameters import PolicyParameter
 from gpu_scheduler.policy_registry import installed_policies
 from gpu_scheduler.protocol import answers, ops
@@ -32,15 +35,15 @@ class Delayed:
     """An example: a request is granted once it has waited for `delay_s`; it counts the grants."""
 
     summary = "the oldest request, after a delay"
-    work_conserving = False
-    wait_bound = ""
-    starves = "gangs"
     parameters = (
         PolicyParameter(
             name="delay_s", meaning="shortest wait", default=10.0, at_least=0.0, at_most=1e6
         ),
         PolicyParameter(name="eager", meaning="no delay", default=False),
     )
+
+    def declare(self, values: Values) -> Declaration:
+        return Declaration(bool(values["eager"]), "", starves="gangs")
 
     def decide(self, view: View) -> Choice | Pause:
         for waiting in view.waiting():
@@ -59,7 +62,7 @@ class Delayed:
         return HeldReason(f"{left_s:.0f} s left", view.at_s + left_s) if left_s > 0 else None
 
     def _left_s(self, view: View, waiting: Waiting) -> float:
-        delay_s = 0.0 if view.parameter("eager") else view.number("delay_s")
+        delay_s = 0.0 if view.values["eager"] else view.number("delay_s")
         return delay_s - view.waits_s(waiting)
 
 
@@ -246,5 +249,5 @@ def test_an_answer_that_breaks_the_interface_fails_the_event(new_world, device, 
 def test_every_policy_declares_its_bound_or_whom_it_starves():
     for name, policy in installed_policies().items():
         assert isinstance(policy, OrderingPolicy) is not isinstance(policy, DecidingPolicy), name
-        declared = declaration_of(policy)
-        assert bool(declared.wait_bound) is not bool(declared.starves), name
+        declared = declaration_of(name, policy, Parameters(policy=name))
+        assert declared.wait_bound or declared.starves, name
