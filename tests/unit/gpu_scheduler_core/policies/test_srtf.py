@@ -1,0 +1,56 @@
+"""Policy `srtf`: the shortest expected time first."""
+
+from gpu_scheduler.model import HeldBack, Request, Sharing
+from gpu_scheduler.protocol import ops
+
+
+def whole(lease_s):
+    return Request(sharing=Sharing.EXCLUSIVE, lease_s=lease_s)
+
+
+def test_without_strict_head_the_worked_example_is_that_of_balance(example):
+    run = example("srtf")
+    assert run.run() == [(0, "R", "G1"), (1, "B", "G2"), (6, "R", "G1"), (8, "R", "G1")]
+    assert (run.total_s, run.cold, sum(run.waits_s)) == (19, 2, 9)
+
+
+def test_with_strict_head_it_is_the_print_of_the_thesis(example):
+    run = example("srtf", strict_head=True)
+    assert run.run() == [(0, "R", "G1"), (2, "R", "G2"), (6, "R", "G1"), (8, "B", "G2")]
+    assert (run.total_s, run.cold, sum(run.waits_s)) == (26, 3, 10)
+
+
+def test_the_shortest_request_is_first_and_unknown_times_are_last(new_world, device):
+    world = new_world(policy="srtf")
+    world.host("h", device("d"))
+    lease = world.granted("now", whole(None))
+    for attempt, lease_s in (("unknown", None), ("long", 90.0), ("short", 2.0), ("middle", 20.0)):
+        world.reserve(attempt, whole(lease_s))
+    order = []
+    for _ in range(4):
+        world.release(lease)
+        order += world.grants()
+        (lease,) = world.leases
+        world.renew(lease)
+    assert order == ["short", "middle", "long", "unknown"]
+
+
+def test_under_strict_head_a_single_device_serves_long_requests_too(new_world, device):
+    world = new_world(policy="srtf", policy_parameters={"srtf.strict_head": True})
+    world.host("h", device("d"))
+    world.release(world.granted("short", whole(1.0)))
+    assert world.granted("long", whole(60.0))
+
+
+def test_explain_has_the_reason_of_strict_head(new_world, device):
+    world = new_world(policy="srtf", policy_parameters={"srtf.strict_head": True})
+    world.host("h", device("d0", index=0), device("d1", index=1))
+    world.granted("short", whole(1.0))
+    world.reserve("long", whole(60.0))
+    world.ask(ops.Explain, attempt="long")
+    explanation = world.answer().explanation
+    assert explanation.held_back is HeldBack.POLICY
+    assert explanation.sentence.endswith(
+        "policy srtf: it takes 60 s, a request of 1 s is the shortest known: "
+        "it starts while two devices are free"
+    )
