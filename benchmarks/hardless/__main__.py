@@ -36,7 +36,7 @@ CEILING_PART = 0.98
 #: The paper's maxima are read from its plots; a maximum of 10 s exceeds the mean.
 MAXIMA = {"gpus": (2.8, 3.0), "all": (3.4, 3.8)}
 COLD_MS = 5000.0  #: of a switch; the paper states none
-POLICIES = ("warm-first", "fifo")
+POLICIES = ("warm_first", "fifo")
 
 
 def main() -> None:
