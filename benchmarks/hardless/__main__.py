@@ -183,7 +183,7 @@ def switch_figures(
     changed = switches(runs, GPU_SLOTS)
     warm_first = policy == POLICIES[0]
     most = len(WORKLOADS) * slots
-    length_s = (max(r.ended_s for r in runs) - min(r.started_s for r in runs)) / scale
+    length_s = (max(r.ended_s for r in runs) - min(r.began_s for r in runs)) / scale
     name = policy.replace("-", "_")
     figures = [
         report.Figure(

@@ -36,7 +36,7 @@ class Run:
 
     workload: str
     device: str
-    started_s: float
+    began_s: float  #: loading included
     ended_s: float
     cold: bool
 
@@ -110,7 +110,7 @@ def _use(granted: GrantedLease, workload: str, number: int) -> Run:
     return Run(
         workload=workload,
         device=found["device"],
-        started_s=found["started_s"],
+        began_s=found["started_s"] - found["loading_ms"] / 1000,
         ended_s=found["ended_s"],
         cold=found["loading_ms"] > 0,
     )
@@ -121,8 +121,8 @@ def switches(runs: Sequence[Run], slots: int) -> int:
     found = 0
     for device in sorted({run.device for run in runs}):
         last: list[Run] = []  # of each slot
-        for run in sorted((r for r in runs if r.device == device), key=lambda r: r.started_s):
-            free = [slot for slot in last if slot.ended_s <= run.started_s]
+        for run in sorted((r for r in runs if r.device == device), key=lambda r: r.began_s):
+            free = [slot for slot in last if slot.ended_s <= run.began_s]
             if not free and len(last) < slots:
                 last.append(run)
                 continue

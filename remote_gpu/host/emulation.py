@@ -13,7 +13,8 @@ from corekit.errors import AppError, invalid
 from corekit.ids import DeviceId, HostId
 from corekit.units import parse_memory_mib
 from gpu_scheduler.model import Device, Share, Usage
-from remote_gpu.worker.emulation.devices import MODEL_PREFIX, EmulatedDevice, Emulation
+from gpu_scheduler.names import is_emulated
+from remote_gpu.worker.emulation.devices import EmulatedDevice, Emulation
 from remote_gpu.worker.emulation.operation import expanded
 
 
@@ -50,7 +51,7 @@ class EmulatedDevices:
 
 def real_shares(shares: tuple[Share, ...]) -> tuple[Share, ...]:
     """The shares of devices that have a driver: a worker of emulated ones needs none."""
-    return tuple(share for share in shares if not share.model.startswith(MODEL_PREFIX))
+    return tuple(share for share in shares if not is_emulated(share.model))
 
 
 def _with_sizes(value: object, path: str) -> object:

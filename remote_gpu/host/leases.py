@@ -24,9 +24,9 @@ from enum import StrEnum
 
 from corekit.ids import DeviceId, LeaseId
 from corekit.values import replace
-from gpu_scheduler.model import DeviceKind, EndReason, LeaseLifetime, LeaseState, Share
+from gpu_scheduler.model import EndReason, LeaseLifetime, LeaseState, Share
 from gpu_scheduler.protocol.host import Install
-from remote_gpu.host.warm.table import WarmTable, WarmWorker
+from remote_gpu.host.warm.table import WarmTable, WarmWorker, is_card
 from remote_gpu.wire.errors import Refusal, Refused
 
 #: Tombstones of ended leases: refused as ENDED, not as NOT_INSTALLED, and not reopened.
@@ -290,11 +290,17 @@ class LeaseTable:
         self.warm.stuck(name)
         return self._end_blocked(detail, name)
 
-    def devices_of(self, lease: LeaseId, kind: DeviceKind | None = None) -> tuple[DeviceId, ...]:
-        """The devices, or those of one kind, of a lease that occupies or awaits them."""
+    def devices_of(self, lease: LeaseId) -> tuple[DeviceId, ...]:
+        """The devices of a lease that occupies or awaits them."""
+        return tuple(share.device for share in self._shares_of(lease))
+
+    def cards_of(self, lease: LeaseId) -> tuple[DeviceId, ...]:
+        """The NVIDIA cards of a lease that occupies or awaits them; none that is emulated."""
+        return tuple(share.device for share in self._shares_of(lease) if is_card(share))
+
+    def _shares_of(self, lease: LeaseId) -> tuple[Share, ...]:
         entry = self._entries.get(lease)
-        shares = () if entry is None else entry.install.shares
-        return tuple(share.device for share in shares if kind in (None, share.kind))
+        return () if entry is None else entry.install.shares
 
     def stuck(self, lease: LeaseId, detail: str) -> list[Step]:
         """Mark a lease that cannot be killed; leases that need its shares end."""

@@ -17,10 +17,9 @@ from typing import Annotated
 from corekit.errors import invalid
 from corekit.values import Checked, Meta, field
 from gpu_scheduler.model import DeviceKind, MemoryMib, Name, Version
+from gpu_scheduler.names import EMULATED_PREFIX
 from remote_gpu.worker.arguments import Arguments
 
-#: Begins the model of every emulated device, as published.
-MODEL_PREFIX = "emulated "
 #: The longest time of one call or of one loading.
 TIME_MS_MAX = 3_600_000.0
 SLOTS_MAX = 64
@@ -67,7 +66,7 @@ class EmulatedDevice(Checked):
     @property
     def published_model(self) -> str:
         """The model that the scheduler and its clients see."""
-        return MODEL_PREFIX + self.model
+        return EMULATED_PREFIX + self.model
 
 
 class Emulation(Checked):
