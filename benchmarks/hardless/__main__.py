@@ -1,6 +1,7 @@
 """HARDLESS' experiment through the real daemons, on emulated devices at scaled time.
 
     rfast_mean_…     successes per second while jobs wait, mean; target: 98 % of Σ slots / ELat
+    ready_p50_ms_…   from the grant of a lease to the session of its function, in real milliseconds
     rfast_max_…      the largest of 10 s (paper: around 3 with two GPUs, around 4 with the VPU)
     vpu_jobs         jobs that the VPU ran, without any change at the client
     cold_starts_…    of two workloads in turn, one per slot: with a policy that prefers warm slots,
@@ -13,7 +14,8 @@ through a whole local system: upload, event, orchestrator, lease, function, devi
 workloads in turn run through scheduler, host and data plane. All rates are in unscaled seconds.
 
     python -m benchmarks.hardless [--json] [--plot DIR] [--scale S] [--minutes P0,P1,P2]
-        [--rates P0,P1,P2] [--events N] [--only phases|switches]
+        [--rates P0,P1,P2] [--cold-ms MS] [--events N]
+        [--only phases|switches]
 """
 
 from __future__ import annotations
@@ -45,6 +47,7 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=0.5, help="factor of all times")
     parser.add_argument("--minutes", type=_three, default=(2.0, 10.0, 2.0), help="of P0, P1, P2")
     parser.add_argument("--rates", type=_three, default=(1.5, 3.5, 3.5), help="uploads per second")
+    parser.add_argument("--cold-ms", type=float, default=0.0, help="loading time in the phases")
     parser.add_argument("--events", type=int, default=120, help="of the workloads in turn")
     parser.add_argument("--switch-scale", type=float, default=0.1, help="factor of their times")
     parser.add_argument("--only", choices=("phases", "switches"))
@@ -56,7 +59,8 @@ def main() -> None:
     figures: list[report.Figure] = []
     if options.only != "switches":
         runs = {}
-        for devices in (_system("gpus", options.scale), _system("all", options.scale, vpu=True)):
+        for name in ("gpus", "all"):
+            devices = _system(name, options.scale, vpu=name == "all", cold_ms=options.cold_ms)
             _tell(f"phases on {devices.name}", quiet=options.json)
             runs[devices.name] = asyncio.run(run_phases(devices, phases, quiet=options.json))
             figures += phase_figures(devices, phases, runs[devices.name])
@@ -129,6 +133,12 @@ def phase_figures(
         ),
         *_latency_figures(name, succeeded),
     ]
+    if succeeded:
+        ready_ms = statistics.median(job.ready_ms for job in succeeded)
+        figures.append(report.Figure(metric=f"ready_p50_ms_{name}", value=ready_ms, unit="ms"))
+    if devices.cold_ms:
+        cold = sum(job.loading_ms >= devices.cold_ms / 2 for job in succeeded)
+        figures.append(report.Figure(metric=f"cold_starts_{name}", value=cold, unit="jobs"))
     if devices.vpu:
         on_vpu = [job for job in succeeded if job.on_vpu]
         figures.append(

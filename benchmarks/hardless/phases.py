@@ -64,7 +64,8 @@ class Job:
     succeeded: bool
     device: str = ""
     model: str = ""
-    loading_ms: float = 0.0  #: scaled back
+    loading_ms: float = 0.0  #: unscaled
+    ready_ms: float = 0.0  #: from the grant of its lease to the session of its function, real
 
     @property
     def on_vpu(self) -> bool:
@@ -181,6 +182,7 @@ def _jobs(
             device=found["device"],
             model=found["model"],
             loading_ms=found["loading_ms"] / scale,
+            ready_ms=(record.times["RUNNING"] - record.times["RESERVED"]) * 1000,
         )
 
     with ThreadPoolExecutor(8) as pool:
