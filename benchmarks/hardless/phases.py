@@ -21,13 +21,13 @@ from gpu_scheduler.model import Record
 from orchgpu.job_measures import moments_of
 
 NAME = "detect"
-#: The request of a job: the same with and without the VPU. With a guarantee of 33 % a device has
-#: three leases, one more than a GPU has slots, so that the next function is ready for a free slot.
+#: The request of a job: the same with and without the VPU. With a guarantee of 25 % a device has
+#: four leases: for each slot of a GPU one that runs, and one whose function is ready for the slot.
 GPU: Mapping[str, Any] = {
     "kinds": ["cuda", "vpu"],
     "memory": 128,
     "placement": "spread",
-    "compute": {"guarantee": 33},
+    "compute": {"guarantee": 25},
 }
 SCRIPT = f"""#!/usr/bin/env -S python3 -S
 import json, os

@@ -82,9 +82,7 @@ class Exclusive:
             waiting = view.first(group)
             devices = _devices(view, waiting, owners)
             if devices is not None:
-                return Choice(
-                    waiting.attempt, devices, {**changed, **_granted(view, waiting, devices)}
-                )
+                return Choice(waiting.attempt, devices, {**changed, **_granted(view, waiting, devices)})
         return Pause(remember=changed)
 
     def held(self, view: View, waiting: Waiting) -> HeldReason | None:
