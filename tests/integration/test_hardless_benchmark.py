@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from benchmarks.hardless.phases import Phase, offsets_s
+from benchmarks.hardless.switches import Run, switches
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -23,6 +26,25 @@ def results_of(*arguments: str) -> dict[str, dict[str, Any]]:
     )
     assert done.returncode == 0, done.stderr
     return {result["metric"]: result for result in json.loads(done.stdout)["results"]}
+
+
+def run(workload: str, began_s: float, ended_s: float, device: str = "d") -> Run:
+    return Run(workload=workload, device=device, began_s=began_s, ended_s=ended_s, cold=False)
+
+
+def test_a_switch_is_a_run_after_one_of_another_workload_on_its_slot() -> None:
+    both = [run("a", 0, 10), run("b", 1, 5)]
+    assert switches(both, 2) == 0
+    assert switches([*both, run("b", 5, 9)], 2) == 0
+    assert switches([*both, run("a", 5, 9)], 2) == 1  # the slot of `a` is busy
+    assert switches([*both, run("a", 10, 12)], 2) == 0  # both are free: its own one
+    assert switches([run("a", 0, 1), run("b", 1, 2), run("a", 2, 3)], 1) == 2
+    assert switches([run("a", 0, 1), run("b", 1, 2, "other")], 1) == 0
+
+
+def test_uploads_are_spread_over_their_phase() -> None:
+    phases = [Phase(length_s=2, rate_per_s=1), Phase(length_s=1, rate_per_s=4)]
+    assert offsets_s(phases) == [0.0, 1.0, 2.0, 2.25, 2.5, 2.75]
 
 
 @pytest.mark.timeout(300)
