@@ -120,14 +120,19 @@ def _kept(view: View, head: Waiting) -> tuple[DeviceId, ...]:
 
 
 def _warm_device(view: View, waiting: Waiting, kept: Collection[DeviceId]) -> DeviceId | None:
-    """A device with room that has the workload of the request loaded; published ones first."""
+    """A device with room that has the workload of the request loaded; published ones first.
+
+    A warm worker is published some time after a lease that ended left it, perhaps after the next
+    lease began to use it: one of a workload with a live lease on the device does not count.
+    """
     if waiting.request.count > 1 or waiting.request.workload is None:
         return None
-    ended: DeviceId | None = None
+    own, ended = _slot_of(waiting.request), None
     for device in _free(view, waiting, kept):
-        if view.is_warm(waiting.request, device):
+        is_idle, is_warm = own in _idle_slots(view, device), view.is_warm(waiting.request, device)
+        if is_warm and (is_idle or not _live_slots(view, device)[own]):
             return device
-        if ended is None and _slot_of(waiting.request) in _idle_slots(view, device):
+        if is_idle and ended is None:
             ended = device
     return ended
 
@@ -182,7 +187,7 @@ def _slots(view: View, device: DeviceId) -> list[str]:
 
 def _idle_slots(view: View, device: DeviceId) -> list[str]:
     """The last workloads of the slots without a lease, the longest idle first."""
-    live = Counter(_slot_of(entry.request) for entry in view.leases(device))
+    live = _live_slots(view, device)
     idle: list[str] = []
     for workload in reversed(_slots(view, device)):  # the newest are those of the live leases
         if live[workload]:
@@ -190,6 +195,10 @@ def _idle_slots(view: View, device: DeviceId) -> list[str]:
         else:
             idle.insert(0, workload)
     return idle
+
+
+def _live_slots(view: View, device: DeviceId) -> Counter[str]:
+    return Counter(_slot_of(entry.request) for entry in view.leases(device))
 
 
 def _slot_of(request: Request) -> str:

@@ -76,6 +76,22 @@ def test_a_published_warm_worker_is_used_before_older_requests_start(new_world, 
     assert push.install.residents == ("w1",)
 
 
+def test_a_worker_that_is_published_late_is_not_taken_for_an_idle_one(two_slots):
+    world = two_slots()
+    first, second = world.granted("a0", slot("a")), world.granted("b0", slot("b"))
+    world.reserve("1a", slot("a"))
+    world.release(first)
+    assert world.grants() == ["1a"]
+    (again,) = [one for one in world.leases if one.attempt == "1a"]
+    world.renew(again)
+    published = DeviceResidents(device="d", added=(resident("w1", "a"),))  # `1a` uses it already
+    world.handle(host_ops.Report, host="h", reply_to="h", residents=(published,))
+    world.reserve("2a", slot("a"))
+    world.reserve("3b", slot("b"))
+    world.release(second)
+    assert world.grants() == ["3b"]
+
+
 def test_without_a_warm_request_the_oldest_is_served(two_slots):
     world = two_slots()
     first = world.granted("a0", slot("a"))
