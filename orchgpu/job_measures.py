@@ -89,7 +89,7 @@ def rfast_max(ends_s: Sequence[float], window_s: float = RFAST_WINDOW_S) -> floa
 
 
 def count_over_time(starts_s: Sequence[float], ends_s: Sequence[float]) -> list[tuple[float, int]]:
-    """How many intervals are open after each of their ends and starts: a queue, busy slots."""
+    """The number of open intervals after each of their ends and starts: a queue, busy slots."""
     changes = sorted([(at_s, 1) for at_s in starts_s] + [(at_s, -1) for at_s in ends_s])
     curve: list[tuple[float, int]] = []
     open_now = 0
