@@ -1,4 +1,4 @@
-"""Curves as an SVG picture, on logarithmic axes."""
+"""Curves as an SVG picture, on logarithmic or linear axes."""
 
 from __future__ import annotations
 
@@ -10,29 +10,49 @@ from xml.sax.saxutils import escape
 
 WIDTH, HEIGHT, EDGE = 640, 360, 60
 COLOURS = ("#1b6ca8", "#8fb8de", "#c8553d", "#e0a458", "#3a7d44")
+_TICKS = 6  #: about as many on a linear axis
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """Positive numbers over positive numbers."""
+    """Numbers over numbers; positive ones on logarithmic axes."""
 
     name: str
     points: tuple[tuple[float, float], ...]
 
 
-def write_curves(path: Path, title: str, curves: Sequence[Curve]) -> None:
-    """Draw them with a grid at the decades of y and at every x of the first curve."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Axis:
+    """One axis: values from `low` to `high` on pixels from `first` to `last`."""
+
+    low: float
+    high: float
+    first: float
+    last: float
+    ticks: tuple[float, ...]
+    logarithmic: bool
+
+    def at(self, value: float) -> float:
+        """The pixel of a value."""
+        if self.logarithmic:
+            part = math.log(value / self.low) / math.log(self.high / self.low)
+        else:
+            part = (value - self.low) / ((self.high - self.low) or 1.0)
+        return self.first + part * (self.last - self.first)
+
+
+def write_curves(
+    path: Path, title: str, curves: Sequence[Curve], *, logarithmic: bool = True
+) -> None:
+    """Draw them with a grid: on logarithmic axes at the decades of y and every x of the first."""
     xs = [x for curve in curves for x, _ in curve.points]
     ys = [y for curve in curves for _, y in curve.points]
-    low, high = 10 ** math.floor(math.log10(min(ys))), 10 ** math.ceil(math.log10(max(ys)))
-
-    def x_of(x: float) -> float:
-        part = math.log(x / min(xs)) / math.log(max(xs) / min(xs))
-        return EDGE + part * (WIDTH - 2 * EDGE)
-
-    def y_of(y: float) -> float:
-        return HEIGHT - EDGE - math.log(y / low) / math.log(high / low) * (HEIGHT - 2 * EDGE)
-
+    if logarithmic:
+        x_axis = _logarithmic_x(xs, [x for x, _ in curves[0].points])
+        y_axis = _logarithmic_y(ys)
+    else:
+        x_axis = _linear(min(xs), max(xs), EDGE, WIDTH - EDGE)
+        y_axis = _linear(0.0, max(*ys, 0.0), HEIGHT - EDGE, EDGE)
     lines = [
         (
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" '
@@ -41,16 +61,50 @@ def write_curves(path: Path, title: str, curves: Sequence[Curve]) -> None:
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
         f'<text x="{EDGE}" y="24" font-size="14">{escape(title)}</text>',
     ]
-    decades = range(round(math.log10(low)), round(math.log10(high)) + 1)
-    lines += [_across(y_of(10.0**n), f"{10.0**n:g}") for n in decades]
-    lines += [_mark(x_of(x), f"{x:g}") for x, _ in curves[0].points]
+    lines += [_across(y_axis.at(tick), f"{tick:g}") for tick in y_axis.ticks]
+    lines += [_mark(x_axis.at(tick), f"{tick:g}") for tick in x_axis.ticks]
     for number, curve in enumerate(curves):
         colour = COLOURS[number % len(COLOURS)]
-        points = " ".join(f"{x_of(x):.1f},{y_of(y):.1f}" for x, y in curve.points)
+        points = " ".join(f"{x_axis.at(x):.1f},{y_axis.at(y):.1f}" for x, y in curve.points)
         lines.append(f'<polyline points="{points}" fill="none" stroke="{colour}"/>')
         place = f'x="{EDGE + 8}" y="{46 + 16 * number}"'
         lines.append(f'<text {place} fill="{colour}">{escape(curve.name)}</text>')
     path.write_text("\n".join([*lines, "</svg>\n"]))
+
+
+def _logarithmic_x(xs: Sequence[float], ticks: Sequence[float]) -> _Axis:
+    return _Axis(
+        low=min(xs),
+        high=max(xs),
+        first=EDGE,
+        last=WIDTH - EDGE,
+        ticks=tuple(ticks),
+        logarithmic=True,
+    )
+
+
+def _logarithmic_y(ys: Sequence[float]) -> _Axis:
+    low, high = math.floor(math.log10(min(ys))), math.ceil(math.log10(max(ys)))
+    return _Axis(
+        low=10**low,
+        high=10**high,
+        first=HEIGHT - EDGE,
+        last=EDGE,
+        ticks=tuple(10.0**n for n in range(low, high + 1)),
+        logarithmic=True,
+    )
+
+
+def _linear(low: float, high: float, first: float, last: float) -> _Axis:
+    """Ticks at multiples of 1, 2 or 5 × a power of ten; the axis ends at one."""
+    rough = ((high - low) or 1.0) / _TICKS
+    decade = 10 ** math.floor(math.log10(rough))
+    step = next(decade * factor for factor in (1, 2, 5, 10) if decade * factor >= rough)
+    start, end = math.floor(low / step), math.ceil(high / step)
+    ticks = tuple(round(number * step, 10) for number in range(start, max(end, start + 1) + 1))
+    return _Axis(
+        low=ticks[0], high=ticks[-1], first=first, last=last, ticks=ticks, logarithmic=False
+    )
 
 
 def _across(y: float, label: str) -> str:

@@ -40,8 +40,16 @@ class System:
     def orchgpu(self, *arguments: str) -> str:
         return orchgpu(self.environment, *arguments)
 
-    def deploy(self, name: str, script: str, *, memory_mib: int, timeout_s: int = 60) -> None:
-        """One function with a script of its own."""
+    def deploy(
+        self,
+        name: str,
+        script: str,
+        *,
+        memory_mib: int = 0,
+        timeout_s: int = 60,
+        gpu: Mapping[str, Any] | None = None,
+    ) -> None:
+        """One function with a script of its own; `gpu`: its block instead of a part of a CPU."""
         folder = self.home / "functions" / name
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "run").write_text(script)
@@ -55,7 +63,7 @@ class System:
                 "init_script": "run",
                 "output": [{"storage_provider": "s3", "path": f"{name}-out"}],
             },
-            "gpu": {"memory": memory_mib, "kinds": ["cpu"]},
+            "gpu": dict(gpu or {"memory": memory_mib, "kinds": ["cpu"]}),
             "job": {"input": [path]},
         }
         (folder / "fdl.yaml").write_text(yaml.safe_dump({"functions": {"aws": [entry]}}))

@@ -19,6 +19,14 @@ _INVISIBLE = r"\u0000-\u001f\u007f-\u009f\u00ad\u200b-\u200f\u2028-\u202e\u2060-
 NAME_PATTERN = f"^[^{_INVISIBLE}]*$"
 _VISIBLE = re.compile(rf"[^{_INVISIBLE}\ud800-\udfff]*")
 
+#: Begins the model of every emulated device, so that none is mistaken for a real one.
+EMULATED_PREFIX = "emulated "
+
+
+def is_emulated(model: str) -> bool:
+    """True for the model of an emulated device: calls take stated times there."""
+    return model.startswith(EMULATED_PREFIX)
+
 
 def name_problem(name: str, at_least: int = 1) -> str | None:
     """The problem of a name, as the predicate of a sentence about it; None for a valid name."""

@@ -58,6 +58,11 @@ class Host:
         )
         self._pid = int(str(host["pid"]))
 
+    @property
+    def scheduler(self) -> str:
+        """The scheduler's socket endpoint."""
+        return self._scheduler
+
     def computed_s(self) -> dict[int, float]:
         """Processor seconds of gpud's descendants so far, by their pids: the spawner, which rests
         once it has loaded everything, and the workers, two or three generations below gpud."""

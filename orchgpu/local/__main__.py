@@ -57,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--cloud", choices=CLOUDS, default="embedded")
     parser.add_argument("--data", action="append", default=[], metavar="NAME=PATH")
     parser.add_argument("--middleware", action="append", default=[], metavar="NAME=PATH")
+    parser.add_argument("--emulate", type=Path, help="emulated devices of the first host")
     parser.add_argument("--allow-host", action="append", default=[], metavar="NAME")
     parser.add_argument("--verify-signatures", action="store_true")
     parser.add_argument("--lifeline", action="store_true", help="stop when standard input closes")
@@ -132,6 +133,7 @@ def _settings(arguments: argparse.Namespace) -> LocalSettings:
         host_memory_mib=max(256, min(HOST_MEMORY_MIB_MAX, memory_mib // 4)),
         data=_named(arguments.data),
         middlewares=_named(arguments.middleware),
+        emulate=arguments.emulate,
         verify_signatures=arguments.verify_signatures,
         allowed_hosts=tuple(arguments.allow_host),
     )

@@ -31,6 +31,7 @@ class LocalSettings(Value):
     data: Mapping[str, Path]  #: data sets resident on every host: name → file
     #: Middlewares of every host besides the built-in one: name → its server's program.
     middlewares: Mapping[str, Path] = field(default_factory=dict)
+    emulate: Path | None = None  #: emulated devices of the first host
     verify_signatures: bool = False  #: the embedded cloud serves the holder of its key alone
     #: Additional host names by which clients and pages may reach the cloud.
     allowed_hosts: tuple[str, ...] = ()
@@ -105,11 +106,18 @@ class Programs:
             *("--cpus", ",".join(str(core) for core in cores)),
             *self._sharers(name),
             *(() if name == HOSTS[0] else ("--no-nvml",)),  # one machine: its GPUs are one host's
+            *self._emulated(name),
             *("--memory-mib", str(self._settings.host_memory_mib)),
             *_each("--data", self._settings.data),
             *_each("--middleware", self._settings.middlewares),
         )
         return self._built(name, command, "gateway", {})
+
+    def _emulated(self, name: str) -> tuple[str, ...]:
+        """The option of the first host, which has all emulated devices."""
+        if self._settings.emulate is None or name != HOSTS[0]:
+            return ()
+        return "--emulate", str(self._settings.emulate)
 
     def _sharers(self, name: str) -> tuple[str, ...]:
         """The options of a host that shares its cores, when there are too few for a part each."""

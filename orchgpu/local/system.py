@@ -36,6 +36,7 @@ class Launch:
         cloud: str,
         data: Mapping[str, Path],
         middlewares: Mapping[str, Path] | None = None,
+        emulate: Path | None = None,
         allowed_hosts: Iterable[str] = (),
         verify_signatures: bool = False,
         lifeline: bool,
@@ -48,6 +49,7 @@ class Launch:
         command += ["--cloud", cloud]
         for option, named in (("--data", data), ("--middleware", middlewares or {})):
             command += [part for name, path in named.items() for part in (option, f"{name}={path}")]
+        command += [] if emulate is None else ["--emulate", str(emulate)]
         command += [part for name in allowed_hosts for part in ("--allow-host", name)]
         command += ["--verify-signatures"] if verify_signatures else []
         command += ["--lifeline"] if lifeline else []

@@ -13,12 +13,13 @@ from corekit.aio.process import private_folder
 from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode, invalid
-from corekit.ids import HostId
+from corekit.ids import DeviceId, HostId
 from gpu_scheduler.client.access import Access
 from gpu_scheduler.monitor.link import HostLink
 from gpu_scheduler.monitor.ports import Probe
 from gpu_scheduler.monitor.probes import probe_of
 from remote_gpu.host.daemon import Endpoints, HostDaemon
+from remote_gpu.host.emulation import EmulatedDevices, EmulatedProbe, Load
 from remote_gpu.host.gateway.lease_ports import PortSettings
 from remote_gpu.host.gateway.listeners import Listeners
 from remote_gpu.host.gateway.relays import Relays
@@ -64,6 +65,7 @@ class HostSettings:
     visible: VisibleDevices = field(
         default_factory=VisibleDevices
     )  #: devices that those servers can see
+    emulated: EmulatedDevices | None = None
     tls: HostTls | None = None
     warm_workers: bool = True  #: workers may outlive their leases
     isolation: Setting = Setting.AUTO
@@ -111,15 +113,17 @@ async def running_host(settings: HostSettings, upstream: Upstream) -> AsyncItera
         pool = _pool(settings, nursery, sandboxes, policy)
         stack.push_async_callback(pool.close)
         await pool.open()
-        turns = Turns({CPU_INDEX: len(settings.cpu.cpus)})
+        turns = _turns(settings)
         stack.callback(turns.close)
         cpu = CpuProbe(settings.cpu, lambda: pool.pids)
-        probe = await _probe(cpu, pool, settings, upstream)
+        table = LeaseTable({cpu.device_id: settings.cpu.memory_mib}, budget.session_silence_s)
+        probes = [cpu, *_emulated_probes(settings, table, turns)]
+        probe = await _probe(probes, pool, settings, upstream)
         stack.push_async_callback(probe.close)
         listeners = _listeners(settings)
         stack.callback(listeners.close)
         daemon = HostDaemon(
-            LeaseTable({cpu.device_id: settings.cpu.memory_mib}, budget.session_silence_s),
+            table,
             pool,
             turns,
             log,
@@ -164,6 +168,7 @@ def _pool(
         settings.batch_wait_s,
         sandboxes,
         policy,
+        settings.emulated,
     )
 
 
@@ -183,11 +188,35 @@ def _endpoints(settings: HostSettings, listeners: Listeners) -> Endpoints:
     return Endpoints(host=settings.host, listeners=listeners, ports=ports, tls=settings.tls)
 
 
+def _indices(settings: HostSettings) -> dict[DeviceId, int]:
+    """The indices of emulated devices: the CPU is the first device that `HostProbe` sees."""
+    emulated = () if settings.emulated is None else tuple(settings.emulated.by_id)
+    return {device: index for index, device in enumerate(emulated, CPU_INDEX + 1)}
+
+
+def _turns(settings: HostSettings) -> Turns:
+    widths, indices = {CPU_INDEX: len(settings.cpu.cpus)}, _indices(settings)
+    if settings.emulated is not None:
+        by_id = settings.emulated.by_id
+        widths |= {index: by_id[device].slots for device, index in indices.items()}
+    return Turns(widths, uninterruptible=tuple(indices.values()))
+
+
+def _emulated_probes(settings: HostSettings, table: LeaseTable, turns: Turns) -> list[Probe]:
+    if settings.emulated is None:
+        return []
+    indices = _indices(settings)
+
+    def load_of(device: DeviceId) -> Load:
+        return Load(memory_mib=table.used_mib(device), running=turns.running(indices[device]))
+
+    return [EmulatedProbe(settings.emulated, load_of)]
+
+
 async def _probe(
-    cpu: CpuProbe, pool: WorkerPool, settings: HostSettings, upstream: Upstream
+    probes: list[Probe], pool: WorkerPool, settings: HostSettings, upstream: Upstream
 ) -> HostProbe:
-    """The CPU, and the devices of each driver that answers here."""
-    probes: list[Probe] = [cpu]
+    """The CPU, emulated devices, and the devices of each driver that answers here."""
     for driver in upstream.drivers:
         probe = probe_of(driver, settings.host, settings.budget.probe_answer_s)
         try:

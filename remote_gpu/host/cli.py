@@ -37,6 +37,7 @@ from gpu_scheduler.client.access import (
 )
 from gpu_scheduler.monitor.link import HostLink
 from remote_gpu.host.app import HostSettings, RunningHost, Upstream, running_host
+from remote_gpu.host.emulation import EmulatedDevices
 from remote_gpu.host.environment import MPS_DIRECTORY
 from remote_gpu.host.options import HostOptions, OpenClDevices
 from remote_gpu.host.probe import CpuSettings, default_memory_mib, parse_cpus
@@ -93,7 +94,7 @@ def main(options: HostOptions) -> None:
             scheduler=options.scheduler,
             access=_access(options.key_file, options.ca),
             advertise=public,
-            drivers=(*(["nvml"] if options.nvml else []), *_OPENCL[options.opencl]),
+            drivers=_drivers(options),
         )
         settings = _settings(options, listen, public[0])
         raise_descriptor_limit()  # before anything is accepted: a connection is a descriptor
@@ -101,6 +102,17 @@ def main(options: HostOptions) -> None:
     except AppError as error:
         click.echo(f"gpud: {error.message}", err=True)
         sys.exit(EXIT_STATUS[error.code])
+
+
+def _drivers(options: HostOptions) -> tuple[str, ...]:
+    """The drivers whose devices are lent; none beside emulated devices."""
+    if options.emulate is None:
+        return (*(["nvml"] if options.nvml else []), *_OPENCL[options.opencl])
+    if options.opencl is not OpenClDevices.NONE or options.middleware:
+        other = "--middleware" if options.middleware else "--opencl"
+        text = "a host with emulated devices lends no card; run another gpud for them"
+        raise invalid(f"--emulate and {other} exclude each other: {text}")
+    return ()
 
 
 def _settings(
@@ -128,6 +140,7 @@ def _settings(
         batch_wait_s=options.batch_wait_ms / 1000,
         warm_workers=options.warm_workers,
         middlewares=_middlewares(options.middleware),
+        emulated=None if options.emulate is None else EmulatedDevices.read(options.emulate, host),
         tls=_tls(options.tls_cert, options.tls_key, options.require_tls),
         isolation=options.isolation,
         secret_files=_secret_files(options.key_file),

@@ -25,9 +25,9 @@ from enum import StrEnum
 from corekit.ids import DeviceId, LeaseId
 from corekit.units import WHOLE_PERMILLE
 from corekit.values import replace
-from gpu_scheduler.model import DeviceKind, EndReason, LeaseLifetime, LeaseState, Share
+from gpu_scheduler.model import EndReason, LeaseLifetime, LeaseState, Share
 from gpu_scheduler.protocol.host import Install
-from remote_gpu.host.warm.table import WarmTable, WarmWorker
+from remote_gpu.host.warm.table import WarmTable, WarmWorker, is_card
 from remote_gpu.wire.errors import Refusal, Refused
 
 #: Tombstones of ended leases: refused as ENDED, not as NOT_INSTALLED, and not reopened.
@@ -269,6 +269,12 @@ class LeaseTable:
         others = (one for one in self if one.phase is Phase.QUEUED and one is not entry)
         return [name for other in others for name in other.install.residents]
 
+    def used_mib(self, device: DeviceId) -> int:
+        """Memory of the shares on a device whose leases are not over."""
+        using = (entry for entry in self if entry.phase in (Phase.PLACED, Phase.OPEN))
+        shares = (share for entry in using for share in entry.install.shares)
+        return sum(share.memory_mib for share in shares if share.device == device)
+
     def warm_gone(self, name: str) -> list[Step]:
         """Forget a warm worker whose process has ended; waiting leases may fit now."""
         return self._place() if self.warm.gone(name) else []
@@ -298,11 +304,17 @@ class LeaseTable:
         self.warm.stuck(name)
         return self._end_blocked(detail, name)
 
-    def devices_of(self, lease: LeaseId, kind: DeviceKind | None = None) -> tuple[DeviceId, ...]:
-        """The devices, or those of one kind, of a lease that occupies or awaits them."""
+    def devices_of(self, lease: LeaseId) -> tuple[DeviceId, ...]:
+        """The devices of a lease that occupies or awaits them."""
+        return tuple(share.device for share in self._shares_of(lease))
+
+    def cards_of(self, lease: LeaseId) -> tuple[DeviceId, ...]:
+        """The NVIDIA cards of a lease that occupies or awaits them; none that is emulated."""
+        return tuple(share.device for share in self._shares_of(lease) if is_card(share))
+
+    def _shares_of(self, lease: LeaseId) -> tuple[Share, ...]:
         entry = self._entries.get(lease)
-        shares = () if entry is None else entry.install.shares
-        return tuple(share.device for share in shares if kind in (None, share.kind))
+        return () if entry is None else entry.install.shares
 
     def stuck(self, lease: LeaseId, detail: str) -> list[Step]:
         """Mark a lease that cannot be killed; leases that need its shares end."""

@@ -71,7 +71,10 @@ class KeptContents:
 
 
 class Offer:
-    """The offer of one host: all devices of a kind have the same operations and contents."""
+    """The offer of one host: all devices of a kind have the same operations and contents.
+
+    Emulated devices name their operations themselves.
+    """
 
     def __init__(self, spawner: Spawner, kept: KeptContents) -> None:
         self._spawner = spawner
@@ -84,7 +87,7 @@ class Offer:
         return tuple(self._added_to(device, ready, resident) for device in devices)
 
     def _added_to(self, device: Device, ready: Ready, resident: tuple[str, ...]) -> Device:
-        operations = ready.operations.get(device.kind)
+        operations = device.operations or ready.operations.get(device.kind)
         if operations is None:  # none of our operations runs there
             return device
         names = tuple(operations)[:_OTHER_WORDS_MAX]

@@ -84,6 +84,14 @@ class HostOptions:
     tls_cert: Annotated[Path | None, Option("PEM file of the certificate; needs --tls-key.")] = None
     tls_key: Annotated[Path | None, Option("PEM file of its key, not encrypted.")] = None
     require_tls: Annotated[bool, Option("Require TLS of programs on this machine too.")] = False
+    emulate: Annotated[
+        Path | None,
+        Option(
+            "Lend the emulated devices of a file, and no card, for experiments: calls take the"
+            " stated times.",
+            metavar="FILE",
+        ),
+    ] = None
     nvml: Annotated[bool, Option("Lend NVIDIA devices, if there are any.")] = True
     opencl: Annotated[
         OpenClDevices,

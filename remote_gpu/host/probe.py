@@ -75,7 +75,8 @@ class CpuProbe:
         # in a thread: the kernel walks page tables, which takes milliseconds for each
         used_bytes = await asyncio.to_thread(lambda: sum(map(private_bytes, pids)))
         now_s, busy_s = time.monotonic(), {pid: _cpu_seconds(pid) for pid in pids}
-        spent_s = sum(s - self._busy_s.get(pid, s) for pid, s in busy_s.items())
+        # a process that has ended since its pid was read has no times any more
+        spent_s = sum(max(0.0, s - self._busy_s.get(pid, s)) for pid, s in busy_s.items())
         available_s = max(1e-3, now_s - self._read_s) * len(self._settings.cpus)
         self._busy_s, self._read_s = busy_s, now_s
         return (

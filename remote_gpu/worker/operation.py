@@ -110,6 +110,7 @@ class Context:
     batches: BatchLanes | None = None  #: to the batch process of the device, if calls join there
     caller: Caller | None = None  #: in a batch process: the lease to charge
     kernels_refused: str = ""  #: reason against callers' kernels on this CPU; "" = they run
+    emulated: frozenset[str] = frozenset()  #: ids of emulated devices, which run no kernels
     #: Called before a kernel or program of a caller, or before a library that keeps data of a call
     #: in its own memory: the worker serves no later lease then.
     taint: Callable[[], None] = _nothing
@@ -141,6 +142,9 @@ class Context:
 
     def open_backend(self) -> Backend:
         """The backend of this device for the host's own kernels; see `backends.choice`."""
+        if self.device in self.emulated:
+            message = f"device {self.device} is emulated: it has named operations and no kernels"
+            raise OpFailed(OpCode.ENOTSUP, message)
         return open_backend(self.kind, self.device, self.compiled)
 
     def open_backend_of_callers(self) -> Backend:

@@ -69,6 +69,12 @@ class Registry:
         self._found.clear()
         self.failures[name] = why
 
+    def clear(self, kind: str) -> None:
+        """Remove all operations of a kind of device."""
+        for key in [key for key in self._operations if key[1] == kind]:
+            del self._operations[key]
+        self._found.clear()
+
     def names(self, kind: str) -> tuple[str, ...]:
         """The operations of a device of `kind`, sorted."""
         named = sorted(name for name, k in self._operations if k == kind)

@@ -14,14 +14,17 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
+from corekit.decode import decode
 from remote_gpu.client.transport.tls import server_context
 from remote_gpu.wire.frames import Meta
 from remote_gpu.worker import control
 from remote_gpu.worker.backends.choice import KINDS
 from remote_gpu.worker.backends.drivers import working_kinds
+from remote_gpu.worker.emulation.devices import Emulation
+from remote_gpu.worker.emulation.operation import emulate
 from remote_gpu.worker.isolation.apply import isolate_spawner
 from remote_gpu.worker.isolation.places import Host
 from remote_gpu.worker.isolation.policy import Policy
@@ -56,13 +59,16 @@ def main() -> None:
         },
         batch_wait_s=settings["batch_wait_s"],
         kernels_refused=isolation.policy.kernels_refused,
+        emulated=frozenset(settings["emulated"]),
     )
     if context.programs and isolation.policy.programs_refused:
         registry.refuse("exec", isolation.policy.programs_refused)
     registry.prepare(context)
+    emulation = decode(Emulation, settings["emulation"], "emulation")
+    emulate(registry, emulation, settings["emulated"])
     gc.collect()
     gc.freeze()  # collections in workers do not touch loaded objects: pages stay shared
-    _announce(stream, registry, context)
+    _announce(stream, registry, context, {device.kind.value for device in emulation.devices})
     _serve(stream, registry, context, isolation, lanes, fork)
 
 
@@ -77,12 +83,14 @@ def _isolation(settings: Meta) -> IsolationSettings:
     return IsolationSettings(policy=policy, host=host, kept=Path(settings["kept"]))
 
 
-def _announce(stream: socket.socket, registry: Registry, context: Context) -> None:
+def _announce(
+    stream: socket.socket, registry: Registry, context: Context, emulated: Collection[str]
+) -> None:
     control.send(
         stream,
         {
             "ready": {
-                "operations": _offered(registry, context.kernels_refused),
+                "operations": _offered(registry, context.kernels_refused, emulated),
                 "failures": registry.failures,
                 "libraries": {kind: registry.libraries(kind) for kind in KINDS},
                 "resident": context.warm.keys(),
@@ -92,18 +100,20 @@ def _announce(stream: socket.socket, registry: Registry, context: Context) -> No
     )
 
 
-def _offered(registry: Registry, refused: str) -> dict[str, tuple[str, ...]]:
+def _offered(
+    registry: Registry, refused: str, emulated: Collection[str]
+) -> dict[str, tuple[str, ...]]:
     """Operations by kind of device, with `graph` where kernels run.
 
     An OpenCL device without a working driver has none; a CPU or NVIDIA device without one still has
-    those that need no kernels.
+    those that need no kernels. Emulated kinds have their named operations only.
     """
-    offered = {kind: registry.names(kind) for kind in KINDS}
-    for kind in sorted(working_kinds()):
+    offered = {kind: registry.names(kind) for kind in (*KINDS, *sorted(emulated))}
+    for kind in sorted(working_kinds().difference(emulated)):
         if kind == "cpu" and refused:
             continue
         offered[kind] = tuple(sorted((*offered[kind], "graph")))
-    if "opencl" not in working_kinds():
+    if "opencl" not in working_kinds().union(emulated):
         del offered["opencl"]
     return {kind: names for kind, names in offered.items() if names}
 

@@ -16,6 +16,7 @@ from corekit.errors import AppError, ErrorCode
 from corekit.values import Value, field, replace
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import LEASE_ENDED, RETRY_AT, Explanation, Lease, Record, Step
+from orchgpu import job_measures
 from orchgpu.cli.cloud import JobCloud
 from orchgpu.cli.jobs.records import state_of
 from orchgpu.cli.jobs.waiting import BlockingLease, blocking_leases, waits
@@ -187,11 +188,8 @@ def moments(known: Known) -> list[Moment]:
 def latencies(found: list[Moment]) -> dict[str, float | None]:
     """RLat, DLat and ELat in seconds; None where a moment is missing."""
     at_s = {moment.name: moment.at_s for moment in found if moment.name}
-    pairs = {"RLat": ("RStart", "REnd"), "DLat": ("RStart", "EStart"), "ELat": ("EStart", "EEnd")}
-    return {
-        name: round(at_s[end] - at_s[start], 4) if start in at_s and end in at_s else None
-        for name, (start, end) in pairs.items()
-    }
+    named = job_measures.latencies(at_s)
+    return {name: None if s is None else round(s, 4) for name, s in named.items()}
 
 
 def _of_queue(known: Known) -> Iterator[Moment]:

@@ -1,10 +1,8 @@
 """Output about jobs: progress lines, the timeline with the paper's names, JSON.
 
-RStart upload, NStart received, EStart user code starts, EEnd, NEnd result seen, REnd finished;
-RLat = REnd-RStart, ELat = EEnd-EStart, DLat = EStart-RStart. All in seconds since RStart;
-`wall_clock` has the same in seconds since the epoch. There are three clocks: this machine's
-(RStart), the scheduler's (NStart, NEnd, REnd) and the function's (the rest); on one machine they
-are the same.
+The moments are those of `orchgpu.job_measures`, in seconds since RStart; `wall_clock` has the same
+in seconds since the epoch. There are three clocks: this machine's (RStart), the scheduler's
+(NStart, NEnd, REnd) and the function's (the rest); on one machine they are the same.
 """
 
 from __future__ import annotations
@@ -19,12 +17,12 @@ from corekit.cli.text import cells, padded, printable
 from corekit.units import format_bytes
 from orchgpu.cli.jobs.follow import Followed
 from orchgpu.cli.objects.places import file_below
+from orchgpu.job_measures import LATENCIES, MOMENTS, latencies, moments_of
 
 #: Columns of the names of files.
 NAME_WIDTH = 24
 #: Ends a command when a job did not succeed; the job's own reason is in the output.
 NOT_SUCCEEDED_STATUS = 1
-MOMENTS = ("RStart", "NStart", "EStart", "EEnd", "NEnd", "REnd")
 
 
 def timeline(job: Followed) -> dict[str, object]:
@@ -41,10 +39,8 @@ def relative_times(job: Followed) -> dict[str, float | None]:
         name: None if at_s is None else round(at_s - start_s, 4)
         for name, at_s in _wall_clock(job).items()
     }
-    relative["RLat"] = relative["REnd"]
-    relative["DLat"] = relative["EStart"]
-    relative["ELat"] = _difference(relative["EEnd"], relative["EStart"])
-    return relative
+    found = latencies(_wall_clock(job))
+    return relative | {n: None if s is None else round(s, 4) for n, s in found.items()}
 
 
 def _steps(job: Followed) -> list[tuple[str, float]]:
@@ -58,18 +54,7 @@ def _steps(job: Followed) -> list[tuple[str, float]]:
 def _wall_clock(job: Followed) -> dict[str, float | None]:
     steps: Mapping[str, float] = job.record.times if job.record is not None else {}
     code: Mapping[str, float] = job.result.times if job.result is not None else {}
-    return {
-        "RStart": job.submitted.uploaded_s,
-        "NStart": steps.get("RECEIVED"),
-        "EStart": code.get("EStart"),
-        "EEnd": code.get("EEnd"),
-        "NEnd": steps.get("COMMITTED"),
-        "REnd": steps.get("ENDED"),
-    }
-
-
-def _difference(later: float | None, earlier: float | None) -> float | None:
-    return None if later is None or earlier is None else round(later - earlier, 4)
+    return moments_of(job.submitted.uploaded_s, steps, code)
 
 
 def job_json(job: Followed) -> dict[str, object]:
@@ -174,7 +159,7 @@ def _span(jobs: Sequence[Followed]) -> str:
 def echo_timeline(job: Followed) -> None:
     """Print moments, latencies and the steps of the job's record, one line each."""
     times = relative_times(job)
-    for names in (MOMENTS, ("RLat", "DLat", "ELat")):
+    for names in (MOMENTS, tuple(LATENCIES)):
         echo(packed([f"{name} {_seconds(times[name])}" for name in names], "  "))
     start_s = job.submitted.uploaded_s
     if steps := [f"{name} {_seconds(at_s - start_s)}" for name, at_s in _steps(job)]:

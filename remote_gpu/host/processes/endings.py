@@ -9,7 +9,7 @@ from typing import Protocol
 
 from corekit.budget import Budget
 from corekit.ids import DeviceId, LeaseId
-from gpu_scheduler.model import DeviceKind, Health, Symptom
+from gpu_scheduler.model import Health, Symptom
 from gpu_scheduler.monitor.health import Fault
 from remote_gpu.host.leases import LeaseTable, Step
 from remote_gpu.host.processes.residual_memory import LOOK_S, Ended, MemoryProbe, held_memory
@@ -53,7 +53,7 @@ class Endings:
             name=lease,
             is_lease=True,
             devices=self._table.devices_of(lease),
-            cards=self._table.devices_of(lease, DeviceKind.CUDA),
+            cards=self._table.cards_of(lease),
         )
 
     def of_warm(self, worker: WarmWorker) -> Ended:

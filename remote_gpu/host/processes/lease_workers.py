@@ -12,8 +12,9 @@ from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.errors import AppError
 from corekit.ids import LeaseId
-from gpu_scheduler.model import Share
+from gpu_scheduler.model import DeviceKind, Share
 from gpu_scheduler.protocol.host import Install
+from remote_gpu.host.emulation import real_shares
 from remote_gpu.host.environment import worker_variables
 from remote_gpu.host.leases import CAP_S_MAX, Entry
 from remote_gpu.host.processes.warm_workers import WarmWorkers
@@ -158,14 +159,14 @@ class LeaseWorkers:
 
 def _first_message(install: Install, shares: tuple[Share, ...]) -> Start:
     """The first message to a worker of a lease, or to its batch process, with these shares."""
-    memory_mib = sum(share.memory_mib for share in shares)
+    memory_mib, real = sum(share.memory_mib for share in shares), real_shares(shares)
     return Start(
         lease=install.lease,
         tenant=install.tenant,
         memory_bytes=max(memory_mib << 20, _MEMORY_FLOOR_BYTES),
         cap_s=CAP_S_MAX,
         devices={str(share.index): share.device for share in shares},
-        variables=worker_variables(shares),
-        kinds=tuple(sorted({share.kind for share in shares})),
+        variables=worker_variables(real),
+        kinds=tuple(sorted({share.kind for share in real})) or (DeviceKind.CPU,),
         warm=install.workload is not None,
     )

@@ -22,6 +22,7 @@ from corekit.ids import DeviceId, LeaseId
 from gpu_scheduler.model import DeviceKind
 from gpu_scheduler.monitor.health import HELD_MIB_MIN
 from gpu_scheduler.protocol.host import Install, WarmLimits
+from remote_gpu.host.emulation import real_shares
 from remote_gpu.host.lease_log import LeaseLog
 from remote_gpu.host.leases import LeaseTable, Step
 from remote_gpu.host.processes.endings import Endings
@@ -239,13 +240,16 @@ class WarmWorkers:
 async def _memory_mib(install: Install, pid: int, kept_bytes: int) -> dict[DeviceId, int]:
     """The memory of each device that the end of a worker frees, within its lease's shares.
 
-    On a CPU that of the process; on a card what its quota counts, and the driver's own for it.
+    On a CPU that of the process; on a card what its quota counts, and the driver's own for it; on
+    an emulated device what the quota counts.
     """
     private = await asyncio.to_thread(private_bytes, pid)
     on_card = kept_bytes + (HELD_MIB_MIN << 20)
     found: dict[DeviceId, int] = {}
     for share in install.shares:
         used_bytes = private if share.kind is DeviceKind.CPU else on_card
+        if not real_shares((share,)):
+            used_bytes = kept_bytes
         found[share.device] = min(share.memory_mib, max(1, used_bytes >> 20))
     return found
 

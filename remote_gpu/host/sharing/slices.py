@@ -17,6 +17,7 @@ time goes to the others in proportion to their guarantees.
 * A lease that does not return its tokens within `GRACE_S` is paused (its process is stopped) until
   its next slice.
 * A lease with a limit below 100 % pauses after each slice, as long as the limit demands.
+* Calls of a device that cannot be interrupted run to their end; tokens change hands between calls.
 """
 
 from __future__ import annotations
@@ -109,9 +110,11 @@ class _Lease:
 class TimeSlices:
     """The time slices of one device. `now_s` is monotonic."""
 
-    def __init__(self, width: int = 1) -> None:
-        """`width`: tokens at the same time, as many as the device has cores or queues."""
+    def __init__(self, width: int = 1, *, interruptible: bool = True) -> None:
+        """`width`: tokens at the same time, as many as the device has cores or queues.
+        `interruptible`: a holder that is overdue is paused."""
         self.width = width
+        self._interruptible = interruptible
         self._leases: dict[LeaseId, _Lease] = {}
         self._running = 0
         self._virtual_s = 0.0  # of the newest slice: idle time earns no credit
@@ -198,6 +201,11 @@ class TimeSlices:
     def wake(self, now_s: float) -> list[Change]:
         """Update at `next_wake_s`."""
         return self._dispatch(now_s)
+
+    @property
+    def running(self) -> int:
+        """Tokens that leases hold."""
+        return self._running
 
     def next_wake_s(self) -> float | None:
         """The next moment at which something may change without a call."""
@@ -331,6 +339,8 @@ class TimeSlices:
     def _pause(self, now_s: float) -> list[Change]:
         """Pause overdue holders, if their limit or another lease demands it."""
         changes: list[Change] = []
+        if not self._interruptible:
+            return changes
         for lease, entry in self._leases.items():
             if not entry.running or entry.until_s is None or now_s < entry.until_s + GRACE_S:
                 continue
@@ -366,7 +376,7 @@ class TimeSlices:
         moments = [
             max(entry.until_s + GRACE_S, now_s + TOLERANCE_S)
             for entry in entries
-            if entry.running and entry.until_s is not None
+            if self._interruptible and entry.running and entry.until_s is not None
             if waited_for or entry.rate < self.width
         ]
         moments += [e.allowed_s for e in entries if e.runnable and e.allowed_s > now_s]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from corekit.ids import LeaseId
@@ -28,16 +28,20 @@ class Process(Protocol):
 class Turns:
     """The time slices of all devices of a host, in the event loop."""
 
-    def __init__(self, widths: Mapping[int, int]) -> None:
-        """`widths`: tokens at once by a device's index; 1 where it is missing."""
+    def __init__(self, widths: Mapping[int, int], uninterruptible: Collection[int] = ()) -> None:
+        """`widths`: tokens at once by a device's index; 1 where it is missing. `uninterruptible`:
+        indices of devices whose calls run to their end."""
         self._widths = widths
+        self._uninterruptible = uninterruptible
         self._devices: dict[int, _Device] = {}
 
     def join(self, lease: LeaseId, shares: Sequence[Share], worker: Process) -> None:
         """Add a lease's worker."""
         for share in shares:
             if share.index not in self._devices:
-                self._devices[share.index] = _Device(share.index, self._widths.get(share.index, 1))
+                width = self._widths.get(share.index, 1)
+                slices = TimeSlices(width, interruptible=share.index not in self._uninterruptible)
+                self._devices[share.index] = _Device(share.index, slices)
             self._devices[share.index].join(lease, share, worker)
 
     def resize(self, lease: LeaseId, compute_limit_pct: float) -> None:
@@ -66,6 +70,10 @@ class Turns:
                 index, ticket = meta[op]
                 self._devices[index].requested(lease, op, ticket)
 
+    def running(self, index: int) -> int:
+        """Calls that run on a device now."""
+        return 0 if (device := self._devices.get(index)) is None else device.running
+
     def close(self) -> None:
         """Cancel the timers."""
         for device in self._devices.values():
@@ -75,12 +83,16 @@ class Turns:
 class _Device:
     """The time slices of one device, and its timer."""
 
-    def __init__(self, index: int, width: int) -> None:
+    def __init__(self, index: int, slices: TimeSlices) -> None:
         self._index = index
-        self._slices = TimeSlices(width)
+        self._slices = slices
         self._members: dict[LeaseId, tuple[Share, Process]] = {}
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def running(self) -> int:
+        return self._slices.running
 
     def join(self, lease: LeaseId, share: Share, worker: Process) -> None:
         self._members[lease] = share, worker

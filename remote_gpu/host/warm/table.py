@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 from corekit.ids import DeviceId
 from gpu_scheduler.model import DeviceKind, Resident, Share
+from gpu_scheduler.names import is_emulated
 from gpu_scheduler.protocol.host import Install, WarmLimits
 from gpu_scheduler.warm import workload_key
 
@@ -26,12 +27,17 @@ WORKERS_MAX = 256
 CardLimits: TypeAlias = "tuple[tuple[DeviceId, int, int | float, bool], ...]"
 
 
+def is_card(share: Share) -> bool:
+    """Whether it is of an NVIDIA card with a driver."""
+    return share.kind is DeviceKind.CUDA and not is_emulated(share.model)
+
+
 def card_limits(shares: tuple[Share, ...]) -> CardLimits:
     """The limits that the driver of NVIDIA's cards enforces for these shares."""
     return tuple(
         (share.device, share.memory_mib, share.compute_limit_pct, share.exclusive)
         for share in shares
-        if share.kind is DeviceKind.CUDA
+        if is_card(share)
     )
 
 

@@ -18,7 +18,10 @@ from typing import Any
 
 from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
+from corekit.decode import encode
 from corekit.errors import AppError, ErrorCode
+from corekit.ids import HostId
+from remote_gpu.host.emulation import EmulatedDevices
 from remote_gpu.host.environment import spawner_variables
 from remote_gpu.host.tls import HostTls
 from remote_gpu.host.workers.sandboxes import HostSandbox, Sandboxes
@@ -26,6 +29,7 @@ from remote_gpu.host.workers.stderr_log import StderrLog
 from remote_gpu.host.workers.tenant_storage import evict
 from remote_gpu.host.workers.worker import Worker
 from remote_gpu.worker import control
+from remote_gpu.worker.emulation.devices import Emulation
 from remote_gpu.worker.isolation.policy import Policy
 from remote_gpu.worker.operation import BATCH_WAIT_S
 from remote_gpu.worker.programs.programs import Program
@@ -66,8 +70,10 @@ class WorkerPool:
         batch_wait_s: float = BATCH_WAIT_S,
         sandboxes: Sandboxes | None = None,
         policy: Policy | None = None,
+        emulated: EmulatedDevices | None = None,
     ) -> None:
         """`sandboxes`, `policy`: isolation of leases; None: there is none."""
+        emulated = emulated or EmulatedDevices.of(Emulation(devices=()), HostId(""))
         self._settings = {
             "data": {name: str(path) for name, path in data.items()},
             "kept": str(kept),
@@ -78,6 +84,8 @@ class WorkerPool:
             "batch_wait_s": batch_wait_s,
             "tls": [] if tls is None else [str(tls.certificate), str(tls.key)],
             "handshake_s": budget.handshake_s,
+            "emulation": encode(emulated.emulation),
+            "emulated": list(emulated.by_id),
         }
         self._budget = budget
         self._nursery = nursery

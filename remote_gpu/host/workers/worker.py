@@ -132,7 +132,8 @@ class Worker:
         self.resume()
         self.send({"release": {"cap_s": cap_s}})
         answer: asyncio.Future[Any] = self._released
-        await asyncio.wait({answer}, timeout=wait_s)
+        both = {answer, self.gone}
+        await asyncio.wait(both, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
         self._released = None
         kept: int | None = answer.result() if answer.done() else None
         failed = self.tainted or self._protocol_broken or self._exited or bool(self._lanes)

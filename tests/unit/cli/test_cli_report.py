@@ -16,7 +16,6 @@ from orchgpu.cli.cloud import JobCloud, Submitted
 from orchgpu.cli.commands.operation.gpus import device_row as row_of
 from orchgpu.cli.jobs.follow import Followed
 from orchgpu.cli.jobs.report import (
-    MOMENTS,
     echo_outcome,
     echo_progress,
     echo_summary,
@@ -25,6 +24,7 @@ from orchgpu.cli.jobs.report import (
     timeline,
 )
 from orchgpu.core.function import Function
+from orchgpu.job_measures import MOMENTS
 
 FUNCTION = Function(
     name="f",

@@ -130,3 +130,11 @@ def test_a_cloud_that_verifies_gives_its_keys_to_the_programs_that_use_it(tmp_pa
     assert (found["AWS_ACCESS_KEY_ID"], found["AWS_SECRET_ACCESS_KEY"]) == ("LKIA", "secret")
     plain = programs(tmp_path).program("cloud", READY).command
     assert not {"--verify-signatures", "--allow-host"} & set(plain)
+
+
+def test_the_first_host_has_all_emulated_devices(tmp_path: Path) -> None:
+    file = tmp_path / "devices.yaml"
+    built = programs(tmp_path, emulate=file)
+    first, second = (built.program(name, READY).command for name in ("gpu-a", "gpu-b"))
+    assert first[first.index("--emulate") + 1] == str(file)
+    assert "--emulate" not in second

@@ -62,6 +62,15 @@ def test_the_advertised_address(advertise: str, bound: str, public: str) -> None
         (("--program", "x=/etc/passwd"), "--program x: /etc/passwd is not an executable file"),
         (("--program", "x=/bin/sh '"), "--program x: "),
         (("--program", "x=/bin/sh", "--program", "x=/bin/sh"), "given twice"),
+        (("--emulate", "/nonexistent.yaml"), "--emulate: cannot read /nonexistent.yaml"),
+        (
+            ("--emulate", "/nonexistent.yaml", "--opencl", "all"),
+            "--emulate and --opencl exclude each other",
+        ),
+        (
+            ("--emulate", "/nonexistent.yaml", "--middleware", "pocl=/bin/true"),
+            "--emulate and --middleware exclude each other",
+        ),
         (("--middleware", "builtin=/bin/true"), "'builtin' is unknown; known are cricket, gvirtus"),
         (("--middleware", "lupine"), "'lupine' is not NAME=PROGRAM"),
         (("--middleware", "lupine=true"), "'true' is not the absolute path of a program"),

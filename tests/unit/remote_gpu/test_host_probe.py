@@ -137,3 +137,14 @@ async def test_concurrent_readings_lose_no_figure(tmp_path: Path) -> None:
     assert await asked == 1
     slow.answers.set()
     assert len(await looking) == 1
+
+
+def test_a_process_that_has_ended_counts_no_time() -> None:
+    pids = [os.getpid()]
+    settings = CpuSettings(host=HostId("gpu-a"), cpus=(CORE,), memory_mib=512)
+    probe = CpuProbe(settings, lambda: pids)
+    asyncio.run(probe.usage())
+    probe._busy_s[2**22 + 1] = 1e6  # its pid is read once more after its end
+    pids.append(2**22 + 1)
+    (usage,) = asyncio.run(probe.usage())
+    assert usage.utilisation_pct >= 0

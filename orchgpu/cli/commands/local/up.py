@@ -40,6 +40,12 @@ from orchgpu.local.system import Launch, unhealthy
     help="Remote-GPU software that every GPU host also offers (repeatable).",
 )
 @click.option(
+    "--emulate",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Emulated devices of the first GPU host, for experiments (docs/hosts.md).",
+)
+@click.option(
     "--verify-signatures",
     is_flag=True,
     help="Refuse requests to the cloud that its own key pair did not sign.",
@@ -56,6 +62,7 @@ def command(
     cloud: str,
     data: tuple[str, ...],
     middleware: tuple[str, ...],
+    emulate: Path | None,
     verify_signatures: bool,
     allow_host: tuple[str, ...],
     as_json: bool,
@@ -80,6 +87,7 @@ def command(
         cloud=cloud,
         data={**resident_data(), **_named_files("--data", data)},
         middlewares=_named_files("--middleware", middleware),
+        emulate=None if emulate is None else emulate.absolute(),
         allowed_hosts=allow_host,
         verify_signatures=verify_signatures,
         lifeline=not detach,

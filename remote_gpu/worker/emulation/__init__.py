@@ -1,0 +1,1 @@
+"""Emulated devices: calls take stated times instead of an accelerator's own."""
