@@ -30,7 +30,7 @@ class Metrics:
     errors: Counter[str] = field(default_factory=Counter)  #: by code
     outcomes: Counter[str] = field(default_factory=Counter)  #: of attempts and reserves
     lease_ends: Counter[str] = field(default_factory=Counter)  #: by reason
-    limited: Counter[str] = field(default_factory=Counter)  #: refused requests by `model.Limit`
+    limited: Counter[str] = field(default_factory=Counter)  #: refused requests by `Limit`
     pushes: int = 0
     connections: int = 0
     epoch: int = 0

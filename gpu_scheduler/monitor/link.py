@@ -24,7 +24,7 @@ from corekit.ids import HostId, LeaseId
 from gpu_scheduler.client.access import Access
 from gpu_scheduler.client.channel import Channel, ChannelEvents
 from gpu_scheduler.core.placement.fits import device_class_of, permanent_mismatch
-from gpu_scheduler.model import Device, EndReason, Health, NoFit, Request, Share, Sharing
+from gpu_scheduler.model import Device, EndReason, Health, Request, Share, Sharing
 from gpu_scheduler.monitor.full_state import FullState, pages_of
 from gpu_scheduler.monitor.ports import HostControl, Probe
 from gpu_scheduler.monitor.watch import LastSeen, Watch
@@ -47,6 +47,7 @@ from gpu_scheduler.protocol.host import (
     Staged,
     WarmLimitsPush,
 )
+from gpu_scheduler.verdicts import NoFit
 
 logger = logging.getLogger(__name__)
 

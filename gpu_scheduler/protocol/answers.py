@@ -13,8 +13,6 @@ from corekit.values import Value, field
 from gpu_scheduler.model import (
     Device,
     EndReason,
-    ExpectedRun,
-    Explanation,
     GrantedLease,
     HostState,
     Lease,
@@ -26,6 +24,7 @@ from gpu_scheduler.model import (
 )
 from gpu_scheduler.parameters import Parameters
 from gpu_scheduler.policy_parameters import PolicyParameter
+from gpu_scheduler.verdicts import ExpectedRun, Explanation
 
 
 class Outcome(StrEnum):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from contract.result import Report, Result
 from corekit.values import Value
-from gpu_scheduler.model import EndReason, Explanation, GrantedLease, LeaseState, Record
+from gpu_scheduler.model import EndReason, GrantedLease, LeaseState, Record
+from gpu_scheduler.verdicts import Explanation
 from orchgpu.core.actions import Action, Timer
 
 

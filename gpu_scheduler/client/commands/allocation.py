@@ -16,7 +16,7 @@ from corekit.errors import AppError, ErrorCode, invalid
 from corekit.values import Value, replace
 from gpu_scheduler.client.client import SchedulerClient
 from gpu_scheduler.client.pushes import OnPush, PushWord
-from gpu_scheduler.model import Door, Explanation, GrantedLease, LeaseLifetime, LeaseState, Request
+from gpu_scheduler.model import Door, GrantedLease, LeaseLifetime, LeaseState, Request
 from gpu_scheduler.protocol.answers import (
     AttemptAnswer,
     BusyPush,
@@ -25,6 +25,7 @@ from gpu_scheduler.protocol.answers import (
     LeasePush,
     Outcome,
 )
+from gpu_scheduler.verdicts import Explanation
 
 #: Default length of a lease from the command line, also of a classic one.
 LEASE_S = 3600.0

@@ -13,9 +13,10 @@ from gpu_scheduler.client.commands import tables
 from gpu_scheduler.client.commands.allocation import Ask, allocate, check_lease, session_of
 from gpu_scheduler.client.commands.forms import Released, Renewed
 from gpu_scheduler.client.commands.options import CommandContext, connected, requesting, run
-from gpu_scheduler.model import Door, Explanation, Lease, Request
+from gpu_scheduler.model import Door, Lease, Request
 from gpu_scheduler.protocol.answers import AttemptAnswer, LeaseAnswer, Outcome
 from gpu_scheduler.request_options import REQUEST_OPTIONS, one_of
+from gpu_scheduler.verdicts import Explanation
 
 _STATUS = {
     Outcome.GRANTED: 0,

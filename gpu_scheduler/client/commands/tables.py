@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from corekit.cli.screen import Coloured, echo, echo_table
 from corekit.cli.table import Column
 from corekit.units import format_duration, format_percent, plain_percent
-from gpu_scheduler.model import Device, DeviceVerdict, HostState, Share
+from gpu_scheduler.model import Device, HostState, Share
 from gpu_scheduler.policy_parameters import Given
 from gpu_scheduler.protocol.answers import (
     AttemptAnswer,
@@ -22,6 +22,7 @@ from gpu_scheduler.protocol.answers import (
     WorkloadsAnswer,
 )
 from gpu_scheduler.request_text import request_text
+from gpu_scheduler.verdicts import DeviceVerdict
 
 
 def _columns(names: str, *dropped: str) -> tuple[Column, ...]:

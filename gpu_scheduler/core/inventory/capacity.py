@@ -20,7 +20,8 @@ from gpu_scheduler.core.placement.fits import (
     unmet_constraint,
     versions_by_name,
 )
-from gpu_scheduler.model import HostState, NoFit, Placement, Request, Shortage
+from gpu_scheduler.model import HostState, Placement, Request
+from gpu_scheduler.verdicts import NoFit, Shortage
 from gpu_scheduler.versions import dotted
 
 #: The request without the requirement of a permanent mismatch; a later one is closer to a fit.

@@ -21,7 +21,8 @@ from gpu_scheduler.core.placement.fits import (
     permanent_mismatch,
     unavailable_reason,
 )
-from gpu_scheduler.model import NoFit, Request, Sharing
+from gpu_scheduler.model import Request, Sharing
+from gpu_scheduler.verdicts import NoFit
 
 K = TypeVar("K")
 

@@ -18,16 +18,8 @@ from gpu_scheduler.constraints import (
     canonical,
     first_unmet,
 )
-from gpu_scheduler.model import (
-    Device,
-    DeviceKind,
-    Health,
-    HostState,
-    NoFit,
-    Request,
-    Share,
-    Sharing,
-)
+from gpu_scheduler.model import Device, DeviceKind, Health, HostState, Request, Share, Sharing
+from gpu_scheduler.verdicts import NoFit
 from gpu_scheduler.versions import Version, dotted, parse_version
 
 COMPUTE_PCT_MAX = 100  #: of one device: the maximum sum of its guarantees

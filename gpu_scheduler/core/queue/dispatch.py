@@ -32,11 +32,12 @@ from gpu_scheduler.core.state import HeadReservation, LeaseEntry
 from gpu_scheduler.core.timers import TimerKind
 from gpu_scheduler.core.transaction import Transaction
 from gpu_scheduler.core.views.explain import explain, out_of_service
-from gpu_scheduler.model import Explanation, HeldBack, NoFit, Request, Step
+from gpu_scheduler.model import Request, Step
 from gpu_scheduler.parameters import NO_QUOTA
 from gpu_scheduler.protocol import answers
 from gpu_scheduler.protocol import changes as to
 from gpu_scheduler.request_text import request_text
+from gpu_scheduler.verdicts import Explanation, HeldBack, NoFit
 
 
 class Evaluation(NamedTuple):

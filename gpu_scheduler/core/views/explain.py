@@ -13,17 +13,9 @@ from gpu_scheduler.core.inventory.inventory import Inventory
 from gpu_scheduler.core.placement.eviction import taken
 from gpu_scheduler.core.placement.fits import fits, is_feasible, unavailable_reason
 from gpu_scheduler.core.placement.placement import place
-from gpu_scheduler.model import (
-    DeviceVerdict,
-    Explanation,
-    Health,
-    HeldBack,
-    HostState,
-    NoFit,
-    Request,
-    Shortage,
-)
+from gpu_scheduler.model import Health, HostState, Request
 from gpu_scheduler.request_text import request_text
+from gpu_scheduler.verdicts import DeviceVerdict, Explanation, HeldBack, NoFit, Shortage
 
 #: The most devices with a verdict of their own in one explanation.
 VERDICTS_MAX = 64

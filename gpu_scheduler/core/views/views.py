@@ -26,10 +26,11 @@ from gpu_scheduler.core.state import LeaseEntry
 from gpu_scheduler.core.transaction import Transaction
 from gpu_scheduler.core.views.explain import with_verdicts
 from gpu_scheduler.core.views.workloads import starts_warm, with_expected_runs
-from gpu_scheduler.model import Explanation, HeldBack, LeaseState, Record
+from gpu_scheduler.model import LeaseState, Record
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol.changes import Waiting
 from gpu_scheduler.request_text import request_text
+from gpu_scheduler.verdicts import Explanation, HeldBack
 
 T = TypeVar("T")
 

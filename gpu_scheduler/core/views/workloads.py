@@ -12,8 +12,9 @@ from gpu_scheduler.core.leases.learned_times import Times, WorkloadOn
 from gpu_scheduler.core.placement.eviction import resident_key, taken
 from gpu_scheduler.core.state import StateView
 from gpu_scheduler.core.transaction import Transaction
-from gpu_scheduler.model import ExpectedRun, Explanation, Request
+from gpu_scheduler.model import Request
 from gpu_scheduler.protocol import answers, ops
+from gpu_scheduler.verdicts import ExpectedRun, Explanation
 from gpu_scheduler.warm import workload_key
 
 #: The quantiles that are shown: the median, and what few executions exceed.

@@ -9,8 +9,9 @@ from fdl.diagnostics import Diagnostic, Severity
 from fdl.model import Document, Function
 from fdl.plan.groups import deployed
 from gpu_scheduler.client import SchedulerClient
-from gpu_scheduler.model import Explanation, Request
+from gpu_scheduler.model import Request
 from gpu_scheduler.protocol.answers import Outcome
+from gpu_scheduler.verdicts import Explanation
 from orchgpu.cli.scheduler import NO_ANSWER, ask, scheduler_address
 from orchgpu.core.job import cpu_fallback
 

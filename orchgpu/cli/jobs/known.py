@@ -15,7 +15,8 @@ from corekit.cli.screen import echo
 from corekit.errors import AppError, ErrorCode
 from corekit.values import Value, field, replace
 from gpu_scheduler.client import SchedulerClient
-from gpu_scheduler.model import LEASE_ENDED, RETRY_AT, Explanation, Lease, Record, Step
+from gpu_scheduler.model import LEASE_ENDED, RETRY_AT, Lease, Record, Step
+from gpu_scheduler.verdicts import Explanation
 from orchgpu import job_measures
 from orchgpu.cli.cloud import JobCloud
 from orchgpu.cli.jobs.records import state_of

@@ -12,8 +12,9 @@ from corekit.errors import AppError, ErrorCode
 from corekit.units import format_percent
 from corekit.values import Value
 from gpu_scheduler.client import SchedulerClient
-from gpu_scheduler.model import RETRY_AT, Explanation, HeldBack, NoFit, Record, Step
+from gpu_scheduler.model import RETRY_AT, Record, Step
 from gpu_scheduler.protocol.answers import LeasesAnswer
+from gpu_scheduler.verdicts import Explanation, HeldBack, NoFit
 
 #: Reasons of a device that the end of leases on it removes.
 _LENT = frozenset(

@@ -11,7 +11,8 @@ from contract.result import Report, Result
 from corekit.decode import encode
 from corekit.ids import JobId
 from corekit.values import replace
-from gpu_scheduler.model import Explanation, Record, Step
+from gpu_scheduler.model import Record, Step
+from gpu_scheduler.verdicts import Explanation
 from orchgpu.cli.commands.jobs.job import echo_end, echo_head, job_json
 from orchgpu.cli.jobs.known import Known, Scheduled, latencies, moments
 from orchgpu.core.routing import InputEvent

@@ -9,19 +9,9 @@ import pytest
 from contract.states import Reason
 from corekit.ids import AttemptId, DeviceId, HostId, JobId, LeaseId
 from corekit.values import replace
-from gpu_scheduler.model import (
-    DeviceKind,
-    DeviceVerdict,
-    Explanation,
-    HeldBack,
-    Lease,
-    LeaseState,
-    NoFit,
-    Record,
-    Share,
-    Step,
-)
+from gpu_scheduler.model import DeviceKind, Lease, LeaseState, Record, Share, Step
 from gpu_scheduler.protocol.answers import LeasesAnswer
+from gpu_scheduler.verdicts import DeviceVerdict, Explanation, HeldBack, NoFit
 from orchgpu.cli.jobs.waiting import blocking_leases, pause_sentence, reason_of_wait, wait_sentence
 
 

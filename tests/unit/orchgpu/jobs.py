@@ -11,7 +11,6 @@ from corekit.budget import Budget
 from corekit.ids import AttemptId, DeviceId, HostId, IdSource, JobId, LeaseId
 from gpu_scheduler.model import (
     DeviceKind,
-    Explanation,
     GrantedLease,
     Lease,
     LeaseState,
@@ -20,6 +19,7 @@ from gpu_scheduler.model import (
     Share,
     Step,
 )
+from gpu_scheduler.verdicts import Explanation
 from orchgpu.actions.performer import Performer
 from orchgpu.core import actions as do
 from orchgpu.core import events as on

@@ -14,20 +14,17 @@ from gpu_scheduler.client.commands import tables
 from gpu_scheduler.model import (
     Device,
     DeviceKind,
-    DeviceVerdict,
-    ExpectedRun,
-    Explanation,
     Health,
     HostState,
     Lease,
     LeaseState,
-    NoFit,
     Request,
     Resident,
     Share,
     Usage,
 )
 from gpu_scheduler.protocol import answers
+from gpu_scheduler.verdicts import DeviceVerdict, ExpectedRun, Explanation, NoFit
 
 
 def device(index: int, **fields: Any) -> Device:

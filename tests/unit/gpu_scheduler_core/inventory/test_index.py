@@ -28,12 +28,12 @@ from gpu_scheduler.model import (
     DeviceKind,
     Health,
     HostState,
-    NoFit,
     Placement,
     Request,
     Resident,
     Sharing,
 )
+from gpu_scheduler.verdicts import NoFit
 from gpu_scheduler.warm import workload_key
 from tests.property.inputs import sized_request
 

@@ -9,7 +9,8 @@ from gpu_scheduler.core.placement.fits import (
     is_feasible,
     share_of,
 )
-from gpu_scheduler.model import Device, DeviceKind, Health, HostState, NoFit, Request, Sharing
+from gpu_scheduler.model import Device, DeviceKind, Health, HostState, Request, Sharing
+from gpu_scheduler.verdicts import NoFit
 from tests.scheduler_world import idle_state
 
 DEVICE = Device(id=DeviceId("d"), index=0, kind=DeviceKind.CUDA, model="A100", memory_mib=1000)

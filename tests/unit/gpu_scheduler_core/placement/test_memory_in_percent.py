@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_scheduler.model import NoFit, Placement, Request
+from gpu_scheduler.model import Placement, Request
 from gpu_scheduler.parameters import Quota
 from gpu_scheduler.protocol import answers, ops
+from gpu_scheduler.verdicts import NoFit
 from tests.scheduler_world import World, device
 
 EIGHTH = Request(memory_pct=12.5, compute_guarantee_pct=12.5)

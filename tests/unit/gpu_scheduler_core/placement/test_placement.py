@@ -8,9 +8,10 @@ from corekit.ids import DeviceId, HostId
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core.placement.candidates import slots
 from gpu_scheduler.core.views.explain import explain
-from gpu_scheduler.model import DeviceKind, NoFit, Placement, Request, Sharing
+from gpu_scheduler.model import DeviceKind, Placement, Request, Sharing
 from gpu_scheduler.protocol import answers
 from gpu_scheduler.protocol.answers import AttemptAnswer
+from gpu_scheduler.verdicts import NoFit
 from gpu_scheduler.warm import kept_key, tenant_folder
 from tests.scheduler_world import World, device
 

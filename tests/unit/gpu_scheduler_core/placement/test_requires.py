@@ -7,8 +7,9 @@ import pytest
 from corekit.errors import AppError
 from gpu_scheduler.constraints import canonical, constraint_problem, of_libraries, parse_constraint
 from gpu_scheduler.core.placement.fits import DeviceState, fits
-from gpu_scheduler.model import NoFit, Request
+from gpu_scheduler.model import Request
 from gpu_scheduler.protocol import answers, ops
+from gpu_scheduler.verdicts import NoFit
 from tests.scheduler_world import World, device, idle_state
 
 

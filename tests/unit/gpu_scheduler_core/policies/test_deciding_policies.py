@@ -21,12 +21,13 @@ from gpu_scheduler.core.queue.policy import (
     declaration_of,
 )
 from gpu_scheduler.core.queue.policy_view import View
-from gpu_scheduler.model import HeldBack, Request, Sharing
+from gpu_scheduler.model import Request, Sharing
 from gpu_scheduler.parameters import Parameters
 from gpu_scheduler.policy_parameters import PolicyParameter
 from gpu_scheduler.policy_registry import installed_policies
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol.changes import PolicyRemembered, Waiting
+from gpu_scheduler.verdicts import HeldBack
 from tests.scheduler_world import World, device
 
 WHOLE = Request(sharing=Sharing.EXCLUSIVE)

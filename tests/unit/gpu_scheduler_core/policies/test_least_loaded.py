@@ -2,8 +2,9 @@
 
 import pytest
 
-from gpu_scheduler.model import HeldBack, Request, Sharing, Usage
+from gpu_scheduler.model import Request, Sharing, Usage
 from gpu_scheduler.protocol import ops
+from gpu_scheduler.verdicts import HeldBack
 from tests.scheduler_world import World, device
 
 SHARE = Request(memory_mib=100)

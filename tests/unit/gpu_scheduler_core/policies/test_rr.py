@@ -2,8 +2,9 @@
 
 import pytest
 
-from gpu_scheduler.model import HeldBack, Request, Sharing
+from gpu_scheduler.model import Request, Sharing
 from gpu_scheduler.protocol import ops
+from gpu_scheduler.verdicts import HeldBack
 from tests.scheduler_world import World, device
 from tests.unit.gpu_scheduler_core.policies.conftest import ARRIVALS
 

@@ -1,7 +1,8 @@
 """Policy `srtf`: the shortest expected time first."""
 
-from gpu_scheduler.model import HeldBack, Request, Sharing
+from gpu_scheduler.model import Request, Sharing
 from gpu_scheduler.protocol import ops
+from gpu_scheduler.verdicts import HeldBack
 from tests.scheduler_world import World, device
 
 

@@ -3,15 +3,10 @@
 import pytest
 
 from gpu_scheduler.core.invariants import check
-from gpu_scheduler.model import (
-    DeviceResidents,
-    HeldBack,
-    Request,
-    Resident,
-    Sharing,
-)
+from gpu_scheduler.model import DeviceResidents, Request, Resident, Sharing
 from gpu_scheduler.protocol import host as host_ops
 from gpu_scheduler.protocol import ops
+from gpu_scheduler.verdicts import HeldBack
 from gpu_scheduler.warm import workload_key
 from tests.scheduler_world import World, device
 

@@ -10,8 +10,9 @@ import pytest
 from corekit.ids import HostId
 from corekit.values import replace
 from gpu_scheduler.core import events as on
-from gpu_scheduler.model import Health, HeldBack, Request, Sharing, Symptom
+from gpu_scheduler.model import Health, Request, Sharing, Symptom
 from gpu_scheduler.protocol import ops
+from gpu_scheduler.verdicts import HeldBack
 from tests.scheduler_world import device
 
 WHOLE = Request(sharing=Sharing.EXCLUSIVE, memory_mib=500)

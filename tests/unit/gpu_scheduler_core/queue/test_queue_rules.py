@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 
 from corekit.ids import DeviceId, JobId
-from gpu_scheduler.model import DeviceKind, Lease, LeaseLifetime, NoFit, Request, Sharing, Step
+from gpu_scheduler.model import DeviceKind, Lease, LeaseLifetime, Request, Sharing, Step
 from gpu_scheduler.parameters import Quota
 from gpu_scheduler.policy_registry import installed_policies
 from gpu_scheduler.protocol import answers, ops
+from gpu_scheduler.verdicts import NoFit
 from tests.scheduler_world import World, device
 
 

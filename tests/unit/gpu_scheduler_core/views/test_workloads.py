@@ -3,9 +3,10 @@
 import pytest
 
 from gpu_scheduler.core.leases.learned_times import WorkloadOn
-from gpu_scheduler.model import DeviceResidents, ExpectedRun, Request, Resident
+from gpu_scheduler.model import DeviceResidents, Request, Resident
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol import host as host_ops
+from gpu_scheduler.verdicts import ExpectedRun
 from gpu_scheduler.warm import workload_key
 from tests.scheduler_world import World, device
 
