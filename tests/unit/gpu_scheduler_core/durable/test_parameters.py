@@ -10,7 +10,6 @@ from gpu_scheduler.model import Request
 from gpu_scheduler.parameters import (
     DEFAULT,
     NAMES,
-    Given,
     Parameters,
     Quota,
     changed,
@@ -18,6 +17,7 @@ from gpu_scheduler.parameters import (
     known_name,
     overridden,
 )
+from gpu_scheduler.policy_parameters import Given
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol import changes as to
 from tests.scheduler_world import World
@@ -160,7 +160,7 @@ def test_a_changed_limit_serves_the_queue_at_once(one: World) -> None:
     assert [push.attempt for push in one.pushes(answers.GrantedPush)] == ["b"]
 
 
-def test_the_answer_describes_the_installed_policies(world):
+def test_the_answer_describes_the_installed_policies(world: World) -> None:
     set_(world, "policy.srtf.strict_head", "yes")
     described = {one.name: one for one in world.answer().policies}
     assert set(described) == set(world.policies)

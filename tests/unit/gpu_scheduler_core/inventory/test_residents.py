@@ -1,10 +1,13 @@
 """Residents: publication, placement, what a grant uses and evicts, withdrawal, limits."""
 
+from typing import Any
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from corekit.errors import ErrorCode
+from corekit.ids import DeviceId
 from gpu_scheduler.core.placement.fits import fits
 from gpu_scheduler.model import DeviceResidents, Placement, Request, Resident, Sharing
 from gpu_scheduler.protocol import host as host_ops
@@ -13,41 +16,47 @@ from gpu_scheduler.warm import workload_key
 from tests.scheduler_world import World, device
 
 
-def resident(id_, memory_mib=100, loading_s=1.0, workload="w", tenant="default"):
+def resident(
+    id_: str,
+    memory_mib: int = 100,
+    loading_s: float | int = 1.0,
+    workload: str = "w",
+    tenant: str = "default",
+) -> Resident:
     key = workload_key(tenant, workload)
     return Resident(id=id_, workload=key, memory_mib=memory_mib, loading_s=loading_s)
 
 
-def on(device, *added, removed=()):
-    return DeviceResidents(device=device, added=added, removed=removed)
+def on(device: str, *added: Resident, removed: tuple[str, ...] = ()) -> DeviceResidents:
+    return DeviceResidents(device=DeviceId(device), added=added, removed=removed)
 
 
-def publish(world, host, *changes):
+def publish(world: World, host: str, *changes: DeviceResidents) -> Any:
     return world.handle(host_ops.Report, host=host, reply_to="h", residents=changes)
 
 
-def known(world, device):
-    return list(world.machine.state.inventory.residents.of(device))
+def known(world: World, device: str) -> list[str | Any]:
+    return list(world.machine.state.inventory.residents.of(DeviceId(device)))
 
 
-def install(world):
+def install(world: World) -> Any:
     (push,) = world.pushed(host_ops.InstallPush)
     return push.install
 
 
-def placed(world, attempt, **fields):
+def placed(world: World, attempt: str, **fields: Any) -> list[str]:
     lease = world.granted(attempt, Request(**fields))
     return [share.device for share in lease.shares]
 
 
 @pytest.fixture
-def two(world):
+def two(world: World) -> World:
     """One host with two devices of 1000 MiB."""
     world.host("h", device("a"), device("b", index=1))
     return world
 
 
-def test_residents_are_published_as_differences(two):
+def test_residents_are_published_as_differences(two: World) -> None:
     publish(two, "h", on("a", resident("w1"), resident("w2")), on("b", resident("w3")))
     assert (known(two, "a"), known(two, "b")) == (["w1", "w2"], ["w3"])
     publish(two, "h", on("a", resident("w4"), removed=("w1", "absent")))
@@ -58,12 +67,12 @@ def test_residents_are_published_as_differences(two):
     assert (known(two, "a"), known(two, "b")) == (["w2", "w4"], ["w3"])
 
 
-def test_the_books_hold_a_bounded_number(two):
+def test_the_books_hold_a_bounded_number(two: World) -> None:
     publish(two, "h", on("a", *(resident(f"w{n}", 1) for n in range(100))))
     assert known(two, "a") == [f"w{n}" for n in range(64)]
 
 
-def test_a_hello_replaces_all_residents(world):
+def test_a_hello_replaces_all_residents(world: World) -> None:
     world.host("h", device("a"), residents=(on("a", resident("w1"), resident("w2")),))
     world.host("h", device("a"), residents=(on("a", resident("w2")),))
     assert known(world, "a") == ["w2"]
@@ -73,7 +82,7 @@ def test_a_hello_replaces_all_residents(world):
     assert known(world, "a") == []
 
 
-def test_a_lost_host_has_no_residents(world):
+def test_a_lost_host_has_no_residents(world: World) -> None:
     world.host("h", device("a"), residents=(on("a", resident("w1")),))
     world.hosts.clear()
     world.advance(7)
@@ -83,9 +92,11 @@ def test_a_lost_host_has_no_residents(world):
     world.ask(ops.Forget, host="h")
 
 
-def test_residents_never_make_a_request_wait(two):
+def test_residents_never_make_a_request_wait(two: World) -> None:
     publish(two, "h", on("a", resident("w1", 900)), on("b", resident("w2", 900)))
-    assert fits(Request(memory_mib=1000), two.machine.state.inventory.state_of("a")) is None
+    assert (
+        fits(Request(memory_mib=1000), two.machine.state.inventory.state_of(DeviceId("a"))) is None
+    )
     for number in range(4):
         two.granted(f"{number}", Request(memory_mib=500))
     assert (known(two, "a"), known(two, "b")) == ([], [])
@@ -94,7 +105,7 @@ def test_residents_never_make_a_request_wait(two):
 # ---------------------------------------------------------------------- placement
 
 
-def test_a_resident_of_the_workload_comes_before_the_best_fit(two):
+def test_a_resident_of_the_workload_comes_before_the_best_fit(two: World) -> None:
     publish(two, "h", on("b", resident("w1")))
     spread = {"memory_mib": 100, "placement": Placement.SPREAD}
     assert placed(two, "other", **spread, workload="v") == ["a"]
@@ -106,7 +117,7 @@ def test_a_resident_of_the_workload_comes_before_the_best_fit(two):
 @pytest.mark.parametrize(
     "fields", [{"tenant": "eve"}, {"workload": "v"}, {"workload": None}, {"middleware": "rcuda"}]
 )
-def test_nobody_else_uses_a_resident(world, fields):
+def test_nobody_else_uses_a_resident(world: World, fields: dict[str, str | None]) -> None:
     world.host("h", device("a"), middlewares=("builtin", "rcuda"))
     publish(world, "h", on("a", resident("w1")))
     assert placed(world, "x", **{"memory_mib": 100, "workload": "w", **fields}) == ["a"]
@@ -114,18 +125,18 @@ def test_nobody_else_uses_a_resident(world, fields):
     assert known(world, "a") == ["w1"]
 
 
-def test_the_names_of_tenant_and_workload_do_not_run_together():
+def test_the_names_of_tenant_and_workload_do_not_run_together() -> None:
     assert workload_key("a", "b/c") != workload_key("a/b", "c")
 
 
-def test_a_device_where_nothing_is_evicted_comes_before_a_tighter_one(two):
+def test_a_device_where_nothing_is_evicted_comes_before_a_tighter_one(two: World) -> None:
     two.granted("filler", Request(memory_mib=500))  # a is tighter
     publish(two, "h", on("a", resident("w1", 400)))
     assert placed(two, "x", memory_mib=300, workload="v") == ["b"]
     assert known(two, "a") == ["w1"]
 
 
-def test_the_cheapest_eviction_is_chosen(two):
+def test_the_cheapest_eviction_is_chosen(two: World) -> None:
     publish(two, "h", on("a", resident("w1", 900, 9.0)), on("b", resident("w2", 900, 2.0)))
     assert placed(two, "x", memory_mib=500) == ["b"]
     assert install(two).evict == ("w2",)
@@ -133,12 +144,12 @@ def test_the_cheapest_eviction_is_chosen(two):
     assert install(two).evict == ("w1",)
 
 
-def test_an_idle_device_without_residents_serves_an_exclusive_request_first(two):
+def test_an_idle_device_without_residents_serves_an_exclusive_request_first(two: World) -> None:
     publish(two, "h", on("a", resident("w1", 1, 0.0)))
     assert placed(two, "x", sharing=Sharing.EXCLUSIVE) == ["b"]
 
 
-def test_a_gang_prefers_residents_and_evicts_last(world):
+def test_a_gang_prefers_residents_and_evicts_last(world: World) -> None:
     world.host("h", *(device(f"d{n}", index=n) for n in range(4)))
     publish(world, "h", on("d1", resident("w1")), on("d2", resident("w2", 900, workload="v")))
     devices = placed(world, "x", count=3, memory_mib=500, workload="w")
@@ -148,7 +159,7 @@ def test_a_gang_prefers_residents_and_evicts_last(world):
 
 # ---------------------------------------------------------------------- grants
 
-CASES = {  # residents (id, MiB, loading s, workload), request → used, evicted
+CASES: dict[str, Any] = {  # residents (id, MiB, loading s, workload), request → used, evicted
     "all fit": ([("a", 300, 1, "v"), ("b", 300, 2, "w")], {"memory_mib": 400}, (), ()),
     "the cheapest first": ([("a", 300, 3, "v"), ("b", 300, 2, "v")], {"memory_mib": 700}, (), "b"),
     "until it fits": (
@@ -187,7 +198,7 @@ CASES = {  # residents (id, MiB, loading s, workload), request → used, evicted
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_grant_takes_residents_out_of_the_books(one, case):
+def test_a_grant_takes_residents_out_of_the_books(one: World, case: str) -> None:
     found, fields, used, evicted = CASES[case]
     published = [resident(id_, mib, loading_s, work) for id_, mib, loading_s, work in found]
     publish(one, "h1", on("d1", *published))
@@ -196,7 +207,7 @@ def test_a_grant_takes_residents_out_of_the_books(one, case):
     assert known(one, "d1") == [id_ for id_, *_ in found if id_ not in (*used, *evicted)]
 
 
-def test_a_repeated_install_names_the_same_residents(one):
+def test_a_repeated_install_names_the_same_residents(one: World) -> None:
     publish(one, "h1", on("d1", resident("w1", 100), resident("w2", 900, workload="v")))
     lease = one.granted("x", Request(memory_mib=500, workload="w"))
     first = install(one)
@@ -211,7 +222,7 @@ def test_a_repeated_install_names_the_same_residents(one):
     assert known(one, "d1") == ["w3"]
 
 
-def test_a_worker_becomes_a_resident_again_under_its_id(one):
+def test_a_worker_becomes_a_resident_again_under_its_id(one: World) -> None:
     publish(one, "h1", on("d1", resident("w1")))
     lease = one.granted("x", Request(memory_mib=500, workload="w"))
     one.told("h1", lease, "opened")
@@ -225,7 +236,7 @@ def test_a_worker_becomes_a_resident_again_under_its_id(one):
     assert known(one, "d1") == ["w1"]
 
 
-def test_evictions_are_counted(one):
+def test_evictions_are_counted(one: World) -> None:
     publish(one, "h1", on("d1", resident("w1", 900), resident("w2", 50)))
     one.granted("x", Request(sharing=Sharing.EXCLUSIVE))
     residents = one.machine.state.inventory.residents
@@ -235,7 +246,7 @@ def test_evictions_are_counted(one):
 # ---------------------------------------------------------------------- limits
 
 
-def test_hosts_get_the_limits_with_the_welcome_and_when_they_change(world):
+def test_hosts_get_the_limits_with_the_welcome_and_when_they_change(world: World) -> None:
     welcome = world.host("h1", device("d1"))
     assert welcome.warm == host_ops.WarmLimits(workers_max=4, idle_s_max=600.0, memory_pct_max=50)
     world.host("h2", device("d2"), gateway=None)
@@ -258,7 +269,7 @@ def test_hosts_get_the_limits_with_the_welcome_and_when_they_change(world):
     ("name", "value"),
     [("warm_workers_max", 65), ("warm_idle_s_max", -1), ("warm_memory_pct_max", 101)],
 )
-def test_a_limit_has_a_range(world, name, value):
+def test_a_limit_has_a_range(world: World, name: str, value: int) -> None:
     world.ask(ops.SetParameter, name=name, value=value)
     assert world.answer().code is ErrorCode.INVALID
     assert name in world.answer().message
@@ -284,10 +295,11 @@ steps = st.lists(
     suppress_health_check=[HealthCheck.function_scoped_fixture],  # `World` is a class
 )
 @given(steps=steps)
-def test_the_books_are_what_hosts_reported_less_what_grants_took(steps):
+def test_the_books_are_what_hosts_reported_less_what_grants_took(steps: list[Any]) -> None:
     world = World()
     world.host("h", device("a"), device("b", index=1))
-    books, leases = {"a": {}, "b": {}}, []
+    books: dict[str, dict[str, Any]] = {"a": {}, "b": {}}
+    leases: list[Any] = []
     for number, (what, name, where, mib) in enumerate(steps):
         if what == "add":
             books[where][name] = None
@@ -299,7 +311,7 @@ def test_the_books_are_what_hosts_reported_less_what_grants_took(steps):
             world.release(leases.pop(0))
         elif what == "grant":
             request = Request(memory_mib=mib, workload=name)
-            free = [world.machine.state.inventory.state_of(d).free_mib for d in books]
+            free = [world.machine.state.inventory.state_of(DeviceId(d)).free_mib for d in books]
             answer = world.reserve(f"{number}", request, wait=False)
             assert (answer.granted is not None) is (max(free) >= mib), "residents take no room"
             for push in world.pushed(host_ops.InstallPush):

@@ -1,17 +1,30 @@
 """Learned times: what is learned from which ends of leases, quantiles, decay, bounds, replay."""
 
 import pytest
+from _pytest.monkeypatch import MonkeyPatch
 
 from gpu_scheduler.core.leases import learned_times
-from gpu_scheduler.core.leases.learned_times import LearnedTimes, WorkloadOn, weighted_quantile
+from gpu_scheduler.core.leases.learned_times import (
+    LearnedTimes,
+    Times,
+    WorkloadOn,
+    weighted_quantile,
+)
 from gpu_scheduler.model import EndReason, Request
 from gpu_scheduler.protocol import ops
-from tests.scheduler_world import device
+from tests.scheduler_world import World, device
 
 REQUEST = Request(memory_mib=100, workload="w", tenant="t")
 
 
-def run(world, attempt="a", *, held_s=5.0, loading_s=None, request=REQUEST):
+def run(
+    world: World,
+    attempt: str = "a",
+    *,
+    held_s: float = 5.0,
+    loading_s: float | None = None,
+    request: Request = REQUEST,
+) -> None:
     """A lease with a session that gives its shares back after `held_s`."""
     lease = world.granted(attempt, request)
     world.told("h1", lease, "opened")
@@ -21,11 +34,13 @@ def run(world, attempt="a", *, held_s=5.0, loading_s=None, request=REQUEST):
     world.told("h1", lease, "closed", reason=EndReason.DONE)
 
 
-def learned(world):
-    return world.machine.state.learned_times.of("t", "w", "M")
+def learned(world: World) -> Times:
+    times = world.machine.state.learned_times.of("t", "w", "M")
+    assert times is not None
+    return times
 
 
-def test_an_execution_is_the_time_with_shares_without_loading(one):
+def test_an_execution_is_the_time_with_shares_without_loading(one: World) -> None:
     run(one, held_s=5.0, loading_s=2.0)
     times = learned(one)
     assert times.execution_s(0.5) == pytest.approx(3.0)
@@ -33,7 +48,7 @@ def test_an_execution_is_the_time_with_shares_without_loading(one):
     assert (times.runs, times.cold_starts, times.warm_starts) == (1, 1, 0)
 
 
-def test_a_warm_start_and_an_unknown_one(one):
+def test_a_warm_start_and_an_unknown_one(one: World) -> None:
     run(one, "a", loading_s=0.0)
     run(one, "b", loading_s=None)
     times = learned(one)
@@ -51,21 +66,22 @@ def test_a_warm_start_and_an_unknown_one(one):
         (EndReason.DEVICE_BAD, False),
     ],
 )
-def test_only_a_complete_execution_counts(one, reason, complete):
+def test_only_a_complete_execution_counts(one: World, reason: EndReason, complete: bool) -> None:
     lease = one.granted("a", REQUEST)
     one.told("h1", lease, "opened")
     one.advance(4.0)
     one.told("h1", lease, "closed", reason=reason, loading_s=1.0)
-    assert (learned(one) is not None) is complete
+    times = one.machine.state.learned_times.of("t", "w", "M")
+    assert (times is not None) is complete
 
 
-def test_leases_without_a_session_or_workload_teach_nothing(one):
+def test_leases_without_a_session_or_workload_teach_nothing(one: World) -> None:
     one.release(one.granted("a", REQUEST))
     run(one, "b", request=Request(memory_mib=100, tenant="t"))
     assert len(one.machine.state.learned_times) == 0
 
 
-def test_devices_of_other_models_have_times_of_their_own(world):
+def test_devices_of_other_models_have_times_of_their_own(world: World) -> None:
     world.host("h1", device("d1", model="A"), device("d2", index=1, model="B"))
     for model in ("A", "B"):
         run(world, model, request=Request(models=(model,), workload="w", tenant="t"))
@@ -75,14 +91,14 @@ def test_devices_of_other_models_have_times_of_their_own(world):
     assert found.of("t", None, "A") is None
 
 
-def test_a_snapshot_and_a_replay_have_the_same_times(one):
+def test_a_snapshot_and_a_replay_have_the_same_times(one: World) -> None:
     run(one, held_s=5.0, loading_s=2.0)
     one.start()  # the fixture compares journal, replay and snapshot in addition
     assert learned(one).execution_s(0.95) == pytest.approx(3.0)
     one.ask(ops.Beat)
 
 
-def test_quantiles_weigh_newer_observations_more():
+def test_quantiles_weigh_newer_observations_more() -> None:
     assert weighted_quantile((1.0,), 0.5) == 1.0
     assert weighted_quantile((3.0, 1.0, 2.0), 1.0) == 3.0
     assert weighted_quantile((3.0, 1.0, 2.0), 0.0) == 1.0
@@ -91,7 +107,7 @@ def test_quantiles_weigh_newer_observations_more():
     assert weighted_quantile((*newer, *older), 0.5) == 10.0
 
 
-def test_the_observations_are_bounded_and_old_ones_leave():
+def test_the_observations_are_bounded_and_old_ones_leave() -> None:
     times = LearnedTimes()
     key = WorkloadOn("t", "w", "M")
     for _ in range(learned_times.OBSERVATIONS_MAX):
@@ -99,12 +115,15 @@ def test_the_observations_are_bounded_and_old_ones_leave():
     for _ in range(learned_times.OBSERVATIONS_MAX):
         times.learn(key, 2.0, 1.0)
     found = times.of(*key)
+    assert found is not None
     assert (found.execution_s(1.0), found.loading_s(1.0)) == (1.0, 1.0)
     assert found.runs == 2 * learned_times.OBSERVATIONS_MAX
     assert times.starts() == {("t", "w"): (2 * learned_times.OBSERVATIONS_MAX, 0)}
 
 
-def test_the_workload_without_observations_for_longest_is_forgotten(monkeypatch):
+def test_the_workload_without_observations_for_longest_is_forgotten(
+    monkeypatch: MonkeyPatch,
+) -> None:
     monkeypatch.setattr(learned_times, "WORKLOADS_MAX", 2)
     times = LearnedTimes()
     for name in ("a", "b", "a", "c"):

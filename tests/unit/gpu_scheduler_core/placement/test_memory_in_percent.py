@@ -14,7 +14,7 @@ EIGHTH = Request(memory_pct=12.5, compute_guarantee_pct=12.5)
 
 
 @pytest.mark.parametrize("memory_mib", [8192, 7681, 7])
-def test_eight_eighths_share_a_device_and_the_ninth_waits(memory_mib):
+def test_eight_eighths_share_a_device_and_the_ninth_waits(memory_mib: int) -> None:
     """Row 8 of Table 4 of the KNIX paper, on devices of any size."""
     world = World()
     world.host("h", device("d", memory_mib))
@@ -30,7 +30,7 @@ def test_eight_eighths_share_a_device_and_the_ninth_waits(memory_mib):
     assert world.grants() == ["ninth"]
 
 
-def test_the_size_of_the_device_decides():
+def test_the_size_of_the_device_decides() -> None:
     world = World()
     world.host("h", device("small", 1000), device("large", 4000, index=1, model="L"))
     half = Request(memory_pct=50)
@@ -46,7 +46,7 @@ def test_the_size_of_the_device_decides():
 
 
 @pytest.mark.parametrize("placement", Placement)
-def test_devices_of_different_sizes_serve_one_request(placement):
+def test_devices_of_different_sizes_serve_one_request(placement: Placement) -> None:
     world = World()
     world.host("h", device("small", 1000), device("large", 4000, index=1))
     lease = world.granted("a", Request(count=2, memory_pct=25, placement=placement))
@@ -56,7 +56,7 @@ def test_devices_of_different_sizes_serve_one_request(placement):
     ]
 
 
-def test_spread_takes_the_device_with_the_largest_part_free():
+def test_spread_takes_the_device_with_the_largest_part_free() -> None:
     world = World()
     world.host("h", device("a", 1000), device("b", 1000, index=1))
     first = world.granted("1", Request(memory_pct=30, placement=Placement.SPREAD))
@@ -64,7 +64,7 @@ def test_spread_takes_the_device_with_the_largest_part_free():
     assert {first.shares[0].device, second.shares[0].device} == {"a", "b"}
 
 
-def test_a_request_for_a_part_is_no_best_effort():
+def test_a_request_for_a_part_is_no_best_effort() -> None:
     """Packed, although the other device has fewer leases."""
     world = World()
     world.host("h", device("a", 1000), device("b", 1000, index=1))
@@ -75,7 +75,7 @@ def test_a_request_for_a_part_is_no_best_effort():
     assert sorted(view.memory_free_mib for view in host.devices) == [250, 1000]
 
 
-def test_a_quota_of_memory_bounds_the_size_of_the_device():
+def test_a_quota_of_memory_bounds_the_size_of_the_device() -> None:
     world = World(quotas={"t": Quota(memory_mib=600)})
     world.host("h", device("large", 4000), device("small", 1000, index=1))
     quarter = Request(memory_pct=25, tenant="t")
@@ -86,7 +86,7 @@ def test_a_quota_of_memory_bounds_the_size_of_the_device():
     assert world.grants() == ["third"]
 
 
-def test_the_largest_fit_of_an_impossible_request_is_a_size():
+def test_the_largest_fit_of_an_impossible_request_is_a_size() -> None:
     world = World()
     world.host("h", device("d", 1000))
     answer = world.reserve("a", Request(count=2, memory_pct=50, compute_guarantee_pct=10))

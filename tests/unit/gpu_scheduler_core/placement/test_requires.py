@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from corekit.errors import AppError
@@ -14,7 +16,12 @@ from tests.scheduler_world import World, device, idle_state
 
 
 def made(driver: str = "550.54.15", runtime: str = "12.4", **libraries: str) -> DeviceState:
-    fields = {"model": "K600", "driver": driver, "runtime": runtime, "libraries": libraries}
+    fields: dict[str, Any] = {
+        "model": "K600",
+        "driver": driver,
+        "runtime": runtime,
+        "libraries": libraries,
+    }
     return idle_state(device("d", **fields))
 
 
@@ -43,14 +50,14 @@ K600 = made(onnxruntime="1.12.1", numpy="2.0.0")
         ("opencv-python-headless>=4", False),  # the host does not have it
     ],
 )
-def test_versions(constraint, fits_it):
+def test_versions(constraint: str, fits_it: bool) -> None:
     request = Request(requires=(constraint,))
     assert fits(request, K600) is (None if fits_it else NoFit.VERSION)
     both = Request(requires=("numpy>=1", constraint))
     assert fits(both, K600) is (None if fits_it else NoFit.VERSION)
 
 
-def test_an_unknown_version_meets_no_constraint():
+def test_an_unknown_version_meets_no_constraint() -> None:
     request = Request(requires=("driver>=0",))
     assert fits(request, made(driver="")) is NoFit.VERSION
     assert fits(Request(requires=("onnxruntime>=0",)), made(onnxruntime="nightly")) is NoFit.VERSION
@@ -60,25 +67,25 @@ def test_an_unknown_version_meets_no_constraint():
 @pytest.mark.parametrize(
     "text", ["", "onnx", "1.2", ">=1", "onnx 1.2", "onnx>=", "onnx=>1", "o>=x"]
 )
-def test_what_is_not_a_constraint_is_refused(text):
-    assert "is not a name with versions, such as onnxruntime>=1.10,<1.13" in constraint_problem(
-        text
-    )
+def test_what_is_not_a_constraint_is_refused(text: str) -> None:
+    problem = constraint_problem(text)
+    assert problem is not None
+    assert "is not a name with versions, such as onnxruntime>=1.10,<1.13" in problem
     with pytest.raises(AppError, match="is not a name with versions"):
         Request(requires=(text,))
 
 
-def test_the_name_of_a_library_has_one_spelling():
+def test_the_name_of_a_library_has_one_spelling() -> None:
     assert canonical("Opencv_Python.Headless") == "opencv-python-headless"
     assert str(parse_constraint(" Scoring_Matrices >= 0.3, <1 ")) == "scoring-matrices>=0.3,<1"
 
 
-def test_constraints_of_libraries_alone_stay_with_a_fallback_to_a_cpu():
+def test_constraints_of_libraries_alone_stay_with_a_fallback_to_a_cpu() -> None:
     requires = ("onnxruntime<1.13", "driver>=550", "Runtime>=12")
     assert of_libraries(requires) == ("onnxruntime<1.13",)
 
 
-def test_a_constraint_decides_between_devices_of_one_model():
+def test_a_constraint_decides_between_devices_of_one_model() -> None:
     """The K600 of the HARDLESS paper needs an old ONNX: its device never takes other events."""
     world = World()
     old = device("old", libraries={"onnxruntime": "1.12.1"})
@@ -93,7 +100,7 @@ def test_a_constraint_decides_between_devices_of_one_model():
     assert gang.outcome is answers.Outcome.IMPOSSIBLE
 
 
-def test_explain_names_the_constraint_and_the_versions():
+def test_explain_names_the_constraint_and_the_versions() -> None:
     world = World()
     world.host("h", device("old", libraries={"onnxruntime": "1.12.1"}), device("none", index=1))
     request = Request(requires=("onnxruntime>=1.13",))
@@ -110,7 +117,7 @@ def test_explain_names_the_constraint_and_the_versions():
     assert "2 with another version of a library, driver or runtime" in sentence
 
 
-def test_a_host_that_updates_a_library_serves_waiting_requests():
+def test_a_host_that_updates_a_library_serves_waiting_requests() -> None:
     world = World()
     world.host("h", device("d", libraries={"onnxruntime": "1.12.1"}))
     world.host("other", device("o", libraries={"onnxruntime": "1.20"}))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,12 +17,12 @@ from gpu_scheduler.protocol import answers, ops
 from tests.scheduler_world import World, device
 
 
-def part(percent, **fields):
+def part(percent: float | int, **fields: Any) -> Request:
     return Request(memory_mib=1, compute_guarantee_pct=percent, **fields)
 
 
 @pytest.mark.parametrize(("percent", "count"), [(12.5, 8), (6.6, 15), (33.3, 3), (14.2, 7)])
-def test_as_many_shares_as_fit_are_granted_and_one_more_waits(percent, count):
+def test_as_many_shares_as_fit_are_granted_and_one_more_waits(percent: float, count: int) -> None:
     world = World()
     world.host("h", device("d", 4096))
     leases = [world.granted(str(number), part(percent)) for number in range(count)]
@@ -33,13 +35,15 @@ def test_as_many_shares_as_fit_are_granted_and_one_more_waits(percent, count):
     assert free_pct(world) == percent_of(WHOLE_PERMILLE - round(10 * percent))
 
 
-def free_pct(world):
+def free_pct(world: World) -> Any:
     world.ask(ops.Inventory)
     return world.answer().hosts[0].devices[0].compute_free_pct
 
 
 @given(st.permutations(range(10)), st.lists(st.integers(1, 100), min_size=10, max_size=10))
-def test_grants_and_releases_in_any_order_leave_the_whole_device(order, permilles):
+def test_grants_and_releases_in_any_order_leave_the_whole_device(
+    order: list[int], permilles: list[int]
+) -> None:
     """With floats of tenths the sum would differ from 0 after most of these."""
     allocated = 0
     for permille in permilles:
@@ -49,7 +53,7 @@ def test_grants_and_releases_in_any_order_leave_the_whole_device(order, permille
     assert allocated == 0
 
 
-def test_a_share_has_an_integer_for_a_whole_percentage():
+def test_a_share_has_an_integer_for_a_whole_percentage() -> None:
     """Hosts of earlier versions decode integers only."""
     share = share_of(part(50.0, compute_limit_pct=100.0), device("d"), "h")
     assert b'"compute_guarantee_pct":50,"compute_limit_pct":100,' in encode_json(share)
@@ -58,14 +62,14 @@ def test_a_share_has_an_integer_for_a_whole_percentage():
     assert decode_json(type(half), encode_json(half)) == half
 
 
-def test_a_whole_percentage_may_be_written_with_a_decimal():
+def test_a_whole_percentage_may_be_written_with_a_decimal() -> None:
     world = World()
     world.host("h", device("d"))
     lease = world.granted("a", part(50))
     assert world.reserve("a", part(50.0)).granted.lease == lease
 
 
-def test_a_limit_is_changed_by_tenths():
+def test_a_limit_is_changed_by_tenths() -> None:
     world = World()
     world.host("h", device("d"))
     lease = world.granted("a", part(12.5))
@@ -75,7 +79,7 @@ def test_a_limit_is_changed_by_tenths():
     assert "12.4 % is not a valid limit: a shared lease has 12.5…100" in world.answer().message
 
 
-def test_a_quota_counts_tenths_exactly():
+def test_a_quota_counts_tenths_exactly() -> None:
     world = World(quotas={"t": Quota(compute_pct=0.3)})
     world.host("h", device("d"))
     for number in range(3):  # 0.1 + 0.1 + 0.1 > 0.3 in floats
@@ -85,7 +89,7 @@ def test_a_quota_counts_tenths_exactly():
     assert "holds 3 devices, 3 MiB, 0.3 %" in world.answer().explanation.sentence
 
 
-def test_a_quota_of_compute_has_at_most_one_decimal():
+def test_a_quota_of_compute_has_at_most_one_decimal() -> None:
     assert changed(Parameters(), "quota.t.compute_pct", "12.5").quota("t").compute_pct == 12.5
     assert changed(Parameters(), "quota.t.compute_pct", 150.0).quota("t") == Quota(compute_pct=150)
     with pytest.raises(Exception, match="has more than one decimal"):

@@ -59,7 +59,7 @@ class WorkedExample:
             self.world.advance(1.0)
             self._begin()
             self.now += 1
-        return [tuple(row) for row in self.rows]
+        return [(row.at_s, row.model, row.device) for row in self.rows]
 
     def _ask(self, model: str) -> None:
         request = Request(

@@ -1,5 +1,8 @@
 """Policy `balance`: first come, first served on the next free device."""
 
+from collections.abc import Callable
+from typing import Any
+
 from gpu_scheduler.model import Request, Sharing
 from gpu_scheduler.protocol import answers
 from tests.scheduler_world import World, device
@@ -7,13 +10,13 @@ from tests.scheduler_world import World, device
 WHOLE = Request(sharing=Sharing.EXCLUSIVE)
 
 
-def test_the_worked_example_of_the_thesis(example):
+def test_the_worked_example_of_the_thesis(example: Callable[..., Any]) -> None:
     run = example("balance")
     assert run.run() == [(0, "R", "G1"), (1, "B", "G2"), (6, "R", "G1"), (8, "R", "G1")]
     assert (run.total_s, run.cold, sum(run.waits_s)) == (19, 2, 9)
 
 
-def test_devices_take_turns():
+def test_devices_take_turns() -> None:
     world = World(policy="balance")
     world.host("h", *(device(f"d{n}", index=n) for n in range(3)))
     used = []
@@ -24,7 +27,7 @@ def test_devices_take_turns():
     assert used == ["d0", "d1", "d2", "d0", "d1"]
 
 
-def test_the_turn_survives_a_restart():
+def test_the_turn_survives_a_restart() -> None:
     world = World(policy="balance")
     world.host("h", device("d0", index=0), device("d1", index=1))
     world.release(world.granted("a", WHOLE))
@@ -33,7 +36,7 @@ def test_the_turn_survives_a_restart():
     assert world.granted("b", WHOLE).shares[0].device == "d1"
 
 
-def test_a_small_request_overtakes_one_that_does_not_fit():
+def test_a_small_request_overtakes_one_that_does_not_fit() -> None:
     world = World(policy="balance")
     world.host("h", device("d0", index=0), device("d1", index=1))
     first = world.granted("first", Request(memory_mib=600))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from corekit.ids import IdSource
+from corekit.ids import AttemptId, DeviceId, IdSource
 from gpu_scheduler.core.invariants import check
 from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.core.queue.policy import (
@@ -80,7 +80,7 @@ def world() -> Any:
     return made
 
 
-def drawn(world: Any) -> list[float]:
+def drawn(world: Any) -> list[Any]:
     """The numbers that the example has drawn, in order."""
     parts = [part for entry in world.journal for part in entry.parts]
     return [p.changed["drawn"] for p in parts if isinstance(p, PolicyRemembered) and p.changed]
@@ -95,7 +95,7 @@ def serve(world: Any, attempt: str) -> None:
     world.release(lease)
 
 
-def test_a_newcomer_is_asked_about_and_waits_until_the_pause_is_over(world):
+def test_a_newcomer_is_asked_about_and_waits_until_the_pause_is_over(world: World) -> None:
     assert world.reserve("a", WHOLE).outcome is answers.Outcome.WAITING
     assert world.leases == []
     world.advance(9.9)
@@ -104,12 +104,12 @@ def test_a_newcomer_is_asked_about_and_waits_until_the_pause_is_over(world):
     assert [lease.attempt for lease in world.leases] == ["a"]
 
 
-def test_a_request_that_does_not_want_to_wait_is_busy(world):
+def test_a_request_that_does_not_want_to_wait_is_busy(world: World) -> None:
     assert world.reserve("a", WHOLE, wait=False).outcome is answers.Outcome.BUSY
     assert world.machine.state.queue.entries == {}
 
 
-def test_explain_has_the_reason_in_the_words_of_the_policy(world):
+def test_explain_has_the_reason_in_the_words_of_the_policy(world: World) -> None:
     world.reserve("a", WHOLE)
     world.advance(4.0)
     world.ask(ops.Explain, attempt="a")
@@ -121,14 +121,14 @@ def test_explain_has_the_reason_in_the_words_of_the_policy(world):
     assert explanation.expected_s == pytest.approx(6.0)
 
 
-def test_a_dry_run_explains_a_request_as_if_it_waited(world):
+def test_a_dry_run_explains_a_request_as_if_it_waited(world: World) -> None:
     world.ask(ops.Explain, request=WHOLE)
     assert world.answer().outcome is answers.Outcome.WAITING
     assert "policy delayed: 10 s left" in world.answer().explanation.sentence
     assert world.machine.state.queue.entries == {}
 
 
-def test_a_busy_device_is_the_first_reason(world):
+def test_a_busy_device_is_the_first_reason(world: World) -> None:
     world.reserve("a", WHOLE)
     world.advance(11.0)
     world.reserve("b", WHOLE)
@@ -139,7 +139,7 @@ def test_a_busy_device_is_the_first_reason(world):
     assert "policy delayed: 10 s left" in explanation.sentence
 
 
-def test_memory_survives_a_restart_and_a_snapshot(world):
+def test_memory_survives_a_restart_and_a_snapshot(world: World) -> None:
     serve(world, "a")
     serve(world, "b")
     memory = world.machine.state.memory
@@ -154,7 +154,7 @@ def test_memory_survives_a_restart_and_a_snapshot(world):
     assert compacted.snapshot() == world.machine.snapshot()
 
 
-def test_the_stream_neither_repeats_nor_changes_at_a_restart():
+def test_the_stream_neither_repeats_nor_changes_at_a_restart() -> None:
     streams = []
     for restarts in (False, True):
         world = World(policy="delayed", policies=POLICIES)
@@ -169,7 +169,7 @@ def test_the_stream_neither_repeats_nor_changes_at_a_restart():
     assert streams[0] == streams[1]
 
 
-def test_the_memory_is_dropped_at_a_switch_and_leases_and_places_stay(world):
+def test_the_memory_is_dropped_at_a_switch_and_leases_and_places_stay(world: World) -> None:
     serve(world, "a")
     world.reserve("b", WHOLE)
     world.advance(11.0)
@@ -190,7 +190,7 @@ def test_the_memory_is_dropped_at_a_switch_and_leases_and_places_stay(world):
     assert [one.attempt for one in world.leases] == ["c"]
 
 
-def test_a_switch_to_an_ordering_policy_serves_what_waited(world):
+def test_a_switch_to_an_ordering_policy_serves_what_waited(world: World) -> None:
     world.reserve("a", WHOLE)
     world.ask(ops.SetParameter, name="policy", value="fifo")
     assert world.grants() == ["a"]
@@ -198,7 +198,7 @@ def test_a_switch_to_an_ordering_policy_serves_what_waited(world):
     assert check(world.machine.state) == []
 
 
-def test_the_memory_of_a_policy_of_a_newer_version_is_kept(world):
+def test_the_memory_of_a_policy_of_a_newer_version_is_kept(world: World) -> None:
     serve(world, "a")
     older = SchedulerMachine(world.budget, IdSource(1), world.configured, installed_policies())
     for entry in world.journal:
@@ -207,7 +207,7 @@ def test_the_memory_of_a_policy_of_a_newer_version_is_kept(world):
     assert older.snapshot() == world.machine.snapshot()
 
 
-def test_parameters_of_a_policy_are_validated_and_live(world):
+def test_parameters_of_a_policy_are_validated_and_live(world: World) -> None:
     world.reserve("a", WHOLE)
     for name, value, text in (
         ("policy.delayed.delay_s", "-1", "not a number in 0…1e+06"),
@@ -231,13 +231,15 @@ def test_parameters_of_a_policy_are_validated_and_live(world):
 @pytest.mark.parametrize(
     ("answer", "text"),
     [
-        (Choice("absent", ("d",)), "which is not waiting"),
-        (Choice("a", ()), "must have all devices"),
+        (Choice(AttemptId("absent"), (DeviceId("d"),)), "which is not waiting"),
+        (Choice(AttemptId("a"), ()), "must have all devices"),
         (Pause(remember={str(n): n for n in range(MEMORY_MAX + 1)}), "remembers too many values"),
         (Pause(remember={"name": "x" * 1000}), "a text of 1000 characters"),
     ],
 )
-def test_an_answer_that_breaks_the_interface_fails_the_event(answer, text):
+def test_an_answer_that_breaks_the_interface_fails_the_event(
+    answer: Pause | Choice, text: str
+) -> None:
     class Wrong(Delayed):
         def decide(self, view: View) -> Choice | Pause:
             return answer if view.is_waiting("a") else Pause()
@@ -248,7 +250,7 @@ def test_an_answer_that_breaks_the_interface_fails_the_event(answer, text):
         world.reserve("a", WHOLE)
 
 
-def test_every_policy_declares_its_bound_or_whom_it_starves():
+def test_every_policy_declares_its_bound_or_whom_it_starves() -> None:
     for name, policy in installed_policies().items():
         assert isinstance(policy, OrderingPolicy) is not isinstance(policy, DecidingPolicy), name
         declared = declaration_of(name, policy, Parameters(policy=name))

@@ -1,19 +1,22 @@
 """Policy `exclusive`: clients own devices, and steal them from each other."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
-from gpu_scheduler.model import Request, Sharing
+from gpu_scheduler.model import Lease, Request, Sharing
 from gpu_scheduler.protocol import ops
 from gpu_scheduler.verdicts import HeldBack
 from tests.scheduler_world import World, device
 
 
-def whole(tenant, lease_s=1.0, **fields):
+def whole(tenant: str, lease_s: float = 1.0, **fields: Any) -> Request:
     return Request(sharing=Sharing.EXCLUSIVE, tenant=tenant, lease_s=lease_s, **fields)
 
 
 @pytest.fixture
-def world():
+def world() -> World:
     """Four devices, and sessions that stay."""
     made = World(policy="exclusive")
     made.alive["s1"] = None
@@ -21,35 +24,37 @@ def world():
     return made
 
 
-def owners(world):
+def owners(world: World) -> dict[str, str]:
     """The owner of each device, as remembered."""
     values = world.machine.state.memory.values
     found = {name.removeprefix("owner/"): v for name, v in values.items() if "owner/" in name}
-    return dict(sorted(found.items()))
+    return {name: str(found[name]) for name in sorted(found)}
 
 
-def stealing(world, value):
+def stealing(world: World, value: str) -> None:
     world.ask(ops.SetParameter, name="policy.exclusive.steal_pct", value=value)
 
 
-def two_and_two(world):
+def two_and_two(world: World) -> list[Lease]:
     """Leases of clients a and b, two devices each."""
     return [world.granted(f"{tenant}{n}", whole(tenant)) for tenant in "ab" for n in range(2)]
 
 
-def queue(world, tenant, *lengths_s):
+def queue(world: World, tenant: str, *lengths_s: float) -> None:
     for number, length_s in enumerate(lengths_s):
         world.reserve(f"{tenant}-waits-{number}", whole(tenant, length_s))
 
 
-def test_the_worked_example_of_the_thesis(example):
+def test_the_worked_example_of_the_thesis(example: Callable[..., Any]) -> None:
     run = example("exclusive")
     assert run.run() == [(0, "R", "G1"), (1, "B", "G2"), (6, "R", "G1"), (8, "R", "G1")]
     assert (run.total_s, run.cold, sum(run.waits_s)) == (19, 2, 9)
 
 
 @pytest.mark.parametrize(("a_s", "stolen"), [(3.0, False), (3.1, True)])
-def test_a_queue_of_more_than_one_and_a_half_times_another_steals_one_device(world, a_s, stolen):
+def test_a_queue_of_more_than_one_and_a_half_times_another_steals_one_device(
+    world: World, a_s: float, stolen: bool
+) -> None:
     """Two units of queue for each device of b; 3.0 or 3.1 for each of a."""
     stealing(world, "0")
     leases = two_and_two(world)
@@ -62,7 +67,7 @@ def test_a_queue_of_more_than_one_and_a_half_times_another_steals_one_device(wor
     assert [lease.id for lease in world.leases] == [lease.id for lease in leases]
 
 
-def test_a_stolen_device_ends_its_lease_and_then_serves_the_new_owner(world):
+def test_a_stolen_device_ends_its_lease_and_then_serves_the_new_owner(world: World) -> None:
     leases = two_and_two(world)
     queue(world, "a", 5.0)
     assert owners(world)["d2"] == "a/"
@@ -73,7 +78,7 @@ def test_a_stolen_device_ends_its_lease_and_then_serves_the_new_owner(world):
     assert world.grants() == ["b-late"]
 
 
-def test_the_victim_keeps_one_device(world):
+def test_the_victim_keeps_one_device(world: World) -> None:
     two_and_two(world)
     queue(world, "a", 1e4, 1e4, 1e4)
     for _ in range(5):
@@ -81,7 +86,7 @@ def test_the_victim_keeps_one_device(world):
     assert list(owners(world).values()).count("b/") == 1
 
 
-def test_there_is_a_pause_between_two_steals(world):
+def test_there_is_a_pause_between_two_steals(world: World) -> None:
     world.granted("a0", whole("a"))
     for number in range(3):
         world.granted(f"b{number}", whole("b"))
@@ -93,14 +98,16 @@ def test_there_is_a_pause_between_two_steals(world):
     assert list(owners(world).values()).count("a/") == 3
 
 
-def test_without_stealing_the_owners_stay(world):
+def test_without_stealing_the_owners_stay(world: World) -> None:
     stealing(world, "0")
     two_and_two(world)
     queue(world, "a", 1e4, 1e4)
     assert list(owners(world).values()) == ["a/", "a/", "b/", "b/"]
 
 
-def test_a_client_without_a_device_takes_the_next_free_one_in_the_order_of_the_queue(world):
+def test_a_client_without_a_device_takes_the_next_free_one_in_the_order_of_the_queue(
+    world: World,
+) -> None:
     leases = two_and_two(world)
     queue(world, "b", 1.0)
     world.advance(1.0)
@@ -112,7 +119,7 @@ def test_a_client_without_a_device_takes_the_next_free_one_in_the_order_of_the_q
     assert owners(world)["d3"] == "c/"
 
 
-def test_an_idle_client_loses_its_free_devices(world):
+def test_an_idle_client_loses_its_free_devices(world: World) -> None:
     for lease in two_and_two(world):
         world.release(lease)
     world.advance(301.0)
@@ -124,7 +131,7 @@ def test_an_idle_client_loses_its_free_devices(world):
     ]
 
 
-def test_workloads_of_one_tenant_are_clients_unless_tenants_are(world):
+def test_workloads_of_one_tenant_are_clients_unless_tenants_are(world: World) -> None:
     world.granted("x", whole("a", workload="x"))
     world.granted("y", whole("a", workload="y"))
     assert owners(world) == {"d0": "a/x", "d1": "a/y"}
@@ -133,7 +140,7 @@ def test_workloads_of_one_tenant_are_clients_unless_tenants_are(world):
     assert owners(world)["d2"] == "a"
 
 
-def test_a_request_for_several_devices_takes_those_of_its_client_first(world):
+def test_a_request_for_several_devices_takes_those_of_its_client_first(world: World) -> None:
     stealing(world, "0")
     for lease in two_and_two(world):
         world.release(lease)
@@ -142,7 +149,7 @@ def test_a_request_for_several_devices_takes_those_of_its_client_first(world):
     assert list(owners(world).values()) == ["a/", "a/", "b/", "b/"]
 
 
-def test_explain_names_the_devices_of_the_client(world):
+def test_explain_names_the_devices_of_the_client(world: World) -> None:
     stealing(world, "0")
     leases = two_and_two(world)
     world.release(leases[3])
@@ -154,7 +161,7 @@ def test_explain_names_the_devices_of_the_client(world):
     assert explanation.sentence.endswith(reason)
 
 
-def test_a_host_that_is_forgotten_takes_its_devices_out_of_the_memory(world):
+def test_a_host_that_is_forgotten_takes_its_devices_out_of_the_memory(world: World) -> None:
     world.host("other", device("far"))
     two_and_two(world)
     far = world.granted("far", whole("c"))

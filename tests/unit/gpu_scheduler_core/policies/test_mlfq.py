@@ -1,19 +1,22 @@
 """Policy `mlfq`: buckets of expected time, drawn with equal chances."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from gpu_scheduler.model import Request, Sharing
 from tests.scheduler_world import World, device
 
 
-def shares(world, rounds):
+def shares(world: World, rounds: int) -> dict[str, float]:
     """The part of the grants of each tenant: each has two requests waiting at all times."""
     lengths_s = {"a1": 2.0, "a2": 3.0, "b": 300.0}
     granted = dict.fromkeys(lengths_s, 0)
     lease = world.granted("first", Request(sharing=Sharing.EXCLUSIVE))
     number = 0
 
-    def ask(tenant):
+    def ask(tenant: str) -> None:
         nonlocal number
         number += 1
         request = Request(sharing=Sharing.EXCLUSIVE, tenant=tenant, lease_s=lengths_s[tenant])
@@ -31,7 +34,7 @@ def shares(world, rounds):
     return {tenant: count / rounds for tenant, count in granted.items()}
 
 
-def test_each_bucket_gets_half_and_clients_of_one_bucket_share_it():
+def test_each_bucket_gets_half_and_clients_of_one_bucket_share_it() -> None:
     world = World(policy="mlfq")
     world.host("h", device("d"))
     parts = shares(world, rounds=4_000)
@@ -40,13 +43,13 @@ def test_each_bucket_gets_half_and_clients_of_one_bucket_share_it():
     assert parts["a2"] == pytest.approx(0.25, abs=0.02)
 
 
-def test_one_bucket_draws_no_numbers():
+def test_one_bucket_draws_no_numbers() -> None:
     world = World(policy="mlfq", policy_parameters={"mlfq.buckets": 1.0})
     world.host("h", device("d"))
     shares(world, rounds=5)
     assert world.machine.state.memory.draws == 0
 
 
-def test_a_single_bucket_serves_the_worked_example_as_balance(example):
+def test_a_single_bucket_serves_the_worked_example_as_balance(example: Callable[..., Any]) -> None:
     run = example("mlfq", buckets=1.0)
     assert run.run() == [(0, "R", "G1"), (1, "B", "G2"), (6, "R", "G1"), (8, "R", "G1")]

@@ -1,5 +1,8 @@
 """Policy `rr`: the devices in turn, with one blocking queue or one for each device."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from gpu_scheduler.model import Request, Sharing
@@ -13,7 +16,7 @@ ROWS = [(0, "R", "G1"), (1, "B", "G2"), (6, "R", "G1"), (19, "R", "G2")]
 
 
 @pytest.mark.parametrize("queues", ["one", "device"])
-def test_the_worked_example_of_the_thesis(example, queues):
+def test_the_worked_example_of_the_thesis(example: Callable[..., Any], queues: str) -> None:
     run = example("rr", queues=queues)
     assert sorted(run.run()) == ROWS
     assert (run.total_s, run.cold, sum(run.waits_s)) == (25, 3, 20)
@@ -22,43 +25,45 @@ def test_the_worked_example_of_the_thesis(example, queues):
 @pytest.mark.parametrize(
     ("queues", "fifth"), [("one", (19, "R", "G1")), ("device", (8, "R", "G1"))]
 )
-def test_a_fifth_request_separates_the_two_forms(example, queues, fifth):
+def test_a_fifth_request_separates_the_two_forms(
+    example: Callable[..., Any], queues: str, fifth: tuple[int, str, str]
+) -> None:
     rows = example("rr", queues=queues).run((*ARRIVALS, (4, "R")))
     assert sorted(rows) == sorted([*ROWS, fifth])
 
 
 @pytest.fixture
-def world():
+def world() -> World:
     made = World(policy="rr")
     made.alive["s1"] = None
     made.host("h", *(device(f"d{n}", index=n) for n in range(3)))
     return made
 
 
-def turn(world, attempt, request=WHOLE):
+def turn(world: World, attempt: str, request: Request = WHOLE) -> list[str]:
     """The devices of a request that is granted at once."""
     return [share.device for share in world.granted(attempt, request).shares]
 
 
-def test_a_device_out_of_service_is_passed_over(world):
+def test_a_device_out_of_service_is_passed_over(world: World) -> None:
     assert turn(world, "a") == ["d0"]
     world.ask(ops.Drain, host="h", device="d1")
     assert turn(world, "b") == ["d2"]
 
 
-def test_a_request_for_several_devices_takes_as_many_turns(world):
+def test_a_request_for_several_devices_takes_as_many_turns(world: World) -> None:
     assert turn(world, "pair", Request(count=2)) == ["d0", "d1"]
     assert turn(world, "one", Request()) == ["d2"]
 
 
-def test_a_request_that_no_available_device_serves_blocks_no_other(world):
+def test_a_request_that_no_available_device_serves_blocks_no_other(world: World) -> None:
     world.host("big", device("big", memory_mib=4000))
     world.ask(ops.Drain, host="big")
     world.reserve("large", Request(memory_mib=4000))
     assert turn(world, "small") == ["d0"]
 
 
-def test_explain_has_the_turn(world):
+def test_explain_has_the_turn(world: World) -> None:
     for attempt in "abc":
         turn(world, attempt)
     world.release(world.leases[2])
@@ -73,7 +78,9 @@ def test_explain_has_the_turn(world):
     assert texts == {"d": "its turn is on h/0", "e": "d is next, on h/0"}
 
 
-def test_the_queue_of_a_device_survives_a_restart_and_forgets_requests_that_are_gone(world):
+def test_the_queue_of_a_device_survives_a_restart_and_forgets_requests_that_are_gone(
+    world: World,
+) -> None:
     world.ask(ops.SetParameter, name="policy.rr.queues", value="device")
     leases = [world.granted(attempt, WHOLE) for attempt in "abc"]
     for attempt in "defg":

@@ -1,7 +1,11 @@
 """Policies `sticky` and `fair_sticky`: warm starts first, patience before a cold one."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
+from corekit.ids import DeviceId
 from gpu_scheduler.core.invariants import check
 from gpu_scheduler.model import DeviceResidents, Request, Resident, Sharing
 from gpu_scheduler.protocol import host as host_ops
@@ -14,15 +18,15 @@ STICKY = ("sticky", "fair_sticky")
 both = pytest.mark.parametrize("policy", STICKY)
 
 
-def job(workload, **fields):
+def job(workload: str | None, **fields: Any) -> Request:
     return Request(memory_mib=100, compute_guarantee_pct=100, workload=workload, **fields)
 
 
-def residents(**of_device):
+def residents(**of_device: list[str]) -> Any:
     """The residents of devices, as a host publishes them: device → workloads."""
     return tuple(
         DeviceResidents(
-            device=device,
+            device=DeviceId(device),
             added=tuple(
                 Resident(
                     id=f"{device}-{workload}",
@@ -40,21 +44,28 @@ def residents(**of_device):
 class Two:
     """A world with two devices whose sessions stay alive."""
 
-    def __init__(self, policy, published=(), **parameters):
+    def __init__(
+        self,
+        policy: str,
+        published: tuple[()]
+        | tuple[DeviceResidents]
+        | tuple[DeviceResidents, DeviceResidents] = (),
+        **parameters: Any,
+    ) -> None:
         own = {f"{policy}.{name}": value for name, value in parameters.items()}
         self.world = World(policy=policy, policy_parameters=own)
         self.world.alive["s1"] = None
         devices = (device("d0", index=0), device("d1", index=1))
         self.world.host("h", *devices, residents=published)
 
-    def granted(self, attempt, request):
+    def granted(self, attempt: str, request: Request) -> Any:
         return self.world.granted(attempt, request)
 
-    def waits(self, attempt, request):
+    def waits(self, attempt: str, request: Request) -> None:
         self.world.reserve(attempt, request)
         assert self.world.answer().outcome.value == "waiting"
 
-    def grants_within(self, seconds):
+    def grants_within(self, seconds: int) -> list[str | Any]:
         """The attempts that are granted while time passes."""
         found = []
         for _ in range(int(seconds)):
@@ -65,30 +76,34 @@ class Two:
 
 
 @pytest.fixture
-def two():
+def two() -> Callable[..., Any]:
     return lambda policy, published=(), **own: Two(policy, published, **own)
 
 
 @both
-def test_a_warm_device_is_taken(two, policy):
+def test_a_warm_device_is_taken(two: Callable[..., Any], policy: str) -> None:
     world = two(policy, residents(d1=["m"]))
     assert world.granted("a", job("m")).shares[0].device == "d1"
 
 
 @both
-def test_among_warm_devices_the_one_with_the_fewest_residents_is_taken(two, policy):
+def test_among_warm_devices_the_one_with_the_fewest_residents_is_taken(
+    two: Callable[..., Any], policy: str
+) -> None:
     world = two(policy, residents(d0=["m", "other"], d1=["m"]))
     assert world.granted("a", job("m")).shares[0].device == "d1"
 
 
 @both
-def test_the_first_request_of_a_workload_starts_cold_at_once(two, policy):
+def test_the_first_request_of_a_workload_starts_cold_at_once(
+    two: Callable[..., Any], policy: str
+) -> None:
     world = two(policy, residents(d0=["other"]))
     assert world.granted("a", job("m")).shares[0].device == "d1"
 
 
 @both
-def test_a_second_cold_start_needs_patience(two, policy):
+def test_a_second_cold_start_needs_patience(two: Callable[..., Any], policy: str) -> None:
     world = two(policy, patience_s=5.0)
     world.granted("a", job("m"))
     world.waits("b", job("m"))
@@ -97,7 +112,7 @@ def test_a_second_cold_start_needs_patience(two, policy):
 
 
 @both
-def test_patience_grows_with_the_devices_that_have_the_workload(policy):
+def test_patience_grows_with_the_devices_that_have_the_workload(policy: str) -> None:
     world = World(policy=policy)
     world.alive["s1"] = None
     world.host("h", *(device(f"d{n}", index=n) for n in range(3)))
@@ -114,14 +129,18 @@ def test_patience_grows_with_the_devices_that_have_the_workload(policy):
 
 
 @both
-def test_a_request_without_a_workload_never_waits_for_warmth(two, policy):
+def test_a_request_without_a_workload_never_waits_for_warmth(
+    two: Callable[..., Any], policy: str
+) -> None:
     world = two(policy)
     world.granted("a", job(None))
     world.granted("b", job(None))
 
 
 @both
-def test_an_ended_lease_serves_the_waiting_one_on_its_device(two, policy):
+def test_an_ended_lease_serves_the_waiting_one_on_its_device(
+    two: Callable[..., Any], policy: str
+) -> None:
     world = two(policy)
     lease = world.granted("a", job("m"))
     world.waits("b", job("m"))
@@ -134,7 +153,7 @@ def test_an_ended_lease_serves_the_waiting_one_on_its_device(two, policy):
 
 
 @both
-def test_explain_has_the_reason_and_the_time(two, policy):
+def test_explain_has_the_reason_and_the_time(two: Callable[..., Any], policy: str) -> None:
     world = two(policy, patience_s=5.0)
     world.granted("a", job("m"))
     world.waits("b", job("m"))
@@ -146,7 +165,9 @@ def test_explain_has_the_reason_and_the_time(two, policy):
 
 
 @both
-def test_an_overdue_gang_is_served_although_others_keep_coming(two, policy):
+def test_an_overdue_gang_is_served_although_others_keep_coming(
+    two: Callable[..., Any], policy: str
+) -> None:
     world = two(policy, overdue_s=20.0)
     world.granted("first", job(None))
     gang = Request(count=2, sharing=Sharing.EXCLUSIVE)
@@ -165,7 +186,7 @@ def test_an_overdue_gang_is_served_although_others_keep_coming(two, policy):
     assert len(served) > 3
 
 
-def test_of_warm_starts_the_shortest_is_first(two):
+def test_of_warm_starts_the_shortest_is_first(two: Callable[..., Any]) -> None:
     world = two("sticky", residents(d0=["short", "long"], d1=["short", "long"]))
     leases = [world.granted(name, job(None)) for name in ("x", "y")]
     world.waits("long", job("long", lease_s=60.0))
@@ -174,7 +195,9 @@ def test_of_warm_starts_the_shortest_is_first(two):
     assert world.world.grants() == ["short"]
 
 
-def shares_of_two_flows(world, rounds, weights=(1, 1)):
+def shares_of_two_flows(
+    world: Two, rounds: int, weights: tuple[int, int] = (1, 1)
+) -> dict[str, int]:
     """The number of grants of each of two flows that always wait, on one device at a time."""
     counts = {"a": 0, "b": 0}
     number = 0
@@ -196,7 +219,7 @@ def shares_of_two_flows(world, rounds, weights=(1, 1)):
     return counts
 
 
-def one_device(**parameters):
+def one_device(**parameters: Any) -> Two:
     found = Two.__new__(Two)
     found.world = World(policy="fair_sticky", **parameters)
     found.world.alive["s1"] = None
@@ -204,19 +227,19 @@ def one_device(**parameters):
     return found
 
 
-def test_flows_that_always_wait_get_equal_device_time():
+def test_flows_that_always_wait_get_equal_device_time() -> None:
     counts = shares_of_two_flows(one_device(), 20)
     assert abs(counts["a"] - counts["b"]) <= 3
 
 
-def test_a_weight_is_a_part_of_the_device_time():
+def test_a_weight_is_a_part_of_the_device_time() -> None:
     counts = shares_of_two_flows(one_device(weights={"a": 3.0}), 40)
     assert counts["a"] / counts["b"] == pytest.approx(3.0, rel=0.35)
 
 
-def test_virtual_times_survive_a_restart():
+def test_virtual_times_survive_a_restart() -> None:
     world = one_device()
     shares_of_two_flows(world, 6)
     memory = world.world.machine.state.memory.values
-    assert memory["a/"] > 0
+    assert float(memory["a/"]) > 0
     assert world.world.replayed().state.memory.values == memory

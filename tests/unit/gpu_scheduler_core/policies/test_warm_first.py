@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from corekit.ids import DeviceId
 from gpu_scheduler.model import DeviceResidents, Request, Resident, Sharing
 from gpu_scheduler.protocol import host as host_ops
 from gpu_scheduler.protocol import ops
@@ -21,7 +23,7 @@ def slot(workload: str | None, **fields: Any) -> Request:
 
 
 @pytest.fixture
-def two_slots():
+def two_slots() -> Callable[..., Any]:
     """One device of two slots under the policy."""
 
     def make(**parameters: Any) -> Any:
@@ -38,7 +40,9 @@ def resident(name: str, workload: str) -> Resident:
     return Resident(id=name, workload=key, memory_mib=100, loading_s=1.0)
 
 
-def test_a_finished_slot_takes_the_next_event_of_its_workload(two_slots):
+def test_a_finished_slot_takes_the_next_event_of_its_workload(
+    two_slots: Callable[..., Any],
+) -> None:
     world = two_slots()
     first, second = world.granted("a0", slot("a")), world.granted("b0", slot("b"))
     for name in ("1b", "2a", "3b", "4a"):
@@ -49,7 +53,7 @@ def test_a_finished_slot_takes_the_next_event_of_its_workload(two_slots):
     assert world.grants() == ["1b"]
 
 
-def test_what_a_slot_had_loaded_survives_a_restart(two_slots):
+def test_what_a_slot_had_loaded_survives_a_restart(two_slots: Callable[..., Any]) -> None:
     world = two_slots()
     first = world.granted("a0", slot("a"))
     world.granted("b0", slot("b"))
@@ -63,11 +67,11 @@ def test_what_a_slot_had_loaded_survives_a_restart(two_slots):
     assert world.grants() == ["2a"]
 
 
-def test_a_published_warm_worker_is_used_before_older_requests_start():
+def test_a_published_warm_worker_is_used_before_older_requests_start() -> None:
     world = World(policy="warm_first")
     world.host("h", device("d1"), device("d2", index=1))
     held = [world.granted(f"held{n}", Request(sharing=Sharing.EXCLUSIVE)) for n in range(2)]
-    published = DeviceResidents(device="d2", added=(resident("w1", "b"),))
+    published = DeviceResidents(device=DeviceId("d2"), added=(resident("w1", "b"),))
     world.handle(host_ops.Report, host="h", reply_to="h", residents=(published,))
     world.reserve("1a", slot("a"))
     world.reserve("2b", slot("b"))
@@ -77,7 +81,9 @@ def test_a_published_warm_worker_is_used_before_older_requests_start():
     assert push.install.residents == ("w1",)
 
 
-def test_a_worker_that_is_published_late_is_not_taken_for_an_idle_one(two_slots):
+def test_a_worker_that_is_published_late_is_not_taken_for_an_idle_one(
+    two_slots: Callable[..., Any],
+) -> None:
     world = two_slots()
     first, second = world.granted("a0", slot("a")), world.granted("b0", slot("b"))
     world.reserve("1a", slot("a"))
@@ -85,7 +91,9 @@ def test_a_worker_that_is_published_late_is_not_taken_for_an_idle_one(two_slots)
     assert world.grants() == ["1a"]
     (again,) = [one for one in world.leases if one.attempt == "1a"]
     world.renew(again)
-    published = DeviceResidents(device="d", added=(resident("w1", "a"),))  # `1a` uses it already
+    published = DeviceResidents(
+        device=DeviceId("d"), added=(resident("w1", "a"),)
+    )  # `1a` uses it already
     world.handle(host_ops.Report, host="h", reply_to="h", residents=(published,))
     world.reserve("2a", slot("a"))
     world.reserve("3b", slot("b"))
@@ -93,7 +101,7 @@ def test_a_worker_that_is_published_late_is_not_taken_for_an_idle_one(two_slots)
     assert world.grants() == ["3b"]
 
 
-def test_without_a_warm_request_the_oldest_is_served(two_slots):
+def test_without_a_warm_request_the_oldest_is_served(two_slots: Callable[..., Any]) -> None:
     world = two_slots()
     first = world.granted("a0", slot("a"))
     world.granted("b0", slot("b"))
@@ -103,7 +111,9 @@ def test_without_a_warm_request_the_oldest_is_served(two_slots):
     assert world.grants() == ["c1"]
 
 
-def test_the_oldest_request_is_overtaken_a_bounded_number_of_times(two_slots):
+def test_the_oldest_request_is_overtaken_a_bounded_number_of_times(
+    two_slots: Callable[..., Any],
+) -> None:
     world = two_slots(overtakes_max=2)
     leases = [world.granted("a0", slot("a")), world.granted("x0", slot("x"))]
     world.reserve("0b", slot("b"))
@@ -120,7 +130,9 @@ def test_the_oldest_request_is_overtaken_a_bounded_number_of_times(two_slots):
     assert served == ["1a", "2a", "0b", "3a"]
 
 
-def test_devices_are_kept_for_an_overdue_request_that_does_not_fit(two_slots):
+def test_devices_are_kept_for_an_overdue_request_that_does_not_fit(
+    two_slots: Callable[..., Any],
+) -> None:
     world = two_slots(overtakes_max=1)
     first, second = world.granted("a0", slot("a")), world.granted("a1", slot("a"))
     world.reserve("0whole", Request(sharing=Sharing.EXCLUSIVE, workload="b"))
@@ -156,11 +168,10 @@ def runs_of(world: Any, count: int) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("policy", "expected"), [("warm_first", 2), ("fifo", 39)])
-def test_workloads_in_turn_keep_their_slots(policy, expected):
+def test_workloads_in_turn_keep_their_slots(policy: str, expected: int) -> None:
     """Three slots: in the order of arrival each changes its workload at every lease."""
     world = World(policy=policy)
-    sizes = {"memory_mib": SLOT_MIB}
-    world.host("h", *(device(f"d{n}", index=n, **sizes) for n in range(3)))
+    world.host("h", *(device(f"d{n}", SLOT_MIB, index=n) for n in range(3)))
     runs = runs_of(world, 42)
     assert len(runs) == 42
     changes = 0

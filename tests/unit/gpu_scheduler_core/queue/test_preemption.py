@@ -1,5 +1,7 @@
 """Preemption: which leases end for a request, when, and what becomes of their jobs."""
 
+from typing import Any
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -22,21 +24,21 @@ LOW = Request(memory_mib=1000, preemptible=True)
 HIGH = Request(memory_mib=1000, preempts=True, priority=10)
 
 
-def running(world, attempt, request=LOW, host="h1"):
+def running(world: World, attempt: str, request: Request = LOW, host: str = "h1") -> Any:
     lease = world.granted(attempt, request)
     world.told(host, lease, "opened")
     return lease
 
 
-def notices(world):
+def notices(world: World) -> list[Any | str]:
     return [push.lease for push in world.pushed(host_ops.Preempt)]
 
 
-def ended(world):
+def ended(world: World) -> list[Any | str]:
     return [push.lease for push in world.pushed(host_ops.End)]
 
 
-def test_a_running_lease_ends_after_its_grace_time(one):
+def test_a_running_lease_ends_after_its_grace_time(one: World) -> None:
     victim = running(one, "low")
     assert one.reserve("high", HIGH).outcome is answers.Outcome.WAITING
     (notice,) = one.pushed(host_ops.Preempt)
@@ -50,7 +52,7 @@ def test_a_running_lease_ends_after_its_grace_time(one):
     assert end.reason is EndReason.PREEMPTED
 
 
-def test_a_script_that_ends_earlier_frees_the_device_earlier(one):
+def test_a_script_that_ends_earlier_frees_the_device_earlier(one: World) -> None:
     victim = running(one, "low")
     one.reserve("high", HIGH)
     one.told("h1", victim, "closed", reason=EndReason.DONE)
@@ -59,14 +61,14 @@ def test_a_script_that_ends_earlier_frees_the_device_earlier(one):
     assert push.reason is EndReason.PREEMPTED, "its holder must know that it may try again"
 
 
-def test_a_lease_without_a_session_ends_at_once(one):
+def test_a_lease_without_a_session_ends_at_once(one: World) -> None:
     victim = one.granted("low", LOW)
     assert one.reserve("high", HIGH).outcome is answers.Outcome.WAITING
     assert (notices(one), ended(one)) == ([], [victim.id])
     assert one.grants() == ["high"]
 
 
-def test_without_a_grace_time_it_ends_at_once():
+def test_without_a_grace_time_it_ends_at_once() -> None:
     world = World(preempt_grace_s=0.0)
     world.host("h1", device("d1"))
     victim = running(world, "low")
@@ -83,7 +85,7 @@ def test_without_a_grace_time_it_ends_at_once():
         ({"priority": 11}, {}),
     ],
 )
-def test_nothing_else_is_preempted(one, low, high):
+def test_nothing_else_is_preempted(one: World, low: dict[str, Any], high: dict[str, Any]) -> None:
     running(one, "low", Request(**{"memory_mib": 1000, "preemptible": True, **low}))
     one.reserve("high", Request(**{"memory_mib": 1000, "preempts": True, "priority": 10, **high}))
     assert (notices(one), ended(one)) == ([], [])
@@ -91,14 +93,14 @@ def test_nothing_else_is_preempted(one, low, high):
     assert one.grants() == []
 
 
-def test_a_request_that_fits_preempts_nothing(world):
+def test_a_request_that_fits_preempts_nothing(world: World) -> None:
     world.host("h1", device("d1"), device("d2", index=1))
     running(world, "low")
     assert world.reserve("high", HIGH).outcome is answers.Outcome.GRANTED
     assert notices(world) == []
 
 
-def test_a_quota_holds():
+def test_a_quota_holds() -> None:
     world = World(quotas={"t": Quota(devices=0)})
     world.host("h1", device("d1"))
     running(world, "low")
@@ -106,7 +108,7 @@ def test_a_quota_holds():
     assert notices(world) == []
 
 
-def test_the_fewest_leases_end(world):
+def test_the_fewest_leases_end(world: World) -> None:
     world.host("h1", device("d1"), device("d2", index=1))
     for number in range(4):
         running(world, f"small{number}", Request(memory_mib=250, preemptible=True))
@@ -115,7 +117,7 @@ def test_the_fewest_leases_end(world):
     assert notices(world) == [large.id]
 
 
-def test_among_equals_the_least_work_is_lost(world):
+def test_among_equals_the_least_work_is_lost(world: World) -> None:
     world.host("h1", device("d1"), device("d2", index=1))
     running(world, "old")
     world.advance(30.0)
@@ -124,14 +126,14 @@ def test_among_equals_the_least_work_is_lost(world):
     assert notices(world) == [new.id]
 
 
-def test_no_more_leases_end_than_needed(one):
+def test_no_more_leases_end_than_needed(one: World) -> None:
     running(one, "a", Request(memory_mib=300, preemptible=True))
     b = running(one, "b", Request(memory_mib=600, preemptible=True))
     one.reserve("high", Request(memory_mib=500, preempts=True, priority=1))
     assert notices(one) == [b.id]
 
 
-def test_a_gang_preempts_on_each_of_its_devices(world):
+def test_a_gang_preempts_on_each_of_its_devices(world: World) -> None:
     world.host("h1", device("d1"), device("d2", index=1), device("d3", index=2))
     leases = [running(world, f"low{n}") for n in range(2)]
     running(world, "kept", Request(sharing=Sharing.EXCLUSIVE))
@@ -143,7 +145,7 @@ def test_a_gang_preempts_on_each_of_its_devices(world):
     assert world.grants() == ["high"]
 
 
-def test_a_gang_on_one_host_preempts_on_one_host(world):
+def test_a_gang_on_one_host_preempts_on_one_host(world: World) -> None:
     world.host("h1", device("a1"), device("a2", index=1))
     world.host("h2", device("b1"), device("b2", index=1))
     running(world, "stays", Request(sharing=Sharing.EXCLUSIVE, models=("M",)))
@@ -158,7 +160,7 @@ def test_a_gang_on_one_host_preempts_on_one_host(world):
     assert world.hosts_of(host_ops.Preempt) == ["h2", "h2"]
 
 
-def test_the_device_is_reserved_for_the_request(one):
+def test_the_device_is_reserved_for_the_request(one: World) -> None:
     victim = running(one, "low")
     one.reserve("high", HIGH)
     one.reserve("other", Request(memory_mib=1000, priority=100))  # comes first, but may not preempt
@@ -166,7 +168,7 @@ def test_the_device_is_reserved_for_the_request(one):
     assert one.grants() == ["high"]
 
 
-def test_a_withdrawn_request_gives_its_devices_up(one):
+def test_a_withdrawn_request_gives_its_devices_up(one: World) -> None:
     victim = running(one, "low")
     one.reserve("high", HIGH)
     one.ask(ops.Withdraw, attempt="high")
@@ -176,7 +178,7 @@ def test_a_withdrawn_request_gives_its_devices_up(one):
     assert one.grants() == ["other"]
 
 
-def test_two_requests_preempt_on_two_devices(world):
+def test_two_requests_preempt_on_two_devices(world: World) -> None:
     world.host("h1", device("d1"), device("d2", index=1))
     leases = [running(world, f"low{n}") for n in range(2)]
     for number in range(3):
@@ -190,7 +192,7 @@ def test_two_requests_preempt_on_two_devices(world):
     ]
 
 
-def test_a_preempted_lease_cannot_be_extended(one):
+def test_a_preempted_lease_cannot_be_extended(one: World) -> None:
     hold = {"hold": LeaseLifetime.DEADLINE, "lease_s": 100.0}
     victim = one.granted("low", LOW, **hold)
     one.reserve("high", HIGH)
@@ -202,7 +204,7 @@ def test_a_preempted_lease_cannot_be_extended(one):
     assert one.grants() == ["high"]
 
 
-def test_a_restart_in_the_grace_time_ends_the_lease_later(one):
+def test_a_restart_in_the_grace_time_ends_the_lease_later(one: World) -> None:
     victim = running(one, "low")
     one.alive["s1"] = None
     one.reserve("high", HIGH)
@@ -213,7 +215,7 @@ def test_a_restart_in_the_grace_time_ends_the_lease_later(one):
     assert [lease.attempt for lease in one.leases] == ["high"]
 
 
-def test_a_job_keeps_the_reason(one):
+def test_a_job_keeps_the_reason(one: World) -> None:
     answer = one.attempt("job", request=LOW)
     lease = answer.granted.lease
     one.told("h1", lease, "opened")
@@ -222,14 +224,14 @@ def test_a_job_keeps_the_reason(one):
     assert (one.record().step, one.record().reason) == (Step.RUNNING, "PREEMPTED")
 
 
-def test_a_preempted_run_teaches_no_times(one):
+def test_a_preempted_run_teaches_no_times(one: World) -> None:
     victim = running(one, "low", Request(memory_mib=1000, preemptible=True, workload="w"))
     one.reserve("high", HIGH)
     one.told("h1", victim, "freed")
     assert len(one.machine.state.learned_times) == 0
 
 
-def test_the_head_of_the_queue_may_preempt_in_spite_of_its_reservation():
+def test_the_head_of_the_queue_may_preempt_in_spite_of_its_reservation() -> None:
     world = World(bypass_max=0)
     world.host("h1", device("d1"), device("d2", index=1))
     running(world, "kept", Request(sharing=Sharing.EXCLUSIVE))
@@ -270,12 +272,13 @@ steps = st.lists(
     suppress_health_check=[HealthCheck.function_scoped_fixture],  # `World` is a class
 )
 @given(steps=steps)
-def test_only_leases_that_agreed_end_for_others(steps):
+def test_only_leases_that_agreed_end_for_others(steps: list[Any]) -> None:
     world = World(bypass_max=1)
     world.alive["s1"] = None
     world.host("h1", device("a"), device("b", index=1))
     world.host("h2", device("c"))
-    asked, agreed = {}, {}
+    asked: dict[str, Any] = {}
+    agreed: dict[str, Any] = {}
     for number, (what, detail) in enumerate(steps):
         leases = world.leases
         if what == "reserve":

@@ -1,7 +1,10 @@
 """Learned times in lists and explanations, and warm or cold starts in dry runs."""
 
+from typing import Any
+
 import pytest
 
+from corekit.ids import DeviceId
 from gpu_scheduler.core.leases.learned_times import WorkloadOn
 from gpu_scheduler.model import DeviceResidents, Request, Resident
 from gpu_scheduler.protocol import answers, ops
@@ -13,24 +16,32 @@ from tests.scheduler_world import World, device
 REQUEST = Request(memory_mib=100, workload="ocr")
 
 
-def learn(world, workload="ocr", model="M", *, held_s=5.0, loading_s=None, tenant="default"):
+def learn(
+    world: World,
+    workload: str = "ocr",
+    model: str = "M",
+    *,
+    held_s: float = 5.0,
+    loading_s: float | None = None,
+    tenant: str = "default",
+) -> None:
     key = WorkloadOn(tenant, workload, model)
     world.machine.state.learned_times.learn(key, held_s, loading_s)
 
 
-def publish(world, host, device, *ids):
+def publish(world: World, host: str, device: str, *ids: str) -> None:
     key = workload_key("default", "ocr")
     added = tuple(Resident(id=i, workload=key, memory_mib=50, loading_s=1.0) for i in ids)
-    change = DeviceResidents(device=device, added=added)
+    change = DeviceResidents(device=DeviceId(device), added=added)
     world.handle(host_ops.Report, host=host, reply_to="h", residents=(change,))
 
 
-def explained(world, **asked):
+def explained(world: World, **asked: Any) -> Any:
     world.ask(ops.Explain, **asked)
     return world.answer()
 
 
-def test_workloads_are_listed_page_by_page():
+def test_workloads_are_listed_page_by_page() -> None:
     world = World()
     world.host("h1", device("d1"))
     for number in range(5):
@@ -58,7 +69,7 @@ def test_workloads_are_listed_page_by_page():
     )
 
 
-def test_a_dry_run_predicts_a_warm_start_and_its_time():
+def test_a_dry_run_predicts_a_warm_start_and_its_time() -> None:
     world = World()
     world.host("h1", device("d1"), device("d2", index=1))
     cold = explained(world, request=REQUEST)
@@ -79,21 +90,21 @@ def test_a_dry_run_predicts_a_warm_start_and_its_time():
     assert "ocr" not in warm.explanation.sentence, "not every reader may see the name"
 
 
-def test_a_request_without_a_workload_expects_nothing(one):
+def test_a_request_without_a_workload_expects_nothing(one: World) -> None:
     why = explained(one, request=Request()).explanation
     assert (why.warm_start, why.runs) == (None, ())
     assert why.sentence.endswith("fits now")
 
 
 @pytest.mark.parametrize("warm", [True, False])
-def test_a_granted_request_shows_how_it_started(one, warm):
+def test_a_granted_request_shows_how_it_started(one: World, warm: bool) -> None:
     if warm:
         publish(one, "h1", "d1", "w")
     one.granted("a", REQUEST)
     assert explained(one, attempt="a").explanation.warm_start is warm
 
 
-def test_a_waiting_request_shows_its_learned_times(whole):
+def test_a_waiting_request_shows_its_learned_times(whole: Request) -> None:
     world = World()
     world.host("h1", device("d1"))
     learn(world)
@@ -104,7 +115,7 @@ def test_a_waiting_request_shows_its_learned_times(whole):
     assert why.sentence.endswith("; expected to run for 5 s on M (95 %: 5 s)")
 
 
-def test_the_inventory_shows_residents(one):
+def test_the_inventory_shows_residents(one: World) -> None:
     publish(one, "h1", "d1", "w1", "w2")
     one.ask(ops.Inventory)
     (view,) = one.answer().hosts[0].devices
