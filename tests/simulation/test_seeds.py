@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
 
+from corekit.values import replace
 from simulator.faults.function import Fate
 from simulator.faults.scenario import FAULTS, Fault, Scenario, draw
 from simulator.faults.world import simulate
