@@ -196,6 +196,23 @@ async def a_long_poll_wakes_at_once(w: World) -> None:
     await w.queue.delete(w.url, [message.receipt_handle])
 
 
+async def parked_polls_delay_no_other_call(w: World) -> None:
+    """A message is kept invisible while every queue of a hundred functions is polled twice."""
+    await w.queue.send(w.url, ["held"])
+    (held,) = await w.queue.receive(w.url, count_max=1, wait_s=5, visibility_s=30)
+    polls = [
+        asyncio.ensure_future(w.queue.receive(w.url, count_max=1, wait_s=20, visibility_s=5))
+        for _ in range(210)
+    ]
+    await asyncio.sleep(0)
+    beat = asyncio.ensure_future(w.queue.set_visibility(w.url, [held.receipt_handle], 60))
+    done, _ = await asyncio.wait([beat, *polls], return_when=asyncio.FIRST_COMPLETED)
+    for poll in polls:
+        poll.cancel()
+    await asyncio.gather(*polls, return_exceptions=True)
+    assert done == {beat}
+
+
 async def what_is_deleted_is_not_there(w: World) -> None:
     await w.store.put(w.bucket, "gone", b"secret")
     await w.store.delete(w.bucket, "gone")
@@ -225,6 +242,7 @@ CASES = [
     messages_travel_and_are_deleted,
     visibility_zero_gives_back,
     a_long_poll_wakes_at_once,
+    parked_polls_delay_no_other_call,
     what_is_deleted_is_not_there,
     an_unknown_queue_is_not_found,
 ]
