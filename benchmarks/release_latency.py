@@ -19,7 +19,7 @@ from benchmarks.published_loop import ClassicSsgm, PublishedLoop
 from benchmarks.report import Figure, arguments, show
 from benchmarks.system import System, local_system
 from contract.keys import job_id, result_key
-from corekit.addresses import parse_address
+from corekit.net.addresses import parse_address
 from gpu_scheduler.client import SchedulerClient
 
 NAME = "two-seconds"

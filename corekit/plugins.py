@@ -14,9 +14,14 @@ from importlib.util import find_spec
 
 
 def find_plugins(group: str, package: str, attribute: str) -> Mapping[str, EntryPoint]:
-    """Every plugin by name: `attribute` of each module of `package`, and the group's entries."""
+    """Every plugin by name: `attribute` of each module of `package`, and the group's entries.
+
+    Without an attribute, a plugin is itself a package: each one below `package` is found.
+    """
     spec = find_spec(package)
     folders = [] if spec is None else spec.submodule_search_locations
-    names = [module.name for module in pkgutil.iter_modules(folders) if module.name[0] != "_"]
-    own = {name: EntryPoint(name, f"{package}.{name}:{attribute}", group) for name in names}
+    found = [one for one in pkgutil.iter_modules(folders) if one.ispkg or attribute]
+    names = [one.name for one in found if one.name[0] != "_"]
+    values = {name: f"{package}.{name}:{attribute}".rstrip(":") for name in names}
+    own = {name: EntryPoint(name, value, group) for name, value in values.items()}
     return {point.name: point for point in entry_points(group=group)} | own

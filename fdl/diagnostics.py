@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
+from corekit.values import Value
 from fdl.text.nodes import Location
 
 
@@ -14,8 +14,7 @@ class Severity(StrEnum):
     NOTE = "note"  #: information; nothing to do about it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Diagnostic:
+class Diagnostic(Value):
     """One finding, with its location."""
 
     severity: Severity
@@ -40,16 +39,14 @@ class FileKind(StrEnum):
     DEVICE = "a device"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MiddlewareFacts:
+class MiddlewareFacts(Value):
     """A middleware, as far as a definition depends on it."""
 
     one_host: bool = False  #: its client knows one server: all devices of a job on one host
     loaders: tuple[str, ...] = ()  #: loader variables by which its client is found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileFacts:
+class FileFacts(Value):
     """Facts about the file that a path of the document names."""
 
     exists: bool = True

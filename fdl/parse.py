@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-
+from corekit.values import replace
 from fdl.keys.document import DOCUMENT
 from fdl.keys.reference import placement_hint
 from fdl.migrate.migrate import migrate
@@ -30,7 +29,7 @@ def read(composed: Composed) -> tuple[Document, Node]:
         reading.end(0)
     except Faulty:
         raise reading.combined_error() from None
-    document = dataclasses.replace(
+    document = replace(
         document,
         source=composed.source,
         locations=dict(reading.locations),

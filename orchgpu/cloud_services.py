@@ -1,6 +1,6 @@
 """The cloud as commands need it: objects, queues, functions, logs. One file for each provider.
 
-A provider is a package of `orchgpu/adapters` with a module `commands`, which has the functions of
+A provider is the module `commands` of a cloud (`orchgpu.adapters.clouds`), with the functions of
 `Provider`; the variable ORCHGPU_PROVIDER selects a provider other than AWS. A contract suite
 checks every provider against this port. Every method raises only `AppError`: NOT_FOUND for a
 bucket, object, queue or function that does not exist, DENIED, UNAVAILABLE or TIMEOUT.
@@ -10,18 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
+from corekit.values import Value
 from fdl.plan.resources import Notification
 from orchgpu.deploy.ports import Cloud
 from orchgpu.ports import Message
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Entry(Value):
     """One listed object."""
 
     key: str
@@ -29,8 +28,7 @@ class Entry:
     modified_s: float  #: wall clock of the store
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Head:
+class Head(Value):
     """Properties of one object."""
 
     etag: str  #: without quotes
@@ -39,8 +37,7 @@ class Head:
     metadata: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MessageCounts:
+class MessageCounts(Value):
     """Messages of a queue by their state."""
 
     visible: int
@@ -52,16 +49,14 @@ class MessageCounts:
         return self.visible + self.in_flight + self.delayed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FunctionSettings:
+class FunctionSettings(Value):
     """Settings of a deployed function."""
 
     memory_mib: int
     variables: Mapping[str, str]  #: the environment of its process
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogEvent:
+class LogEvent(Value):
     """One line of a function's log."""
 
     at_ms: int  #: wall clock
@@ -69,8 +64,7 @@ class LogEvent:
     stream: str = ""  #: one for each execution environment
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
+class Identity(Value):
     """The caller as the cloud identifies it."""
 
     name: str
@@ -173,8 +167,7 @@ class CloudServices(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
+class Address(Value):
     """The address of a cloud as given on a command line; None: other rules decide."""
 
     endpoint_url: str | None = None
@@ -182,8 +175,7 @@ class Address:
     profile: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeployCloud:
+class DeployCloud(Value):
     """A cloud to deploy to."""
 
     cloud: Cloud
@@ -196,8 +188,7 @@ class DeployCloud:
         return self.locate()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class Setting(Value):
     """One setting in force."""
 
     name: str

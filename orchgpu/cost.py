@@ -9,15 +9,14 @@ on orchGPU (2021), which leaves requests, transfer and storage out, as we do. Pu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from corekit.values import Value
 
 #: Lambda counts memory in units of 1024 MiB and calls them GB.
 MIB_PER_GB = 1024
 SECONDS_PER_HOUR = 3600.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prices:
+class Prices(Value):
     """US dollars; the defaults are list prices on demand, x86, us-east-1, as the paper has them."""
 
     lambda_usd_per_gb_s: float = 0.0000166667
@@ -25,8 +24,7 @@ class Prices:
     as_of: str = "2021"  #: "given": by the caller
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class Comparison(Value):
     """The same job without and with a device."""
 
     cpu_s: float  #: how long the function runs without

@@ -7,7 +7,6 @@ repeated (every call here is safe to repeat), others not.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from corekit.values import Value
@@ -17,8 +16,7 @@ from gpu_scheduler.protocol.ops import Op
 from orchgpu.core.function import Function
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+class Message(Value):
     """One received queue message."""
 
     id: str
@@ -26,8 +24,7 @@ class Message:
     body: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredObject:
+class StoredObject(Value):
     """An object as of one GET. `body` is None when it is larger than the caller's limit."""
 
     body: bytes | None
@@ -106,8 +103,7 @@ class ObjectStore(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CloudPorts:
+class CloudPorts(Value):
     """One cloud, opened."""
 
     queue: JobQueue

@@ -7,7 +7,6 @@ import io
 import json
 import random
 import zipfile
-from dataclasses import dataclass
 from enum import StrEnum
 from urllib.parse import unquote_plus
 
@@ -18,6 +17,7 @@ from corekit.aio.clock import Clock
 from corekit.aio.supervise import Nursery
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import LeaseId
+from corekit.values import Value
 from gpu_scheduler.model import EndReason, GrantedLease
 from local_cloud.model.cloud import Cloud
 from local_cloud.model.functions.function import Invocation, Outcome
@@ -38,8 +38,7 @@ class Fate(StrEnum):
     SLOW_COMMIT = "slow commit"  #: stops for long between its end and its result
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Behaviour:
+class Behaviour(Value):
     """The behaviour of functions: probabilities of fates, at most 1 in all; the rest succeeds."""
 
     fates: tuple[tuple[Fate, float], ...] = ()

@@ -7,8 +7,8 @@ simulators of FoundationDB and TigerBeetle).
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
 
+from corekit.values import Value, field
 from gpu_scheduler.parameters import EVERYBODY, Parameters, Quota
 from gpu_scheduler.policy_registry import installed_policies
 from simulator.function import Behaviour, Fate
@@ -23,8 +23,7 @@ FAULTS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class Fault(Value):
     """One fault, with its time and its duration."""
 
     kind: str
@@ -33,8 +32,7 @@ class Fault:
     lasts_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scenario:
+class Scenario(Value):
     """One world."""
 
     jobs: int = 20

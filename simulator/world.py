@@ -15,6 +15,7 @@ from corekit.aio.supervise import Nursery
 from corekit.aio.vloop import run_virtual
 from corekit.budget import Budget
 from corekit.ids import IdSource, JobId
+from corekit.values import Value
 from gpu_scheduler.model import DeviceKind, Health, Request, Sharing
 from local_cloud.model.cloud import Cloud
 from local_cloud.model.functions.function import InvokeConfig
@@ -38,8 +39,7 @@ NAME = "work"
 QUIET_AFTER_S = 6 * 3600.0  #: after the last fault every job must be over within this
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Verdict(Value):
     """The outcome of one seed."""
 
     seed: int

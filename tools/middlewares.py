@@ -1,4 +1,4 @@
-"""Writes what follows from the files of remote_gpu/middleware, after one of them changed.
+"""Writes what follows from the files of remote_gpu/middleware/plugins, after one of them changed.
 
 The table of docs/middlewares.md, the rules that travel in a function's package, and the names in
 the JSON Schema of definitions. `python -m tools.middlewares` from the root of the sources.

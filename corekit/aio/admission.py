@@ -17,7 +17,7 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from corekit.addresses import parse_ip
+from corekit.net.addresses import parse_ip
 
 T = TypeVar("T", bound=Hashable)
 

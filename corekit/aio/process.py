@@ -39,11 +39,11 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, ensure_ascii=False, default=str)
 
 
-def log_as_json(level: int = logging.INFO) -> None:
+def log_as_json() -> None:
     """JSON lines on stderr."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
-    logging.basicConfig(level=level, handlers=[handler], force=True)
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     for chatty in ("aiohttp.access", "botocore", "aiobotocore"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
 

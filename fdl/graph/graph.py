@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import product
 
+from corekit.values import Value
 from fdl.model import Document, Function, Storage
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StorageNode:
+class StorageNode(Value):
     """A path in S3 at which the workflow starts or ends."""
 
     path: str  #: bucket/prefix
@@ -21,8 +20,7 @@ class StorageNode:
         return " ".join((self.path, *(f"*{suffix}" for suffix in self.suffixes)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class Step(Value):
     """One function."""
 
     name: str
@@ -30,8 +28,7 @@ class Step:
     group: str = ""  #: steps of one group share a sandbox
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Edge:
+class Edge(Value):
     """Objects that `source` writes at `place` start `target`."""
 
     source: str
@@ -39,8 +36,7 @@ class Edge:
     place: StorageNode
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Graph:
+class Graph(Value):
     """Everything in the order of the file."""
 
     steps: tuple[Step, ...]

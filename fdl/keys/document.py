@@ -8,8 +8,9 @@ for editors and for the table of all keys; the readers never see them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from corekit.values import replace
 from fdl.keys.jobs import GPU, JOB
 from fdl.keys.oscar import OSCAR_SERVICE
 from fdl.keys.scar import (

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TypedDict
 
+from corekit.values import replace
 from fdl.keys.storage import STORAGES, BucketName
 from fdl.model import (
     LAMBDA_MEMORY_MIB_MAX,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from itertools import combinations, product
 
+from corekit.values import replace
 from fdl.diagnostics import Finding, Severity
 from fdl.graph.graph import overlap
 from fdl.model import Function, Storage

@@ -12,14 +12,7 @@ from collections.abc import Iterator, Mapping
 
 from contract.timing import RESERVE_S, kept_back
 from corekit.suggest import did_you_mean
-from fdl.diagnostics import (
-    Diagnostic,
-    FileFacts,
-    FileKind,
-    Finding,
-    MiddlewareFacts,
-    Severity,
-)
+from fdl.diagnostics import Diagnostic, FileFacts, FileKind, Finding, MiddlewareFacts, Severity
 from fdl.lint.flow import deployment_findings, workflow_findings
 from fdl.lint.foreign import foreign
 from fdl.model import Document, Function, Storage

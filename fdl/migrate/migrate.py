@@ -7,8 +7,8 @@ rewrite is a warning with its location. A file that needs none stays as it is, n
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
+from corekit.values import replace
 from fdl.keys.scar import ANOTHER_TOOL, BATCH, STORAGE_PROVIDERS, Batch
 from fdl.migrate.migration import Migration, scalar_text, text
 from fdl.migrate.oscar import services

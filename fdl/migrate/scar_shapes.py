@@ -8,8 +8,7 @@ scar/parser/fdl2.yaml).
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from corekit.values import replace
 from fdl.keys.scar import LAMBDA, OLD_PLACES
 from fdl.migrate.migration import Migration, elements_of, scalar_text, text, with_elements
 from fdl.text.nodes import Entry, Location, Mapping, Node, Sequence

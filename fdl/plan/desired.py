@@ -4,33 +4,16 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 
 from contract.timing import CAP_SLACK_S
 from corekit.budget import Budget
 from corekit.decode import encode
-from corekit.values import replace
+from corekit.values import Value, replace
 from fdl.model import STAGED_DAYS, Function, Gpu, Job, Storage
+from fdl.plan import resources as kinds
 from fdl.plan.groups import STEPS_FILE
-from fdl.plan.resources import (
-    QUEUE_URL,
-    Bucket,
-    DeployTarget,
-    Expiry,
-    FunctionResource,
-    InvokeConfig,
-    Ledger,
-    LogRetention,
-    Notification,
-    Package,
-    Permission,
-    QueueResource,
-    Record,
-    Resource,
-    digest,
-    key_of,
-)
+from fdl.plan.resources import QUEUE_URL, DeployTarget, Resource, digest, key_of
 from fdl.plan.roles import role_name, role_of
 from gpu_scheduler.model import Request
 
@@ -52,16 +35,14 @@ RETENTION = "log_retention_policy_in_days"
 DIRECT_BYTES_MAX = 32 * 2**20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Code:
+class Code(Value):
     """The built package of one function."""
 
     sha256: str  #: hex
     size: int  #: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DesiredFunction:
+class DesiredFunction(Value):
     """All resources of one function, in the order of `resources.ORDER` without ledger."""
 
     name: str
@@ -73,12 +54,12 @@ def desired(function: Function, place: DeployTarget, code: Code, budget: Budget)
     """The resources that `function` needs at `place`."""
     lambda_function = _function(function, place, code)
     parts: list[Resource] = list(_packages(function, place, code))
-    parts += [Bucket(name=name) for name in buckets_of(function)]
+    parts += [kinds.Bucket(name=name) for name in buckets_of(function)]
     if function.iam.create and not place.local:
         parts.append(role_of(function, place))
     days = function.cloudwatch.get(RETENTION)
     if isinstance(days, int) and not place.local:
-        parts.append(LogRetention(name=function.name, days=days))
+        parts.append(kinds.LogRetention(name=function.name, days=days))
     if function.queued:
         parts.append(_expiry(function))
         parts += _queues(function, place, budget)
@@ -173,20 +154,20 @@ def _compact(value: object) -> str:
 
 
 def _packages(function: Function, place: DeployTarget, code: Code) -> tuple[Resource, ...]:
-    state = Bucket(name=place.state_bucket, versioned=False)
+    state = kinds.Bucket(name=place.state_bucket, versioned=False)
     package = _stored(function, place, code)
     if not _has_package(function, place):
         return (state,)
     if package.bucket != place.state_bucket:
-        return (state, Bucket(name=package.bucket, versioned=False), package)
+        return (state, kinds.Bucket(name=package.bucket, versioned=False), package)
     by_bucket = place.local or _is_image(function) or code.size > DIRECT_BYTES_MAX
     return (state, package) if by_bucket else (state,)
 
 
-def _stored(function: Function, place: DeployTarget, code: Code) -> Package:
+def _stored(function: Function, place: DeployTarget, code: Code) -> kinds.Package:
     """The location of a zip that goes through a bucket."""
     bucket = function.function.deployment.bucket or place.state_bucket
-    return Package(bucket=bucket, sha256=code.sha256)
+    return kinds.Package(bucket=bucket, sha256=code.sha256)
 
 
 def _is_image(function: Function) -> bool:
@@ -197,7 +178,7 @@ def _has_package(function: Function, place: DeployTarget) -> bool:
     return place.local or not _is_image(function)
 
 
-def _function(function: Function, place: DeployTarget, code: Code) -> FunctionResource:
+def _function(function: Function, place: DeployTarget, code: Code) -> kinds.FunctionResource:
     declared = function.function
     image = _is_image(function)
     package = code.sha256 if _has_package(function, place) else ""
@@ -208,7 +189,7 @@ def _function(function: Function, place: DeployTarget, code: Code) -> FunctionRe
         tags[PACKAGE_TAG] = f"s3://{stored.bucket}/{stored.object_key}"
     if image and package:
         tags[DEPLOYED_TAG] = code.sha256
-    return FunctionResource(
+    return kinds.FunctionResource(
         name=function.name,
         role=_role_arn(function, place),
         memory_mib=declared.memory_mib,
@@ -229,10 +210,10 @@ def _function(function: Function, place: DeployTarget, code: Code) -> FunctionRe
     )
 
 
-def _expiry(function: Function) -> Expiry:
+def _expiry(function: Function) -> kinds.Expiry:
     """The lifecycle rule that deletes envelopes, which are not needed after their attempt."""
     declared = function.job.intermediate if function.job is not None else None
-    return Expiry(
+    return kinds.Expiry(
         bucket=function.intermediate.bucket,
         id=f"orchgpu-{function.name}-staging",
         prefix=f"staging/{function.name}/",
@@ -250,8 +231,8 @@ def _queues(function: Function, place: DeployTarget, budget: Budget) -> list[Res
     jobs, dead, done = function.queues
     visibility_s = max(1, round(budget.visibility_s))
     retention_s = round((function.job or Job()).queue.retention_s)
-    dead_letter = QueueResource(name=dead, retention_s=retention_s, visibility_s=visibility_s)
-    job_queue = QueueResource(
+    dead_letter = kinds.QueueResource(name=dead, retention_s=retention_s, visibility_s=visibility_s)
+    job_queue = kinds.QueueResource(
         name=jobs,
         retention_s=retention_s,
         visibility_s=visibility_s,
@@ -260,7 +241,7 @@ def _queues(function: Function, place: DeployTarget, budget: Budget) -> list[Res
         policy=_policy(_from_s3(place, jobs, function.user_input[0].path.bucket)),
     )
     role = _role_arn(function, place)
-    completion = QueueResource(
+    completion = kinds.QueueResource(
         name=done,
         retention_s=COMPLETION_RETENTION_S,
         visibility_s=visibility_s,
@@ -307,8 +288,8 @@ def _from_role(place: DeployTarget, queue: str, role: str) -> dict[str, object]:
     }
 
 
-def _invoke_config(function: Function, place: DeployTarget) -> InvokeConfig:
-    return InvokeConfig(
+def _invoke_config(function: Function, place: DeployTarget) -> kinds.InvokeConfig:
+    return kinds.InvokeConfig(
         name=function.name,
         retries=0,
         event_age_s=EVENT_AGE_S,
@@ -319,7 +300,7 @@ def _invoke_config(function: Function, place: DeployTarget) -> InvokeConfig:
 def _permissions(function: Function, place: DeployTarget) -> list[Resource]:
     sources = [function.intermediate] if function.queued else [s.path for s in function.user_input]
     return [
-        Permission(
+        kinds.Permission(
             function=function.name,
             statement="orchgpu-s3-" + bucket.replace(".", "_"),
             source_arn=place.bucket_arn(bucket),
@@ -329,7 +310,7 @@ def _permissions(function: Function, place: DeployTarget) -> list[Resource]:
     ]
 
 
-def notifications_of(function: Function, place: DeployTarget) -> list[Notification]:
+def notifications_of(function: Function, place: DeployTarget) -> list[kinds.Notification]:
     """Rules with stable ids; one per suffix, because an S3 rule takes only one."""
     name = function.name
     if not function.queued:
@@ -339,14 +320,14 @@ def notifications_of(function: Function, place: DeployTarget) -> list[Notificati
     bucket = function.intermediate.bucket
     return [
         *_rules(f"orchgpu-{name}-jobs", function.user_input, place.queue_arn(jobs)),
-        Notification(
+        kinds.Notification(
             bucket=bucket,
             id=f"orchgpu-{name}-staging",
             target_arn=place.function_arn(name),
             prefix=f"staging/{name}/",
             suffix=".tar.gz" if function.job and function.job.envelope == "tar.gz" else ".zip",
         ),
-        Notification(
+        kinds.Notification(
             bucket=bucket,
             id=f"orchgpu-{name}-results",
             target_arn=place.queue_arn(done),
@@ -357,13 +338,13 @@ def notifications_of(function: Function, place: DeployTarget) -> list[Notificati
     ]
 
 
-def _object_rule(function: Function, target: str) -> list[Notification]:
+def _object_rule(function: Function, target: str) -> list[kinds.Notification]:
     """The rule for the object that ends a job, by the prefix and suffix around placeholders."""
     path = function.job.object if function.job is not None else None
     if path is None:
         return []
     return [
-        Notification(
+        kinds.Notification(
             bucket=path.bucket,
             id=f"orchgpu-{function.name}-object",
             target_arn=target,
@@ -373,10 +354,10 @@ def _object_rule(function: Function, target: str) -> list[Notification]:
     ]
 
 
-def _rules(stem: str, inputs: tuple[Storage, ...], target: str) -> list[Notification]:
+def _rules(stem: str, inputs: tuple[Storage, ...], target: str) -> list[kinds.Notification]:
     wanted = [(s.path, suffix) for s in inputs for suffix in (s.suffixes or ("",))]
     return [
-        Notification(
+        kinds.Notification(
             bucket=path.bucket,
             id=stem if n == 0 else f"{stem}-{n + 1}",
             target_arn=target,
@@ -396,7 +377,7 @@ def _request(function: Function, budget: Budget) -> Request:
     return replace(asked, lease_s=longest_s + function.function.timeout_s)
 
 
-def _record(function: Function, place: DeployTarget, budget: Budget, revision: str) -> Record:
+def _record(function: Function, place: DeployTarget, budget: Budget, revision: str) -> kinds.Record:
     assert function.job is None or len(function.user_input) == 1, "lint refuses several inputs"
     source = function.user_input[0]
     jobs, dead, done = function.queues
@@ -424,7 +405,7 @@ def _record(function: Function, place: DeployTarget, budget: Budget, revision: s
         "request": encode(_request(function, budget)),
     }
     body["revision"] = digest([revision, body])
-    return Record(name=function.name, bucket=place.state_bucket, body=body)
+    return kinds.Record(name=function.name, bucket=place.state_bucket, body=body)
 
 
 def _output(storage: Storage) -> dict[str, object]:
@@ -443,13 +424,13 @@ def _notices(function: Function, place: DeployTarget) -> tuple[str, ...]:
     return (f"{function.name}: this cloud starts no containers; {where}",)
 
 
-def ledger_of(name: str, place: DeployTarget, created: tuple[str, ...]) -> Ledger:
+def ledger_of(name: str, place: DeployTarget, created: Iterable[str]) -> kinds.Ledger:
     """The ledger of the resources that deploy made for a function."""
-    return Ledger(name=name, bucket=place.state_bucket, created=tuple(sorted(created)))
+    return kinds.Ledger(name=name, bucket=place.state_bucket, created=tuple(sorted(created)))
 
 
 def owned_keys(wanted: DesiredFunction, place: DeployTarget) -> tuple[str, ...]:
     """Keys a deployment may own: all but the state bucket, the record and log retention."""
-    state = key_of(Bucket(name=place.state_bucket))
-    owned = [r for r in wanted.resources if not isinstance(r, Record | LogRetention)]
+    state = key_of(kinds.Bucket(name=place.state_bucket))
+    owned = [r for r in wanted.resources if not isinstance(r, kinds.Record | kinds.LogRetention)]
     return tuple(key for key in map(key_of, owned) if key != state)

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from itertools import product
 from typing import TypeVar
 
 from corekit.errors import AppError
+from corekit.values import replace
 from fdl.diagnostics import Finding, Severity
 from fdl.graph.graph import overlap
 from fdl.model import (

@@ -9,12 +9,12 @@ function. Planning again after all steps were applied gives no steps.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 
 from corekit.errors import AppError, ErrorCode
+from corekit.values import Value
 from fdl.plan.desired import DesiredFunction, ledger_of, owned_keys
 from fdl.plan.resources import (
     ORDER,
@@ -31,6 +31,8 @@ from fdl.plan.resources import (
     key_of,
 )
 
+#: The one field that the cloud does not show, so that it is not compared.
+_UNOBSERVED = "code_at"
 #: Fields whose values are not shown: they may be long, or private.
 _OPAQUE = ("variables", "policy", "body", "created", "package", "tags")
 
@@ -41,8 +43,7 @@ class Action(StrEnum):
     DELETE = "delete"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class Step(Value):
     """One change; idempotent."""
 
     action: Action
@@ -61,11 +62,8 @@ class Step:
         if self.before is None:
             return {}
         old, new = fields_of(self.before), fields_of(self.resource)
-        return {
-            f.name: (old[f.name], new[f.name])
-            for f in dataclasses.fields(self.resource)
-            if f.compare and old[f.name] != new[f.name]
-        }
+        differing = [name for name in new if name != _UNOBSERVED and old[name] != new[name]]
+        return {name: (old[name], new[name]) for name in differing}
 
     def sentence(self) -> str:
         """One line for people."""
@@ -89,16 +87,14 @@ def _shown(value: object) -> str:
     return '""' if value == "" else str(value)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class Kept(Value):
     """A resource of deploy's that is not deleted, with the reason."""
 
     key: str
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(Value):
     """The steps, in their order."""
 
     steps: tuple[Step, ...] = ()
@@ -141,17 +137,16 @@ def _step_json(step: Step) -> dict[str, object]:
     }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observed:
+class Observed(Value):
     """The existing resources, as far as a plan needs them."""
 
-    resources: Mapping[str, Resource] = field(default_factory=dict)  #: key → as it is
+    resources: Mapping[str, Resource] = {}  #: key → as it is
     rules: tuple[Notification, ...] = ()  #: every rule of the buckets concerned, foreign ones too
-    ledgers: Mapping[str, Ledger] = field(default_factory=dict)  #: of all functions ever deployed
-    queue_urls: Mapping[str, str] = field(default_factory=dict)  #: of the queues that exist
+    ledgers: Mapping[str, Ledger] = {}  #: of all functions ever deployed
+    queue_urls: Mapping[str, str] = {}  #: of the queues that exist
     filled: tuple[str, ...] = ()  #: buckets that hold objects or old versions
     #: queue → about how many messages it holds, S3's test events aside; empty when not asked
-    messages: Mapping[str, int] = field(default_factory=dict)
+    messages: Mapping[str, int] = {}
 
 
 def plan(wanted: Sequence[DesiredFunction], observed: Observed, place: DeployTarget) -> Plan:
@@ -168,15 +163,28 @@ def plan(wanted: Sequence[DesiredFunction], observed: Observed, place: DeployTar
     removals, kept = _deletions(garbage, observed)
     before = [step for step in removals if isinstance(step.resource, Notification)]
     split = next((i for i, s in enumerate(made) if _rank(s, state) >= _NOTIFY), len(made))
+    ledgers = tuple(_ledgers(wanted, observed, place, owned))
     return Plan(
         steps=(
             *first,
-            *_intents(wanted, observed, place, owned),
+            *(
+                Step(
+                    action=Action.UPDATE if each.before else Action.CREATE,
+                    resource=each.intent,
+                    before=each.before,
+                )
+                for each in ledgers
+                if each.intent != each.before
+            ),
             *made[len(first) : split],
             *before,
             *made[max(split, len(first)) :],
             *(step for step in removals if step not in before),
-            *_settled(wanted, observed, place, owned),
+            *(
+                Step(action=Action.UPDATE, resource=each.final, before=each.intent)
+                for each in ledgers
+                if each.final != each.intent
+            ),
         ),
         kept=kept,
         notices=tuple(notice for function in wanted for notice in function.notices),
@@ -315,49 +323,25 @@ def _deleted_with(resource: Resource, deleted: Sequence[Resource]) -> tuple[Noti
     return tuple(r for r in rules if r.bucket == resource.bucket and r.id != resource.id)
 
 
-def _final(
-    function: DesiredFunction, observed: Observed, place: DeployTarget, owned: tuple[str, ...]
-) -> Ledger:
-    keys = owned_keys(function, place)
-    created = tuple(key for key in keys if key not in observed.resources or key in owned)
-    return ledger_of(function.name, place, created)
+@dataclass(frozen=True, slots=True)
+class _Ledgers:
+    """One function's ledger before the plan, before all its other steps, and after them."""
+
+    before: Ledger | None
+    intent: Ledger  #: old and new resources
+    final: Ledger
 
 
-def _intents(
+def _ledgers(
     wanted: Sequence[DesiredFunction],
     observed: Observed,
     place: DeployTarget,
     owned: tuple[str, ...],
-) -> list[Step]:
-    """Updates of ledgers before all other steps: old and new resources."""
-    steps = []
+) -> Iterator[_Ledgers]:
     for function in wanted:
         before = observed.ledgers.get(function.name)
-        final = _final(function, observed, place, owned)
-        earlier = before.created if before is not None else ()
-        union = tuple(dict.fromkeys((*final.created, *earlier)))
-        intent = ledger_of(function.name, place, union)
-        if before is None:
-            steps.append(Step(action=Action.CREATE, resource=intent))
-        elif intent != before:
-            steps.append(Step(action=Action.UPDATE, resource=intent, before=before))
-    return steps
-
-
-def _settled(
-    wanted: Sequence[DesiredFunction],
-    observed: Observed,
-    place: DeployTarget,
-    owned: tuple[str, ...],
-) -> list[Step]:
-    """Updates of ledgers after all other steps: without the deleted resources."""
-    steps = []
-    for function in wanted:
-        before = observed.ledgers.get(function.name)
-        final = _final(function, observed, place, owned)
-        earlier = before.created if before is not None else ()
-        gone = tuple(key for key in earlier if key not in final.created)
-        if gone:
-            intent = ledger_of(function.name, place, (*final.created, *gone))
-            steps.append(Step(action=Action.UPDATE, resource=final, before=intent))
-    return steps
+        keys = owned_keys(function, place)
+        created = {key for key in keys if key not in observed.resources or key in owned}
+        earlier = () if before is None else before.created
+        intent = ledger_of(function.name, place, created.union(earlier))
+        yield _Ledgers(before, intent, ledger_of(function.name, place, created))

@@ -10,9 +10,10 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias, get_args
 
 from corekit.decode import encode
+from corekit.values import Value
 
 #: A JSON object that is not looked into; `Any` is how `corekit.decode` knows it.
 Json: TypeAlias = Mapping[str, Any]
@@ -20,8 +21,7 @@ Json: TypeAlias = Mapping[str, Any]
 QUEUE_URL = "$queue_url"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeployTarget:
+class DeployTarget(Value):
     """The account and region of a deployment."""
 
     account: str
@@ -46,8 +46,7 @@ class DeployTarget:
         return f"arn:{self.partition}:iam::{self.account}:role/{name}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bucket:
+class Bucket(Value):
     """A bucket; versioned when we create it, used as it is when it exists."""
 
     kind: ClassVar[str] = "bucket"
@@ -55,8 +54,7 @@ class Bucket:
     versioned: bool = True  #: job ids are made of object versions
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Package:
+class Package(Value):
     """A function's zip in the state bucket, or in the one that the file names for it."""
 
     kind: ClassVar[str] = "package"
@@ -72,8 +70,7 @@ class Package:
         return f"packages/{self.sha256}.zip"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueResource:
+class QueueResource(Value):
     """A standard queue."""
 
     kind: ClassVar[str] = "queue"
@@ -82,7 +79,7 @@ class QueueResource:
     visibility_s: int
     dead_letter_arn: str = ""
     receives_max: int = 0  #: of the redrive policy; 0 = none
-    policy: Json = field(default_factory=dict)  #: {} = none
+    policy: Json = {}  #: {} = none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,8 +107,7 @@ class FunctionResource:
     tags: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Role:
+class Role(Value):
     """A function's execution role, for Lambda alone, with one inline policy."""
 
     kind: ClassVar[str] = "role"
@@ -119,8 +115,7 @@ class Role:
     policy: Json
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InvokeConfig:
+class InvokeConfig(Value):
     """Lambda's treatment of an asynchronous event that fails."""
 
     kind: ClassVar[str] = "invoke-config"
@@ -130,8 +125,7 @@ class InvokeConfig:
     on_failure_arn: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Permission:
+class Permission(Value):
     """One statement of a function's policy: this bucket may invoke it."""
 
     kind: ClassVar[str] = "permission"
@@ -145,8 +139,7 @@ class Permission:
         return f"{self.function}/{self.statement}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Notification:
+class Notification(Value):
     """One rule of a bucket's notification configuration."""
 
     kind: ClassVar[str] = "notification"
@@ -176,8 +169,7 @@ def _one_starts(left: str, right: str) -> bool:
     return left.startswith(right) or right.startswith(left)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Expiry:
+class Expiry(Value):
     """One rule of a bucket's lifecycle: what lies under a prefix is deleted after some days."""
 
     kind: ClassVar[str] = "expiry"
@@ -191,8 +183,7 @@ class Expiry:
         return f"{self.bucket}/{self.id}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogRetention:
+class LogRetention(Value):
     """Retention of a function's logs; not owned by deploy, so `rm` leaves it as it is."""
 
     kind: ClassVar[str] = "log-retention"
@@ -204,8 +195,7 @@ class LogRetention:
         return f"/aws/lambda/{self.name}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class Record(Value):
     """The registry record that makes orchestrators serve the function."""
 
     kind: ClassVar[str] = "record"
@@ -229,8 +219,7 @@ def _url(value: object, urls: Mapping[str, str]) -> object:
     return value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ledger:
+class Ledger(Value):
     """Deploy's list of the resources that it created for a function; it deletes no others."""
 
     kind: ClassVar[str] = "ledger"
@@ -257,6 +246,8 @@ Resource: TypeAlias = (
     | Record
     | Ledger
 )
+
+KINDS: Mapping[str, type] = {kind.kind: kind for kind in get_args(Resource)}
 
 #: Kinds in the order of creation; they are deleted in the opposite order. The ledger comes before
 #: the resources it will own, the record after those it names.

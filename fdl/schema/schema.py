@@ -174,11 +174,7 @@ class ListOf(Generic[T_co]):
         )
 
     def schema(self) -> Schema:
-        many: Schema = {
-            "type": "array",
-            "items": self.item.schema(),
-            "maxItems": self.items_max,
-        }
+        many: Schema = {"type": "array", "items": self.item.schema(), "maxItems": self.items_max}
         if self.items_min:
             many["minItems"] = self.items_min
         return {"anyOf": [many, self.item.schema()]} if self.one else many

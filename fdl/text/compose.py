@@ -8,12 +8,12 @@ plain scalar means is decided by the key that expects it, so `version: 1.10` sta
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
 import yaml
 
 from corekit.errors import invalid
+from corekit.values import Value
 from fdl.text.nodes import Entry, Location, Mapping, Node, Scalar, Sequence, Source, kind_of
 from fdl.text.yaml_errors import explained, location_of
 
@@ -28,8 +28,7 @@ BYTES_MAX = 256 * 1024
 DEPTH_MAX = 24
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comment:
+class Comment(Value):
     """`# …` as it was written."""
 
     at: Location
@@ -37,8 +36,7 @@ class Comment:
     alone: bool  #: nothing else stands on its line
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Composed:
+class Composed(Value):
     """A whole file as nodes."""
 
     source: Source

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping as MappingABC
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from corekit.errors import AppError, ErrorCode
+from corekit.values import Value, replace
 
 #: A longer source line is cut around the caret: an error must stay readable.
 EXCERPT_COLUMNS_MAX = 100
@@ -21,8 +22,7 @@ class Location:
     column: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scalar:
+class Scalar(Value):
     """A leaf as it was written; its type is decided by the key that expects it."""
 
     text: str
@@ -35,8 +35,7 @@ class Scalar:
         return self.plain and self.text in ("", "~", "null", "Null", "NULL")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Entry(Value):
     """One `key: value` of a mapping; keys are unique within it."""
 
     key: str
@@ -44,8 +43,7 @@ class Entry:
     value: Node
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mapping:
+class Mapping(Value):
     """Entries in the order they were written."""
 
     entries: tuple[Entry, ...]
@@ -77,8 +75,7 @@ class Mapping:
         return replace(self, entries=tuple(entries))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sequence:
+class Sequence(Value):
     """Items in order."""
 
     items: tuple[Node, ...]
@@ -89,8 +86,7 @@ class Sequence:
 Node: TypeAlias = Scalar | Mapping | Sequence
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class Source(Value):
     """A text and its name in messages."""
 
     name: str

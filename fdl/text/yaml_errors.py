@@ -25,9 +25,11 @@ def explained(error: yaml.MarkedYAMLError, text: str) -> tuple[Location, str]:
     at = error.problem_mark or error.context_mark
     opened = error.context_mark or at
     fault = _Fault(lines=text.split("\n"), at=location_of(at), opened=location_of(opened))
-    for pattern, explain in _BY_CONTEXT:
-        if pattern in context and (found := explain(fault, problem)):
-            return found
+    if "quoted scalar" in context and "unexpected" in problem:
+        return fault.opened, "the quote that opens here is never closed"
+    for construct, message in _BY_CONTEXT:
+        if construct in context:
+            return (fault.at if construct == "a directive" else fault.opened), message
     for expression, explain_match in _BY_PROBLEM:
         match = re.match(expression, problem)
         if match is not None:
@@ -70,53 +72,21 @@ class _Fault:
 _Explanation = tuple[Location, str]
 
 
-def _quote(fault: _Fault, problem: str) -> _Explanation | None:
-    if "unexpected" not in problem:
-        return None
-    return fault.opened, "the quote that opens here is never closed"
-
-
-def _alias(fault: _Fault, _: str) -> _Explanation:
-    return fault.opened, "a value that begins with * needs quotes (aliases are not allowed here)"
-
-
-def _anchor(fault: _Fault, _: str) -> _Explanation:
-    return fault.opened, "a value that begins with & needs quotes (anchors are not allowed here)"
-
-
-def _tag(fault: _Fault, _: str) -> _Explanation:
-    return fault.opened, "a value that begins with ! needs quotes (tags are not allowed here)"
-
-
-def _block_text(fault: _Fault, _: str) -> _Explanation:
-    message = (
-        "after | or > a text begins on the next line, indented; a value that begins with | or >"
-        " needs quotes"
-    )
-    return fault.opened, message
-
-
-def _directive(fault: _Fault, _: str) -> _Explanation:
-    return fault.at, "directives (%YAML, %TAG) are not allowed here: leave the line out"
-
-
-def _key(fault: _Fault, _: str) -> _Explanation:
-    message = (
-        "a line without ': ': write 'key: value', or indent the line if it continues the value"
-        " above"
-    )
-    return fault.opened, message
-
-
-#: Construct that was read → explanation, or None for another error in it.
-_BY_CONTEXT: tuple[tuple[str, Callable[[_Fault, str], _Explanation | None]], ...] = (
-    ("quoted scalar", _quote),
-    ("an alias", _alias),
-    ("an anchor", _anchor),
-    ("a tag", _tag),
-    ("block scalar", _block_text),
-    ("a directive", _directive),
-    ("a simple key", _key),
+_TAG = "a value that begins with ! needs quotes (tags are not allowed here)"
+_DIRECTIVE = "directives (%YAML, %TAG) are not allowed here: leave the line out"
+_BLOCK_TEXT = (
+    "after | or > a text begins on the next line, indented; a value that begins with | or >"
+    " needs quotes"
+)
+_KEY = "a line without ': ': write 'key: value', or indent the line if it continues the value above"
+#: Construct that was read → the mistake in it.
+_BY_CONTEXT = (
+    ("an alias", "a value that begins with * needs quotes (aliases are not allowed here)"),
+    ("an anchor", "a value that begins with & needs quotes (anchors are not allowed here)"),
+    ("a tag", _TAG),
+    ("block scalar", _BLOCK_TEXT),
+    ("a directive", _DIRECTIVE),
+    ("a simple key", _KEY),
 )
 
 
@@ -182,7 +152,7 @@ def _elsewhere(fault: _Fault, found: str) -> _Explanation:
 def _after_the_end(fault: _Fault, _: str) -> _Explanation:
     number, above = fault.before()
     if above.startswith("%"):
-        return Location(number, 1), _directive(fault, "")[1]
+        return Location(number, 1), _DIRECTIVE
     if above.startswith("..."):
         return fault.at, f"the document ended on line {number} ('...'): one file holds one document"
     return fault.at, "indented otherwise than the first line: all keys of a block begin alike"
@@ -215,7 +185,7 @@ _BY_PROBLEM: tuple[tuple[str, Callable[..., _Explanation]], ...] = (
     ),
     (
         r"(?:duplicate tag handle|found (?:duplicate YAML directive|incompatible YAML))",
-        lambda fault: _directive(fault, ""),
+        lambda fault: (fault.at, _DIRECTIVE),
     ),
-    (r"found undefined tag handle", lambda fault: _tag(fault, "")),
+    (r"found undefined tag handle", lambda fault: (fault.opened, _TAG)),
 )

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import cast
 
-from corekit.addresses import parse_address
 from corekit.aio.backoff import Backoff
 from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
+from corekit.net.addresses import parse_address
 from corekit.values import Value
 from gpu_scheduler.client.access import Access, find_access
 from gpu_scheduler.protocol.codec import (
@@ -39,8 +39,7 @@ IN_FLIGHT_MAX = 10_000
 HELLO_ID = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChannelEvents:
+class ChannelEvents(Value):
     """Callbacks to the owner of a channel; all are called in the event loop."""
 
     role: str  #: role in the hellos: requester or host

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from corekit.addresses import is_loopback, parse_address
 from corekit.aio.admission import AdmissionLimits
 from corekit.aio.clock import Clock, SystemClock
 from corekit.aio.driver import Driver
@@ -22,18 +21,19 @@ from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import IdSource, JobId, LeaseId
+from corekit.net.addresses import is_loopback, parse_address
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.core.state import State
 from gpu_scheduler.daemon.access.authorizer import Authorizer, JobOwner
+from gpu_scheduler.daemon.access.connection_admission import CONNECTIONS_MAX, ConnectionAdmission
 from gpu_scheduler.daemon.access.keys import NAME as KEYS_NAME
 from gpu_scheduler.daemon.access.redaction import Redaction
 from gpu_scheduler.daemon.access.secret import Secrets
 from gpu_scheduler.daemon.access.tls import Certificate
 from gpu_scheduler.daemon.build import BUILD
 from gpu_scheduler.daemon.endpoints.calls import Calls
-from gpu_scheduler.daemon.endpoints.connection_admission import CONNECTIONS_MAX, ConnectionAdmission
 from gpu_scheduler.daemon.endpoints.connections import ConnectionRegistry
 from gpu_scheduler.daemon.endpoints.http_endpoint import HttpEndpoint
 from gpu_scheduler.daemon.endpoints.http_server import listen

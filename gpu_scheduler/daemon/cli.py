@@ -12,9 +12,9 @@ from pathlib import Path
 
 import click
 
-from corekit.aio.command import DaemonGroup
 from corekit.aio.environment import budget_from_environment
 from corekit.aio.process import exiting_by_code, log_as_json, run_program, write_ready
+from corekit.cli.daemon_command import DaemonGroup
 from corekit.cli.screen import echo, echo_json, json_option
 from corekit.cli.settings import Option, Setting
 from corekit.decode import encode
@@ -56,11 +56,7 @@ def _settings(command: click.Group) -> click.Group:
 )
 @click.pass_context
 def main(
-    context: click.Context,
-    /,
-    config_file: str | None,
-    ready_file: Path | None,
-    **flags: str | None,
+    context: click.Context, /, config_file: str | None, ready_file: Path | None, **flags: str | None
 ) -> None:
     """The scheduler: it decides who gets which device, and writes leases and job records.
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 from gpu_scheduler.core.admission.usage_counts import UsageCounts
-from gpu_scheduler.daemon.endpoints.connection_admission import ConnectionAdmission
+from gpu_scheduler.daemon.access.connection_admission import ConnectionAdmission
 from gpu_scheduler.daemon.journal.journal import Journal
 from gpu_scheduler.model import DeviceKind, Health, HostState, Lease, Share
 from gpu_scheduler.protocol import answers
@@ -55,121 +55,62 @@ def prometheus_lines(metrics: Metrics, journal: Journal, standing: Standing) -> 
 
 
 def _requests(metrics: Metrics) -> Iterator[str]:
-    yield from (
-        *_family("requests_total", "counter", "Requests by op", "op", metrics.requests.items()),
-        *_family("errors_total", "counter", "Errors by code", "code", metrics.errors.items()),
-        *_family(
-            "outcomes_total",
-            "counter",
-            "Answers to requests for devices",
-            "outcome",
-            metrics.outcomes.items(),
-        ),
-        *_family(
-            "lease_ends_total",
-            "counter",
-            "Ended leases by reason",
-            "reason",
-            metrics.lease_ends.items(),
-        ),
-        *_family(
-            "limited_total",
-            "counter",
-            "Requests refused by a limit",
-            "limit",
-            metrics.limited.items(),
-        ),
-        *_one("pushes_total", "counter", "Pushes to sessions and hosts", metrics.pushes),
-        *_one("connections", "gauge", "Open socket connections", metrics.connections),
-        *_one(
-            "unauthenticated_connections",
-            "gauge",
-            "Connections before their hello",
-            0 if metrics.admission is None else metrics.admission.unauthenticated,
-        ),
-        *_one(
-            "buffered_bytes",
-            "gauge",
-            "Bytes of unfinished lines buffered for socket connections",
-            0 if metrics.admission is None else metrics.admission.buffered_bytes,
-        ),
+    counters = (
+        ("requests_total", "Requests by op", "op", metrics.requests),
+        ("errors_total", "Errors by code", "code", metrics.errors),
+        ("outcomes_total", "Answers to requests for devices", "outcome", metrics.outcomes),
+        ("lease_ends_total", "Ended leases by reason", "reason", metrics.lease_ends),
+        ("limited_total", "Requests refused by a limit", "limit", metrics.limited),
     )
+    for name, text, label, counter in counters:
+        yield from _family(name, text, label, counter.items())
+    yield from _one("pushes_total", "Pushes to sessions and hosts", metrics.pushes)
+    yield from _one("connections", "Open socket connections", metrics.connections)
+    admission = metrics.admission
+    unauthenticated = 0 if admission is None else admission.unauthenticated
+    buffered = 0 if admission is None else admission.buffered_bytes
+    yield from _one(
+        "unauthenticated_connections", "Connections before their hello", unauthenticated
+    )
+    text = "Bytes of unfinished lines buffered for socket connections"
+    yield from _one("buffered_bytes", text, buffered)
 
 
 def _inventory(standing: Standing) -> Iterator[str]:
     hosts = standing.hosts
     devices = [view for host in hosts for view in host.devices]
-    yield from (
-        *_family(
-            "leases",
-            "gauge",
-            "Live leases by state",
-            "state",
-            Counter(lease.state.value for lease in standing.leases).items(),
-        ),
-        *_family(
-            "hosts",
-            "gauge",
-            "Hosts by state",
-            "state",
-            Counter(host.state.value for host in hosts).items(),
-        ),
-        *_one("waiting_requests", "gauge", "Requests in the queue", standing.waiting),
-        *_one("devices", "gauge", "Known devices", len(devices)),
-        *_one(
-            "memory_mib",
-            "gauge",
-            "Memory that may be allocated",
-            sum(view.device.memory_mib for view in devices),
-        ),
-        *_one(
-            "memory_free_mib",
-            "gauge",
-            "Memory not allocated",
-            sum(view.memory_free_mib for view in devices),
-        ),
-    )
+    leases = Counter(lease.state.value for lease in standing.leases)
+    yield from _family("leases", "Live leases by state", "state", leases.items())
+    states = Counter(host.state.value for host in hosts)
+    yield from _family("hosts", "Hosts by state", "state", states.items())
+    yield from _one("waiting_requests", "Requests in the queue", standing.waiting)
+    yield from _one("devices", "Known devices", len(devices))
+    memory_mib = sum(view.device.memory_mib for view in devices)
+    yield from _one("memory_mib", "Memory that may be allocated", memory_mib)
+    free_mib = sum(view.memory_free_mib for view in devices)
+    yield from _one("memory_free_mib", "Memory not allocated", free_mib)
 
 
 def _journal(metrics: Metrics, journal: Journal) -> Iterator[str]:
-    figures = journal.figures
-    yield from (
-        *_one("epoch", "gauge", "Epoch; rises at each start", metrics.epoch),
-        *_one("journal_bytes", "gauge", "Size of the journal", journal.size),
-        *_one(
-            "journal_has_room",
-            "gauge",
-            "0: the disk is full, grants are refused",
-            int(journal.has_room),
-        ),
-        *_one("journal_syncs_total", "counter", "Groups synced", figures.syncs),
-        *_one("journal_sync_seconds_total", "counter", "Time spent in syncs", figures.sync_s),
-        *_one("journal_entries_total", "counter", "Entries written", figures.entries),
-        *_one("journal_compactions_total", "counter", "Snapshots taken", figures.compactions),
-    )
+    figures, room = journal.figures, int(journal.has_room)
+    yield from _one("epoch", "Epoch; rises at each start", metrics.epoch)
+    yield from _one("journal_bytes", "Size of the journal", journal.size)
+    yield from _one("journal_has_room", "0: the disk is full, grants are refused", room)
+    yield from _one("journal_syncs_total", "Groups synced", figures.syncs)
+    yield from _one("journal_sync_seconds_total", "Time spent in syncs", figures.sync_s)
+    yield from _one("journal_entries_total", "Entries written", figures.entries)
+    yield from _one("journal_compactions_total", "Snapshots taken", figures.compactions)
 
 
 def _usage_counts(usage_counts: UsageCounts) -> Iterator[str]:
     """The counts that the limits on waiting requests and records apply to."""
     total, keys = usage_counts.total, usage_counts.keys.items()
     records = {"live": total.live, "ended": len(total.ended)}.items()
-    yield from _family(
-        "records", "gauge", "Job records of live and of ended jobs", "state", records
-    )
-    yield from _family(
-        "key_waiting_requests",
-        "gauge",
-        "Requests in the queue by key",
-        "key",
-        ((name, tally.waiting) for name, tally in keys),
-    )
-    yield from _family(
-        "key_records",
-        "gauge",
-        "Job records by the key that made them",
-        "key",
-        ((name, tally.records) for name, tally in keys),
-    )
+    yield from _family("records", "Job records of live and of ended jobs", "state", records)
+    waiting = ((name, tally.waiting) for name, tally in keys)
+    yield from _family("key_waiting_requests", "Requests in the queue by key", "key", waiting)
+    made = ((name, tally.records) for name, tally in keys)
+    yield from _family("key_records", "Job records by the key that made them", "key", made)
 
 
 Labels = Mapping[str, str]
@@ -315,19 +256,17 @@ def _escaped(word: str) -> str:
     return word.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
-def _head(name: str, kind: str, text: str) -> Iterator[str]:
+def _head(name: str, text: str) -> Iterator[str]:
     yield f"# HELP ssgmd_{name} {text}"
-    yield f"# TYPE ssgmd_{name} {kind}"
+    yield f"# TYPE ssgmd_{name} {'counter' if name.endswith('_total') else 'gauge'}"
 
 
-def _one(name: str, kind: str, text: str, value: float) -> Iterator[str]:
-    yield from _head(name, kind, text)
+def _one(name: str, text: str, value: float) -> Iterator[str]:
+    yield from _head(name, text)
     yield f"ssgmd_{name} {value}"
 
 
-def _family(
-    name: str, kind: str, text: str, label: str, values: Iterable[tuple[str, int]]
-) -> Iterator[str]:
-    yield from _head(name, kind, text)
+def _family(name: str, text: str, label: str, values: Iterable[tuple[str, int]]) -> Iterator[str]:
+    yield from _head(name, text)
     for key, value in sorted(values):
         yield f'ssgmd_{name}{{{label}="{key}"}} {value}'

@@ -14,9 +14,9 @@ from typing import Annotated
 
 import click
 
-from corekit.aio.command import DaemonCommand
 from corekit.aio.environment import budget_from_environment
 from corekit.aio.process import exiting_by_code, log_as_json, run_program, write_ready
+from corekit.cli.daemon_command import DaemonCommand
 from corekit.cli.settings import Option, options_from
 from corekit.errors import invalid
 from gpu_scheduler.client.access import CA_VARIABLE, KEY_FILE_VARIABLE, find_access

@@ -7,10 +7,9 @@ a report finds it clean. Errors of a user's program (an invalid pointer: Xid 13,
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 
 from corekit.ids import DeviceId
-from corekit.values import replace
+from corekit.values import Value, replace
 from gpu_scheduler.model import Device, DeviceKind, Health, Symptom, Usage
 
 #: Caused by the program on the device, which ends by them: graphics exception, page fault, stopped
@@ -27,8 +26,7 @@ HELD_MIB_MIN = 512
 HELD_POLLS_MIN = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DriverFaults:
+class DriverFaults(Value):
     """Faults of one board, as its driver reports them."""
 
     xids: tuple[int, ...] = ()  #: recent
@@ -58,8 +56,7 @@ def evaluate_device(driver_faults: DriverFaults) -> tuple[Health, tuple[Symptom,
     return health, symptoms, ", ".join(text for _, text in found)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class Fault(Value):
     """A fault of a device that the host itself found."""
 
     health: Health

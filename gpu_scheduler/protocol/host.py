@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated
 
-from corekit.addresses import parse_address
 from corekit.errors import AppError
 from corekit.ids import HostId, LeaseId
+from corekit.net.addresses import parse_address
 from corekit.values import Checked, Meta, Value
 from gpu_scheduler.model import Device, Door, EndReason, LeaseLifetime, LeaseState, Share, Usage
 from gpu_scheduler.names import NAME, name_problem

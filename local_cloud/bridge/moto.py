@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -13,6 +12,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from corekit.errors import AppError, ErrorCode
+from corekit.values import Value, field
 from local_cloud.model.functions.function import InvokeConfig
 from local_cloud.model.s3.notifications import Rule
 from local_cloud.sandbox.image_package import RUNNER_HANDLER, package_location
@@ -20,8 +20,7 @@ from local_cloud.sandbox.image_package import RUNNER_HANDLER, package_location
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BucketRules:
+class BucketRules(Value):
     """The notification rules of one bucket."""
 
     bucket: str
@@ -29,8 +28,7 @@ class BucketRules:
     mirrors: frozenset[str]  #: ids of the rules that go to the bridge's queue
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mirror:
+class Mirror(Value):
     """The rule by which the bridge gets the events of one bucket."""
 
     events: tuple[str, ...]
@@ -51,8 +49,7 @@ class Mirror:
         return {**entry, "Filter": {"Key": {"FilterRules": given}}} if given else entry
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemoteFunction:
+class RemoteFunction(Value):
     """A function as moto describes it."""
 
     name: str
@@ -69,8 +66,7 @@ class RemoteFunction:
     config: InvokeConfig = field(default_factory=InvokeConfig)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Delivery:
+class Delivery(Value):
     """A message of the bridge's queue."""
 
     handle: str

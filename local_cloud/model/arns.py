@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from corekit.values import Value
 
 _QUEUE_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
 _FUNCTION = re.compile(
@@ -12,8 +13,7 @@ _FUNCTION = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
+class Account(Value):
     """The account that everything belongs to, and the region it is in."""
 
     id: str = "000000000000"

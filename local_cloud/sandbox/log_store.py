@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
+from corekit.values import Value
+
 EVENTS_MAX = 10_000  #: of one stream; the oldest go first
 STREAMS_MAX = 200  #: of one group; the oldest go first
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogEvent:
+class LogEvent(Value):
     """One line."""
 
     at_ms: int  #: since the epoch

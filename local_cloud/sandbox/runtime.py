@@ -13,11 +13,11 @@ import re
 import shutil
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
 from corekit.errors import AppError, ErrorCode
+from corekit.values import Value, field
 
 #: Distributions a function may import, with all they depend on.
 _PROVIDED = ("awslambdaric", "boto3")
@@ -27,8 +27,7 @@ _BOOTSTRAP = Path(__file__).with_name("bootstrap.py")
 _RESERVED_MIB = 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunSpec:
+class RunSpec(Value):
     """The specification of a run."""
 
     name: str

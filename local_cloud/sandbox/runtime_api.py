@@ -11,11 +11,11 @@ import json
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 from aiohttp import web
 
-from corekit.browsers import foreign_part
+from corekit.net.browsers import foreign_part
+from corekit.values import Value
 from local_cloud.model.functions.function import Outcome
 from local_cloud.process import SILENT_HTTP
 
@@ -25,8 +25,7 @@ RESPONSE_BYTES_MAX = 6 * 2**20 + 512  #: of a synchronous answer (AWS: 6 MB)
 _PREFIX = "/2018-06-01/runtime/"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class Work(Value):
     """One invocation on its way to an environment."""
 
     request_id: str

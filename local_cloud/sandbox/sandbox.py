@@ -155,10 +155,7 @@ class Sandbox:
         started_s = self._clock.monotonic_s()
         self._line(live, spec, f"START RequestId: {request_id} Version: $LATEST")
         work = Work(
-            request_id=request_id,
-            payload=payload,
-            function_arn=spec.arn,
-            timeout_s=spec.timeout_s,
+            request_id=request_id, payload=payload, function_arn=spec.arn, timeout_s=spec.timeout_s
         )
         try:
             return await live.process.run(work)

@@ -6,7 +6,6 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from aiohttp import web
@@ -15,6 +14,7 @@ from corekit.aio.clock import SystemClock
 from corekit.aio.supervise import Nursery
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import IdSource
+from corekit.values import Value
 from local_cloud.clock import CloudClock
 from local_cloud.model.arns import Account
 from local_cloud.model.cloud import Cloud
@@ -38,8 +38,7 @@ from local_cloud.server.state.store import StateLog
 _KEEPALIVE_S = 900.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class Options(Value):
     """The options of a server."""
 
     host: str = "127.0.0.1"

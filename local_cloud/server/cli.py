@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 import click
 
-from corekit.addresses import parse_address
 from corekit.aio.process import log_as_json, stop_signal, write_ready
+from corekit.decode import encode
 from corekit.errors import EXIT_STATUS, AppError
+from corekit.net.addresses import parse_address
 from local_cloud.process import until_stopped
 from local_cloud.server.application import Options, running
 from local_cloud.server.signatures.keys import (
@@ -80,7 +80,7 @@ def main(
 async def _serve(options: Options, ready_file: Path | None) -> None:
     stop = stop_signal()
     async with running(options) as context:
-        keys = {} if options.keys is None else {"credentials": asdict(options.keys)}
+        keys = {} if options.keys is None else {"credentials": encode(options.keys)}
         fields = {"endpoint": context.endpoint, "region": options.region, **keys}
         write_ready(ready_file, fields, private=bool(keys))
         await until_stopped(stop, context.nursery)

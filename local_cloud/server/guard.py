@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 from aiohttp import web
 
-from corekit.browsers import Foreign, foreign_part
+from corekit.net.browsers import Foreign, foreign_part
 
 
 def foreign(request: web.BaseRequest, allowed: Collection[str]) -> Foreign | None:

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs
 
 from aiohttp import web
 
-from corekit.browsers import Foreign
+from corekit.net.browsers import Foreign
 from local_cloud.model.errors import CloudError, not_implemented
 from local_cloud.server import logs, management
 from local_cloud.server.context import Context

@@ -137,6 +137,9 @@ class Performer:
         try:
             return await work
         except AppError as error:
+            expected = self._expected(action, error)
+            if expected is not None:
+                return expected
             logger.warning(
                 "%s: %s",
                 type(action).__name__,
@@ -158,6 +161,19 @@ class Performer:
             return on.CallFailed(
                 **self._about(action), action=action, retryable=False, message=message
             )
+
+    def _expected(self, action: do.Action, error: AppError) -> on.Event | None:
+        """The event for an error that means: another owner was faster, or the lease has ended."""
+        if error.code not in (ErrorCode.NOT_FOUND, ErrorCode.CONFLICT):
+            return None
+        match action:
+            case (
+                do.OpenAttempt() | do.AdoptRecord() | do.ReopenRecord() | do.RecordAttemptFailure()
+            ):
+                return on.RecordConflict(**self._about(action), record=error.details.get("record"))
+            case do.RenewLease() | do.RecordStaged():
+                return on.LeaseGone(**self._about(action), attempt=action.attempt)
+        return None
 
     # ------------------------------------------------------------------ this process alone
 
@@ -253,29 +269,19 @@ class Performer:
     async def _record(self, job: str) -> Record | None:
         return (await self._scheduler.ask(ops.RecordOf(holder=JobId(job)))).record
 
-    def _conflict(self, action: do.Action, error: AppError) -> on.Event:
-        if error.code is ErrorCode.NOT_FOUND:
-            return on.RecordConflict(**self._about(action), record=None)
-        if error.code is ErrorCode.CONFLICT:
-            return on.RecordConflict(**self._about(action), record=error.details.get("record"))
-        raise error
-
     async def _open_attempt(self, action: do.OpenAttempt) -> on.Event:
-        try:
-            answer = await self._scheduler.ask(
-                ops.Attempt(
-                    holder=JobId(action.job),
-                    n=action.attempt,
-                    revision=action.revision,
-                    handle=action.receipt_handle,
-                    block=action.payload,
-                    request=action.request,
-                    received_ago_s=self._since(action.received_at_s),
-                    hold=action.hold,
-                )
+        answer = await self._scheduler.ask(
+            ops.Attempt(
+                holder=JobId(action.job),
+                n=action.attempt,
+                revision=action.revision,
+                handle=action.receipt_handle,
+                block=action.payload,
+                request=action.request,
+                received_ago_s=self._since(action.received_at_s),
+                hold=action.hold,
             )
-        except AppError as error:
-            return self._conflict(action, error)
+        )
         about = self._about(action)
         if answer.granted is not None:
             return on.AttemptGranted(
@@ -288,29 +294,19 @@ class Performer:
         return on.AttemptImpossible(**about, explanation=answer.explanation, busy=busy)
 
     async def _adopt(self, action: do.AdoptRecord) -> on.Event:
-        try:
-            adopted = await self._scheduler.ask(
-                ops.Adopt(
-                    holder=JobId(action.job),
-                    revision=action.revision,
-                    handle=action.receipt_handle,
-                )
+        adopted = await self._scheduler.ask(
+            ops.Adopt(
+                holder=JobId(action.job), revision=action.revision, handle=action.receipt_handle
             )
-        except AppError as error:
-            return self._conflict(action, error)
+        )
         return on.Adopted(**self._about(action), record=adopted.record, granted=adopted.granted)
 
     async def _reopen(self, action: do.ReopenRecord) -> on.Event:
-        try:
-            answer = await self._scheduler.ask(
-                ops.Reopen(
-                    holder=JobId(action.job),
-                    revision=action.revision,
-                    handle=action.receipt_handle,
-                )
+        answer = await self._scheduler.ask(
+            ops.Reopen(
+                holder=JobId(action.job), revision=action.revision, handle=action.receipt_handle
             )
-        except AppError as error:
-            return self._conflict(action, error)
+        )
         return on.Reopened(**self._about(action), record=_present(answer))
 
     async def _store_handle(self, action: do.StoreReceiptHandle) -> None:
@@ -319,28 +315,17 @@ class Performer:
         )
 
     async def _renew(self, action: do.RenewLease) -> on.Event:
-        try:
-            await self._scheduler.ask(ops.Renew(lease=LeaseId(action.lease)))
-        except AppError as error:
-            return self._lease_gone(action, action.attempt, error)
+        await self._scheduler.ask(ops.Renew(lease=LeaseId(action.lease)))
         return on.LeaseRenewed(**self._about(action), attempt=action.attempt)
 
-    def _lease_gone(self, action: do.Action, attempt: int, error: AppError) -> on.Event:
-        if error.code in (ErrorCode.NOT_FOUND, ErrorCode.CONFLICT):
-            return on.LeaseGone(**self._about(action), attempt=attempt)
-        raise error
-
     async def _record_staged(self, action: do.RecordStaged) -> on.Event:
-        try:
-            await self._scheduler.ask(
-                ops.StagedOp(
-                    holder=JobId(action.job),
-                    lease=LeaseId(action.lease),
-                    connect_by_s=action.connect_by_s,
-                )
+        await self._scheduler.ask(
+            ops.StagedOp(
+                holder=JobId(action.job),
+                lease=LeaseId(action.lease),
+                connect_by_s=action.connect_by_s,
             )
-        except AppError as error:
-            return self._lease_gone(action, action.attempt, error)
+        )
         return on.StagedRecorded(**self._about(action), attempt=action.attempt)
 
     async def _release(self, action: do.ReleaseLease) -> None:
@@ -348,21 +333,18 @@ class Performer:
         await self._scheduler.ask(ops.Release(lease=LeaseId(action.lease), detail=detail))
 
     async def _record_attempt_failure(self, action: do.RecordAttemptFailure) -> on.Event:
-        try:
-            record = await self._record(action.job)
-            if record is None or record.attempt != action.attempt or record.outcome is not None:
-                return on.RecordConflict(**self._about(action), record=record)
-            answer = await self._scheduler.ask(
-                ops.FailAttempt(
-                    holder=JobId(action.job),
-                    revision=record.revision,
-                    reason=action.reason.value,
-                    detail=action.detail,
-                    retry_at_s=self._clock.wall_s() + action.pause_s,
-                )
+        record = await self._record(action.job)
+        if record is None or record.attempt != action.attempt or record.outcome is not None:
+            return on.RecordConflict(**self._about(action), record=record)
+        answer = await self._scheduler.ask(
+            ops.FailAttempt(
+                holder=JobId(action.job),
+                revision=record.revision,
+                reason=action.reason.value,
+                detail=action.detail,
+                retry_at_s=self._clock.wall_s() + action.pause_s,
             )
-        except AppError as error:
-            return self._conflict(action, error)
+        )
         return on.AttemptFailureRecorded(
             **self._about(action), record=_present(answer), pause_s=action.pause_s
         )

@@ -59,11 +59,7 @@ async def write_result(
     key = result_key(result.job_id)
     try:
         await store.put(
-            bucket,
-            key,
-            result.to_json(),
-            if_absent=replace_etag is None,
-            if_match=replace_etag,
+            bucket, key, result.to_json(), if_absent=replace_etag is None, if_match=replace_etag
         )
     except AppError as error:
         if error.code is not ErrorCode.CONFLICT:

@@ -1,36 +1,40 @@
-"""The clouds that an orchestrator can serve: each is a package of this folder, found by its name.
+"""The clouds of this installation: packages of this folder, and entry points of other packages.
 
-A cloud is a package with a module `clients`, which has `open_cloud`: an asynchronous context
-manager of `orchgpu.ports.CloudPorts`. Nothing else names a provider.
+A cloud is a package with two modules. `clients` has `open_cloud` for the orchestrator: an
+asynchronous context manager of `orchgpu.ports.CloudPorts`. `commands` is a
+`orchgpu.cloud_services.Provider`. A package of its own registers one under its name in the
+entry-point group `orchgpu.clouds`.
 """
 
 from __future__ import annotations
 
 import importlib
-import importlib.util
-import pkgutil
 from contextlib import AbstractAsyncContextManager
 from typing import cast
 
-import orchgpu.adapters
 from corekit.errors import invalid
+from corekit.plugins import find_plugins
+from corekit.suggest import one_of_known
+from orchgpu.cloud_services import Provider
 from orchgpu.ports import CloudPorts
 
-
-def names() -> list[str]:
-    """Every cloud of this installation."""
-    packages = [m.name for m in pkgutil.iter_modules(orchgpu.adapters.__path__) if m.ispkg]
-    return sorted(name for name in packages if importlib.util.find_spec(_clients_of(name)))
+GROUP = "orchgpu.clouds"
 
 
 def open_cloud(name: str) -> AbstractAsyncContextManager[CloudPorts]:
     """The clients of that cloud, for as long as the context lasts. Raises INVALID for a name that
     is not a cloud; entering it raises AppError when the cloud refuses access."""
-    if name not in names():
-        raise invalid(f"unknown cloud {name!r}; known are {', '.join(names())}")
-    module = importlib.import_module(_clients_of(name))
-    return cast("AbstractAsyncContextManager[CloudPorts]", module.open_cloud())
+    clients = importlib.import_module(f"{_package(name)}.clients")
+    return cast("AbstractAsyncContextManager[CloudPorts]", clients.open_cloud())
 
 
-def _clients_of(name: str) -> str:
-    return f"{orchgpu.adapters.__name__}.{name}.clients"
+def provider(name: str) -> Provider:
+    """That cloud as the commands use it. Raises INVALID for a name that is not a cloud."""
+    return cast("Provider", importlib.import_module(f"{_package(name)}.commands"))
+
+
+def _package(name: str) -> str:
+    known = find_plugins(GROUP, "orchgpu.adapters", "")
+    if name not in known:
+        raise invalid(f"unknown cloud {name!r}{one_of_known(name, known)}")
+    return known[name].value

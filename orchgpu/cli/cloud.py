@@ -7,7 +7,6 @@ import json
 import logging
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from functools import cached_property
 from pathlib import Path, PurePath
@@ -19,6 +18,7 @@ from corekit.aio.newer import known
 from corekit.decode import decode_json_known
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.suggest import did_you_mean
+from corekit.values import Value
 from fdl.plan.resources import Ledger, Notification, Record
 from orchgpu.cli.objects.direct import DirectFunction
 from orchgpu.cli.provider import provider
@@ -33,8 +33,7 @@ T = TypeVar("T")
 PUT_BYTES_MAX = 5 * 2**30
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Submitted:
+class Submitted(Value):
     """One uploaded input."""
 
     function: Function

@@ -9,9 +9,9 @@ from typing import TypeVar
 
 import click
 
-from corekit.addresses import parse_address
 from corekit.aio.environment import budget_from_environment
 from corekit.errors import AppError, ErrorCode, invalid
+from corekit.net.addresses import parse_address
 from gpu_scheduler.client import SchedulerClient
 from orchgpu.local.home import default_home
 from orchgpu.local.system import SCHEDULER_VARIABLE

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
 from contract.result import Result
 from contract.states import Reason
+from corekit.values import Value
 from gpu_scheduler.model import GrantedLease, LeaseLifetime, Request
 from orchgpu.core.function import Function
 from orchgpu.core.routing import InputEvent
 from orchgpu.core.target import Target
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Action:
+class Action(Value):
     job: str  #: job id, or the message id while the job is not known
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReadInput(Action):
     """One GET, pinned by version or `If-Match`; small bodies are kept for packing.
 
@@ -30,7 +28,6 @@ class ReadInput(Action):
     inline: bool = True  #: False: the body is not needed here
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReadResult(Action):
     """→ ResultRead. With a `target`, a changed target object first becomes the result."""
 
@@ -40,7 +37,6 @@ class ReadResult(Action):
     replace_etag: str | None = None  #: of the failed result that a redrive replaces
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReadReport(Action):
     """→ ReportRead"""
 
@@ -48,7 +44,6 @@ class ReadReport(Action):
     attempt: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class OpenAttempt(Action):
     """Compare-and-set the record on `revision` (0: must not exist) and queue a share request.
 
@@ -64,12 +59,10 @@ class OpenAttempt(Action):
     received_at_s: float  #: monotonic
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReadRecord(Action):
     """→ RecordConflict (with the record, or None)"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AdoptRecord(Action):
     """→ Adopted | RecordConflict"""
 
@@ -78,7 +71,6 @@ class AdoptRecord(Action):
     suspect: bool = False  #: the owner died while packing this or, at the same time, another job
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReopenRecord(Action):
     """Give a redriven job a new budget of attempts. → Reopened | RecordConflict"""
 
@@ -86,14 +78,12 @@ class ReopenRecord(Action):
     receipt_handle: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StoreReceiptHandle(Action):
     """Pass a newer receipt handle to the record's owner. → nothing"""
 
     receipt_handle: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RenewLease(Action):
     """Keep a RESERVED lease; the first one accepts a pushed grant. → LeaseRenewed | LeaseGone"""
 
@@ -101,7 +91,6 @@ class RenewLease(Action):
     lease: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StageEnvelope(Action):
     """Pack and PUT with If-None-Match. → EnvelopeStaged | InputMissing | InputChanged"""
 
@@ -113,7 +102,6 @@ class StageEnvelope(Action):
     target: Target | None = None  #: its etag is noted before the envelope is stored
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveEnvelope(Action):
     """Delete the envelope of a finished attempt. Expiry does it a day later: no repetition.
 
@@ -126,7 +114,6 @@ class RemoveEnvelope(Action):
     fence: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RecordStaged(Action):
     """→ StagedRecorded | LeaseGone"""
 
@@ -135,14 +122,12 @@ class RecordStaged(Action):
     connect_by_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseLease(Action):
     """→ nothing: the end of the lease arrives as a push"""
 
     lease: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RecordFunctionFailure(Action):
     """Store Lambda's failure as the attempt's report (If-None-Match) and, when the function never
     opened its session, end the lease. Any replica may do so. → FunctionFailureRecorded"""
@@ -153,7 +138,6 @@ class RecordFunctionFailure(Action):
     detail: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RecordAttemptFailure(Action):
     """→ AttemptFailureRecorded | RecordConflict"""
 
@@ -163,7 +147,6 @@ class RecordAttemptFailure(Action):
     pause_s: float  #: until the next attempt
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WriteResult(Action):
     """Commit a terminal result unless one exists. → ResultWritten (the result that stands)"""
 
@@ -172,7 +155,6 @@ class WriteResult(Action):
     replace_etag: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SendDeadLetter(Action):
     """Send a copy that a redrive can return to the job queue. → DeadLetterSent"""
 
@@ -180,7 +162,6 @@ class SendDeadLetter(Action):
     body: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FinishJob(Action):
     """End the record and all its leases, in one journal entry. → Finished"""
 
@@ -192,7 +173,6 @@ class FinishJob(Action):
     committed_at_s: float  #: monotonic: the result was seen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteMessages(Action):
     """→ MessagesDeleted"""
 
@@ -200,7 +180,6 @@ class DeleteMessages(Action):
     receipt_handles: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ExtendVisibility(Action):
     """Extend the visibility of the messages in hand; an old receipt handle is ignored. → nothing"""
 
@@ -208,7 +187,6 @@ class ExtendVisibility(Action):
     receipt_handles: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HandBack(Action):
     """Release the job and its messages to any replica (the record keeps its place in the queue).
 
@@ -220,7 +198,6 @@ class HandBack(Action):
     revision: int  #: 0: there is no record yet
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SplitMessage(Action):
     """Send each record as a message of its own, then delete the message. → nothing"""
 
@@ -229,7 +206,6 @@ class SplitMessage(Action):
     receipt_handle: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class QuarantineMessage(Action):
     """Move a message that is not a valid event to the dead-letter queue. → nothing"""
 
@@ -250,7 +226,6 @@ class Timer(StrEnum):
     NEXT_ATTEMPT = "next_attempt"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ArmTimer(Action):
     """→ TimerFired, unless the timer is armed again or the job is forgotten first."""
 
@@ -258,7 +233,6 @@ class ArmTimer(Action):
     in_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RepeatLater(Action):
     """Repeat a call that failed. → RepeatDue, unless a later call of its kind replaces it."""
 
@@ -266,7 +240,6 @@ class RepeatLater(Action):
     in_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ForgetJob(Action):
     """This replica's part is over: cancel the job's timers, drop its cached input. → nothing"""
 

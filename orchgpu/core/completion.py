@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from urllib.parse import unquote_plus
 
 from contract.keys import parse_result_key, parse_staging_key
 from contract.states import Reason
+from corekit.values import Value
 
 DETAIL_CHARS_MAX = 500
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResultWasWritten:
+class ResultWasWritten(Value):
     job: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InvocationFailed:
+class InvocationFailed(Value):
     """Lambda's on-failure record of an asynchronous invocation (AWS: "Invocation record")."""
 
     job: str
@@ -28,8 +26,7 @@ class InvocationFailed:
     detail: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectWasWritten:
+class ObjectWasWritten(Value):
     """An object other than a result: it may be the one that ends a foreign function's job."""
 
     bucket: str

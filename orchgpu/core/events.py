@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from contract.result import Report, Result
+from corekit.values import Value
 from gpu_scheduler.model import EndReason, Explanation, GrantedLease, LeaseState, Record
 from orchgpu.core.actions import Action, Timer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class Event(Value):
     at_s: float  #: monotonic seconds, read by the driver
     wall_s: float  #: seconds since the epoch, for results and dead-letter copies
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class MessageReceived(Event):
     """A message of a function's job queue was received; its visibility timeout runs."""
 
@@ -25,14 +22,12 @@ class MessageReceived(Event):
     body: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class JobEvent(Event):
     """An event about one job; ignored when this replica does not act for the job."""
 
     job: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class InputRead(JobEvent):
     etag: str
     version_id: str | None
@@ -40,29 +35,24 @@ class InputRead(JobEvent):
     size: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class InputMissing(JobEvent):
     """404: the input was deleted before it was read."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class InputChanged(JobEvent):
     """The input has another etag than in the event: it was overwritten before it was read."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ResultRead(JobEvent):
     result: Result | None
     etag: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReportRead(JobEvent):
     attempt: int
     report: Report | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptGranted(JobEvent):
     """A lease, at once or as a push after waiting (then it must be accepted within `accept_s`)."""
 
@@ -72,13 +62,11 @@ class AttemptGranted(JobEvent):
     pushed: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptWaiting(JobEvent):
     record: Record
     explanation: Explanation
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptImpossible(JobEvent):
     """The request is permanently infeasible, or it waited for `max_wait_s` (then `busy`)."""
 
@@ -87,25 +75,21 @@ class AttemptImpossible(JobEvent):
     attempt: int | None = None  #: of a push; None = the answer to OpenAttempt
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RecordConflict(JobEvent):
     """A compare-and-set failed; `record` is the current one (None: it was forgotten)."""
 
     record: Record | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Adopted(JobEvent):
     record: Record
     granted: GrantedLease | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Reopened(JobEvent):
     record: Record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Orphaned(JobEvent):
     """A record without a live owner, found by the regular scan."""
 
@@ -113,33 +97,28 @@ class Orphaned(JobEvent):
     record: Record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class EnvelopeStaged(JobEvent):
     attempt: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StagedRecorded(JobEvent):
     """The scheduler knows that the envelope is stored; `connect_by` runs."""
 
     attempt: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseRenewed(JobEvent):
     """The lease is renewed; a pushed grant is accepted."""
 
     attempt: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseGone(JobEvent):
     """The scheduler answers that the lease has ended."""
 
     attempt: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseChanged(JobEvent):
     """A push of the scheduler about the lease of one attempt."""
 
@@ -149,12 +128,10 @@ class LeaseChanged(JobEvent):
     detail: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ResultNoticed(JobEvent):
     """The completion queue reports that a result was written."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectNoticed(Event):
     """The completion queue reports an object that is not a result."""
 
@@ -162,59 +139,49 @@ class ObjectNoticed(Event):
     key: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionFailureRecorded(JobEvent):
     """Lambda's own failure record is stored as the attempt's report."""
 
     attempt: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptFailureRecorded(JobEvent):
     record: Record
     pause_s: float  #: until the next attempt, as in the action
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ResultWritten(JobEvent):
     """The result that stands now: the written one, or the one that was there first."""
 
     result: Result
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterSent(JobEvent):
     pass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Finished(JobEvent):
     pass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class MessagesDeleted(JobEvent):
     pass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Disowned(JobEvent):
     """Another replica acts for this job now."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HandedBack(JobEvent):
     """Job and messages are free for any replica."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiptHandleRenewed(JobEvent):
     """Another replica received the job's message again; this is the newest receipt handle."""
 
     receipt_handle: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CallFailed(JobEvent):
     """An action failed. It is repeated with a back-off until it succeeds, if it can."""
 
@@ -224,23 +191,19 @@ class CallFailed(JobEvent):
     exhausted: bool = False  #: the other side is at a limit: wait, and receive less
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TimerFired(JobEvent):
     timer: Timer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RepeatDue(JobEvent):
     """The pause before a failed call is repeated is over."""
 
     action: Action
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DrainRequested(Event):
     """SIGTERM: hand back jobs that have not started; others are adopted from their records."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerReturned(Event):
     """The connection to the scheduler is back: pushes may have been lost."""

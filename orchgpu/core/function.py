@@ -6,13 +6,12 @@ Stored as JSON (`corekit.decode`) at `functions/<name>.json` in the state bucket
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
+from corekit.values import Value, field
 from gpu_scheduler.model import LeaseLifetime, Request
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Output:
+class Output(Value):
     """A destination of output files; empty filters match all (OR in a list, AND between lists)."""
 
     bucket: str
@@ -21,8 +20,7 @@ class Output:
     suffixes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Function:
+class Function(Value):
     """The settings by which the orchestrator serves one function."""
 
     name: str

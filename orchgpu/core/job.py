@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from contract.result import Result
 from contract.states import JobState, Reason
-from corekit.values import replace
+from corekit.decode import encode
+from corekit.values import Value, replace
 from gpu_scheduler.model import DeviceKind, EndReason, GrantedLease, Request, Sharing
 from orchgpu.core.function import Function
 from orchgpu.core.routing import InputEvent
@@ -55,15 +55,14 @@ NOT_STARTED = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
+class Failure(Value):
     """The reason why an attempt failed."""
 
     reason: Reason
     detail: str = ""
     exit_code: int | None = None
     log_tail: str = ""
-    times: Mapping[str, float] = field(default_factory=dict)
+    times: Mapping[str, float] = {}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -149,7 +148,7 @@ class Job:
             "first_attempt": self.first_attempt,
             "fell_back": self.fell_back,
             "replace_etag": self.replace_etag,
-            "input": dataclasses.asdict(self.input),
+            "input": encode(self.input),
         }
 
 
@@ -158,7 +157,7 @@ def input_from_payload(payload: Mapping[str, object]) -> InputEvent | None:
     value = payload.get("input")
     if not isinstance(value, Mapping):
         return None
-    known = {f.name for f in dataclasses.fields(InputEvent)}
+    known = InputEvent.__struct_fields__
     try:
         return InputEvent(**{k: v for k, v in value.items() if k in known})
     except TypeError:

@@ -22,13 +22,13 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import assert_never
 
 from contract.keys import job_id
 from corekit.budget import Budget
 from corekit.ids import IdSource, RandomStream
 from corekit.machine import Decision
+from corekit.values import replace
 from gpu_scheduler.model import EndReason, LeaseState, Record, Step
 from orchgpu.core import actions as do
 from orchgpu.core import attempt, ending

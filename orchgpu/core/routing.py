@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from urllib.parse import quote, unquote_plus
 
 import msgspec
 
 from contract.states import Reason
+from corekit.values import Value
 from orchgpu.core.function import Function
 
 #: SQS's own limit of a message.
@@ -28,8 +28,7 @@ RECORDS_MAX = 100
 _WALL_S_MAX = 1e11  #: the year 5138
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InputEvent:
+class InputEvent(Value):
     """One object version, as an event names it."""
 
     bucket: str
@@ -66,23 +65,20 @@ class InputEvent:
         return {"Records": [record]}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ignored:
+class Ignored(Value):
     """Nothing to do and nothing wrong: delete the message."""
 
     why: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rejected:
+class Rejected(Value):
     """An invalid event: quarantine the message with this reason."""
 
     reason: Reason
     detail: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Several:
+class Several(Value):
     """More than one record: each is sent again as a message of its own."""
 
     bodies: tuple[str, ...]

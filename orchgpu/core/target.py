@@ -9,14 +9,13 @@ with the same key cannot be distinguished (write `{job}` into the key).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from corekit.values import Value
 
 #: The placeholders of a key; the same as in `fdl.keys.jobs`.
 WORDS = ("{job}", "{key}", "{name}", "{stem}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class Target(Value):
     """One exact object."""
 
     bucket: str

@@ -1,5 +1,5 @@
 """Execution of `fdl`'s plans in a cloud.
 
-`files` reads what the user wrote, `package` builds the function's zip, `aws` observes and applies
-by plain boto3, `deployment` ties them together. Decisions are made in `fdl.plan.plan`, not here.
+`files` reads what the user wrote, `package` builds the function's zip, `ports` is the cloud that an
+adapter observes and changes, `deployment` ties them together. `fdl.plan.plan` decides.
 """

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from corekit.budget import Budget
 from corekit.errors import AppError, invalid
+from corekit.values import Value
 from fdl.diagnostics import Diagnostic, Severity
 from fdl.lint.lint import lint
 from fdl.model import Document
@@ -26,8 +26,7 @@ from orchgpu.deploy.revisions import chosen, digest_of, package_of, revision_of
 Progress = Callable[[int, int, Step], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drift:
+class Drift(Value):
     """The difference between a function's newest revision and the cloud."""
 
     name: str  #: the function's
@@ -35,8 +34,7 @@ class Drift:
     steps: tuple[Step, ...]  #: would restore the revision
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
+class Prepared(Value):
     """A plan with the packages that its steps need."""
 
     plan: Plan

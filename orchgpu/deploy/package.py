@@ -17,6 +17,7 @@ from pathlib import Path
 
 from corekit.errors import invalid
 from corekit.units import format_bytes
+from corekit.values import Value
 from fdl.model import Function
 from fdl.plan.desired import Code
 from fdl.plan.groups import STEPS_FILE, steps_json
@@ -41,8 +42,7 @@ _PROGRAM, _FILE = 0o755, 0o644
 UNZIPPED_BYTES_MAX = 262144000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Built:
+class Built(Value):
     """One zip."""
 
     data: bytes

@@ -10,55 +10,22 @@ built or parsed again. Revisions are in the state bucket; the running system doe
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import cast
 
 from corekit.decode import decode, encode
 from corekit.errors import AppError, ErrorCode, invalid
+from corekit.values import Value
 from fdl.plan.desired import DesiredFunction
 from fdl.plan.plan import Action, Plan, Step
-from fdl.plan.resources import (
-    Bucket,
-    Expiry,
-    FunctionResource,
-    InvokeConfig,
-    Ledger,
-    LogRetention,
-    Notification,
-    Package,
-    Permission,
-    QueueResource,
-    Record,
-    Resource,
-    Role,
-    digest,
-)
+from fdl.plan.resources import KINDS, FunctionResource, Ledger, Package, Record, Resource, digest
 
 #: Older ones are deleted; a rollback comes minutes or days after a deploy.
 REVISIONS_KEPT = 20
 #: Lines of what a deploy changed; a first deploy creates about twenty things.
 SUMMARY_LINES_MAX = 40
 
-_KINDS: Mapping[str, type] = {
-    kind.kind: kind
-    for kind in (
-        Bucket,
-        Package,
-        QueueResource,
-        FunctionResource,
-        InvokeConfig,
-        Permission,
-        Notification,
-        Expiry,
-        LogRetention,
-        Role,
-        Record,
-    )
-}
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Revision:
+class Revision(Value):
     """One deployed state of one function."""
 
     name: str  #: the function's
@@ -78,7 +45,7 @@ class Revision:
 
 
 def _resource(revision: Revision, value: Mapping[str, object]) -> Resource:
-    kind = _KINDS.get(str(value.get("kind")))
+    kind = KINDS.get(str(value.get("kind")))
     if kind is None:
         raise invalid(f"revision {revision.number} of {revision.name}: unknown {value.get('kind')}")
     fields = {key: field for key, field in value.items() if key != "kind"}

@@ -8,12 +8,12 @@ import os
 import signal
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
-from corekit.addresses import address_of
 from corekit.aio.process import guarded
 from corekit.errors import AppError, ErrorCode
+from corekit.net.addresses import address_of
+from corekit.values import Value
 
 #: Period of the checks for the ready file and the end of a program; each costs microseconds.
 LOOK_EVERY_S = 0.02
@@ -24,8 +24,7 @@ _LOG_TAIL_BYTES = 16_384
 Ready = Mapping[str, object]  #: the content of a ready file
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
+class Program(Value):
     """A program to start."""
 
     name: str

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import importlib.resources
-from dataclasses import dataclass
 from pathlib import Path
 
 from corekit.errors import AppError, ErrorCode
+from corekit.values import Value
 
 #: The examples of the demo, in this order; `hello-device` is for a user's first steps.
 DEMO_EXAMPLES = ("sequence-search", "text-recognition")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Example:
+class Example(Value):
     """One folder of `fdl/examples`."""
 
     name: str  #: of the folder and of the function

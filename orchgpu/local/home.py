@@ -10,7 +10,6 @@ import fcntl
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import IO
@@ -18,6 +17,7 @@ from typing import IO
 from corekit.aio.files import replace_json
 from corekit.decode import decode_json_known, encode
 from corekit.errors import AppError, ErrorCode, invalid
+from corekit.values import Value
 
 #: Names the folder of the local system; unset = `.orchgpu` in the working directory.
 HOME_VARIABLE = "ORCHGPU_HOME"
@@ -31,8 +31,7 @@ class ProgramState(StrEnum):
     GIVEN_UP = "given_up"  #: it died too often: `orchgpu down`, `orchgpu up`
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessRecord:
+class ProcessRecord(Value):
     """One running program as `system.json` knows it."""
 
     name: str
@@ -44,8 +43,7 @@ class ProcessRecord:
     state: str = ProgramState.RUNNING  #: a `ProgramState`, or that of another version
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SystemRecord:
+class SystemRecord(Value):
     """A running local system, as its supervisor describes it."""
 
     supervisor_pid: int

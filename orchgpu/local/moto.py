@@ -15,9 +15,9 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from corekit.addresses import parse_address
 from corekit.aio.process import write_ready
-from corekit.browsers import HEADERS, foreign_part
+from corekit.net.addresses import parse_address
+from corekit.net.browsers import HEADERS, foreign_part
 
 #: As PEP 3333 has them: the environment, `start_response`.
 Environment = dict[str, object]

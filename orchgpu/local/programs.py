@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
-from corekit.addresses import address_of
+from corekit.net.addresses import address_of
+from corekit.values import Value, field
 from orchgpu.local.child import Program, Ready
 from orchgpu.local.home import Home
 
@@ -22,8 +22,7 @@ LOOPBACK = "127.0.0.1:0"  #: an ephemeral port that only this machine reaches
 ReadyFiles = Mapping[str, Ready]  #: by the program's name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LocalSettings:
+class LocalSettings(Value):
     """The settings of a local system."""
 
     cloud: str = "embedded"  #: one of CLOUDS

@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from corekit.addresses import address_of, parse_address
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
+from corekit.net.addresses import address_of, parse_address
 from orchgpu.local.child import Child, Program, Ready, birth_of
 from orchgpu.local.home import Home, ProcessRecord, ProgramState, SystemRecord
 from orchgpu.local.programs import ReadyFiles, key_pair

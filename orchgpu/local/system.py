@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import orchgpu
-from corekit.addresses import parse_address
 from corekit.aio.environment import budget_from_environment
 from corekit.errors import AppError, ErrorCode
+from corekit.net.addresses import parse_address
 from orchgpu.local.child import birth_of
 from orchgpu.local.home import Home, ProcessRecord, ProgramState, SystemRecord
 from orchgpu.local.programs import cloud_environment

@@ -140,12 +140,7 @@ class Device(Protocol):
 class Lane(Device):
     """A device over one connection. Thread-safe; calls are serialised."""
 
-    def __init__(
-        self,
-        stream: Carrier,
-        channel: Channel,
-        info: DeviceInfo,
-    ) -> None:
+    def __init__(self, stream: Carrier, channel: Channel, info: DeviceInfo) -> None:
         self.info = info
         self._stream = stream
         self._channel = channel
@@ -224,12 +219,7 @@ class Lane(Device):
             self._memory.close()
 
     def _send(
-        self,
-        name: str,
-        buffers: Sequence[BufferLike],
-        args: Meta,
-        flags: int,
-        kept: Sequence[int],
+        self, name: str, buffers: Sequence[BufferLike], args: Meta, flags: int, kept: Sequence[int]
     ) -> int:
         self._call = self._call % CALL_MAX + 1
         if not buffers and not args and not kept:

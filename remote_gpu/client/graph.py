@@ -153,11 +153,7 @@ class Operating(Protocol):
 
 
 def run_graph(
-    device: Operating,
-    known: set[str],
-    graph: Graph,
-    iterations: int,
-    inputs: Mapping[str, object],
+    device: Operating, known: set[str], graph: Graph, iterations: int, inputs: Mapping[str, object]
 ) -> GraphResult:
     """Run a graph once; `known`: ids of the graphs that the lane has, to which this is added."""
     spec, payload = graph.spec, payload_of(graph.spec, inputs)

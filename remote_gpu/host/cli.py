@@ -14,8 +14,6 @@ from pathlib import Path
 
 import click
 
-from corekit.addresses import parse_address
-from corekit.aio.command import DaemonCommand
 from corekit.aio.environment import budget_from_environment
 from corekit.aio.process import (
     log_as_json,
@@ -24,9 +22,11 @@ from corekit.aio.process import (
     write_ready,
 )
 from corekit.aio.supervise import until_first
+from corekit.cli.daemon_command import DaemonCommand
 from corekit.cli.settings import options_from
 from corekit.errors import EXIT_STATUS, AppError, ErrorCode, invalid
 from corekit.ids import HostId
+from corekit.net.addresses import parse_address
 from corekit.suggest import one_of_known
 from corekit.units import parse_memory_mib
 from gpu_scheduler.client.access import (
@@ -43,7 +43,7 @@ from remote_gpu.host.probe import CpuSettings, default_memory_mib, parse_cpus
 from remote_gpu.host.servers.visible import check_middlewares, visible_devices
 from remote_gpu.host.tls import HostTls
 from remote_gpu.middleware import names
-from remote_gpu.worker.isolation.hardening import make_undumpable, take
+from remote_gpu.worker.isolation.privileges import make_undumpable, take
 from remote_gpu.worker.programs.programs import Program, parse_program
 from remote_gpu.worker.registry import installed
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from corekit.addresses import is_loopback
 from corekit.errors import AppError, ErrorCode, invalid
+from corekit.net.addresses import is_loopback
 from remote_gpu.client.transport.tls import server_context
 from remote_gpu.wire.proof import AUTHORITY_CHARACTERS_MAX
 

@@ -16,6 +16,7 @@ import pytest
 from corekit.budget import Budget
 from corekit.decode import decode
 from corekit.errors import AppError, ErrorCode
+from orchgpu.adapters.aws.deploy.cloud import AwsCloud
 from orchgpu.adapters.aws.endpoints import boto3_client, resolve
 from orchgpu.cli.cloud import JobCloud
 from orchgpu.cli.commands.jobs import logs
@@ -24,7 +25,6 @@ from orchgpu.cli.commands.objects import put
 from orchgpu.cli.commands.operation import doctor
 from orchgpu.cli.objects.places import At, outputs_of
 from orchgpu.core.function import Function
-from orchgpu.deploy.aws.cloud import AwsCloud
 from orchgpu.deploy.deployment import execute, prepare, warm_up
 from tests.commandline import Done, done
 

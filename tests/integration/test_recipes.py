@@ -63,6 +63,7 @@ def test_a_recipe_does_what_it_says(recipe: Recipe, copy: Path) -> None:
     temporary.mkdir()
     for name, text in recipe.files:
         assert not (copy / name).exists(), f"{name} exists: a recipe only adds files"
+        (copy / name).parent.mkdir(exist_ok=True)
         (copy / name).write_text(text)
     for command in recipe.commands:
         program, *arguments = shlex.split(command)

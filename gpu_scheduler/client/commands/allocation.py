@@ -10,11 +10,10 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode, invalid
-from corekit.values import replace
+from corekit.values import Value, replace
 from gpu_scheduler.client.client import SchedulerClient
 from gpu_scheduler.client.pushes import OnPush, PushWord
 from gpu_scheduler.model import Door, Explanation, GrantedLease, LeaseLifetime, LeaseState, Request
@@ -36,8 +35,7 @@ Connect = Callable[[str, OnPush], SchedulerClient]
 OnWait = Callable[[Explanation, float], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class Ask(Value):
     """The request of one `alloc`."""
 
     request: Request

@@ -6,7 +6,6 @@ import asyncio
 import functools
 import signal
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +17,7 @@ from corekit.cli.screen import echo_json, json_option
 from corekit.decode import encode
 from corekit.errors import invalid
 from corekit.units import parse_duration_s
+from corekit.values import Value
 from gpu_scheduler.client.access import Access, find_access
 from gpu_scheduler.client.client import SchedulerClient
 from gpu_scheduler.client.pushes import OnPush
@@ -27,8 +27,7 @@ T = TypeVar("T")
 Command = Callable[..., int | None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandContext:
+class CommandContext(Value):
     """The connection of one command to ssgmd, and the form of its output."""
 
     scheduler: str  #: "host:port" of the socket endpoint

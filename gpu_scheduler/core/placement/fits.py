@@ -81,20 +81,6 @@ def device_class_of(
     )
 
 
-def idle_state(device_class: DeviceClass) -> DeviceState:
-    """The state of a device without leases that is OK, on a host that is up."""
-    return DeviceState(
-        *device_class,
-        host_state=HostState.UP,
-        health=Health.OK,
-        free_mib=device_class.memory_mib,
-        free_pct=COMPUTE_PCT_MAX,
-        exclusive=False,
-        shared=False,
-        reserved_for=None,
-    )
-
-
 _UP, _OK = HostState.UP, Health.OK
 _HOST_REASONS = {
     HostState.DRAINED: NoFit.DRAINED,

@@ -182,11 +182,21 @@ def _open(tx: Transaction, event: on.Asked[ops.Attempt], record: Record) -> None
 # ---------------------------------------------------------------------- ownership
 
 
+_Named = ops.Adopt | ops.HandBack | ops.FailAttempt | ops.Reopen
+
+
+def _existing(tx: Transaction, event: on.Asked[_Named]) -> Record | None:
+    """The record that an op names; None, with the refusal sent, when there is none."""
+    record = tx.state.records.get(event.op.holder)
+    if record is None:
+        tx.refuse(event.reply_to, ErrorCode.NOT_FOUND, f"no record of {event.op.holder}")
+    return record
+
+
 def adopt(tx: Transaction, event: on.Asked[ops.Adopt]) -> None:
     op = event.op
-    record = tx.state.records.get(op.holder)
+    record = _existing(tx, event)
     if record is None:
-        tx.refuse(event.reply_to, ErrorCode.NOT_FOUND, f"no record of {op.holder}")
         return
     if record.owner != event.session:
         if record.owner is not None or record.step is Step.ENDED:
@@ -248,9 +258,8 @@ def handle_given(tx: Transaction, event: on.Asked[ops.Handle]) -> None:
 def hand_back(tx: Transaction, event: on.Asked[ops.HandBack]) -> None:
     """Disown a job; one that has not started keeps its place, and its attempt does not count."""
     op = event.op
-    record = tx.state.records.get(op.holder)
+    record = _existing(tx, event)
     if record is None:
-        tx.refuse(event.reply_to, ErrorCode.NOT_FOUND, f"no record of {op.holder}")
         return
     done = record.owner is None and record.revision == op.revision + 1
     if not done and (record.owner != event.session or record.revision != op.revision):
@@ -285,9 +294,8 @@ def _give_back(tx: Transaction, record: Record) -> Record:
 
 def fail_attempt(tx: Transaction, event: on.Asked[ops.FailAttempt]) -> None:
     op = event.op
-    record = tx.state.records.get(op.holder)
+    record = _existing(tx, event)
     if record is None:
-        tx.refuse(event.reply_to, ErrorCode.NOT_FOUND, f"no record of {op.holder}")
         return
     repeated = (
         record.step is Step.RECEIVED
@@ -362,9 +370,8 @@ def _conclude(tx: Transaction, event: on.Asked[ops.Finish], record: Record) -> R
 def reopen(tx: Transaction, event: on.Asked[ops.Reopen]) -> None:
     """Redrive: the job queues again; the numbering of its attempts continues."""
     op = event.op
-    record = tx.state.records.get(op.holder)
+    record = _existing(tx, event)
     if record is None:
-        tx.refuse(event.reply_to, ErrorCode.NOT_FOUND, f"no record of {op.holder}")
         return
     repeated = (
         record.owner == event.session

@@ -14,13 +14,14 @@ import hmac
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 from corekit.aio.files import replace_file
 from corekit.decode import decode, encode
 from corekit.errors import AppError, ErrorCode, invalid
+from corekit.values import Value, replace
 from gpu_scheduler.protocol.keys import checked_name, name_of, new_key
 
 NAME = "keys.json"
@@ -36,8 +37,7 @@ class Role(StrEnum):
     HOST = "host"  #: acts as a GPU host, and nothing else
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyEntry:
+class KeyEntry(Value):
     """One key, without its secret."""
 
     name: str
@@ -81,8 +81,7 @@ def digest(key: str) -> str:
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _File:
+class _File(Value):
     """The JSON object of the file."""
 
     ssgmd_keys: int  #: version

@@ -23,21 +23,21 @@ from typing import TypeVar
 
 from aiohttp import web
 
-from corekit.browsers import foreign_part
 from corekit.decode import encode_json
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.ids import LeaseId
+from corekit.net.browsers import foreign_part
 from corekit.suggest import did_you_mean
 from corekit.values import Value
 from gpu_scheduler.core.admission.usage_counts import UsageCounts
 from gpu_scheduler.daemon.access.authorizer import Authorizer, Caller
+from gpu_scheduler.daemon.access.connection_admission import ConnectionAdmission
 from gpu_scheduler.daemon.endpoints.calls import Calls
-from gpu_scheduler.daemon.endpoints.connection_admission import ConnectionAdmission
 from gpu_scheduler.daemon.endpoints.http_server import Connection
+from gpu_scheduler.daemon.endpoints.scrape import PAGE, Scrapes
 from gpu_scheduler.daemon.endpoints.watch import Hub, Subscriber
 from gpu_scheduler.daemon.journal.journal import Journal
 from gpu_scheduler.daemon.metrics import Metrics
-from gpu_scheduler.daemon.scrape import PAGE, Scrapes
 from gpu_scheduler.names import NAME_CHARS_MAX
 from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol.answers import AttemptAnswer, Outcome

@@ -14,7 +14,7 @@ from typing import ClassVar
 from aiohttp import web
 
 from corekit.errors import AppError, ErrorCode, invalid
-from gpu_scheduler.daemon.endpoints.connection_admission import ConnectionAdmission
+from gpu_scheduler.daemon.access.connection_admission import ConnectionAdmission
 
 #: The endpoint logs its own errors; aiohttp would log a trace for every malformed request.
 _SILENT = logging.getLogger("gpu_scheduler.daemon.no_http")

@@ -21,7 +21,7 @@ from corekit.errors import AppError, ErrorCode, invalid
 from corekit.ids import HostId, SessionId
 from corekit.values import Value
 from gpu_scheduler.daemon.access.authorizer import NOBODY, Authorizer, Caller
-from gpu_scheduler.daemon.endpoints.connection_admission import ConnectionAdmission
+from gpu_scheduler.daemon.access.connection_admission import ConnectionAdmission
 from gpu_scheduler.daemon.endpoints.connections import AnyPush, ConnectionRegistry
 from gpu_scheduler.daemon.endpoints.hello_pages import HelloPages
 from gpu_scheduler.daemon.endpoints.pages import fitting

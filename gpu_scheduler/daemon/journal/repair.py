@@ -15,13 +15,14 @@ import os
 import re
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from corekit.aio.files import sync_folder, write_new
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import IdSource, LeaseId, SessionId
+from corekit.values import Value, replace
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.daemon.build import BUILD
@@ -47,8 +48,7 @@ NAMES_MAX = 20
 _LEASE_OR_JOB = re.compile(rb'"(?:holder|lease|id)":"([^"\\]{1,100})"')
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
+class Checked(Value):
     """Report on a journal, before and after a repair."""
 
     journal: str

@@ -13,10 +13,10 @@ import contextlib
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from corekit.decode import decode, encode
 from corekit.errors import AppError, ErrorCode
+from corekit.values import Value
 from gpu_scheduler.model import Device, Usage
 
 #: An answer: 256 devices at most, some 1 KiB each.
@@ -25,8 +25,7 @@ _LINE_BYTES_MAX = 2**20
 _KILL_S_MAX = 2.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class Seen(Value):
     """One answer of a child."""
 
     devices: tuple[Device, ...]

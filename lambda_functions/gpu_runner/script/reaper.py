@@ -134,11 +134,3 @@ def guard() -> Guard:
     if _guard is None or not _guard.alive:
         _guard = Guard()
     return _guard
-
-
-def close_guard() -> None:
-    """End the guard; the next run starts another. For orderly ends (tests)."""
-    global _guard  # noqa: PLW0603
-    if _guard is not None:
-        _guard.close()
-        _guard = None

@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass, field, fields
 
+from corekit.values import Value
 from corekit.walk import only_known
 from local_cloud.model.arns import arn_name
 from local_cloud.model.errors import refused
@@ -24,8 +25,7 @@ THROTTLE_S_MAX = 300.0
 PAYLOAD_BYTES_MAX = 1_048_576  #: of an asynchronous event (6 MiB synchronously)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InvokeConfig:
+class InvokeConfig(Value):
     """PutFunctionEventInvokeConfig, with AWS's defaults."""
 
     retries_max: int = 2  #: MaximumRetryAttempts, 0…2
@@ -34,8 +34,7 @@ class InvokeConfig:
     on_success: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Outcome(Value):
     """The result of one run of a function."""
 
     payload: str  #: JSON text the function (or the sandbox, for it) answered
@@ -59,8 +58,7 @@ class Invocation:
 _INVOCATION_FIELDS = frozenset(field.name for field in fields(Invocation))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DestinationRecord:
+class DestinationRecord(Value):
     """A record for a destination: send `body` to the queue or function `arn`."""
 
     arn: str

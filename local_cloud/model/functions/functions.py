@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,14 +9,14 @@ from typing import Any
 
 from corekit.decode import decode, encode
 from corekit.ids import IdSource
+from corekit.values import Value, replace
 from local_cloud.model.arns import Account, function_name
 from local_cloud.model.errors import CloudError, refused
 from local_cloud.model.functions.function import InvocationQueue, InvokeConfig
 from local_cloud.model.recorder import NullRecorder, Recorded, Recorder, part
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FunctionSettings:
+class FunctionSettings(Value):
     """The settings of CreateFunction and UpdateFunction…."""
 
     name: str
@@ -28,7 +27,7 @@ class FunctionSettings:
     timeout_s: int = 3  #: 1…900
     memory_mib: int = 128  #: 128…10,240
     storage_mib: int = 512  #: of /tmp
-    variables: Mapping[str, str] = field(default_factory=dict)
+    variables: Mapping[str, str] = {}
     layers: tuple[str, ...] = ()
     architectures: tuple[str, ...] = ("x86_64",)
     package_type: str = "Zip"  #: or Image
@@ -98,7 +97,7 @@ class Functions:
     def update(self, now_s: float, name: str, **changes: Any) -> LambdaFunction:
         """Change fields of FunctionSettings. Raises ResourceNotFoundException."""
         found = self.get(name)
-        settings = dataclasses.replace(found.settings, **changes)
+        settings = replace(found.settings, **changes)
         _check(settings)
         found.settings = settings
         found.revision = self._new_revision()

@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from corekit.values import Value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Segment:
+class Segment(Value):
     """A part of one stored body, in bytes."""
 
     body: str
@@ -21,8 +21,7 @@ class Segment:
     size: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Content:
+class Content(Value):
     """Bytes in a body store that no object or part refers to yet."""
 
     segments: tuple[Segment, ...]

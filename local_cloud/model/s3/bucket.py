@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from corekit.decode import decode, encode
 from corekit.ids import IdSource
+from corekit.values import Value
 from local_cloud.model.errors import CloudError, refused
 from local_cloud.model.recorder import Recorded, Recorder, part
 from local_cloud.model.s3.body import BodyStore, Content
@@ -27,8 +28,7 @@ from local_cloud.model.s3.object_version import (
 KEY_BYTES_MAX = 1024  #: of a key in UTF-8
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Deleted:
+class Deleted(Value):
     """The result of a delete."""
 
     version_id: str  #: deleted version or new marker; `null` without versioning
@@ -36,8 +36,7 @@ class Deleted:
     changed: bool  #: False when there was nothing to delete
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VersionPage:
+class VersionPage(Value):
     """One page of ListObjectVersions, newest first for each key."""
 
     versions: tuple[ObjectVersion, ...]

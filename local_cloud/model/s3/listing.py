@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+from corekit.values import Value
 
 PAGE_MAX = 1000  #: entries of one page, rolled-up prefixes included
 _LAST = "\U0010ffff"  #: sorts behind every character
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyPage:
+class KeyPage(Value):
     """One page; `after` starts the next one, None at the end."""
 
     keys: tuple[str, ...]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from corekit.decode import decode, encode
 from corekit.ids import IdSource
+from corekit.values import Value, replace
 from local_cloud.model.errors import CloudError, refused
 from local_cloud.model.recorder import Recorded, Recorder, part
 from local_cloud.model.s3 import checksums
@@ -20,8 +21,7 @@ COMPLETED_MAX = 1000  #: finished uploads that are remembered, for clients that 
 PART_BYTES_MIN = 5 * 2**20  #: every part but the last
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class Part(Value):
     """One uploaded part; uploading the number again replaces it."""
 
     number: int
@@ -30,8 +30,7 @@ class Part:
     checksum: str = ""  #: base64, by the upload's algorithm; empty when none was computed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WantedPart:
+class WantedPart(Value):
     """A part as the completion of an upload names it."""
 
     number: int
@@ -53,8 +52,7 @@ class Upload:
     parts: dict[int, Part] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Assembled:
+class Assembled(Value):
     """The object that the parts of a finished upload make."""
 
     key: str
@@ -229,7 +227,5 @@ def _with_checksum(upload: Upload, parts: Sequence[Part]) -> Attributes:
     pairs = [(p.checksum, p.content.size) for p in parts]
     value = checksums.of_parts(upload.algorithm, upload.checksum_type, pairs)
     return replace(
-        upload.attributes,
-        checksums={upload.algorithm: value},
-        checksum_type=upload.checksum_type,
+        upload.attributes, checksums={upload.algorithm: value}, checksum_type=upload.checksum_type
     )

@@ -11,8 +11,8 @@ import datetime
 import itertools
 import urllib.parse
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
+from corekit.values import Value
 from local_cloud.model.errors import CloudError, refused
 from local_cloud.model.s3.object_version import ObjectVersion
 
@@ -47,8 +47,7 @@ EVENTS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class Rule(Value):
     """One destination for the events of matching keys."""
 
     id: str
@@ -103,8 +102,7 @@ def bad_destination() -> CloudError:
     return refused("InvalidArgument", "Unable to validate the following destination configurations")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class S3Event:
+class S3Event(Value):
     """One event of an object, before it is matched with a rule."""
 
     event: str  #: `ObjectCreated:Put`, without `s3:`
@@ -136,10 +134,7 @@ def record_of(event: S3Event, rule: Rule) -> dict[str, object]:
         "eventName": event.event,
         "userIdentity": owner,
         "requestParameters": {"sourceIPAddress": "127.0.0.1"},
-        "responseElements": {
-            "x-amz-request-id": event.request_id,
-            "x-amz-id-2": event.request_id,
-        },
+        "responseElements": {"x-amz-request-id": event.request_id, "x-amz-id-2": event.request_id},
         "s3": {
             "s3SchemaVersion": "1.0",
             "configurationId": rule.id,

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 
+from corekit.values import Value, field
 from local_cloud.model.errors import CloudError
 from local_cloud.model.s3.body import Segment
 
 NULL_VERSION = "null"  #: the version id of everything written without versioning
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attributes:
+class Attributes(Value):
     """The attributes that a client gives an object with its bytes."""
 
     content_type: str = "binary/octet-stream"
@@ -24,8 +23,7 @@ class Attributes:
     acl: str = ""  #: the access control list as `acl.to_text` writes it; empty = private
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectVersion:
+class ObjectVersion(Value):
     """A version as the bucket keeps it; a delete marker has no segments and no etag."""
 
     key: str
@@ -51,8 +49,7 @@ class ObjectVersion:
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectPart:
+class ObjectPart(Value):
     """One part of a finished multipart upload."""
 
     number: int
@@ -60,8 +57,7 @@ class ObjectPart:
     checksum: str  #: empty when none was kept
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
+class Condition(Value):
     """If-Match and If-None-Match of a write. Empty = none."""
 
     if_match: str = ""  #: an etag, with or without quotes

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
+from corekit.values import Value
 from local_cloud.model.json_text import read_json
 
 _LIKE = frozenset({"arnlike", "arnequals", "stringlike"})
 _EQUAL = frozenset({"stringequals"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
+class Access(Value):
     """A service's call to a resource."""
 
     service: str  #: principal, `s3.amazonaws.com`

@@ -9,9 +9,9 @@ import base64
 import binascii
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from corekit.values import Value
 from local_cloud.model.errors import CloudError, refused
 from local_cloud.model.json_text import read_json
 
@@ -22,8 +22,7 @@ _EXPIRATION = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z", re.ASCI
 _RANGE = "content-length-range"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
+class Condition(Value):
     """The required value of one form field."""
 
     field: str  #: in lower case
@@ -42,8 +41,7 @@ class Condition:
         return f'["{"starts-with" if self.prefix else "eq"}", "${self.field}", "{self.value}"]'
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PostPolicy:
+class PostPolicy(Value):
     """A policy as the client signed it."""
 
     expires_at: datetime

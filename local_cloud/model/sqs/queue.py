@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, fields
 from typing import TypeAlias
 
 from corekit.ids import IdSource
+from corekit.values import Value
 from corekit.walk import only_known
 from local_cloud.model.errors import refused
 from local_cloud.model.recorder import NullRecorder, Recorded, Recorder, part
@@ -51,8 +52,7 @@ class Message:
 _MESSAGE_FIELDS = frozenset(field.name for field in fields(Message))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Received:
+class Received(Value):
     """One message of one receive."""
 
     id: str
@@ -65,8 +65,7 @@ class Received:
     source_arn: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counts:
+class Counts(Value):
     """GetQueueAttributes' ApproximateNumberOf…, which are exact here."""
 
     visible: int

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from corekit.ids import IdSource
+from corekit.values import Value
 from corekit.walk import only_known
 from local_cloud.model.arns import Account, arn_name, is_queue_name
 from local_cloud.model.errors import CloudError, not_implemented, refused
@@ -17,8 +18,7 @@ from local_cloud.model.sqs.queue import Message, Queue
 from local_cloud.model.sqs.settings import KNOWN_ATTRIBUTES, QueueSettings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MoveTask:
+class MoveTask(Value):
     """One finished StartMessageMoveTask; moving is immediate here."""
 
     handle: str

@@ -5,11 +5,10 @@ Limits and defaults: SQS API reference, CreateQueue and SetQueueAttributes.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
+from corekit.values import Value, field, replace
 from local_cloud.model.errors import CloudError, not_implemented, refused
 from local_cloud.model.json_text import read_json
 
@@ -31,16 +30,14 @@ KNOWN_ATTRIBUTES = frozenset({*_NUMBERS, *_KEPT, "RedrivePolicy"})
 _FIFO = frozenset({"FifoQueue", "ContentBasedDeduplication", "DeduplicationScope"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Redrive:
+class Redrive(Value):
     """The dead-letter queue, and the receives after which a message is moved to it."""
 
     dead_letter_arn: str
     receives_max: int  #: 1…1000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueSettings:
+class QueueSettings(Value):
     """The attributes of SetQueueAttributes; times in seconds."""
 
     visibility_s: float = 30
@@ -76,7 +73,7 @@ class QueueSettings:
             else:
                 raise refused("InvalidAttributeName", f"Unknown Attribute {name}.")
         changes["kept"] = {name: text for name, text in kept.items() if text}
-        return dataclasses.replace(self, **changes)  # type: ignore[arg-type]  # keys from the table
+        return replace(self, **changes)  # type: ignore[arg-type]  # keys from the table
 
     def as_attributes(self) -> dict[str, str]:
         """AWS's text form, as GetQueueAttributes gives it."""

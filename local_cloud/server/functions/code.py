@@ -5,16 +5,15 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 from corekit.errors import AppError
+from corekit.values import Value
 from local_cloud.model.errors import refused
 from local_cloud.sandbox.unpack import unpack
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Code:
+class Code(Value):
     """A stored zip."""
 
     sha256: str  #: base64, as Lambda shows it

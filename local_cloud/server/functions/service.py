@@ -8,10 +8,10 @@ import json
 import re
 import urllib.parse
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 from aiohttp import web
 
+from corekit.values import Value
 from local_cloud.model.arns import arn_service
 from local_cloud.model.errors import CloudError, not_implemented, refused
 from local_cloud.model.functions.function import PAYLOAD_BYTES_MAX, InvokeConfig
@@ -29,8 +29,7 @@ _PAYLOAD_BYTES_MAX = 6 * 2**20  #: of a synchronous invocation
 _REQUEST_BYTES_MAX = 70 * 2**20  #: a zip of 50 MB in base64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class Call(Value):
     """One request on its way to its operation."""
 
     context: Context

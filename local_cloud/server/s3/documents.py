@@ -7,10 +7,10 @@ rules) are listed as missing in docs/local-cloud.md.
 from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
-from dataclasses import dataclass
 
 from aiohttp import web
 
+from corekit.values import Value
 from local_cloud.model.errors import CloudError, refused
 from local_cloud.model.s3.bucket import Bucket
 from local_cloud.server.s3.bodies import xml
@@ -19,8 +19,7 @@ from local_cloud.server.s3.buckets import cors
 from local_cloud.server.s3.object_metadata import BUCKET_TAGS_MAX, read_tags
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Kind:
+class _Kind(Value):
     root: str  #: of the XML document; empty = JSON
     missing: str  #: error code of a GET when nothing was set; empty = the default document
 

@@ -26,9 +26,7 @@ OBJECT_TAGS_MAX, BUCKET_TAGS_MAX = 10, 50
 _TAG_KEY_CHARS_MAX, _TAG_VALUE_CHARS_MAX = 128, 256
 
 
-def attributes_of(
-    given: Mapping[str, str], checksums: Mapping[str, str], checksum_type: str = ""
-) -> Attributes:
+def attributes_of(given: Mapping[str, str], checksums: Mapping[str, str]) -> Attributes:
     """The attributes in headers, or in the fields of a form; their names in any case.
 
     Raises MetadataTooLarge, InvalidTag, and as `acl.of_headers`.
@@ -43,7 +41,6 @@ def attributes_of(
         headers={name: _text(value) for name, value in headers.items()},
         tags=_header_tags(given),
         checksums=checksums,
-        checksum_type=checksum_type,
         acl=acl.to_text(acl.of_headers(given)),
     )
 

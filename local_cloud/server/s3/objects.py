@@ -7,10 +7,10 @@ import hashlib
 import re
 import urllib.parse
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from aiohttp import web
 
+from corekit.values import replace
 from local_cloud.model.errors import CloudError, not_implemented, refused
 from local_cloud.model.s3 import checksums
 from local_cloud.model.s3.body import Content, Segment, cut

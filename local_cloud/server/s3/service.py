@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from dataclasses import replace
 
 from aiohttp import web
 
+from corekit.values import replace
 from local_cloud.model.cloud import FIRST_REGION
 from local_cloud.model.errors import CloudError, not_implemented
 from local_cloud.model.s3.acl import of_headers

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import urllib.parse
 from collections.abc import Collection
-from dataclasses import dataclass, field
 
 from aiohttp import web
 
+from corekit.values import Value, field
 from local_cloud.model.errors import refused
 from local_cloud.server.s3.bodies.chunked import Signer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class Target(Value):
     """The path and query of one request."""
 
     bucket: str  #: empty for the service itself

@@ -47,11 +47,7 @@ def claim(fields: Mapping[str, str]) -> Claim:
         message = "X-Amz-Date must be in the form yyyyMMdd'T'HHmmss'Z', on the credential's date"
         raise refused("InvalidArgument", message)
     return Claim(
-        version=4,
-        access_key=access_key,
-        signature=signature,
-        signed_at=signed_at,
-        scope=scope,
+        version=4, access_key=access_key, signature=signature, signed_at=signed_at, scope=scope
     )
 
 

@@ -11,18 +11,17 @@ import os
 import secrets
 import string
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from corekit.errors import invalid
+from corekit.values import Value
 
 ACCESS_KEY_VARIABLE = "LOCAL_CLOUD_ACCESS_KEY_ID"
 SECRET_KEY_VARIABLE = "LOCAL_CLOUD_SECRET_ACCESS_KEY"  # noqa: S105 - a name
 FILE_NAME = "credentials.json"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyPair:
+class KeyPair(Value):
     """An access key and its secret."""
 
     access_key: str

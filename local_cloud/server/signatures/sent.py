@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import urllib.parse
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
+from corekit.values import Value
 from local_cloud.model.errors import CloudError
 
 AMZ_DATE = "%Y%m%dT%H%M%SZ"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SentRequest:
+class SentRequest(Value):
     """One request: everything as it came over the wire."""
 
     method: str
@@ -37,8 +36,7 @@ class SentRequest:
         return dict(self.pairs()).get(name)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class Claim(Value):
     """The claim of a signature: key, time and scope."""
 
     version: int  #: 2 or 4
@@ -61,8 +59,7 @@ class Claim:
         return self.scope.split("/")[2] if self.scope else ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExpectedSignature:
+class ExpectedSignature(Value):
     """The expected signature, and the text it is computed from."""
 
     signature: str

@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from aiohttp import web
 
+from corekit.values import replace
 from local_cloud.model.errors import refused
 from local_cloud.server.signatures import form, v2, v4
 from local_cloud.server.signatures.sent import Claim, ExpectedSignature, SentRequest, denied

@@ -1,1 +1,1 @@
-"""S3 and SQS through aioboto3: AWS, LocalStack, moto and the embedded cloud alike."""
+"""AWS, LocalStack, moto and the embedded cloud: S3 and SQS for jobs, `deploy` for functions."""

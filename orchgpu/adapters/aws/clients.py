@@ -23,12 +23,16 @@ POLLS_MAX = 2000
 
 
 @asynccontextmanager
-async def open_cloud() -> AsyncIterator[CloudPorts]:
-    """S3 and SQS, where `endpoints` finds them. Raises AppError when AWS refuses access."""
+async def open_cloud(endpoint_url: str | None = None) -> AsyncIterator[CloudPorts]:
+    """S3 and SQS, at one URL or where `endpoints` finds them.
+
+    Raises AppError when AWS refuses access.
+    """
     async with AsyncExitStack() as stack:
 
         async def client(service: str, connections_max: int = CONNECTIONS_MAX) -> Client:
-            return await stack.enter_async_context(_client(resolve(service), connections_max))
+            settings = resolve(service, endpoint_url=endpoint_url)
+            return await stack.enter_async_context(_client(settings, connections_max))
 
         sts, s3, sqs = await client("sts"), await client("s3"), await client("sqs")
         polls = await client("sqs", POLLS_MAX)  # a visibility beat never waits for a long poll
@@ -47,10 +51,7 @@ def _client(settings: ClientSettings, connections_max: int) -> Client:
         max_pool_connections=connections_max,
         connect_timeout=5,
         read_timeout=30,  # longer than SQS's longest poll
-        retries={
-            "mode": "standard",
-            "max_attempts": 2,
-        },  # the job machine repeats
+        retries={"mode": "standard", "max_attempts": 2},  # the job machine repeats
         user_agent="orchgpu",  # botocore would build one for every call: 10 % of its time
     )
     return session.client(settings.service, **arguments)

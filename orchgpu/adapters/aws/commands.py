@@ -13,6 +13,8 @@ from botocore.exceptions import BotoCoreError
 
 from corekit.errors import AppError, ErrorCode, invalid
 from fdl.plan.resources import Notification
+from orchgpu.adapters.aws.deploy.cloud import AwsCloud
+from orchgpu.adapters.aws.deploy.storage import Notifications
 from orchgpu.adapters.aws.endpoints import (
     ClientSettings,
     boto3_client,
@@ -33,8 +35,6 @@ from orchgpu.cloud_services import (
     MessageCounts,
     Setting,
 )
-from orchgpu.deploy.aws.cloud import AwsCloud
-from orchgpu.deploy.aws.storage import Notifications
 from orchgpu.ports import Message
 
 _COUNTS = (
@@ -271,9 +271,7 @@ def deploy_cloud(address: Address, declared: Address) -> Iterator[DeployCloud]:
             return f"account {aws.place.account}, {aws.place.region}, {endpoint}"
 
         yield DeployCloud(
-            cloud=aws,
-            locate=locate,
-            guard=lambda allowed: guard_real_aws(found, allowed=allowed),
+            cloud=aws, locate=locate, guard=lambda allowed: guard_real_aws(found, allowed=allowed)
         )
 
 

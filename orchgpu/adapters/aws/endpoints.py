@@ -20,7 +20,6 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
@@ -33,6 +32,7 @@ from botocore.loaders import create_loader
 from localstack_client.config import get_service_endpoint
 
 from corekit.errors import AppError, ErrorCode, invalid
+from corekit.values import Value
 from orchgpu.adapters.aws.api import Client, Shape
 from orchgpu.local.home import Home, default_home
 
@@ -48,8 +48,7 @@ REAL_AWS_VARIABLE = "ORCHGPU_YES_REAL_AWS"
 WITHOUT_PROFILE = {"profile": (None, None, None, None)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientSettings:
+class ClientSettings(Value):
     """The settings of a client, for boto3 and aioboto3. None leaves a choice to botocore."""
 
     service: str

@@ -15,9 +15,7 @@ from botocore.exceptions import (
     NoCredentialsError,
     ReadTimeoutError,
 )
-from botocore.exceptions import (
-    ConnectionError as BotoConnectionError,
-)
+from botocore.exceptions import ConnectionError as BotoConnectionError
 
 from corekit.errors import AppError, ErrorCode
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -13,6 +12,7 @@ import click
 from corekit.aio.environment import budget_from_environment
 from corekit.cli.screen import echo, echo_json, json_option
 from corekit.errors import invalid
+from corekit.values import replace
 from fdl.diagnostics import Severity
 from fdl.model import Document
 from fdl.plan.plan import Plan, Step

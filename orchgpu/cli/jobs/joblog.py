@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import TypeAlias
 
+from corekit.values import Value, replace
 from orchgpu.cli.jobs.ids import JOB_ID
 from orchgpu.cli.jobs.known import Known, moments
 
@@ -21,8 +22,7 @@ from orchgpu.cli.jobs.known import Known, moments
 _OTHER_KEYS = frozenset({"time", "level", "logger", "message", "event", "job", "error"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class Line(Value):
     """One line of one writer."""
 
     at_s: float  #: wall clock of the writer

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from contract.result import Report, Result
 from corekit.cli.screen import echo
 from corekit.errors import AppError, ErrorCode
+from corekit.values import Value, field, replace
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import LEASE_ENDED, RETRY_AT, Explanation, Lease, Record, Step
 from orchgpu.cli.cloud import JobCloud
@@ -27,8 +27,7 @@ from orchgpu.core.job import input_from_payload
 REPORTS_MAX = 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scheduled:
+class Scheduled(Value):
     """A job as the scheduler reports it."""
 
     record: Record
@@ -38,8 +37,7 @@ class Scheduled:
     ends_in_s: float | None = None  #: of that lease, at most
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class Known(Value):
     """All that is known of one job; at least one of `scheduled` and `result` exists."""
 
     job: str
@@ -84,8 +82,7 @@ class Known:
         return None if self.record is not None and not self.over else self.result
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
+class Moment(Value):
     """One moment in the life of a job."""
 
     at_s: float  #: wall clock of the observer

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from corekit.values import Value
 from orchgpu.cloud_services import CloudServices
 from orchgpu.core.function import Function
 from orchgpu.core.routing import InputEvent, classify
@@ -27,8 +28,7 @@ EMPTY_AFTER_S = 1
 BATCH_MAX = 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Letter:
+class Letter(Value):
     """One message of a dead-letter queue."""
 
     id: str

@@ -6,10 +6,10 @@ The scheduler explains why a request waits; the blocking leases follow from thei
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from contract.states import Reason
 from corekit.errors import AppError, ErrorCode
+from corekit.values import Value
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import RETRY_AT, Explanation, HeldBack, NoFit, Record, Step
 from gpu_scheduler.protocol.answers import LeasesAnswer
@@ -31,8 +31,7 @@ _NAMED_MAX = 3
 _BLOCKED_BY = ". Blocked by "
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlockingLease:
+class BlockingLease(Value):
     """A share of a device that another attempt holds."""
 
     lease: str

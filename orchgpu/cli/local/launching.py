@@ -29,10 +29,7 @@ cloud_option = click.option(
 
 
 def await_up(
-    launch: Launch,
-    *,
-    quiet: bool,
-    show: Callable[[Mapping[str, object]], None] | None = None,
+    launch: Launch, *, quiet: bool, show: Callable[[Mapping[str, object]], None] | None = None
 ) -> SystemRecord:
     """Follow the start to its end. Raises the failure of a program, after its last lines."""
     for event in launch.events():

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from corekit.values import Value
 from fdl.plan.resources import Notification
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DirectFunction:
+class DirectFunction(Value):
     """A function without a device, as it is deployed."""
 
     name: str

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
 from corekit.errors import invalid
+from corekit.values import Value
 from orchgpu.cli.cloud import JobCloud
 
 SCHEME = "s3://"
@@ -25,8 +25,7 @@ at_once_option = click.option(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class At:
+class At(Value):
     """A part of a bucket."""
 
     bucket: str

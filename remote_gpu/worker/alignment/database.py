@@ -17,12 +17,7 @@ from scoring_matrices.lib import ScoringMatrix
 
 from remote_gpu.worker.alignment import scoring
 from remote_gpu.worker.alignment.fasta import Protein, parse_fasta
-from remote_gpu.worker.alignment.locate import (
-    PASS_CELL_BYTES,
-    PASS_CELLS_MAX,
-    Placement,
-    locate,
-)
+from remote_gpu.worker.alignment.locate import PASS_CELL_BYTES, PASS_CELLS_MAX, Placement, locate
 
 #: The libraries for scores and positions; part of every result.
 IMPLEMENTATION = (

@@ -16,11 +16,10 @@ from pathlib import Path
 
 from remote_gpu.worker.isolation import (
     bind_mounts,
-    capabilities,
-    hardening,
     landlock,
     namespaces,
     places,
+    privileges,
     seccomp,
     system,
     users,
@@ -63,7 +62,7 @@ def isolate_spawner(policy: Policy, host: places.Host, kept: Path) -> Callable[[
     if policy.pid_namespace:
         namespaces.become_first_process()
         fork = namespaces.NamespaceForker().fork
-    hardening.make_undumpable()
+    privileges.make_undumpable()
     return fork
 
 
@@ -73,7 +72,7 @@ SCRATCH_NAME = "scratch"
 
 def isolate_worker(policy: Policy, host: places.Host, sandbox: Sandbox, kept: Path | None) -> None:
     """Isolate this worker for its lease, while it is single-threaded."""
-    hardening.make_undumpable()
+    privileges.make_undumpable()
     if policy.pid_namespace:
         namespaces.own_proc()
     if policy.user_namespace:
@@ -83,10 +82,10 @@ def isolate_worker(policy: Policy, host: places.Host, sandbox: Sandbox, kept: Pa
     if policy.users and sandbox.user >= 0:
         os.umask(_READ_BY_GROUP)
         users.become(sandbox.user, sandbox.group)
-        hardening.make_undumpable()
+        privileges.make_undumpable()
     if policy.seccomp or policy.landlock:
-        capabilities.drop_all()
-    hardening.set_no_new_privileges()
+        privileges.drop_capabilities()
+    privileges.set_no_new_privileges()
     if policy.user_namespace or (policy.users and sandbox.user >= 0):
         resource.setrlimit(resource.RLIMIT_NPROC, (TASKS_MAX, TASKS_MAX))
     if policy.landlock:

@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from remote_gpu.worker.isolation.hardening import make_undumpable
+from remote_gpu.worker.isolation.privileges import make_undumpable
 from remote_gpu.worker.isolation.system import checked, libc
 
 _NEWNS, _NEWUSER, _NEWPID, _NEWNET = 0x00020000, 0x10000000, 0x20000000, 0x40000000

@@ -17,11 +17,10 @@ from pathlib import Path
 
 from remote_gpu.worker.isolation import (
     bind_mounts,
-    capabilities,
     cgroup,
-    hardening,
     landlock,
     namespaces,
+    privileges,
     seccomp,
     system,
     users,
@@ -104,7 +103,7 @@ def _pid_namespace() -> None:
         namespaces.unshare_user()
     namespaces.become_first_process()
     forker = namespaces.NamespaceForker()
-    hardening.make_undumpable()
+    privileges.make_undumpable()
     for _ in range(2):
         pid = forker.fork()
         if pid == 0:
@@ -119,9 +118,9 @@ def _pid_namespace() -> None:
 
 def _user_namespace() -> None:
     namespaces.unshare_user()
-    hardening.make_undumpable()
+    privileges.make_undumpable()
     namespaces.unshare_user_of_undumpable()
-    capabilities.drop_all()
+    privileges.drop_capabilities()
 
 
 def _network() -> None:
@@ -132,7 +131,7 @@ def _network() -> None:
 
 def _landlock() -> None:
     known = landlock.version()
-    hardening.set_no_new_privileges()
+    privileges.set_no_new_privileges()
     landlock.restrict(known, [])
     for path in _REFUSED:
         with contextlib.suppress(PermissionError, FileNotFoundError):
@@ -143,7 +142,7 @@ def _landlock() -> None:
 def _seccomp() -> None:
     if not seccomp.supported(system.architecture()):
         raise OSError(f"the system calls of {system.architecture()} are unknown")
-    hardening.set_no_new_privileges()
+    privileges.set_no_new_privileges()
     seccomp.install(seccomp.build(system.architecture(), seccomp.Permit(), os.getpid()))
     with contextlib.suppress(PermissionError):
         os.fork()

@@ -5,10 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
-from collections.abc import Mapping
-
-#: Machines, as `uname -m` names them, whose numbers of system calls are known here.
-ARCHITECTURES = ("x86_64", "aarch64")
 
 libc = ctypes.CDLL(None, use_errno=True)
 libc.syscall.restype = ctypes.c_long
@@ -36,11 +32,3 @@ def call(number: int, *arguments: object, what: str) -> int:
 def architecture() -> str:
     """This machine, as `uname -m` names it."""
     return platform.machine()
-
-
-def number_of(numbers: Mapping[str, int]) -> int:
-    """The number of a call on this architecture. Raises OSError where it is unknown."""
-    try:
-        return numbers[architecture()]
-    except KeyError:
-        raise OSError(f"system calls of {architecture()} are unknown") from None

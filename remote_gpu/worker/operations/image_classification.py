@@ -43,18 +43,10 @@ class ImageClassification(CpuOperation):
                 name="labels", meaning="of the classes", rule="a list of strings", default=None
             ),
             Integer(
-                name="width",
-                meaning="pixels; 0 = the model's",
-                least=0,
-                most=SIDE_MAX,
-                default=0,
+                name="width", meaning="pixels; 0 = the model's", least=0, most=SIDE_MAX, default=0
             ),
             Integer(
-                name="height",
-                meaning="pixels; 0 = the model's",
-                least=0,
-                most=SIDE_MAX,
-                default=0,
+                name="height", meaning="pixels; 0 = the model's", least=0, most=SIDE_MAX, default=0
             ),
             Structure(name="mean", meaning="of channels in 0…1", rule=_THREE, default=_MEAN),
             Structure(

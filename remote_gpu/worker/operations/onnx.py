@@ -7,11 +7,7 @@ from collections.abc import Sequence
 from remote_gpu.wire.frames import Meta
 from remote_gpu.worker.arguments import Arguments, Flag, Port, Signature, Structure, Text
 from remote_gpu.worker.inference.joined import run_joined
-from remote_gpu.worker.inference.model import (
-    IMPLEMENTATION,
-    find_model,
-    load_host_models,
-)
+from remote_gpu.worker.inference.model import IMPLEMENTATION, find_model, load_host_models
 from remote_gpu.worker.operation import Context, CpuOperation, Limits, Outcome
 
 

@@ -30,10 +30,7 @@ def decode(data: memoryview, quota: Quota) -> npt.NDArray[np.uint8]:
     Raises ImageError, OpFailed(ENOMEM). The size is checked before any pixel is decoded.
     """
     try:
-        with (
-            quota.held(len(data)),
-            Image.open(io.BytesIO(data), formats=_FORMATS) as image,
-        ):
+        with quota.held(len(data)), Image.open(io.BytesIO(data), formats=_FORMATS) as image:
             width, height = image.size
             if width * height > PIXELS_MAX:
                 raise ImageError(f"{width} × {height} pixels, more than {PIXELS_MAX}")

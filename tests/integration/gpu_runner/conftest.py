@@ -41,7 +41,7 @@ FUNCTION = "fn"
 @pytest.fixture(scope="module", autouse=True)
 def _guard() -> Iterator[None]:
     yield
-    reaper.close_guard()
+    reaper.guard().close()
 
 
 @pytest.fixture(scope="session")

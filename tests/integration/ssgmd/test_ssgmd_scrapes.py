@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpu_scheduler.daemon import scrape
+from gpu_scheduler.daemon.endpoints import scrape
 from tests.integration.ssgmd.conftest import Endpoints, Peer, serving
 
 HOSTS, LEASES = ("h1", "h2", "h3"), 7

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import socket
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import HostId
+from corekit.values import replace
 from gpu_scheduler.model import HostState
 from gpu_scheduler.protocol.answers import HostView
 from orchgpu.cli.cloud import _ahead_s

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from typing import Any
 
 import pytest
 
 from contract.result import Report, Result
+from corekit.decode import encode
 from corekit.ids import JobId
+from corekit.values import replace
 from gpu_scheduler.model import Explanation, Record, Step
 from orchgpu.cli.commands.jobs.job import echo_end, echo_head, job_json
 from orchgpu.cli.jobs.known import Known, Scheduled, latencies, moments
@@ -46,7 +47,7 @@ def record(**fields: Any) -> Record:
         "waiting_since_s": None,
         "handle": "",
         "outcome": "SUCCEEDED",
-        "block": {"function": "f", "input": dataclasses.asdict(INPUT)},
+        "block": {"function": "f", "input": encode(INPUT)},
         "times": STEPS,
     }
     return Record(**{**given, **fields})
@@ -114,7 +115,7 @@ def test_failed_attempts_are_shown_and_do_not_count_as_the_jobs_code() -> None:
 
 
 def test_a_failed_attempt_without_times_has_the_time_of_its_stored_report() -> None:
-    report = dataclasses.replace(failed_attempt(1), times={}, reason="FUNCTION_CRASHED")
+    report = replace(failed_attempt(1), times={}, reason="FUNCTION_CRASHED")
     what = "attempt 1 failed: FUNCTION_CRASHED, exited 3"
     stored = moments(known(reports={1: report}, reported_s={1: 100.65}))
     assert [m.at_s for m in stored if m.what == what] == [100.65]

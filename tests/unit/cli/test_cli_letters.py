@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from typing import Any
 
 import pytest
 
 from contract.result import Result
+from corekit.decode import encode
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import JobId
 from gpu_scheduler.model import Record, Step
@@ -126,7 +126,7 @@ def test_only_failed_jobs_are_retried(state: str, step: Step, code: ErrorCode) -
 
 
 def test_a_lost_letter_is_written_again_from_the_record() -> None:
-    job = known("FAILED", block={"input": dataclasses.asdict(INPUT)})
+    job = known("FAILED", block={"input": encode(INPUT)})
     _, result = failed_function(job)
     body = letter_body(job, result)
     event = classify(body, FUNCTION)

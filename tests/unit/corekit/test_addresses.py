@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from corekit.addresses import address_of, is_loopback, parse_address
 from corekit.errors import AppError
+from corekit.net.addresses import address_of, is_loopback, parse_address
 
 
 @pytest.mark.parametrize(

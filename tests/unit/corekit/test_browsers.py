@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corekit.browsers import foreign_part
+from corekit.net.browsers import foreign_part
 
 REACHED = "192.0.2.7"
 

@@ -1,7 +1,6 @@
 """Plans: golden texts, no steps after applying, resuming after interruptions, foreign resources."""
 # ruff: noqa: E501  (one line per step, as people see it)
 
-import dataclasses
 import functools
 from collections.abc import Sequence
 
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 from corekit.budget import Budget
 from corekit.decode import decode
 from corekit.errors import AppError, ErrorCode
+from corekit.values import replace
 from fdl.parse import parse
 from fdl.plan.desired import Code, DesiredFunction, desired
 from fdl.plan.plan import Action, Observed, Plan, Step, plan, removal
@@ -318,7 +318,7 @@ def test_a_foreign_rule_for_the_same_objects_is_a_conflict_before_anything_is_do
     )
     with pytest.raises(AppError, match=r"'theirs' \(prefix 'in/', suffix '.fa'\) already takes"):
         World(Bucket(name="queries"), rule).plan(BLAST)
-    other = dataclasses.replace(rule, suffix=".gz")
+    other = replace(rule, suffix=".gz")
     assert not World(Bucket(name="queries"), other).plan(BLAST).empty
 
 

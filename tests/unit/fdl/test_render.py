@@ -1,12 +1,12 @@
 """One style for definitions: meaning, comments and order stay; doing it twice changes nothing."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from corekit.values import replace
 from fdl.migrate.migrate import migrate
 from fdl.schema.schema import Reading
 from fdl.text.compose import Composed, compose

@@ -14,7 +14,7 @@ from lambda_functions.gpu_runner.script import reaper
 @pytest.fixture(scope="module", autouse=True)
 def _guard() -> Iterator[None]:
     yield
-    reaper.close_guard()
+    reaper.guard().close()
 
 
 @pytest.fixture

@@ -15,11 +15,12 @@ ROOT = Path(__file__).resolve().parents[3]
 SERVICES = ("s3", "sqs", "lambda", "sts", "iam", "logs")
 
 COMMANDS = "orchgpu/adapters/aws/commands.py"
+DEPLOY = "orchgpu/adapters/aws/deploy"
 #: Heading in the README -> folders whose calls that role makes.
 ROLES = {
     "Orchestrator": ("orchgpu/adapters/aws",),
     "Function": ("lambda_functions", "contract", "remote_gpu/client", "remote_gpu/wire"),
-    "Deployment": ("orchgpu/deploy",),
+    "Deployment": (DEPLOY,),
     "Commands": (COMMANDS,),
 }
 #: Calls whose action has another name (AWS's service authorization reference); the rest share it.
@@ -62,7 +63,8 @@ def actions_by_call() -> dict[str, set[str]]:
 def _names(code: Path) -> set[str]:
     """Every attribute and every string of the code: methods, and names of paginators."""
     files = code.rglob("*.py") if code.is_dir() else [code]
-    paths = [path for path in files if path == code or path != ROOT / COMMANDS]
+    others = [ROOT / part for part in (COMMANDS, DEPLOY) if ROOT / part != code]
+    paths = [path for path in files if not any(path.is_relative_to(part) for part in others)]
     nodes = [n for path in paths for n in ast.walk(ast.parse(path.read_text()))]
     attributes = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
     return attributes | {

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from corekit.errors import AppError, ErrorCode
+from corekit.values import replace
 from orchgpu.local.home import Home, ProcessRecord, SystemRecord, default_home
 from orchgpu.local.system import running_system, stop_system
 

@@ -7,7 +7,6 @@ import io
 import json
 import tarfile
 import zipfile
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -25,6 +24,7 @@ from contract.keys import (
 from contract.states import Reason
 from corekit.aio.clock import LoopClock
 from corekit.aio.vloop import run_virtual
+from corekit.values import replace
 from orchgpu.actions.packing import local_name, pack
 from orchgpu.core import actions as do
 from orchgpu.core.completion import InvocationFailed, ResultWasWritten, read_completion

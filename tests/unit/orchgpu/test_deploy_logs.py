@@ -11,7 +11,7 @@ from corekit.budget import Budget
 from fdl.parse import parse
 from fdl.plan.desired import Code, desired, owned_keys
 from fdl.plan.resources import DeployTarget, LogRetention
-from orchgpu.deploy.aws.logs import LogRetentions
+from orchgpu.adapters.aws.deploy.logs import LogRetentions
 
 TEXT = """\
 functions:

@@ -14,7 +14,7 @@ from fdl.parse import parse
 from fdl.plan.desired import Code, desired
 from fdl.plan.plan import Plan
 from fdl.plan.resources import DeployTarget
-from orchgpu.deploy.aws.revisions import Locks, Revisions
+from orchgpu.adapters.aws.deploy.revisions import Locks, Revisions
 from orchgpu.deploy.revisions import REVISIONS_KEPT, Revision, chosen, revision_of
 
 PLACE = DeployTarget(account="000000000000", region="us-east-1", local=True)

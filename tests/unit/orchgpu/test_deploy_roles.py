@@ -1,6 +1,5 @@
 """`iam: {create: true}`: the least that a function needs, made and removed with it."""
 
-import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ import pytest
 from moto import mock_aws
 
 from corekit.budget import Budget
+from corekit.values import replace
 from fdl.diagnostics import Severity
 from fdl.lint.lint import lint
 from fdl.parse import parse
@@ -17,9 +17,9 @@ from fdl.plan.desired import Code, desired
 from fdl.plan.plan import Action, Step
 from fdl.plan.resources import DeployTarget, FunctionResource, Role
 from fdl.plan.roles import role_name, role_of
+from orchgpu.adapters.aws.deploy.cloud import AwsCloud
+from orchgpu.adapters.aws.deploy.roles import Roles
 from orchgpu.adapters.aws.endpoints import resolve
-from orchgpu.deploy.aws.cloud import AwsCloud
-from orchgpu.deploy.aws.roles import Roles
 from orchgpu.deploy.deployment import execute, prepare, prepare_removal
 
 AWS = DeployTarget(account="123456789012", region="eu-west-1")
@@ -80,7 +80,7 @@ def test_only_network_interfaces_have_no_name() -> None:
 def test_the_function_runs_under_it_on_aws_only() -> None:
     (function,) = parse(PLAIN).functions.aws
     for local in (False, True):
-        place = dataclasses.replace(AWS, local=local)
+        place = replace(AWS, local=local)
         made = desired(function, place, Code(sha256="0" * 64, size=1), Budget()).resources
         (code,) = [r for r in made if isinstance(r, FunctionResource)]
         assert [r.name for r in made if isinstance(r, Role)] == ([] if local else ["orchgpu-grep"])

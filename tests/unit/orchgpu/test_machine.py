@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from typing import Any
 
@@ -223,7 +222,7 @@ def _next(bench: Bench, n: int) -> None:
 
 
 def deployed_again(bench: Bench, **changes: Any) -> None:
-    bench.machine.set_functions({"search": dataclasses.replace(FUNCTION, **changes)})
+    bench.machine.set_functions({"search": replace(FUNCTION, **changes)})
 
 
 def test_the_next_attempt_is_of_what_is_deployed_by_then(bench: Bench) -> None:

@@ -1,7 +1,6 @@
 """`completion: object`: a job of foreign code ends when its one object has changed."""
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from contract.result import Result
 from corekit.aio.clock import SystemClock
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
+from corekit.values import replace
 from gpu_scheduler.model import EndReason, LeaseLifetime, Request, Step
 from orchgpu.actions.performer import Performer
 from orchgpu.core import actions as do

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
-from dataclasses import asdict, replace
 
 import pytest
 
@@ -13,7 +12,9 @@ from corekit.aio.clock import LoopClock
 from corekit.aio.supervise import Nursery
 from corekit.aio.vloop import run_virtual
 from corekit.budget import Budget
+from corekit.decode import encode
 from corekit.ids import IdSource, JobId
+from corekit.values import replace
 from gpu_scheduler.parameters import Parameters
 from gpu_scheduler.protocol import ops
 from local_cloud.model.cloud import Cloud
@@ -208,7 +209,7 @@ def test_an_adopted_job_is_a_line_of_the_log_as_well(caplog: pytest.LogCaptureFi
         async with Nursery("test") as nursery:
             bench = Bench(nursery)
             await bench.upload(0)
-            payload = {"function": "search", "input": asdict(INPUT)}
+            payload = {"function": "search", "input": encode(INPUT)}
             dead = SimRequester(
                 bench.scheduler, "dead", Budget(), random.Random(2), delay_s_max=0.0, loss_rate=0.0
             )

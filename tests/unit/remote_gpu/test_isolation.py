@@ -21,8 +21,8 @@ from remote_gpu.host.workers.removal import remove_tree
 from remote_gpu.host.workers.sandboxes import Sandboxes
 from remote_gpu.worker.isolation import bind_mounts, landlock, places, seccomp
 from remote_gpu.worker.isolation.apply import Sandbox, permit
-from remote_gpu.worker.isolation.hardening import take
 from remote_gpu.worker.isolation.policy import Facts, Policy, Setting, decide
+from remote_gpu.worker.isolation.privileges import take
 from remote_gpu.worker.isolation.seccomp import Permit
 from remote_gpu.worker.isolation.users import BLOCK, RANGE, UserBlock
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from corekit.addresses import parse_address
 from corekit.errors import AppError
 from corekit.ids import AttemptId, DeviceId, HostId, JobId, LeaseId, SessionId
+from corekit.net.addresses import parse_address
 from corekit.values import replace
 from gpu_scheduler.client.commands import tables
 from gpu_scheduler.model import (

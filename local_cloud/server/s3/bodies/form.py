@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import urllib.parse
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from aiohttp import BodyPartReader, MultipartReader, web
 from aiohttp.http import HttpProcessingError
 from multidict import CIMultiDict
 
+from corekit.values import Value, replace
 from local_cloud.model.errors import CloudError, refused
 from local_cloud.model.s3 import checksums
 from local_cloud.model.s3.acl import of_headers
@@ -37,8 +37,7 @@ _STATUSES = frozenset({200, 201, 204})  #: that a form may ask for; anything els
 _UNREADABLE = (ValueError, AssertionError, KeyError, RuntimeError, HttpProcessingError)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Form:
+class _Form(Value):
     """The fields before the bytes of the file."""
 
     fields: CIMultiDict[str]

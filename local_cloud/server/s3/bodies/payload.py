@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
+from corekit.values import Value
 from local_cloud.model.errors import CloudError, not_implemented, refused
 from local_cloud.model.s3 import checksums
 from local_cloud.model.s3.body import Content
@@ -23,8 +24,7 @@ _NOT_VALUES = frozenset({"mode", "type", "algorithm"})
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stored:
+class Stored(Value):
     """A received body; the caller retains or releases its content."""
 
     content: Content
@@ -32,8 +32,7 @@ class Stored:
     extra: str  #: base64, by the algorithm that the caller asked for; empty without one
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Expected:
+class _Expected(Value):
     """The size and checksums of the body by its headers."""
 
     algorithm: str  #: of the client's checksum; empty without one

@@ -142,9 +142,7 @@ def _shown(grants: acl.Grants) -> web.Response:
         for name, permission in order
     ]
     return xml.document(
-        "AccessControlPolicy",
-        xml.element("Owner", OWNER),
-        xml.element("AccessControlList", *shown),
+        "AccessControlPolicy", xml.element("Owner", OWNER), xml.element("AccessControlList", *shown)
     )
 
 

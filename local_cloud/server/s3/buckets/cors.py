@@ -5,10 +5,9 @@ Source: S3 user guide, "Using cross-origin resource sharing"; CORS headers by th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from aiohttp import web
 
+from corekit.values import Value
 from local_cloud.model.errors import CloudError, refused
 from local_cloud.model.s3.bucket import Bucket
 from local_cloud.model.wildcard import matches
@@ -18,8 +17,7 @@ _METHODS = frozenset({"GET", "PUT", "HEAD", "POST", "DELETE"})
 _VARY = "Origin, Access-Control-Request-Headers, Access-Control-Request-Method"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class Rule(Value):
     """One CORSRule."""
 
     origins: tuple[str, ...]  #: each with at most one `*`

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 
 import click
 
 from corekit.cli.groups import CommandGroup
 from corekit.cli.screen import counted, echo, echo_json, echo_raw, json_option
+from corekit.decode import encode
 from corekit.errors import EXIT_STATUS, AppError, ErrorCode, invalid
 from fdl.diagnostics import Severity
 from fdl.graph import drawing
@@ -205,7 +205,7 @@ def graph(file: Path, kind: str, as_json: bool) -> None:
     """
     found = graph_of(read_document(file))
     if as_json:
-        echo_json(asdict(found))
+        echo_json(encode(found))
         return
     if kind == "terminal":
         echo(drawing.terminal(found).removesuffix("\n"))

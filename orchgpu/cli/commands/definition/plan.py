@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -10,6 +9,7 @@ import click
 from corekit.cli.program import refused
 from corekit.cli.screen import echo, echo_json
 from corekit.errors import AppError, ErrorCode
+from corekit.values import replace
 from orchgpu.cli.completing import definition
 from orchgpu.cli.definition.target import (
     cloud_options,

@@ -3,19 +3,10 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
 
 import click
 
-from corekit.cli.screen import (
-    Coloured,
-    continued,
-    echo,
-    echo_json,
-    echo_table,
-    folded,
-    json_option,
-)
+from corekit.cli.screen import Coloured, continued, echo, echo_json, echo_table, folded, json_option
 from corekit.cli.table import Column
 from corekit.cli.text import printable
 from corekit.cli.times import shown_time, utc_option
@@ -96,9 +87,9 @@ def job_json(known: Known, found: list[Moment]) -> dict[str, object]:
         "blocking_leases": encode(scheduled.others) if scheduled else [],
         "lease_now": encode(scheduled.lease) if scheduled and scheduled.lease else None,
         "lease_ends_in_s": scheduled.ends_in_s if scheduled else None,
-        "result": asdict(known.standing) if known.standing else None,
-        "failed_attempts": {str(n): asdict(report) for n, report in known.reports.items()},
-        "moments": [asdict(moment) for moment in found],
+        "result": encode(known.standing) if known.standing else None,
+        "failed_attempts": {str(n): encode(report) for n, report in known.reports.items()},
+        "moments": [encode(moment) for moment in found],
         **latencies(found),
         "scheduler_error": known.scheduler_error.as_json() if known.scheduler_error else None,
     }

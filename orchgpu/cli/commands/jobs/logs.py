@@ -6,7 +6,6 @@ import collections
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -18,6 +17,7 @@ from corekit.cli.text import cells
 from corekit.cli.times import shown_time, utc_option
 from corekit.errors import AppError, ErrorCode
 from corekit.units import parse_duration_s
+from corekit.values import Value
 from orchgpu.cli.cloud import JobCloud
 from orchgpu.cli.completing import job_function_or_program
 from orchgpu.cli.jobs.ids import JOB_ID, is_prefix, whole_id
@@ -35,8 +35,7 @@ AFTER_END_S = 3.0
 TAIL_LINES = 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LineFilter:
+class LineFilter(Value):
     """The options --since and --filter."""
 
     since_s: float | None  #: wall clock
@@ -164,8 +163,7 @@ def _show(
         printer.lines(stream.fresh())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinePrinter:
+class LinePrinter(Value):
     """The form of printed lines."""
 
     as_json: bool

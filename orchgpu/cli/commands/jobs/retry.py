@@ -36,10 +36,7 @@ def command(job: str, scheduler: str | None, as_json: bool) -> None:
     job = whole_id(job, scheduler)
     known = known_job(job, scheduler)
     function, result = failed_function(known)
-    with (
-        closing(JobCloud()) as cloud,
-        dead_letters(cloud.services, function) as letters,
-    ):
+    with closing(JobCloud()) as cloud, dead_letters(cloud.services, function) as letters:
         letter = newest_of(letters.read(LETTERS_MAX), job, result.ended_at_s)
         if letter is not None:
             letters.send_back(letter)

@@ -9,7 +9,6 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -17,6 +16,7 @@ import click
 from corekit.aio.environment import budget_from_environment
 from corekit.cli.screen import echo, echo_json, json_option
 from corekit.errors import AppError, ErrorCode
+from corekit.values import Value
 from orchgpu.cli.cloud import JobCloud
 from orchgpu.cli.definition.target import open_target
 from orchgpu.cli.jobs.follow import Followed, follow
@@ -50,8 +50,7 @@ SHOWN_LINES = 6
 NOT_CLEAN_STATUS = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Outcome(Value):
     """The jobs of a demo, and everything that they left behind."""
 
     jobs: Sequence[Followed]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
 
 import click
 
@@ -12,6 +11,7 @@ from corekit.aio.environment import SCALE_VARIABLE, budget_from_environment
 from corekit.cli.groups import CommandGroup
 from corekit.cli.screen import echo_json, echo_table, json_option
 from corekit.cli.table import Column
+from corekit.decode import encode
 from corekit.errors import AppError
 from gpu_scheduler.client.access import CA_VARIABLE, KEY_FILE_VARIABLE, KEY_VARIABLE
 from orchgpu.adapters.aws.endpoints import REAL_AWS_VARIABLE
@@ -63,7 +63,7 @@ def show(
     address = Address(endpoint_url=endpoint_url, region=region)
     found = list(settings(address, scheduler, home_given=home_given))
     if as_json:
-        echo_json({"settings": [asdict(one) for one in found]})
+        echo_json({"settings": [encode(one) for one in found]})
         return
     echo_table(SETTINGS, [(one.name, one.value or "-", one.source, one.problem) for one in found])
 

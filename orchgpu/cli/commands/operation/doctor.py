@@ -7,16 +7,17 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
 import click
 
-from corekit.addresses import parse_address
 from corekit.cli.screen import Coloured, counted, echo, echo_json, folded, json_option
+from corekit.decode import encode
 from corekit.errors import AppError, ErrorCode, invalid
+from corekit.net.addresses import parse_address
 from corekit.units import parse_duration_s
+from corekit.values import Value
 from gpu_scheduler.model import Health, HostState
 from gpu_scheduler.protocol.answers import HostView
 from orchgpu.cli.cloud import JobCloud
@@ -38,8 +39,7 @@ DIAL_WITHIN_S = 3.0
 CANARY_WITHIN_S = 120.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Finding(Value):
     """The outcome of one check."""
 
     check: str
@@ -86,7 +86,7 @@ def command(
                 _echo(finding)
     good = all(finding.good for finding in findings)
     if as_json:
-        echo_json({"good": good, "findings": [asdict(finding) for finding in findings]})
+        echo_json({"good": good, "findings": [encode(finding) for finding in findings]})
     return 0 if good else WRONG_STATUS
 
 

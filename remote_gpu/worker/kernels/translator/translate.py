@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 from remote_gpu.worker.kernels.lexer.tokens import Sort, Token, wrong
 from remote_gpu.worker.kernels.lexer.words import BUILTINS, C_WORDS, KERNEL_WORDS
-from remote_gpu.worker.kernels.translator.expressions import Expressions
+from remote_gpu.worker.kernels.translator.declarations import Declarations
 from remote_gpu.worker.kernels.translator.frame import Frame, Function, PointerVariable, Variable
+from remote_gpu.worker.kernels.translator.lines import Lines
 from remote_gpu.worker.kernels.translator.statements import Statements
 from remote_gpu.worker.kernels.translator.types import SCALAR_BYTES, VOID, Scalar, Struct, Target
 from remote_gpu.worker.kernels.translator.values import FAULT_BITS
@@ -68,8 +69,9 @@ class Translator:
     def __init__(self, tokens: Sequence[Token]) -> None:
         self._frame = Frame(tokens)
         self._frame.scopes[0].update({name: Scalar(name) for name in SCALAR_BYTES})
-        self._statements = Statements(self._frame)
-        self._expressions: Expressions = self._statements.expressions
+        self._lines = Lines()
+        self._declarations = Declarations(self._frame, self._lines)
+        self._statements = Statements(self._frame, self._lines, self._declarations)
         self._kernels: dict[str, Signature] = {}
 
     def translate(self) -> Translation:
@@ -80,25 +82,25 @@ class Translator:
         lines = [list[int]() for _ in range(FAULT_BITS)]
         for line, bit in frame.checks.lines.items():
             lines[bit].append(line)
-        text = f"{frame.checks.helpers()}{_REPORT}{self._statements.text()}"
+        text = f"{frame.checks.helpers()}{_REPORT}{self._lines.text()}"
         return Translation(text, self._kernels, tuple(map(tuple, lines)))
 
     def _outside(self) -> None:
         """Translate one declaration or definition outside of functions."""
-        frame, write = self._frame, self._statements.write
+        frame, write = self._frame, self._lines.write
         if frame.tokens[frame.at].sort is Sort.DIRECTIVE:
-            self._statements.pragma(frame.take())
+            self._lines.pragma(frame.take())
         elif frame.skip(";"):
             pass
         elif frame.text() == "typedef":
-            self._statements.typedef()
+            self._declarations.typedef()
         elif frame.text() in KERNEL_WORDS:
             self._kernel()
         else:
             line = frame.line
             while frame.text() == "__attribute__":
-                self._statements.attribute()
-            declared = self._statements.specifiers()
+                self._declarations.attribute()
+            declared = self._declarations.specifiers()
             if frame.skip(";"):
                 return
             if frame.text() == "*":
@@ -113,7 +115,7 @@ class Translator:
                 if declared.space != "constant":
                     message = f"{name!r} is outside of functions: declare it __constant"
                     raise wrong(line, message)
-                write(line, self._statements.variable(declared, name, outside=True))
+                write(line, self._declarations.variable(declared, name, outside=True))
 
     def _own_name(self) -> str:
         line, name = self._frame.line, self._frame.name()
@@ -142,10 +144,10 @@ class Translator:
     def _parameter(self) -> tuple[str, Scalar | Struct | Target, bool]:
         """Name, type, and whether the address space is explicit."""
         frame, line = self._frame, self._frame.line
-        declared = self._statements.specifiers()
+        declared = self._declarations.specifiers()
         kind: Scalar | Struct | Target = declared.kind
         if frame.text() == "*":
-            kind = self._statements.target(declared)
+            kind = self._declarations.target(declared)
         if frame.text() in (",", ")"):
             raise wrong(line, "a parameter must end with its name")
         name = frame.name()
@@ -157,7 +159,7 @@ class Translator:
             frame.expect("]")
             if frame.text() == "[":
                 raise wrong(line, f"{name!r}: pass one row of it")
-            kind = self._statements.target_of(declared, kind, line)
+            kind = self._declarations.target_of(declared, kind, line)
         if kind == VOID:
             raise wrong(line, f"{name!r} cannot be void")
         return name, kind, declared.space != ""
@@ -170,7 +172,7 @@ class Translator:
         scope, texts = self._scope_of(taken, line)
         takes = ", ".join([*texts, _HIDDEN])
         function = Function(f"{name}_", tuple(kind for _, kind, _ in taken), gives)
-        self._statements.write(line, f"static inline {gives.text} {name}_({takes})")
+        self._lines.write(line, f"static inline {gives.text} {name}_({takes})")
         self._body(scope, [], "return")
         function.private_bytes = frame.private_bytes
         frame.scopes[0][name] = function
@@ -202,11 +204,11 @@ class Translator:
         line = frame.line
         frame.expect("{")
         self._statements.leave = leave
-        self._statements.write(line, " ".join(["{", *first]))
+        self._lines.write(line, " ".join(["{", *first]))
         self._statements.block()
         if first:
-            self._statements.write(frame.tokens[frame.at - 1].line, _END)
-        self._statements.write(frame.tokens[frame.at - 1].line, "}")
+            self._lines.write(frame.tokens[frame.at - 1].line, _END)
+        self._lines.write(frame.tokens[frame.at - 1].line, "}")
         frame.scopes.pop()
 
     def _kernel(self) -> None:
@@ -215,11 +217,11 @@ class Translator:
         frame.take()
         attributes: list[str] = []
         while frame.text() == "__attribute__":
-            attributes.append(self._statements.attribute())
+            attributes.append(self._declarations.attribute())
         if not frame.skip("void"):
             raise wrong(line, "a kernel is written as: __kernel void NAME(…) { … }")
         while frame.text() == "__attribute__":
-            attributes.append(self._statements.attribute())
+            attributes.append(self._declarations.attribute())
         name = self._own_name()
         taken = self._parameters()
         if frame.text() != "{":
@@ -232,8 +234,8 @@ class Translator:
         sized = [f"ulong {n}__s" for n, kind, _ in taken if isinstance(kind, Target)]
         report = ["__global uint *orchgpu_fault", "ulong orchgpu_zero"]
         head = " ".join(["__kernel", *attributes, "void", name])
-        self._statements.write(line, f"{head}({', '.join([*texts, *report, *sized])})")
-        self._statements.local_bytes = 0
+        self._lines.write(line, f"{head}({', '.join([*texts, *report, *sized])})")
+        self._declarations.local_bytes = 0
         self._body(scope, first, f"{_END} return")
         self._kernels[name] = Signature(name, parameters, line, frame.private_bytes)
 

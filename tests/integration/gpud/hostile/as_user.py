@@ -11,7 +11,7 @@ import struct
 import sys
 from pathlib import Path
 
-from remote_gpu.worker.isolation import bind_mounts, hardening, namespaces, places, seccomp, users
+from remote_gpu.worker.isolation import bind_mounts, namespaces, places, privileges, seccomp, users
 
 _ABSENT = {
     444: errno.ENOSYS,
@@ -38,7 +38,7 @@ def lose_isolation(what: str) -> None:
             (ret, 0, 0, 0x50000 | errno.EINVAL),
         ]
     code.append((ret, 0, 0, allow))
-    hardening.set_no_new_privileges()
+    privileges.set_no_new_privileges()
     seccomp.install(b"".join(struct.pack("=HBBI", *one) for one in code))
 
 

@@ -18,7 +18,7 @@ from gpu_scheduler.core.inventory.capacity import (
 )
 from gpu_scheduler.core.inventory.index import Index, preference
 from gpu_scheduler.core.inventory.inventory import Inventory
-from gpu_scheduler.core.placement.fits import fits, idle_state, is_feasible, share_of
+from gpu_scheduler.core.placement.fits import fits, is_feasible, share_of
 from gpu_scheduler.core.placement.head_reservation import reservable_for_head
 from gpu_scheduler.core.placement.placement import place, score
 from gpu_scheduler.core.views.explain import explain, with_verdicts
@@ -306,7 +306,7 @@ def test_indexes_equal_a_fresh_index(known: Known) -> None:
         index.add(entry.device.id, device_state)
         if "k" in entry.resident:
             warm.add(entry.device.id, device_state)
-        assert is_feasible(Request(advisory=True), idle_state(device_state.device_class))
+        assert is_feasible(Request(advisory=True), device_state.device_class)
     assert index.groups == known.inventory.index.groups
     found = known.inventory.warm("k")
     assert (found.groups if found else {}) == warm.groups

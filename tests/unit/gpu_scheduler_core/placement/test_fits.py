@@ -7,14 +7,22 @@ from gpu_scheduler.core.placement.fits import (
     DeviceState,
     device_class_of,
     fits,
-    idle_state,
     is_feasible,
     share_of,
 )
 from gpu_scheduler.model import Device, DeviceKind, Health, HostState, NoFit, Request, Sharing
 
 DEVICE = Device(id=DeviceId("d"), index=0, kind=DeviceKind.CUDA, model="A100", memory_mib=1000)
-EMPTY = idle_state(device_class_of(DEVICE, gateway=True))
+EMPTY = DeviceState(
+    *device_class_of(DEVICE, gateway=True),
+    host_state=HostState.UP,
+    health=Health.OK,
+    free_mib=1000,
+    free_pct=100,
+    exclusive=False,
+    shared=False,
+    reserved_for=None,
+)
 WHOLE = Request(sharing=Sharing.EXCLUSIVE)
 
 

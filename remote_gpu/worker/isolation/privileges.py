@@ -1,4 +1,4 @@
-"""Hardening of a process: no dump, no debugger, no new privileges by `exec`, no inherited secrets.
+"""Privileges that a process gives up: dumps, debuggers, new privileges by `exec`, capabilities.
 
 A process that is not dumpable cannot be read or traced by others of its user: /proc/PID/mem,
 environ, maps, fd and ptrace need CAP_SYS_PTRACE then (proc(5), ptrace(2), PTRACE_MODE_*).
@@ -6,15 +6,39 @@ environ, maps, fd and ptrace need CAP_SYS_PTRACE then (proc(5), ptrace(2), PTRAC
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
 import resource
 from collections.abc import MutableMapping
 from typing import Final
 
-from remote_gpu.worker.isolation.system import prctl
+from remote_gpu.worker.isolation.system import checked, libc, prctl
 
 _PR_SET_DUMPABLE: Final = 4  # <linux/prctl.h>
 _PR_SET_NO_NEW_PRIVS: Final = 38
+_PR_CAPBSET_DROP: Final = 24  # <linux/prctl.h>
+_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
+_VERSION_3: Final = 0x20080522  # <linux/capability.h>
+_LAST_POSSIBLE: Final = 63
+
+
+class _Header(ctypes.Structure):
+    _fields_ = [("version", ctypes.c_uint32), ("pid", ctypes.c_int)]
+
+
+def drop_capabilities() -> None:
+    """Drop all capabilities of this process and its children, also those of programs of user 0.
+
+    Raises OSError.
+    """
+    for number in range(_LAST_POSSIBLE + 1):
+        with contextlib.suppress(OSError):  # unknown to this kernel, or there is none to drop
+            prctl(_PR_CAPBSET_DROP, number)
+    with contextlib.suppress(OSError):
+        prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
+    none = (ctypes.c_uint32 * 6)()
+    checked(libc.capset(ctypes.byref(_Header(_VERSION_3, 0)), none), "capset")
 
 
 def make_undumpable(hidden: bool = True) -> None:

@@ -13,8 +13,8 @@ from corekit.errors import AppError, ErrorCode
 from fdl.plan.desired import DEPLOYED_TAG, PACKAGE_TAG
 from fdl.plan.resources import DeployTarget, FunctionResource, InvokeConfig, Permission
 from orchgpu.adapters.aws.api import Client, Shape, found
+from orchgpu.adapters.aws.deploy.roles import TRUST
 from orchgpu.adapters.aws.errors import translated
-from orchgpu.deploy.aws.roles import TRUST
 
 #: A function in a VPC needs a minute or two to become Active.
 _SETTLE_S_MAX = 300.0

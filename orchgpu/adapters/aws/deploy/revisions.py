@@ -7,10 +7,10 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 
 from corekit.decode import decode_json_known, encode
 from corekit.errors import AppError, ErrorCode
+from corekit.values import replace
 from fdl.plan.resources import DeployTarget
 from orchgpu.adapters.aws.api import Client, all_keys, found
 from orchgpu.adapters.aws.errors import translated

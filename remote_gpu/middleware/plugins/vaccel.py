@@ -29,10 +29,7 @@ class Vaccel(Middleware):
     one_host = True
     inherited = ("VACCEL_PLUGINS",)
     client = ClientRules(
-        variables={
-            "VACCEL_PLUGINS": r"libvaccel-rpc\.so",
-            "VACCEL_RPC_ADDRESS": f"tcp://{ADDRESS}",
-        }
+        variables={"VACCEL_PLUGINS": r"libvaccel-rpc\.so", "VACCEL_RPC_ADDRESS": f"tcp://{ADDRESS}"}
     )
     summary = Summary(
         programs="vAccel",
@@ -43,10 +40,7 @@ class Vaccel(Middleware):
     def variables(self, granted: GrantedLease) -> dict[str, str]:
         """The rpc plugin and the address of its agent."""
         del granted
-        return {
-            "VACCEL_PLUGINS": "libvaccel-rpc.so",
-            "VACCEL_RPC_ADDRESS": "tcp://127.0.0.1:{0}",
-        }
+        return {"VACCEL_PLUGINS": "libvaccel-rpc.so", "VACCEL_RPC_ADDRESS": "tcp://127.0.0.1:{0}"}
 
     def server_command(self, lease: ServerLease) -> ServerCommand | None:
         """The agent on 127.0.0.1, initialised by its own environment."""

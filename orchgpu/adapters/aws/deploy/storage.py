@@ -183,11 +183,7 @@ def _item(rule: Notification) -> tuple[str, Shape]:
     target = "QueueConfigurations" if ":sqs:" in rule.target_arn else "LambdaFunctionConfigurations"
     filters = [("prefix", rule.prefix), ("suffix", rule.suffix)]
     rules = [{"Name": name, "Value": value} for name, value in filters if value]
-    item: Shape = {
-        "Id": rule.id,
-        _TARGETS[target]: rule.target_arn,
-        "Events": list(rule.events),
-    }
+    item: Shape = {"Id": rule.id, _TARGETS[target]: rule.target_arn, "Events": list(rule.events)}
     if rules:
         item["Filter"] = {"Key": {"FilterRules": rules}}
     return target, item

@@ -3,39 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import assert_never
 
 from corekit.errors import AppError, ErrorCode
+from corekit.values import Value
+from fdl.plan import resources as kinds
 from fdl.plan.plan import Action, Observed, Step
-from fdl.plan.resources import (
-    Bucket,
-    DeployTarget,
-    Expiry,
-    FunctionResource,
-    InvokeConfig,
-    Ledger,
-    LogRetention,
-    Notification,
-    Package,
-    Permission,
-    QueueResource,
-    Record,
-    Resource,
-    Role,
-    key_of,
-)
+from fdl.plan.resources import QUEUE_URL, DeployTarget, Resource, key_of
 from orchgpu.adapters.aws.api import Client, Shape
+from orchgpu.adapters.aws.deploy.expiry import Expiries
+from orchgpu.adapters.aws.deploy.functions import Functions, InvokeConfigs, Permissions
+from orchgpu.adapters.aws.deploy.logs import LogRetentions
+from orchgpu.adapters.aws.deploy.queues import Queues
+from orchgpu.adapters.aws.deploy.revisions import Locks, Revisions
+from orchgpu.adapters.aws.deploy.roles import Roles
+from orchgpu.adapters.aws.deploy.storage import Buckets, Notifications, StateObjects
 from orchgpu.adapters.aws.endpoints import ClientSettings, boto3_client, boto3_session
 from orchgpu.adapters.aws.errors import translated
-from orchgpu.deploy.aws.expiry import Expiries
-from orchgpu.deploy.aws.functions import Functions, InvokeConfigs, Permissions
-from orchgpu.deploy.aws.logs import LogRetentions
-from orchgpu.deploy.aws.queues import Queues
-from orchgpu.deploy.aws.revisions import Locks, Revisions
-from orchgpu.deploy.aws.roles import Roles
-from orchgpu.deploy.aws.storage import Buckets, Notifications, StateObjects
 from orchgpu.deploy.revisions import Revision
 
 #: The account of clouds that have no STS (LocalStack's and the embedded cloud's default).
@@ -48,8 +33,7 @@ _PATIENCE: Shape = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Parts:
+class _Parts(Value):
     """One adapter per service."""
 
     buckets: Buckets
@@ -69,9 +53,7 @@ class AwsCloud:
     """One account and region. `settings` maps a service to how its client is made."""
 
     def __init__(
-        self,
-        settings: Callable[[str], ClientSettings],
-        patience: Shape | None = None,
+        self, settings: Callable[[str], ClientSettings], patience: Shape | None = None
     ) -> None:
         """`patience`: botocore's timeouts and retries. [default: those of a waiting person]"""
         self._settings = settings
@@ -165,31 +147,50 @@ class AwsCloud:
             permissions=Permissions(lambda_),
         )
 
-    def _put(self, step: Step, packages: Mapping[str, bytes]) -> None:
+    def _put(  # noqa: C901 - one flat table
+        self, step: Step, packages: Mapping[str, bytes]
+    ) -> None:
         parts, resource = self._parts, step.resource
         match resource:
-            case Bucket():
+            case kinds.Bucket():
                 parts.buckets.put(resource, exists=step.action is Action.UPDATE)
-            case Package():
+            case kinds.Package():
                 parts.state.write_package(resource, packages[resource.sha256])
-            case FunctionResource():
+            case kinds.FunctionResource():
                 self._put_function(step, resource, packages.get(resource.package))
-            case Record():
+            case kinds.Record():
                 parts.state.write_record(self._resolved(resource))
-            case Ledger():
+            case kinds.Ledger():
                 parts.state.write_ledger(resource)
+            case kinds.QueueResource():
+                parts.queues.put(resource)
+            case kinds.InvokeConfig():
+                parts.configs.put(resource)
+            case kinds.Permission():
+                parts.permissions.put(resource)
+            case kinds.Notification():
+                parts.notifications.put(resource)
+            case kinds.Expiry():
+                parts.expiries.put(resource)
+            case kinds.LogRetention():
+                parts.retentions.put(resource)
+            case kinds.Role():
+                parts.roles.put(resource)
             case _:
-                _put_part(parts, resource)
+                assert_never(resource)
 
-    def _put_function(self, step: Step, function: FunctionResource, data: bytes | None) -> None:
+    def _put_function(
+        self, step: Step, function: kinds.FunctionResource, data: bytes | None
+    ) -> None:
         if step.action is Action.CREATE:
             self._parts.functions.create(function, data)
             return
-        before = step.before if isinstance(step.before, FunctionResource) else None
+        before = step.before if isinstance(step.before, kinds.FunctionResource) else None
         self._parts.functions.update(function, before, data)
 
-    def _resolved(self, record: Record) -> Record:
-        names = [value["$queue_url"] for value in record.body.values() if _is_reference(value)]
+    def _resolved(self, record: kinds.Record) -> kinds.Record:
+        references = [value for value in record.body.values() if isinstance(value, Mapping)]
+        names = [value[QUEUE_URL] for value in references if QUEUE_URL in value]
         urls = {name: self._parts.queues.url(name) for name in names}
         missing = [name for name, url in urls.items() if url is None]
         if missing:
@@ -199,62 +200,28 @@ class AwsCloud:
     def _delete(self, step: Step) -> None:
         parts, resource = self._parts, step.resource
         match resource:
-            case Bucket():
+            case kinds.Bucket():
                 parts.buckets.delete(resource.name)
-            case Expiry():
+            case kinds.Expiry():
                 parts.expiries.delete(resource)
-            case Package() | Record() | Ledger():
+            case kinds.Package() | kinds.Record() | kinds.Ledger():
                 parts.state.delete(resource)
-            case QueueResource():
+            case kinds.QueueResource():
                 parts.queues.delete(resource.name)
-            case FunctionResource():
+            case kinds.FunctionResource():
                 parts.functions.delete(resource.name)
-            case InvokeConfig():
+            case kinds.InvokeConfig():
                 parts.configs.delete(resource.name)
-            case Permission():
+            case kinds.Permission():
                 parts.permissions.delete(resource)
-            case Notification():
+            case kinds.Notification():
                 parts.notifications.delete(resource, *step.deleted_with)
-            case Role():
+            case kinds.Role():
                 parts.roles.delete(resource.name)
-            case LogRetention():
+            case kinds.LogRetention():
                 pass  # never planned: logs outlive their function
             case _:
                 assert_never(resource)
-
-
-def _put_part(
-    parts: _Parts,
-    resource: QueueResource
-    | InvokeConfig
-    | Permission
-    | Notification
-    | Expiry
-    | LogRetention
-    | Role,
-) -> None:
-    """Create or update a resource that depends on no other."""
-    match resource:
-        case QueueResource():
-            parts.queues.put(resource)
-        case InvokeConfig():
-            parts.configs.put(resource)
-        case Permission():
-            parts.permissions.put(resource)
-        case Notification():
-            parts.notifications.put(resource)
-        case Expiry():
-            parts.expiries.put(resource)
-        case LogRetention():
-            parts.retentions.put(resource)
-        case Role():
-            parts.roles.put(resource)
-        case _:
-            assert_never(resource)
-
-
-def _is_reference(value: object) -> bool:
-    return isinstance(value, Mapping) and "$queue_url" in value
 
 
 class _Reading:
@@ -265,7 +232,7 @@ class _Reading:
         self._place = place
         self._count = count
         self._resources: dict[str, Resource] = {}
-        self._rules: dict[str, tuple[Notification, ...]] = {}
+        self._rules: dict[str, tuple[kinds.Notification, ...]] = {}
         self._urls: dict[str, str] = {}
         self._messages: dict[str, int] = {}
         self._filled: list[str] = []
@@ -273,7 +240,7 @@ class _Reading:
     def observe(self, names: Sequence[str], wanted: Sequence[Resource]) -> Observed:
         ledgers = self._parts.state.ledgers()
         created = [key for name in names if name in ledgers for key in ledgers[name].created]
-        state = Bucket(name=self._place.state_bucket)
+        state = kinds.Bucket(name=self._place.state_bucket)
         keys = [key_of(state), *(key_of(r) for r in wanted), *(f"record/{n}" for n in names)]
         for key in dict.fromkeys([*keys, *created]):
             found = self._read(*key.split("/", 1))
@@ -281,7 +248,11 @@ class _Reading:
                 self._resources[key] = found
         for key in created:
             kind, name = key.split("/", 1)
-            if kind == Bucket.kind and key in self._resources and self._parts.buckets.filled(name):
+            if (
+                kind == kinds.Bucket.kind
+                and key in self._resources
+                and self._parts.buckets.filled(name)
+            ):
                 self._filled.append(name)
         return Observed(
             resources=self._resources,
@@ -295,31 +266,31 @@ class _Reading:
     def _read(self, kind: str, name: str) -> Resource | None:
         parts = self._parts
         match kind:
-            case Bucket.kind:
+            case kinds.Bucket.kind:
                 return parts.buckets.observe(name)
-            case Expiry.kind:
+            case kinds.Expiry.kind:
                 return parts.expiries.observe(*name.split("/", 1))
-            case Package.kind:
+            case kinds.Package.kind:
                 return parts.state.package(*name.split("/", 1))
-            case QueueResource.kind:
+            case kinds.QueueResource.kind:
                 return self._queue(name)
-            case FunctionResource.kind:
+            case kinds.FunctionResource.kind:
                 return parts.functions.observe(name)
-            case InvokeConfig.kind:
+            case kinds.InvokeConfig.kind:
                 return parts.configs.observe(name)
-            case Permission.kind:
+            case kinds.Permission.kind:
                 return parts.permissions.observe(*name.split("/", 1))
-            case Notification.kind:
+            case kinds.Notification.kind:
                 return self._notification(*name.split("/", 1))
-            case LogRetention.kind:
+            case kinds.LogRetention.kind:
                 return parts.retentions.observe(name)
-            case Role.kind:
+            case kinds.Role.kind:
                 return parts.roles.observe(name)
-            case Record.kind:
+            case kinds.Record.kind:
                 return parts.state.record(name)
         raise AppError(ErrorCode.INVALID, f"a ledger names the unknown kind {kind!r}")
 
-    def _queue(self, name: str) -> QueueResource | None:
+    def _queue(self, name: str) -> kinds.QueueResource | None:
         found = self._parts.queues.observe(name)
         if found is None:
             return None
@@ -328,7 +299,7 @@ class _Reading:
             self._messages[name] = self._parts.queues.messages(name)
         return queue
 
-    def _notification(self, bucket: str, rule_id: str) -> Notification | None:
+    def _notification(self, bucket: str, rule_id: str) -> kinds.Notification | None:
         if bucket not in self._rules:
             exists = f"bucket/{bucket}" in self._resources or self._parts.buckets.observe(bucket)
             self._rules[bucket] = self._parts.notifications.observe(bucket) if exists else ()

@@ -11,17 +11,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from corekit.addresses import is_loopback
+from corekit.net.addresses import is_loopback
+from corekit.values import Value
 
 #: Every header that `foreign_part` reads.
 HEADERS = ("Host", "Origin", "Sec-Fetch-Site", "Sec-Fetch-Mode", "Sec-Fetch-Dest")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Foreign:
+class Foreign(Value):
     """The part of a request that makes it foreign."""
 
     header: str  #: `Host`, `Origin` or `Sec-Fetch-Site`

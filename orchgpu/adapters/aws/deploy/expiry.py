@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fdl.plan.resources import Expiry
 from orchgpu.adapters.aws.api import Client, Shape, found
+from orchgpu.adapters.aws.deploy.storage import Held
 from orchgpu.adapters.aws.errors import translated
-from orchgpu.deploy.aws.storage import Held
 
 #: In a versioned bucket expiry only hides: hidden versions are deleted after this.
 _HIDDEN_DAYS = 1
@@ -70,9 +70,5 @@ def _rules(expiry: Expiry) -> list[Shape]:
             "Expiration": {"Days": expiry.days},
             "NoncurrentVersionExpiration": {"NoncurrentDays": _HIDDEN_DAYS},
         },
-        {
-            "ID": expiry.id + _MARKERS,
-            **common,
-            "Expiration": {"ExpiredObjectDeleteMarker": True},
-        },
+        {"ID": expiry.id + _MARKERS, **common, "Expiration": {"ExpiredObjectDeleteMarker": True}},
     ]

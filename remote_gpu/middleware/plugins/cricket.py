@@ -34,8 +34,7 @@ class Cricket(Middleware):
     loaders = ("LD_PRELOAD",)
     #: The client treats a server at its own address as local, and then uses shared memory.
     client = ClientRules(
-        variables={"REMOTE_GPU_ADDRESS": ADDRESS, "CRICKET_RPCID": r"\d{1,10}"},
-        address="127.0.0.2",
+        variables={"REMOTE_GPU_ADDRESS": ADDRESS, "CRICKET_RPCID": r"\d{1,10}"}, address="127.0.0.2"
     )
     summary = Summary(
         programs="CUDA runtime, `-cudart shared`",

@@ -1,0 +1,1 @@
+"""Addresses of the network, and the origin of HTTP requests. Pure."""
