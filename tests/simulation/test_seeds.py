@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
 
+from corekit.values import replace
 from simulator.function import Fate
 from simulator.scenario import FAULTS, Fault, Scenario, draw
 from simulator.world import simulate
@@ -54,6 +54,11 @@ def test_every_fate_has_its_end_state(
 ) -> None:
     caplog.set_level("CRITICAL")
     assert simulate(1, replace(CALM, fates=((fate, 1.0),))).outcomes == {state: 6}
+
+
+def test_an_upload_whose_event_is_lost_has_a_result(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("CRITICAL")
+    assert simulate(1, replace(CALM, lost_event_rate=1.0)).outcomes == {"SUCCEEDED": 6}
 
 
 @pytest.mark.parametrize("kind", FAULTS)

@@ -80,6 +80,14 @@ class SqsQueue:
             if failed:
                 raise AppError(ErrorCode.UNAVAILABLE, f"sqs:SendMessageBatch: {failed[0]}")
 
+    async def backlog(self, queue_url: str) -> int:
+        name = "ApproximateNumberOfMessages"
+        with translated("sqs:GetQueueAttributes"):
+            answer = await self._client.get_queue_attributes(
+                QueueUrl=queue_url, AttributeNames=[name]
+            )
+        return int(answer["Attributes"][name])
+
 
 def _batches(items: Sequence[str]) -> list[Sequence[str]]:
     return [items[i : i + BATCH_MAX] for i in range(0, len(items), BATCH_MAX)]

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
+from email.utils import parsedate_to_datetime
 from typing import NoReturn
 
 from botocore.exceptions import ClientError
@@ -30,6 +31,10 @@ _VALIDATION_PAUSE_S = 2.0
 _MERGE_TRIES = 4
 #: Holds the lock of a bucket's rules for a block.
 Held = Callable[[str], AbstractContextManager[None]]
+#: The key of a record that deploy writes beside the plan's.
+DEPLOYED_AT = "deployed_at_s"
+#: The keys of a record that name its input: with another input, its uploads count from now.
+_INPUT = ("input_bucket", "input_prefix", "input_suffixes")
 #: Ids of the rules by which the moto bridge hears of objects (local_cloud.bridge.moto).
 _MIRROR_ID_PREFIX = "local-cloud-bridge-"
 
@@ -221,6 +226,7 @@ class StateObjects:
         body = self._read(record.object_key)
         if not isinstance(body, dict):
             return None
+        body.pop(DEPLOYED_AT, None)  # not a part of any plan
         return Record(name=name, bucket=record.bucket, body=body)
 
     def ledgers(self) -> dict[str, Ledger]:
@@ -237,8 +243,21 @@ class StateObjects:
         self._write(package.object_key, data, "application/zip", bucket=package.bucket)
 
     def write_record(self, record: Record) -> None:
-        decode(Function, record.body, record.object_key)  # orchestrators must be able to read it
-        self._write(record.object_key, _json(record.body), "application/json")
+        body = {**record.body, DEPLOYED_AT: self._deployed_at_s(record)}
+        decode(Function, body, record.object_key)  # orchestrators must be able to read it
+        self._write(record.object_key, _json(body), "application/json")
+
+    def _deployed_at_s(self, record: Record) -> float:
+        """The store's time of the first deploy with the input of this record."""
+        before = self._read(record.object_key)
+        if isinstance(before, dict) and all(before.get(k) == record.body.get(k) for k in _INPUT):
+            known = before.get(DEPLOYED_AT)
+            if isinstance(known, float) and known > 0:
+                return known
+        with translated(f"HeadBucket {record.bucket}"):
+            answer = self._s3.head_bucket(Bucket=record.bucket)
+        date = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
+        return parsedate_to_datetime(date).timestamp() if date else time.time()
 
     def write_ledger(self, ledger: Ledger) -> None:
         self._write(ledger.object_key, _json(encode(ledger)), "application/json")
