@@ -19,6 +19,9 @@ def remember(job: Job, record: Record) -> None:
     job.attempt = record.attempt
     first = record.block.get("first_attempt", 1)
     job.first_attempt = first if isinstance(first, int) else 1
+    not_started, since_s = record.block.get("not_started"), record.block.get("not_started_at_s")
+    if isinstance(not_started, int) and isinstance(since_s, int | float):
+        job.not_started, job.not_started_at_s = not_started, float(since_s)
     job.fell_back = record.block.get("fell_back") is True
     etag = record.block.get("replace_etag")
     job.replace_etag = etag if isinstance(etag, str) else None
@@ -47,6 +50,7 @@ def reopened(job: Job, event: on.Reopened) -> Iterable[do.Action]:
     """A redriven job starts a new budget of attempts; their numbers go on rising."""
     job.revision, job.attempt = event.record.revision, event.record.attempt
     job.first_attempt = job.attempt + 1
+    job.not_started, job.not_started_at_s = 0, 0.0
     return open_next(job)
 
 
@@ -173,6 +177,9 @@ def resume_between_attempts(
     job: Job, record: Record, wall_s: float, budget: Budget
 ) -> Iterable[do.Action]:
     """Adopted between two attempts: the pause that the last owner drew still holds."""
+    if record.reason == Reason.NOT_STARTED.value:
+        job.first_attempt += 1  # that attempt does not count; the record has the older count
+        job.count_not_started(wall_s)
     pause_s = min(record.times.get(RETRY_AT, wall_s) - wall_s, budget.retry_s_max)
     if pause_s <= 0.0:
         return recheck(job)

@@ -82,7 +82,25 @@ def report_read(
     if event.report is None and not job.graced and job.end_reason in _WORTH_WAITING:
         job.graced, job.phase = True, Phase.GRACE
         return [do.ArmTimer(job=job.id, timer=do.Timer.GRACE, in_s=budget.failure_grace_s)]
-    return attempt_failed(job, _failure(job, event.report), budget, jitter, event.wall_s)
+    failure = _failure(job, event.report)
+    if failure.reason is Reason.NOT_STARTED:
+        return _not_started(job, failure, budget, jitter, event.wall_s)
+    return attempt_failed(job, failure, budget, jitter, event.wall_s)
+
+
+def _not_started(
+    job: Job, failure: Failure, budget: Budget, jitter: RandomStream, wall_s: float
+) -> Iterable[do.Action]:
+    """Try again, without counting the attempt: Lambda was throttled and never ran its code.
+
+    The time since the first such attempt is the limit, because it may last for minutes.
+    """
+    job.count_not_started(wall_s)
+    if wall_s - job.not_started_at_s >= budget.not_started_s_max:
+        return conclude(job, JobState.FAILED, failure, wall_s)
+    job.first_attempt += 1
+    ceiling_s = min(budget.retry_base_s * 2 ** min(job.not_started, 16), budget.retry_s_max)
+    return _failing(job, failure, pause_s=jitter.uniform(ceiling_s / 2, ceiling_s))
 
 
 def function_failure_recorded(job: Job, event: on.FunctionFailureRecorded) -> Iterable[do.Action]:
@@ -123,18 +141,24 @@ def attempt_failed(
     job: Job, failure: Failure, budget: Budget, jitter: RandomStream, wall_s: float
 ) -> Iterable[do.Action]:
     """Another attempt after a pause, or the end of the job."""
+    job.not_started, job.not_started_at_s = 0, 0.0
     used = job.attempt - job.first_attempt + 1
     if used >= job.function.attempts_max:
         return conclude(job, JobState.FAILED, failure, wall_s)
-    job.phase, job.state, job.reason = Phase.FAILING, JobState.RECEIVED, failure.reason
     ceiling_s = min(budget.retry_base_s * 2 ** (used - 1), budget.retry_s_max)
+    return _failing(job, failure, pause_s=jitter.uniform(0.0, ceiling_s))
+
+
+def _failing(job: Job, failure: Failure, *, pause_s: float) -> list[do.Action]:
+    """Record that the attempt is over; the next one starts after a pause."""
+    job.phase, job.state, job.reason = Phase.FAILING, JobState.RECEIVED, failure.reason
     return [
         do.RecordAttemptFailure(
             job=job.id,
             attempt=job.attempt,
             reason=failure.reason,
             detail=failure.detail[:DETAIL_CHARS_MAX],
-            pause_s=jitter.uniform(0.0, ceiling_s),
+            pause_s=pause_s,
         )
     ]
 
@@ -247,16 +271,8 @@ def _ask_again(job: Job, event: on.AttemptImpossible, *, pause_s: float) -> list
     if job.phase is Phase.OPENING:
         job.attempt += 1  # the answer to OpenAttempt
     job.first_attempt += 1
-    job.phase, job.state, job.reason = Phase.FAILING, JobState.RECEIVED, Reason.BUSY
-    return [
-        do.RecordAttemptFailure(
-            job=job.id,
-            attempt=job.attempt,
-            reason=Reason.BUSY,
-            detail=event.explanation.sentence[:DETAIL_CHARS_MAX],
-            pause_s=pause_s,
-        )
-    ]
+    busy = Failure(reason=Reason.BUSY, detail=event.explanation.sentence)
+    return _failing(job, busy, pause_s=pause_s)
 
 
 def poison(job: Job, strikes: int, wall_s: float) -> Iterable[do.Action]:

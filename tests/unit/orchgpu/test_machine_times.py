@@ -6,9 +6,11 @@ from collections.abc import Mapping
 
 import pytest
 
+from contract.states import Reason
+from gpu_scheduler.model import EndReason, LeaseState, Step
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
-from tests.unit.orchgpu.jobs import JOB, Bench, Now, result
+from tests.unit.orchgpu.jobs import JOB, Bench, Now, granted, record, report, result
 
 LATER: Now = {"at_s": 130.0, "wall_s": 1_000_030.0}
 
@@ -60,3 +62,103 @@ def test_a_failure_after_an_attempt_was_buried_before_it_was_forgotten() -> None
     bench.tell(on.ResultRead(**LATER, job=JOB, result=result("FAILED")))
     bench.tell(on.RecordConflict(**LATER, job=JOB, record=None))
     assert bench.kinds() == ["DeleteMessages"]
+
+
+# ---------------------------------------------------------------------- code that never started
+
+
+def later(seconds: float) -> Now:
+    return {"at_s": 100.0 + seconds, "wall_s": 1_000_000.0 + seconds}
+
+
+def end_not_started(bench: Bench, n: int, at_s: float, reason: str | None = None) -> None:
+    """Lambda dropped the event of attempt `n`, and its record may be the attempt's report."""
+    ended = on.LeaseChanged(
+        **later(at_s),
+        job=JOB,
+        attempt=n,
+        state=LeaseState.ENDED,
+        reason=EndReason.NOT_STARTED,
+        detail="no session in time",
+    )
+    bench.tell(ended)
+    bench.tell(on.ResultRead(**later(at_s), job=JOB, result=None))
+    found = None if reason is None else report(reason, attempt=n)
+    bench.tell(on.ReportRead(**later(at_s), job=JOB, attempt=n, report=found))
+
+
+def open_next(bench: Bench, n: int, at_s: float) -> do.OpenAttempt:
+    """The pause after attempt `n` is over; the next attempt opens, and its function is invoked."""
+    between = record(Step.RECEIVED, attempt=n, lease=None)
+    bench.tell(on.AttemptFailureRecorded(**later(at_s), job=JOB, record=between, pause_s=0.0))
+    bench.tell(on.TimerFired(**later(at_s), job=JOB, timer=do.Timer.NEXT_ATTEMPT))
+    bench.tell(on.ResultRead(**later(at_s), job=JOB, result=None))
+    opened = bench.one(do.OpenAttempt)
+    bench.tell(
+        on.AttemptGranted(
+            **later(at_s),
+            job=JOB,
+            attempt=n + 1,
+            record=record(attempt=n + 1),
+            granted=granted(n + 1),
+        )
+    )
+    bench.tell(on.EnvelopeStaged(**later(at_s), job=JOB, attempt=n + 1))
+    bench.tell(on.StagedRecorded(**later(at_s), job=JOB, attempt=n + 1))
+    return opened
+
+
+@pytest.mark.parametrize("reported", [None, "NOT_STARTED"])
+def test_an_attempt_whose_code_never_started_does_not_count(reported: str | None) -> None:
+    """More of them than a function has attempts, with growing pauses."""
+    bench = Bench().running()
+    pauses = []
+    for n in range(1, 8):
+        end_not_started(bench, n, at_s=100.0 * n, reason=reported)
+        failed = bench.one(do.RecordAttemptFailure)
+        assert failed.reason is Reason.NOT_STARTED
+        pauses.append(failed.pause_s)
+        assert open_next(bench, n, at_s=100.0 * n).payload["first_attempt"] == n + 1
+    assert 5.0 <= pauses[0] <= 10.0
+    assert 150.0 <= pauses[-1] <= 300.0
+
+
+def test_such_attempts_end_with_the_job_an_hour_after_the_first() -> None:
+    bench = Bench().running()
+    end_not_started(bench, 1, at_s=10.0)
+    open_next(bench, 1, at_s=20.0)
+    end_not_started(bench, 2, at_s=3609.0)
+    open_next(bench, 2, at_s=3609.0)
+    end_not_started(bench, 3, at_s=3610.0)
+    written = bench.one(do.WriteResult).result
+    assert (written.state, written.reason, written.attempt) == ("FAILED", "NOT_STARTED", 3)
+
+
+def test_code_that_failed_before_its_session_counts() -> None:
+    """Lambda ran it: its handler could not be imported."""
+    bench = Bench().running()
+    end_not_started(bench, 1, at_s=1.0, reason="FUNCTION_ERROR")
+    assert bench.one(do.RecordAttemptFailure).reason is Reason.FUNCTION_ERROR
+    assert open_next(bench, 1, at_s=2.0).payload["first_attempt"] == 1
+
+
+def test_code_that_started_ends_the_series() -> None:
+    bench = Bench().running()
+    end_not_started(bench, 1, at_s=10.0)
+    open_next(bench, 1, at_s=20.0)
+    end_not_started(bench, 2, at_s=30.0, reason="FUNCTION_ERROR")
+    opened = open_next(bench, 2, at_s=40.0).payload
+    assert (opened["not_started"], opened["not_started_at_s"]) == (0, 0.0)
+
+
+def test_an_adopter_continues_the_series() -> None:
+    block = {**Bench().read().one(do.OpenAttempt).payload}
+    block.update({"not_started": 2, "not_started_at_s": 1_000_000.0 - 3500.0})
+    between = record(Step.RECEIVED, owner=None, block=block, reason="NOT_STARTED", lease=None)
+    bench = Bench()
+    bench.tell(on.Orphaned(**later(0.0), job=JOB, function="search", record=between))
+    bench.tell(on.Adopted(**later(0.0), job=JOB, record=between, granted=None))
+    bench.tell(on.ResultRead(**later(0.0), job=JOB, result=None))
+    opened = bench.one(do.OpenAttempt).payload
+    assert (opened["first_attempt"], opened["not_started"]) == (2, 3)
+    assert opened["not_started_at_s"] == 1_000_000.0 - 3500.0
