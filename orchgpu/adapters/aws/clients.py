@@ -12,6 +12,7 @@ from fdl.plan.resources import DeployTarget
 from orchgpu.adapters.aws.api import Client
 from orchgpu.adapters.aws.endpoints import ClientSettings, resolve
 from orchgpu.adapters.aws.errors import translated
+from orchgpu.adapters.aws.owner import expect_owner
 from orchgpu.adapters.aws.queue import SqsQueue
 from orchgpu.adapters.aws.store import S3Store
 from orchgpu.ports import CloudPorts
@@ -39,6 +40,7 @@ async def open_cloud(endpoint_url: str | None = None) -> AsyncIterator[CloudPort
         with translated("sts:GetCallerIdentity"):
             identity = await sts.get_caller_identity()
         place = DeployTarget(account=identity["Account"], region=sqs.meta.region_name)
+        expect_owner(s3, place)
         yield CloudPorts(
             queue=SqsQueue(sqs, polls), store=S3Store(s3), state_bucket=place.state_bucket
         )
