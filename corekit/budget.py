@@ -77,6 +77,7 @@ class Budget:
     failure_grace_s: float = 2.0  #: wait for Lambda's own failure record after a lost session
     retry_base_s: float = 5.0  #: back-off between attempts: base * 2^n, full jitter
     retry_s_max: float = 300.0
+    input_late_s: float = 900.0  #: a younger upload's 404 may be false (S3's versioning)
     not_started_s_max: float = 3600.0  #: Lambda may be throttled this long before a job fails
     drain_s: float = 10.0  #: SIGTERM to exit
     reconnect_base_s: float = 0.2  #: first back-off of a lost connection, doubling with jitter

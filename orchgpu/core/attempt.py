@@ -93,20 +93,38 @@ def renewed(job: Job, event: on.LeaseRenewed, budget: Budget) -> Iterable[do.Act
 
 
 def stage(job: Job, budget: Budget) -> list[do.Action]:
-    assert job.granted is not None, "only a granted attempt can be staged"
     job.phase, job.state, job.reason = Phase.STAGING, JobState.RESERVED, Reason.NONE
     return [
-        do.StageEnvelope(
-            job=job.id,
-            attempt=job.attempt,
-            function=job.function,
-            input=job.input,
-            granted=job.granted,
-            replace_etag=job.replace_etag,
-            target=job.target,
-        ),
+        _envelope(job),
         do.ArmTimer(job=job.id, timer=do.Timer.RENEW, in_s=budget.reserved_renew_s),
     ]
+
+
+def _envelope(job: Job) -> do.StageEnvelope:
+    assert job.granted is not None, "only a granted attempt can be staged"
+    return do.StageEnvelope(
+        job=job.id,
+        attempt=job.attempt,
+        function=job.function,
+        input=job.input,
+        granted=job.granted,
+        replace_etag=job.replace_etag,
+        target=job.target,
+    )
+
+
+def read_input_again(job: Job, budget: Budget) -> list[do.Action]:
+    """The input may be there in a moment; a lease is renewed meanwhile."""
+    job.input_misses += 1
+    pause_s = min(
+        budget.result_check_s * 2 ** min(job.input_misses - 1, 16), budget.result_check_s_max
+    )
+    read: do.Action
+    if job.phase is Phase.READING:
+        read = do.ReadInput(job=job.id, input=job.input, inline=job.function.inline)
+    else:
+        read = _envelope(job)
+    return [do.RepeatLater(job=job.id, action=read, in_s=pause_s)]
 
 
 def staged(job: Job, event: on.EnvelopeStaged, budget: Budget) -> Iterable[do.Action]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 
 from contract.result import Report, Result
 from contract.states import JobState, Reason
@@ -228,6 +229,18 @@ def _device(job: Job) -> dict[str, object]:
         return {}
     share = job.granted.lease.shares[0]
     return {"host": share.host, "kind": share.kind.value, "model": share.model}
+
+
+def may_be_late(job: Job, event: on.InputMissing, budget: Budget) -> bool:
+    """True for a 404 that may be false: a bucket answers some reads with it for up to 15 minutes
+    after its versioning was first enabled. The event of the input is younger than that."""
+    if job.phase not in (Phase.READING, Phase.STAGING):
+        return False
+    try:
+        uploaded_s = datetime.fromisoformat(job.input.event_time).timestamp()
+    except (ValueError, OverflowError):
+        return False
+    return abs(event.wall_s - uploaded_s) < budget.input_late_s
 
 
 def input_lost(job: Job, event: on.JobEvent) -> Iterable[do.Action]:

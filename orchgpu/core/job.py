@@ -85,6 +85,7 @@ class Job:
     fell_back: bool = False  #: there was no device: from now on any cpu will do
     granted: GrantedLease | None = None
     input_known: bool = False
+    input_misses: int = 0  #: reads that found no input, which may be false
     result_known: bool = False
     result: Result | None = None
     committed_at_s: float = 0.0  #: monotonic: `result` was seen

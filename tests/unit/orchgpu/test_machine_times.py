@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 
 import pytest
 
@@ -10,7 +11,18 @@ from contract.states import Reason
 from gpu_scheduler.model import EndReason, LeaseState, Step
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
-from tests.unit.orchgpu.jobs import JOB, Bench, Now, granted, record, report, result
+from tests.unit.orchgpu.jobs import (
+    JOB,
+    Bench,
+    Now,
+    body,
+    granted,
+    message,
+    record,
+    report,
+    result,
+    s3_record,
+)
 
 LATER: Now = {"at_s": 130.0, "wall_s": 1_000_030.0}
 
@@ -162,3 +174,58 @@ def test_an_adopter_continues_the_series() -> None:
     opened = bench.one(do.OpenAttempt).payload
     assert (opened["first_attempt"], opened["not_started"]) == (2, 3)
     assert opened["not_started_at_s"] == 1_000_000.0 - 3500.0
+
+
+# ---------------------------------------------------------------------- an input that is not there
+
+
+def uploaded(seconds_before: float) -> str:
+    """The event of an upload so long before `later(0)`."""
+    at = datetime.fromtimestamp(1_000_000.0 - seconds_before, UTC).isoformat()
+    return body({**s3_record(), "eventTime": at})
+
+
+def test_a_404_of_a_young_upload_is_no_end() -> None:
+    """A bucket whose versioning was just enabled may answer so for 15 minutes."""
+    bench = Bench()
+    bench.tell(message(uploaded(5.0)))
+    bench.tell(on.ResultRead(**later(0.0), job=JOB, result=None))
+    pauses = []
+    for _ in range(6):
+        bench.tell(on.InputMissing(**later(0.0), job=JOB))
+        again = bench.one(do.RepeatLater)
+        assert isinstance(again.action, do.ReadInput)
+        pauses.append(again.in_s)
+        bench.tell(on.RepeatDue(**later(0.0), job=JOB, action=again.action))
+        assert bench.kinds() == ["ReadInput"]
+    assert pauses == [5.0, 10.0, 20.0, 40.0, 60.0, 60.0]
+    found = on.InputRead(
+        **later(9.0), job=JOB, etag="e", version_id="v1", last_modified="t", size=1
+    )
+    bench.tell(found)
+    assert bench.kinds() == ["OpenAttempt"]
+
+
+@pytest.mark.parametrize("before_s", [901.0, -901.0])
+def test_a_404_of_an_older_upload_ends_the_job(before_s: float) -> None:
+    bench = Bench()
+    bench.tell(message(uploaded(before_s)))
+    bench.tell(on.InputMissing(**later(0.0), job=JOB))
+    written = bench.one(do.WriteResult).result
+    assert (written.state, written.reason) == ("INPUT_GONE", "INPUT_DELETED")
+
+
+def test_a_404_while_the_envelope_is_packed_keeps_the_lease() -> None:
+    bench = Bench()
+    bench.tell(message(uploaded(5.0)))
+    bench.tell(on.ResultRead(**later(0.0), job=JOB, result=None))
+    read = on.InputRead(**later(0.0), job=JOB, etag="e", version_id="v1", last_modified="t", size=1)
+    bench.tell(read)
+    bench.tell(
+        on.AttemptGranted(**later(0.0), job=JOB, attempt=1, record=record(), granted=granted())
+    )
+    staging = bench.one(do.StageEnvelope)
+    bench.tell(on.InputMissing(**later(0.0), job=JOB))
+    assert bench.one(do.RepeatLater).action == staging
+    bench.tell(on.TimerFired(**later(15.0), job=JOB, timer=do.Timer.RENEW))
+    bench.one(do.RenewLease)
