@@ -54,7 +54,10 @@ def desired(function: Function, place: DeployTarget, code: Code, budget: Budget)
     """The resources that `function` needs at `place`."""
     lambda_function = _function(function, place, code)
     parts: list[Resource] = list(_packages(function, place, code))
-    parts += [kinds.Bucket(name=name) for name in buckets_of(function)]
+    parts += [
+        kinds.Bucket(name=name, versioned=name in users_buckets(function))
+        for name in buckets_of(function)
+    ]
     if _makes_role(function, place):
         parts.append(role_of(function, place))
     days = function.cloudwatch.get(RETENTION)
@@ -77,8 +80,18 @@ def desired(function: Function, place: DeployTarget, code: Code, budget: Budget)
 
 def buckets_of(function: Function) -> tuple[str, ...]:
     """Names of the buckets of input, intermediate and output, each once, in this order."""
+    inputs = [storage.path.bucket for storage in function.user_input]
+    between = [function.intermediate.bucket] if function.queued else []
+    return tuple(dict.fromkeys([*inputs, *between, *users_buckets(function)]))
+
+
+def users_buckets(function: Function) -> tuple[str, ...]:
+    """Names of the buckets of input and output, each once.
+
+    They are versioned. A bucket of envelopes and results alone is not: for 15 minutes after
+    versioning is first enabled S3 may answer 404 for an object that was just written.
+    """
     names = [storage.path.bucket for storage in function.user_input]
-    names += [function.intermediate.bucket] if function.queued else []
     names += [storage.path.bucket for storage in function.function.output]
     names += _event_buckets(function)[1:]
     return tuple(dict.fromkeys(names))
