@@ -66,11 +66,19 @@ class Budget:
     # --- orchestrator
     adopt_every_s: float = 5.0  #: scans for records without a live owner
     registry_poll_s: float = 2.0  #: scans for newly deployed functions
+    reconcile_every_s: float = 900.0  #: uploads without a job are searched for this often
+    reconcile_often_s: float = 600.0  #: and every `reconcile_age_s` this long after a deploy
+    reconcile_age_s: float = 60.0  #: a younger upload's event may still be on its way
+    reconcile_backlog_s: float = 3600.0  #: a search waits this long for an empty job queue
+    reconcile_overlap_s: float = 86400.0  #: S3 dates an object by the start of its upload
+    reconcile_back_s: float = 1209600.0  #: 14 d, the longest that SQS keeps a message
     result_check_s: float = 5.0  #: backup check for a result, doubling up to result_check_s_max
     result_check_s_max: float = 60.0
     failure_grace_s: float = 2.0  #: wait for Lambda's own failure record after a lost session
     retry_base_s: float = 5.0  #: back-off between attempts: base * 2^n, full jitter
     retry_s_max: float = 300.0
+    input_late_s: float = 900.0  #: a younger upload's 404 may be false (S3's versioning)
+    not_started_s_max: float = 3600.0  #: Lambda may be throttled this long before a job fails
     drain_s: float = 10.0  #: SIGTERM to exit
     reconnect_base_s: float = 0.2  #: first back-off of a lost connection, doubling with jitter
     reconnect_s_max: float = 5.0
@@ -123,6 +131,8 @@ _AT_MOST = (
     ("client_beat_s", "client_gone_s", 3),
     ("host_report_s", "host_stale_s", 3),
     ("result_check_s", "result_check_s_max", 1),
+    ("reconcile_age_s", "reconcile_every_s", 1),
+    ("reconcile_overlap_s", "reconcile_back_s", 1),
     ("reserved_ttl_s", "visibility_s", 1),
     ("host_report_s", "device_clean_s", 2),
     ("host_stale_s", "host_lost_s", 1),

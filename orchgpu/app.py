@@ -72,9 +72,8 @@ def build(
 ) -> Replica:
     """One replica over real adapters."""
     clock = SystemClock()
-    machine = OrchestratorMachine(
-        budget=budget, session=scheduler.session, ids=IdSource(scheduler.session)
-    )
+    ids = IdSource(scheduler.session)
+    machine = OrchestratorMachine(budget=budget, session=scheduler.session, ids=ids)
     return Replica(
         machine=machine,
         queue=without_cloud(cloud.queue, clock),
@@ -85,4 +84,5 @@ def build(
         clock=clock,
         budget=budget,
         nursery=nursery,
+        jitter=ids.stream("reconcile"),
     )

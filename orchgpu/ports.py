@@ -14,6 +14,7 @@ from gpu_scheduler.client.pushes import PushWord
 from gpu_scheduler.model import Request
 from gpu_scheduler.protocol.ops import Op
 from orchgpu.core.function import Function
+from orchgpu.core.reconcile import Cursor, VersionPage
 
 
 class Message(Value):
@@ -55,6 +56,10 @@ class JobQueue(Protocol):
 
     async def send(self, queue_url: str, bodies: Sequence[str]) -> None:
         """Send all, or raise AppError; a repetition after an error may send some twice."""
+        ...
+
+    async def backlog(self, queue_url: str) -> int:
+        """The approximate number of messages that wait to be received."""
         ...
 
 
@@ -100,6 +105,15 @@ class ObjectStore(Protocol):
 
     async def etags(self, bucket: str, prefix: str) -> Mapping[str, str]:
         """List the keys below a prefix with their etags; for the small registry only."""
+        ...
+
+    async def versions(
+        self, bucket: str, prefix: str, *, after: Cursor | None = None
+    ) -> VersionPage:
+        """List one page of the versions of all objects below a prefix, without delete markers.
+
+        An unversioned bucket has one version per object. Raises NOT_FOUND for an absent bucket.
+        """
         ...
 
 

@@ -4,6 +4,7 @@ receivers (one per function)      ─▶ MessageReceived
 completion receivers              ─▶ ResultNoticed, ObjectNoticed, FunctionFailureRecorded
 scheduler pushes                  ─▶ AttemptGranted, LeaseChanged, ReceiptHandleRenewed, …
 scan for orphaned records         ─▶ Orphaned
+reconciler                        ─▶ a message, for an upload whose event was lost
 timers                            ─▶ TimerFired
 """
 
@@ -19,6 +20,7 @@ from corekit.aio.driver import Driver, NoJournal
 from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.errors import AppError
+from corekit.ids import JobId, RandomStream
 from gpu_scheduler.protocol import ops
 from orchgpu.actions.performer import FAULTS, Performer, Render
 from orchgpu.actions.timers import Timers
@@ -32,6 +34,7 @@ from orchgpu.core.window import Window
 from orchgpu.job_timing import JobTimings
 from orchgpu.ports import JobQueue, Message, ObjectStore, Registry, Scheduler
 from orchgpu.pushes import Clocks, event_of_push
+from orchgpu.reconciling import Reconciler, Search
 
 logger = logging.getLogger(__name__)
 
@@ -79,6 +82,7 @@ class Replica:
         clock: Clock,
         budget: Budget,
         nursery: Nursery,
+        jitter: RandomStream,
     ) -> None:
         self._machine = machine
         self._queue = queue
@@ -98,6 +102,13 @@ class Replica:
             clock=clock,
             budget=budget,
         )
+        self._reconciler = Reconciler(
+            queue=queue,
+            search=Search(store, self._has_record),
+            clock=clock,
+            budget=budget,
+            jitter=jitter,
+        )
         self._functions: dict[str, Function] = {}
         self._loops: dict[str, list[asyncio.Task[None]]] = {}
         self._windows: dict[str, Window] = {}
@@ -116,6 +127,9 @@ class Replica:
         self._nursery.start_eternal(self._every(self._budget.adopt_every_s, self._adopt), "adopt")
         self._nursery.start_eternal(
             self._every(self._budget.registry_poll_s, self._load_functions), "registry"
+        )
+        self._nursery.start_eternal(
+            self._every(self._budget.registry_poll_s, self._reconciler.run_due), "reconcile"
         )
 
     async def drain(self) -> None:
@@ -157,6 +171,7 @@ class Replica:
                 self._loops.pop(name, None)  # they end by themselves: see `_serves`
         self._functions = found
         self._machine.set_functions(found)
+        self._reconciler.load(found)
         self._progress.set()
         for name, function in found.items():
             devices = await self._scheduler.device_count(function.request)
@@ -308,6 +323,10 @@ class Replica:
                 self._driver.submit(
                     on.Orphaned(**self._now(), job=record.holder, function=name, record=record)
                 )
+
+    async def _has_record(self, job: str) -> bool:
+        answer = await self._scheduler.ask(ops.RecordOf(holder=JobId(job)))
+        return answer.record is not None
 
     # ------------------------------------------------------------------ actions out
 

@@ -59,3 +59,20 @@ class WaitingLine:
         """Remove the line."""
         if self._in_place and self._printed:
             redraw("")
+
+
+class SearchLine:
+    """One line on standard error with the counts of a search of unknown length, on a terminal."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._shown = not quiet and redrawable()
+
+    def show(self, words: str) -> None:
+        """Replace the line."""
+        if self._shown:
+            redraw(words)
+
+    def clear(self) -> None:
+        """Remove the line."""
+        if self._shown:
+            redraw("")

@@ -56,8 +56,11 @@ def desired(function: Function, place: DeployTarget, code: Code, budget: Budget)
     """The resources that `function` needs at `place`."""
     lambda_function = _function(function, place, code)
     parts: list[Resource] = list(_packages(function, place, code))
-    parts += [kinds.Bucket(name=name) for name in buckets_of(function)]
-    if function.iam.create and not place.local:
+    parts += [
+        kinds.Bucket(name=name, versioned=name in users_buckets(function))
+        for name in buckets_of(function)
+    ]
+    if _makes_role(function, place):
         parts.append(role_of(function, place))
     days = function.cloudwatch.get(RETENTION)
     if isinstance(days, int) and not place.local:
@@ -79,8 +82,18 @@ def desired(function: Function, place: DeployTarget, code: Code, budget: Budget)
 
 def buckets_of(function: Function) -> tuple[str, ...]:
     """Names of the buckets of input, intermediate and output, each once, in this order."""
+    inputs = [storage.path.bucket for storage in function.user_input]
+    between = [function.intermediate.bucket] if function.queued else []
+    return tuple(dict.fromkeys([*inputs, *between, *users_buckets(function)]))
+
+
+def users_buckets(function: Function) -> tuple[str, ...]:
+    """Names of the buckets of input and output, each once.
+
+    They are versioned. A bucket of envelopes and results alone is not: for 15 minutes after
+    versioning is first enabled S3 may answer 404 for an object that was just written.
+    """
     names = [storage.path.bucket for storage in function.user_input]
-    names += [function.intermediate.bucket] if function.queued else []
     names += [storage.path.bucket for storage in function.function.output]
     names += _event_buckets(function)[1:]
     return tuple(dict.fromkeys(names))
@@ -223,8 +236,16 @@ def _expiry(function: Function) -> kinds.Expiry:
     )
 
 
+def _makes_role(function: Function, place: DeployTarget) -> bool:
+    """True for a role of ours: its own policy allows what it needs, and no other policy names it.
+
+    AWS refuses a policy with the name of a role that was made a moment ago.
+    """
+    return function.iam.create and not place.local
+
+
 def _role_arn(function: Function, place: DeployTarget) -> str:
-    if function.iam.create and not place.local:
+    if _makes_role(function, place):
         return place.role_arn(role_name(function.name))
     return function.iam.role or place.role_arn(LOCAL_ROLE)
 
@@ -242,14 +263,14 @@ def _queues(function: Function, place: DeployTarget, budget: Budget) -> list[Res
         receives_max=budget.max_receive_count,
         policy=_policy(_from_s3(place, jobs, function.user_input[0].path.bucket)),
     )
-    role = _role_arn(function, place)
+    allowed = [_from_s3(place, done, *_event_buckets(function))]
+    if not _makes_role(function, place):
+        allowed.append(_from_role(place, done, _role_arn(function, place)))
     completion = kinds.QueueResource(
         name=done,
         retention_s=COMPLETION_RETENTION_S,
         visibility_s=visibility_s,
-        policy=_policy(
-            _from_s3(place, done, *_event_buckets(function)), _from_role(place, done, role)
-        ),
+        policy=_policy(*allowed),
     )
     return [dead_letter, job_queue, completion]
 

@@ -228,6 +228,8 @@ def _upsert(resource: Resource, observed: Observed, owned: tuple[str, ...]) -> S
         return Step(action=Action.CREATE, resource=resource)
     if isinstance(resource, Bucket) and key_of(resource) not in owned:
         return None  # foreign: used as it is
+    if isinstance(resource, Bucket) and isinstance(found, Bucket) and found.versioned:
+        return None  # an older version made it so; versioning stays once it is enabled
     final = resource
     if isinstance(resource, Record):
         final = resource.resolved(observed.queue_urls)

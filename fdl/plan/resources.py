@@ -47,7 +47,7 @@ class DeployTarget(Value):
 
 
 class Bucket(Value):
-    """A bucket; versioned when we create it, used as it is when it exists."""
+    """A bucket; one that exists already is used as it is."""
 
     kind: ClassVar[str] = "bucket"
     name: str

@@ -10,7 +10,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self, TypeAlias
@@ -41,6 +42,11 @@ LOG = logging.getLogger(__name__)
 
 #: The function's answer to Lambda for one record: JSON.
 Answer: TypeAlias = "dict[str, object]"
+
+#: A bucket can answer 404 for objects that exist in the first 15 minutes of its versioning
+#: (https://docs.aws.amazon.com/AmazonS3/latest/userguide/manage-versioning-examples.html), and the
+#: envelope of a duplicate start is gone for good: ten seconds of the reserved device separate them.
+_ABSENT_PAUSES_S = (0.5, 1.0, 2.0, 3.0, 3.5)
 
 
 class Claim:
@@ -98,7 +104,12 @@ class Attempt:
 
 
 def run_attempt(
-    s3: S3, settings: Settings, limits: TimeLimits, staging: StagingKey, place: tuple[str, str]
+    s3: S3,
+    settings: Settings,
+    limits: TimeLimits,
+    staging: StagingKey,
+    place: tuple[str, str],
+    pause: Callable[[float], None] = time.sleep,
 ) -> Answer:
     """Run the attempt whose envelope lies at `place` (bucket, key); the answer is for the log.
 
@@ -109,7 +120,7 @@ def run_attempt(
     attempt_of: Answer = {"job_id": staging.job, "attempt": staging.n}
     LOG.info("%s, attempt %d", staging.job, staging.n)  # `orchgpu logs` searches for this line
     try:
-        opened = envelope.fetch(s3, bucket, key, staging.form)
+        opened = _fetch(s3, bucket, key, staging.form, pause)
     except StorageError as error:
         if error.status == 404:
             return {"status": "withdrawn", **attempt_of}
@@ -132,6 +143,20 @@ def run_attempt(
                 given=given,
             )
             return attempt_of | _succeed_or_report(attempt)
+
+
+def _fetch(
+    s3: S3, bucket: str, key: str, form: str, pause: Callable[[float], None]
+) -> envelope.Envelope:
+    """The envelope, requested again while S3 answers 404. Raises StorageError, EnvelopeError."""
+    for pause_s in _ABSENT_PAUSES_S:
+        try:
+            return envelope.fetch(s3, bucket, key, form)
+        except StorageError as error:
+            if error.status != 404:
+                raise
+        pause(pause_s)
+    return envelope.fetch(s3, bucket, key, form)
 
 
 def _check_address(job: Job, staging: StagingKey, bucket: str) -> None:

@@ -20,6 +20,7 @@ from local_cloud.model.errors import CloudError
 from local_cloud.model.s3.body import MemoryBodies
 from local_cloud.model.s3.object_version import Condition, etag_matches
 from local_cloud.model.sqs.queue import Queue
+from orchgpu.core.reconcile import Cursor, ObjectVersion, VersionPage
 from orchgpu.ports import Message, StoredObject
 
 T = TypeVar("T")
@@ -140,6 +141,12 @@ class MemoryQueue:
 
         await self._faults.around(call)
 
+    async def backlog(self, queue_url: str) -> int:
+        async def call() -> int:
+            return self._queue(queue_url).counts(self._clock.wall_s()).visible
+
+        return await self._faults.around(call)
+
     def _queue(self, url: str) -> Queue:
         return _refusals(lambda: self._cloud.queues.get(url.rsplit("/", 1)[-1]))
 
@@ -220,6 +227,31 @@ class MemoryStore:
                 if page.after is None:
                     return etags
                 after = page.after
+
+        return await self._faults.around(call)
+
+    async def versions(
+        self, bucket: str, prefix: str, *, after: Cursor | None = None
+    ) -> VersionPage:
+        async def call() -> VersionPage:
+            start = ("", "") if after is None else (after.key, after.version_id)
+            found = _refusals(lambda: self._cloud.bucket(bucket))
+            page = found.version_page(prefix=prefix, after=start)
+            versions = tuple(
+                ObjectVersion(
+                    key=one.key,
+                    version_id=None if one.version_id == "null" else one.version_id,
+                    etag=one.etag,
+                    size=one.size,
+                    modified_s=float(int(one.modified_at_s)),
+                )
+                for one in page.versions
+                if not one.marker
+            )
+            end = (
+                None if page.after is None else Cursor(key=page.after[0], version_id=page.after[1])
+            )
+            return VersionPage(versions=versions, after=end)
 
         return await self._faults.around(call)
 

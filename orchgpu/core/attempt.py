@@ -19,6 +19,9 @@ def remember(job: Job, record: Record) -> None:
     job.attempt = record.attempt
     first = record.block.get("first_attempt", 1)
     job.first_attempt = first if isinstance(first, int) else 1
+    not_started, since_s = record.block.get("not_started"), record.block.get("not_started_at_s")
+    if isinstance(not_started, int) and isinstance(since_s, int | float):
+        job.not_started, job.not_started_at_s = not_started, float(since_s)
     job.fell_back = record.block.get("fell_back") is True
     etag = record.block.get("replace_etag")
     job.replace_etag = etag if isinstance(etag, str) else None
@@ -47,6 +50,7 @@ def reopened(job: Job, event: on.Reopened) -> Iterable[do.Action]:
     """A redriven job starts a new budget of attempts; their numbers go on rising."""
     job.revision, job.attempt = event.record.revision, event.record.attempt
     job.first_attempt = job.attempt + 1
+    job.not_started, job.not_started_at_s = 0, 0.0
     return open_next(job)
 
 
@@ -89,20 +93,38 @@ def renewed(job: Job, event: on.LeaseRenewed, budget: Budget) -> Iterable[do.Act
 
 
 def stage(job: Job, budget: Budget) -> list[do.Action]:
-    assert job.granted is not None, "only a granted attempt can be staged"
     job.phase, job.state, job.reason = Phase.STAGING, JobState.RESERVED, Reason.NONE
     return [
-        do.StageEnvelope(
-            job=job.id,
-            attempt=job.attempt,
-            function=job.function,
-            input=job.input,
-            granted=job.granted,
-            replace_etag=job.replace_etag,
-            target=job.target,
-        ),
+        _envelope(job),
         do.ArmTimer(job=job.id, timer=do.Timer.RENEW, in_s=budget.reserved_renew_s),
     ]
+
+
+def _envelope(job: Job) -> do.StageEnvelope:
+    assert job.granted is not None, "only a granted attempt can be staged"
+    return do.StageEnvelope(
+        job=job.id,
+        attempt=job.attempt,
+        function=job.function,
+        input=job.input,
+        granted=job.granted,
+        replace_etag=job.replace_etag,
+        target=job.target,
+    )
+
+
+def read_input_again(job: Job, budget: Budget) -> list[do.Action]:
+    """The input may be there in a moment; a lease is renewed meanwhile."""
+    job.input_misses += 1
+    pause_s = min(
+        budget.result_check_s * 2 ** min(job.input_misses - 1, 16), budget.result_check_s_max
+    )
+    read: do.Action
+    if job.phase is Phase.READING:
+        read = do.ReadInput(job=job.id, input=job.input, inline=job.function.inline)
+    else:
+        read = _envelope(job)
+    return [do.RepeatLater(job=job.id, action=read, in_s=pause_s)]
 
 
 def staged(job: Job, event: on.EnvelopeStaged, budget: Budget) -> Iterable[do.Action]:
@@ -173,8 +195,10 @@ def resume_between_attempts(
     job: Job, record: Record, wall_s: float, budget: Budget
 ) -> Iterable[do.Action]:
     """Adopted between two attempts: the pause that the last owner drew still holds."""
-    if record.reason == Reason.PREEMPTED.value:
+    if record.reason in (Reason.PREEMPTED.value, Reason.NOT_STARTED.value):
         job.first_attempt += 1  # that attempt does not count; the record has the older count
+    if record.reason == Reason.NOT_STARTED.value:
+        job.count_not_started(wall_s)
     pause_s = min(record.times.get(RETRY_AT, wall_s) - wall_s, budget.retry_s_max)
     if pause_s <= 0.0:
         return recheck(job)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 
 from contract.result import Report, Result
 from contract.states import JobState, Reason
@@ -85,7 +86,25 @@ def report_read(
         return [do.ArmTimer(job=job.id, timer=do.Timer.GRACE, in_s=budget.failure_grace_s)]
     if job.end_reason is EndReason.PREEMPTED:
         return _preempted(job)
-    return attempt_failed(job, _failure(job, event.report), budget, jitter, event.wall_s)
+    failure = _failure(job, event.report)
+    if failure.reason is Reason.NOT_STARTED:
+        return _not_started(job, failure, budget, jitter, event.wall_s)
+    return attempt_failed(job, failure, budget, jitter, event.wall_s)
+
+
+def _not_started(
+    job: Job, failure: Failure, budget: Budget, jitter: RandomStream, wall_s: float
+) -> Iterable[do.Action]:
+    """Try again, without counting the attempt: Lambda was throttled and never ran its code.
+
+    The time since the first such attempt is the limit, because it may last for minutes.
+    """
+    job.count_not_started(wall_s)
+    if wall_s - job.not_started_at_s >= budget.not_started_s_max:
+        return conclude(job, JobState.FAILED, failure, wall_s)
+    job.first_attempt += 1
+    ceiling_s = min(budget.retry_base_s * 2 ** min(job.not_started, 16), budget.retry_s_max)
+    return _failing(job, failure, pause_s=jitter.uniform(ceiling_s / 2, ceiling_s))
 
 
 def _preempted(job: Job) -> list[do.Action]:
@@ -132,6 +151,7 @@ def attempt_failed(
     job: Job, failure: Failure, budget: Budget, jitter: RandomStream, wall_s: float
 ) -> Iterable[do.Action]:
     """Another attempt after a pause, or the end of the job."""
+    job.not_started, job.not_started_at_s = 0, 0.0
     used = job.attempt - job.first_attempt + 1
     if used >= job.function.attempts_max:
         return conclude(job, JobState.FAILED, failure, wall_s)
@@ -218,6 +238,18 @@ def _device(job: Job) -> dict[str, object]:
         return {}
     share = job.granted.lease.shares[0]
     return {"host": share.host, "kind": share.kind.value, "model": share.model}
+
+
+def may_be_late(job: Job, event: on.InputMissing, budget: Budget) -> bool:
+    """True for a 404 that may be false: a bucket answers some reads with it for up to 15 minutes
+    after its versioning was first enabled. The event of the input is younger than that."""
+    if job.phase not in (Phase.READING, Phase.STAGING):
+        return False
+    try:
+        uploaded_s = datetime.fromisoformat(job.input.event_time).timestamp()
+    except (ValueError, OverflowError):
+        return False
+    return abs(event.wall_s - uploaded_s) < budget.input_late_s
 
 
 def input_lost(job: Job, event: on.JobEvent) -> Iterable[do.Action]:

@@ -48,6 +48,9 @@ class Function(Value):
     concurrency_max: int | None = None  #: jobs in hand in one orchestrator; None = no limit
     variables: Mapping[str, str] = field(default_factory=dict)  #: the user's, for the script
     image: str | None = None  #: container image, for people; None = zip function
+    #: Wall clock of the store: an upload before the first deploy with this input starts no job.
+    #: 0 = deployed by a version that did not note it; the reconciler leaves such functions out.
+    deployed_at_s: float = 0.0
 
     @property
     def hold(self) -> LeaseLifetime:

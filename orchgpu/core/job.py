@@ -81,9 +81,12 @@ class Job:
     revision: int = 0  #: newest known of the record; 0 = no record known
     attempt: int = 0
     first_attempt: int = 1  #: of the current budget; a redrive starts a new one
+    not_started: int = 0  #: newest attempts in a row whose code never started; they do not count
+    not_started_at_s: float = 0.0  #: wall clock of the end of the first of them
     fell_back: bool = False  #: there was no device: from now on any cpu will do
     granted: GrantedLease | None = None
     input_known: bool = False
+    input_misses: int = 0  #: reads that found no input, which may be false
     result_known: bool = False
     result: Result | None = None
     committed_at_s: float = 0.0  #: monotonic: `result` was seen
@@ -130,11 +133,18 @@ class Job:
         while len(self.receipt_handles) > RECEIPT_HANDLES_MAX:
             del self.receipt_handles[next(iter(self.receipt_handles))]
 
+    def count_not_started(self, wall_s: float) -> None:
+        """The code of the newest attempt never started."""
+        self.not_started_at_s = self.not_started_at_s if self.not_started else wall_s
+        self.not_started += 1
+
     def payload(self) -> dict[str, object]:
         """The data from which any other replica resumes this job; ≤ 4 KiB by S3's key limit."""
         return {
             "function": self.function.name,
             "first_attempt": self.first_attempt,
+            "not_started": self.not_started,
+            "not_started_at_s": self.not_started_at_s,
             "fell_back": self.fell_back,
             "replace_etag": self.replace_etag,
             "input": encode(self.input),

@@ -249,6 +249,9 @@ class OrchestratorMachine:
     def _input(
         self, job: Job, event: on.InputRead | on.InputMissing | on.InputChanged
     ) -> Iterable[do.Action]:
+        if isinstance(event, on.InputMissing) and ending.may_be_late(job, event, self._budget):
+            self._isolation.survived(job.id)
+            return attempt.read_input_again(job, self._budget)
         if job.phase is not Phase.READING:
             return ending.input_lost(job, event)
         if job.input.version_id is None and job.id in job.receipt_handles:

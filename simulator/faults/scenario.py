@@ -44,6 +44,7 @@ class Scenario(Value):
     exclusive: bool = False
     upload_pause_s_max: float = 5.0
     duplicate_event_rate: float = 0.0
+    lost_event_rate: float = 0.0  #: uploads whose event never comes
     wire_delay_s_max: float = 0.01
     wire_loss_rate: float = 0.0
     cloud_delay_s_max: float = 0.05
@@ -72,6 +73,7 @@ def draw(seed: int) -> Scenario:
     """Draw the scenario of a seed. About a third of them are harsh: every fault, and often."""
     stream = random.Random(f"{seed}/scenario")
     sometimes = stream.random
+    losses = random.Random(f"{seed}/losses")
     harsh = sometimes() < 0.35
     fates = [
         (fate, stream.uniform(0.0, 0.18))
@@ -87,6 +89,7 @@ def draw(seed: int) -> Scenario:
         exclusive=sometimes() < 0.3,
         upload_pause_s_max=stream.choice((0.1, 5.0, 20.0)),
         duplicate_event_rate=stream.choice((0.0, 0.3)),
+        lost_event_rate=losses.choice((0.0, 0.0, 0.2)),
         wire_delay_s_max=stream.choice((0.001, 0.5)),
         wire_loss_rate=0.1 if harsh else stream.choice((0.0, 0.05)),
         cloud_delay_s_max=stream.choice((0.01, 1.0)),

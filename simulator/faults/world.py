@@ -20,8 +20,9 @@ from gpu_scheduler.model import DeviceKind, Health, Request, Sharing
 from local_cloud.model.cloud import Cloud
 from local_cloud.model.functions.function import InvokeConfig
 from local_cloud.model.functions.functions import FunctionSettings
-from local_cloud.model.s3.body import MemoryBodies
+from local_cloud.model.s3.body import Content, MemoryBodies
 from local_cloud.model.s3.notifications import Rule
+from local_cloud.model.s3.object_version import ObjectVersion
 from local_cloud.model.sqs.settings import QueueSettings
 from orchgpu.adapters.memory import Arrivals, Faults, MemoryQueue, MemoryStore
 from orchgpu.core.function import Function
@@ -116,10 +117,7 @@ class World:
             retries_max=0, event_age_s_max=self.budget.event_age_s, on_failure=done
         )
         created = ("s3:ObjectCreated:*",)
-        jobs = self.cloud.queues.get(f"{NAME}-jobs").arn
-        self.cloud.configure_notifications(
-            now_s, f"{NAME}-in", [Rule(id="in", arn=jobs, events=created, prefix="", suffix="")]
-        )
+        self.cloud.configure_notifications(now_s, f"{NAME}-in", self._input_rules())
         self.cloud.configure_notifications(
             now_s,
             f"{NAME}-mid",
@@ -140,6 +138,7 @@ class World:
             dead_letter_url=f"sim/{NAME}-dlq",
             completion_url=f"sim/{NAME}-done",
             input_bucket=f"{NAME}-in",
+            deployed_at_s=self.clock.wall_s(),
             intermediate_bucket=f"{NAME}-mid",
             request=Request(
                 kinds=(DeviceKind.CPU,),
@@ -172,9 +171,8 @@ class World:
         store = MemoryStore(self.cloud, self.bodies, self.clock, self.faults(session + "/s3"))
         nursery = Nursery(session)
         await nursery.__aenter__()
-        machine = OrchestratorMachine(
-            budget=self.budget, session=session, ids=IdSource(f"{self.seed}/{session}")
-        )
+        ids = IdSource(f"{self.seed}/{session}")
+        machine = OrchestratorMachine(budget=self.budget, session=session, ids=ids)
         replica = Replica(
             machine=machine,
             queue=queue,
@@ -185,6 +183,7 @@ class World:
             clock=self.clock,
             budget=self.budget,
             nursery=nursery,
+            jitter=ids.stream("reconcile"),
         )
         nursery.start_eternal(requester.beat(), "beat")
         nursery.start(self._start(replica), "start")
@@ -232,17 +231,31 @@ class World:
         )
 
     async def _upload(self) -> None:
-        stream = self.stream("uploads")
+        stream, losses = self.stream("uploads"), self.stream("lost events")
         for number in range(self.scenario.jobs):
             await asyncio.sleep(stream.uniform(0.0, self.scenario.upload_pause_s_max))
             key = f"input {number}+%.fasta"
             content = self.bodies.add(b"x" * stream.randrange(100))
-            now_s = self.clock.wall_s()
-            made = self.cloud.put_object(now_s, f"{NAME}-in", key, content)
+            made = self._put(key, content, lost=losses.random() < self.scenario.lost_event_rate)
             job = job_id(f"{NAME}-in", key, made.version_id, NAME)
             self.uploads[job] = key
             if stream.random() < self.scenario.duplicate_event_rate:
                 self._repeat_event()
+
+    def _put(self, key: str, content: Content, *, lost: bool) -> ObjectVersion:
+        """Upload one input; its event is lost while the bucket has no notification rule."""
+        now_s, bucket = self.clock.wall_s(), f"{NAME}-in"
+        if not lost:
+            return self.cloud.put_object(now_s, bucket, key, content)
+        self.checker.note("lost event", key)
+        self.cloud.configure_notifications(now_s, bucket, [])
+        made = self.cloud.put_object(now_s, bucket, key, content)
+        self.cloud.configure_notifications(now_s, bucket, self._input_rules())
+        return made
+
+    def _input_rules(self) -> list[Rule]:
+        arn, created = self.cloud.queues.get(f"{NAME}-jobs").arn, ("s3:ObjectCreated:*",)
+        return [Rule(id="in", arn=arn, events=created, prefix="", suffix="")]
 
     def _repeat_event(self) -> None:
         queue = self.cloud.queues.get(f"{NAME}-jobs")
@@ -306,11 +319,13 @@ class World:
         now_s = self.clock.wall_s()
         counts = self.cloud.queues.get(f"{NAME}-jobs").counts(now_s)
         state = self.scheduler.machine.state if self.scheduler.up else None
+        results = self.cloud.bucket(f"{NAME}-mid")
         left = {
             "messages": counts.visible + counts.in_flight,
             "leases": len(state.leases) if state else 1,
             "records": sum(r.outcome is None for r in state.records.values()) if state else 1,
             "uploads": self.scenario.jobs - len(self.uploads),
+            "jobs": sum(results.current(result_key(job)) is None for job in self.uploads),
         }
         return {name: count for name, count in left.items() if count}
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from local_cloud.model.cloud import Cloud
 from local_cloud.model.s3.body import MemoryBodies
 from orchgpu.adapters.aws.clients import open_cloud
 from orchgpu.adapters.memory import Arrivals, MemoryQueue, MemoryStore
+from orchgpu.core.reconcile import Cursor
 from orchgpu.ports import JobQueue, ObjectStore
 
 LOCAL = {
@@ -196,6 +198,23 @@ async def a_long_poll_wakes_at_once(w: World) -> None:
     await w.queue.delete(w.url, [message.receipt_handle])
 
 
+async def parked_polls_delay_no_other_call(w: World) -> None:
+    """A message is kept invisible while every queue of a hundred functions is polled twice."""
+    await w.queue.send(w.url, ["held"])
+    (held,) = await w.queue.receive(w.url, count_max=1, wait_s=5, visibility_s=30)
+    polls = [
+        asyncio.ensure_future(w.queue.receive(w.url, count_max=1, wait_s=20, visibility_s=5))
+        for _ in range(210)
+    ]
+    await asyncio.sleep(0)
+    beat = asyncio.ensure_future(w.queue.set_visibility(w.url, [held.receipt_handle], 60))
+    done, _ = await asyncio.wait([beat, *polls], return_when=asyncio.FIRST_COMPLETED)
+    for poll in polls:
+        poll.cancel()
+    await asyncio.gather(*polls, return_exceptions=True)
+    assert done == {beat}
+
+
 async def what_is_deleted_is_not_there(w: World) -> None:
     await w.store.put(w.bucket, "gone", b"secret")
     await w.store.delete(w.bucket, "gone")
@@ -205,6 +224,43 @@ async def what_is_deleted_is_not_there(w: World) -> None:
     assert caught.value.code is ErrorCode.NOT_FOUND
     await w.store.put(w.bucket, "gone", b"again", if_absent=True)
     assert (await w.store.get(w.bucket, "gone", bytes_max=10)).body == b"again"
+
+
+async def every_version_of_a_prefix_is_listed(w: World) -> None:
+    for key, body in (("v/a b+ü", b"1"), ("v/a b+ü", b"22"), ("v/b", b"333"), ("w", b"")):
+        await w.store.put(w.bucket, key, body)
+    await w.store.delete(w.bucket, "v/b")  # its marker is left out
+    page = await w.store.versions(w.bucket, "v/")
+    assert page.after is None
+    assert sorted((one.key, one.size) for one in page.versions) == [
+        ("v/a b+ü", 1),
+        ("v/a b+ü", 2),
+        ("v/b", 3),
+    ]
+    for one in page.versions:
+        same = await w.store.get(w.bucket, one.key, version_id=one.version_id, bytes_max=9)
+        dated_s = datetime.fromisoformat(same.last_modified).timestamp()
+        assert (same.etag, same.size, dated_s) == (one.etag, one.size, int(one.modified_s))
+
+
+async def a_listing_of_versions_continues_at_a_cursor(w: World) -> None:
+    for key, body in (("k", b"1"), ("k", b"2"), ("l", b"3")):
+        await w.store.put(w.bucket, key, body)
+    newest, oldest, other = (await w.store.versions(w.bucket, "")).versions
+    after = Cursor(key="k", version_id=newest.version_id or "")
+    assert (await w.store.versions(w.bucket, "", after=after)).versions == (oldest, other)
+    with pytest.raises(AppError) as caught:
+        await w.store.versions("no-such-bucket-here", "")
+    assert caught.value.code is ErrorCode.NOT_FOUND
+
+
+async def a_backlog_is_of_messages_that_nobody_received(w: World) -> None:
+    assert await w.queue.backlog(w.url) == 0
+    await w.queue.send(w.url, ["a", "b"])
+    assert await w.queue.backlog(w.url) == 2
+    (one,) = await w.queue.receive(w.url, count_max=1, wait_s=1, visibility_s=30)
+    assert await w.queue.backlog(w.url) == 1
+    await w.queue.delete(w.url, [one.receipt_handle])
 
 
 async def an_unknown_queue_is_not_found(w: World) -> None:
@@ -225,7 +281,11 @@ CASES = [
     messages_travel_and_are_deleted,
     visibility_zero_gives_back,
     a_long_poll_wakes_at_once,
+    parked_polls_delay_no_other_call,
     what_is_deleted_is_not_there,
+    every_version_of_a_prefix_is_listed,
+    a_listing_of_versions_continues_at_a_cursor,
+    a_backlog_is_of_messages_that_nobody_received,
     an_unknown_queue_is_not_found,
 ]
 

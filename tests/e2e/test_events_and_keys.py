@@ -26,7 +26,8 @@ KEYS = [
 
 @pytest.fixture(scope="module", autouse=True)
 def _deployed(live: Live) -> None:
-    live.deploy({name: FunctionSpec(COPY) for name in ("keys", "events", "many", "unversioned")})
+    names = ("keys", "events", "many", "unversioned", "lost")
+    live.deploy({name: FunctionSpec(COPY) for name in names})
     live.start("orchestrator")
 
 
@@ -274,3 +275,42 @@ def test_a_foreign_functions_job_ends_with_its_object_or_with_lambdas_word(live:
     assert (failed.state, failed.reason) == ("FAILED", "FUNCTION_ERROR")
     assert "no good input" in failed.detail
     live.quiet("foreign")
+
+
+def _without_events(live: Live, function: str, key: str) -> str:
+    """Upload one input while its bucket has no notification rule; the id of its job."""
+    s3, bucket = live.client("s3"), f"{function}-in"
+    rules = s3.get_bucket_notification_configuration(Bucket=bucket)
+    rules.pop("ResponseMetadata")
+    assert rules["QueueConfigurations"]
+    s3.put_bucket_notification_configuration(Bucket=bucket, NotificationConfiguration={})
+    job = live.upload(function, key)
+    s3.put_bucket_notification_configuration(Bucket=bucket, NotificationConfiguration=rules)
+    return job
+
+
+def test_an_upload_whose_event_never_came_becomes_a_job(live: Live) -> None:
+    job = _without_events(live, "lost", "by the orchestrator.txt")
+    assert live.result("lost", job).state == "SUCCEEDED"
+    live.quiet("lost")
+    assert "event_lost" in live.log("orchestrator")
+
+
+def test_a_command_starts_the_jobs_of_lost_events(live: Live) -> None:
+    live.terminate("orchestrator")
+    job = _without_events(live, "lost", "by a command.txt")
+
+    def found() -> list[str]:
+        listed = json.loads(live.orchgpu("reconcile", "lost", "--dry-run", "--json"))
+        assert listed["sent"] is False
+        return [one["job_id"] for one in listed["lost"]]
+
+    assert until("an upload that is old enough", found) == [job]
+    before = live.messages("lost")  # S3's test event of the rule
+    sent = json.loads(live.orchgpu("reconcile", "lost", "--json"))
+    assert [one["job_id"] for one in sent["lost"]] == [job]
+    assert live.messages("lost") == before + 1
+    live.start("orchestrator")
+    assert live.result("lost", job).state == "SUCCEEDED"
+    live.quiet("lost")
+    assert "every upload has its job" in live.orchgpu("reconcile", "lost")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+from functools import partial
 
 import pytest
 
@@ -124,8 +125,16 @@ def test_a_function_at_lambdas_time_limit_fails_as_function_timeout(live: Live) 
     failed(live, "sleepy", "FUNCTION_TIMEOUT")
 
 
-def test_a_function_that_lambda_never_runs_ends_as_not_started(live: Live) -> None:
-    failed(live, "throttled", "NOT_STARTED")
+def test_throttling_uses_up_no_attempt(live: Live) -> None:
+    """The function may fail once; Lambda drops two events before it runs."""
+    job = live.upload("throttled")
+    for attempt in (1, 2):
+        until("a dropped event", partial(live.report, "throttled", job, attempt))
+    live.client("lambda").delete_function_concurrency(FunctionName="throttled")
+    result = live.result("throttled", job)
+    assert result.state == "SUCCEEDED", result
+    assert result.attempt >= 3
+    live.quiet("throttled")
 
 
 def test_a_function_need_not_touch_its_device(live: Live) -> None:

@@ -1,4 +1,4 @@
-"""Rules of buckets on their way out, against a cloud over HTTP."""
+"""Rules of buckets on their way out, and the record of a function, against a cloud over HTTP."""
 
 import contextlib
 import json
@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from corekit.decode import decode
+from orchgpu.core.function import Function
 from orchgpu.deploy.deployment import execute, prepare_removal
 from tests.integration.conftest import Programs
 from tests.integration.test_deploy_clouds import FDL, Bench, bench, endpoint
@@ -82,3 +84,25 @@ def test_a_deploy_needs_no_scheduler(bench: Bench, monkeypatch: pytest.MonkeyPat
     assert "warning: functions.aws[0].gpu: not checked whether a device can hold" in done.stderr
     assert "early: deployed" in done.stdout
     bench.run("deploy", bench.write(FDL, "typo"), "--scheduler", "127.0.0.1:9", status=8)
+
+
+def test_a_record_notes_the_first_deploy_with_its_input(bench: Bench) -> None:
+    def deployed_at_s(text: str) -> float:
+        bench.run("deploy", bench.write(text, "dated"))
+        state, s3 = bench.cloud().place.state_bucket, bench.clients["s3"]
+        body = s3.get_object(Bucket=state, Key="functions/dated.json")["Body"].read()
+        return decode(Function, json.loads(body)).deployed_at_s
+
+    def note_as(noted_s: float) -> None:
+        """As if it had been deployed at that time."""
+        state, s3 = bench.cloud().place.state_bucket, bench.clients["s3"]
+        body = json.loads(s3.get_object(Bucket=state, Key="functions/dated.json")["Body"].read())
+        changed = json.dumps({**body, "deployed_at_s": noted_s}).encode()
+        s3.put_object(Bucket=state, Key="functions/dated.json", Body=changed)
+
+    first_s = deployed_at_s(FDL)
+    bench.run("plan", bench.write(FDL, "dated"), status=0)  # the plan leaves it out
+    note_as(1000.0)
+    assert deployed_at_s(FDL.replace("memory: 256", "memory: 512")) == 1000.0
+    assert deployed_at_s(FDL.replace("queries", "others")) >= first_s > 1000.0
+    bench.run("rm", "dated", "--force")

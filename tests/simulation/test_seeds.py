@@ -56,6 +56,11 @@ def test_every_fate_has_its_end_state(
     assert simulate(1, replace(CALM, fates=((fate, 1.0),))).outcomes == {state: 6}
 
 
+def test_an_upload_whose_event_is_lost_has_a_result(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("CRITICAL")
+    assert simulate(1, replace(CALM, lost_event_rate=1.0)).outcomes == {"SUCCEEDED": 6}
+
+
 @pytest.mark.parametrize("kind", FAULTS)
 def test_one_fault_loses_no_job(kind: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("CRITICAL")

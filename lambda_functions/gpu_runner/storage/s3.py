@@ -17,6 +17,9 @@ from lambda_functions.gpu_runner.errors import StorageError
 #: A boto3 S3 client; boto3 carries no types.
 S3 = Any
 
+#: Conditions of a write: parameter of PutObject → header.
+_CONDITIONS = {"IfNoneMatch": "If-None-Match", "IfMatch": "If-Match"}
+
 #: Bytes copied at once between S3 and a file.
 CHUNK_BYTES = 1 << 20
 
@@ -36,7 +39,30 @@ def make_client() -> S3:
         user_agent="orchgpu-runner",  # botocore builds its own one for every call
         s3={"addressing_style": "path" if emulated else "auto"},
     )
-    return boto3.client("s3", config=config)
+    client = boto3.client("s3", config=config)
+    _send_conditions(client)
+    return client
+
+
+def _send_conditions(client: S3) -> None:
+    """Send the conditions of a write as headers where this boto3 lacks their parameters.
+
+    Lambda's runtime and region determine the bundled release; those before November 2024 refuse
+    `IfNoneMatch` and `IfMatch` of PutObject as unknown parameters.
+    """
+    known = client.meta.service_model.operation_model("PutObject").input_shape.members
+    absent = {name: header for name, header in _CONDITIONS.items() if name not in known}
+
+    def remove(params: dict[str, Any], context: dict[str, Any], **_: object) -> dict[str, Any]:
+        context["conditions"] = {absent[name]: params[name] for name in absent if name in params}
+        return {name: value for name, value in params.items() if name not in absent}
+
+    def add(params: dict[str, Any], context: dict[str, Any], **_: object) -> None:
+        params["headers"].update(context["conditions"])
+
+    if absent:
+        client.meta.events.register("provide-client-params.s3.PutObject", remove)
+        client.meta.events.register("before-call.s3.PutObject", add)
 
 
 @contextmanager

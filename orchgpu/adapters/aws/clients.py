@@ -12,12 +12,15 @@ from fdl.plan.resources import DeployTarget
 from orchgpu.adapters.aws.api import Client
 from orchgpu.adapters.aws.endpoints import ClientSettings, resolve
 from orchgpu.adapters.aws.errors import translated
+from orchgpu.adapters.aws.owner import expect_owner
 from orchgpu.adapters.aws.queue import SqsQueue
 from orchgpu.adapters.aws.store import S3Store
 from orchgpu.ports import CloudPorts
 
-#: One long poll per queue and up to this many other calls share the connection pool.
+#: Calls under way to one service, without long polls.
 CONNECTIONS_MAX = 200
+#: Long polls under way: two for each queue of a thousand functions.
+POLLS_MAX = 2000
 
 
 @asynccontextmanager
@@ -28,23 +31,26 @@ async def open_cloud(endpoint_url: str | None = None) -> AsyncIterator[CloudPort
     """
     async with AsyncExitStack() as stack:
 
-        async def client(service: str) -> Client:
-            return await stack.enter_async_context(
-                _client(resolve(service, endpoint_url=endpoint_url))
-            )
+        async def client(service: str, connections_max: int = CONNECTIONS_MAX) -> Client:
+            settings = resolve(service, endpoint_url=endpoint_url)
+            return await stack.enter_async_context(_client(settings, connections_max))
 
         sts, s3, sqs = await client("sts"), await client("s3"), await client("sqs")
+        polls = await client("sqs", POLLS_MAX)  # a visibility beat never waits for a long poll
         with translated("sts:GetCallerIdentity"):
             identity = await sts.get_caller_identity()
         place = DeployTarget(account=identity["Account"], region=sqs.meta.region_name)
-        yield CloudPorts(queue=SqsQueue(sqs), store=S3Store(s3), state_bucket=place.state_bucket)
+        expect_owner(s3, place)
+        yield CloudPorts(
+            queue=SqsQueue(sqs, polls), store=S3Store(s3), state_bucket=place.state_bucket
+        )
 
 
-def _client(settings: ClientSettings) -> Client:
+def _client(settings: ClientSettings, connections_max: int) -> Client:
     inner = AioSession(settings.session_variables)
     session = aioboto3.Session(botocore_session=inner, profile_name=settings.profile)
     arguments = settings.client_arguments(
-        max_pool_connections=CONNECTIONS_MAX,
+        max_pool_connections=connections_max,
         connect_timeout=5,
         read_timeout=30,  # longer than SQS's longest poll
         retries={"mode": "standard", "max_attempts": 2},  # the job machine repeats

@@ -24,6 +24,7 @@ from orchgpu.adapters.aws.endpoints import (
     resolve,
 )
 from orchgpu.adapters.aws.errors import translated
+from orchgpu.adapters.aws.owner import expect_owner
 from orchgpu.cloud_services import (
     Address,
     DeployCloud,
@@ -68,6 +69,7 @@ class AwsServices:
     @cached_property
     def state_bucket(self) -> str:
         with closing(self._deployed()) as aws:
+            expect_owner(self._client("s3"), aws.place)
             return aws.place.state_bucket
 
     def list_objects(self, bucket: str, prefix: str) -> Iterator[Entry]:

@@ -15,16 +15,18 @@ RECEIVE_WAIT_S_MAX = 20  #: SQS's longest long poll
 
 
 class SqsQueue:
-    """Uses one shared client; whole seconds only, as SQS requires."""
+    """Uses two shared clients; whole seconds only, as SQS requires."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, polls: Client) -> None:
+        """`polls`: the client of long polls, which hold their connections for 20 s."""
         self._client = client
+        self._polls = polls
 
     async def receive(
         self, queue_url: str, *, count_max: int, wait_s: float, visibility_s: float
     ) -> Sequence[Message]:
         with translated("sqs:ReceiveMessage"):
-            answer = await self._client.receive_message(
+            answer = await self._polls.receive_message(
                 QueueUrl=queue_url,
                 MaxNumberOfMessages=max(1, min(count_max, BATCH_MAX)),
                 WaitTimeSeconds=min(math.ceil(wait_s), RECEIVE_WAIT_S_MAX),
@@ -77,6 +79,14 @@ class SqsQueue:
             failed = answer.get("Failed", ())
             if failed:
                 raise AppError(ErrorCode.UNAVAILABLE, f"sqs:SendMessageBatch: {failed[0]}")
+
+    async def backlog(self, queue_url: str) -> int:
+        name = "ApproximateNumberOfMessages"
+        with translated("sqs:GetQueueAttributes"):
+            answer = await self._client.get_queue_attributes(
+                QueueUrl=queue_url, AttributeNames=[name]
+            )
+        return int(answer["Attributes"][name])
 
 
 def _batches(items: Sequence[str]) -> list[Sequence[str]]:

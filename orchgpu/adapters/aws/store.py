@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from orchgpu.adapters.aws.api import Client, Shape
 from orchgpu.adapters.aws.errors import translated
+from orchgpu.core.reconcile import Cursor, ObjectVersion, VersionPage
 from orchgpu.ports import StoredObject
 
 
@@ -71,6 +72,34 @@ class S3Store:
             async for page in pages.paginate(Bucket=bucket, Prefix=prefix):
                 found.update((entry["Key"], entry["ETag"]) for entry in page.get("Contents", ()))
         return found
+
+    async def versions(
+        self, bucket: str, prefix: str, *, after: Cursor | None = None
+    ) -> VersionPage:
+        start: dict[str, str] = {}
+        if after is not None:
+            start["KeyMarker"] = after.key
+            if after.version_id:
+                start["VersionIdMarker"] = after.version_id
+        with translated(f"s3:ListObjectVersions {bucket}/{prefix}"):
+            page = await self._client.list_object_versions(Bucket=bucket, Prefix=prefix, **start)
+        end = None
+        if page.get("IsTruncated"):
+            version = page.get("NextVersionIdMarker") or ""
+            end = Cursor(key=page["NextKeyMarker"], version_id=version)
+        versions = tuple(_version(entry) for entry in page.get("Versions", ()))
+        return VersionPage(versions=versions, after=end)
+
+
+def _version(entry: Shape) -> ObjectVersion:
+    version = entry["VersionId"]
+    return ObjectVersion(
+        key=entry["Key"],
+        version_id=None if version == "null" else version,
+        etag=entry["ETag"].strip('"'),
+        size=int(entry["Size"]),
+        modified_s=entry["LastModified"].timestamp(),
+    )
 
 
 def _stored(answer: Shape, body: bytes | None) -> StoredObject:

@@ -235,12 +235,12 @@ class Bench:
         self.stage()
         return self.deliver()
 
-    def deliver(self) -> dict[str, Any]:
+    def deliver(self, pause: Callable[[float], None] = lambda _: None) -> dict[str, Any]:
         staging = keys.parse_staging_key(self.key)
         assert staging is not None
         place = (self.job.intermediate_bucket, self.key)
         return run_attempt(
-            self.s3, self.settings(), TimeLimits.within(self.timeout_s), staging, place
+            self.s3, self.settings(), TimeLimits.within(self.timeout_s), staging, place, pause
         )
 
     def _read(self, key: str) -> bytes | None:

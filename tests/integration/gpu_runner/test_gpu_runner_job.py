@@ -218,7 +218,15 @@ def test_an_unreachable_host_is_an_error_of_the_function(bench: Any) -> None:
 
 
 def test_a_withdrawn_envelope_is_not_an_error(bench: Any) -> None:
-    assert bench.deliver()["status"] == "withdrawn"
+    pauses_s: list[float] = []
+    assert bench.deliver(pauses_s.append)["status"] == "withdrawn"
+    assert sum(pauses_s) == 10.0
+
+
+def test_an_envelope_that_is_not_visible_yet_is_requested_again(bench: Any) -> None:
+    """S3 answers 404 for existing objects for a while after versioning is first enabled."""
+    bench.write(COPY)
+    assert bench.deliver(lambda _: bench.stage())["status"] == "succeeded"
 
 
 def test_a_session_lost_while_the_script_runs_kills_it(

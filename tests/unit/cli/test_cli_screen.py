@@ -24,7 +24,7 @@ from orchgpu.cli.commands.definition import history
 from orchgpu.cli.commands.jobs import cost, dlq, job, jobs
 from orchgpu.cli.commands.local import status
 from orchgpu.cli.commands.objects import ls
-from orchgpu.cli.commands.operation import config, gpus
+from orchgpu.cli.commands.operation import config, gpus, reconcile
 
 OSC_52 = "\x1b]52;c;ZXZpbA==\x07"
 TABLES: dict[str, Sequence[Column]] = {
@@ -39,6 +39,7 @@ TABLES: dict[str, Sequence[Column]] = {
     "history": history.REVISIONS,
     "config show": config.SETTINGS,
     "cost": cost.COSTS,
+    "reconcile": reconcile.LOST,
 }
 
 

@@ -98,6 +98,7 @@ class Bench:
             clock=self.clock,
             budget=budget,
             nursery=nursery,
+            jitter=random.Random(1),
         )
 
     def junk(self) -> None:

@@ -21,6 +21,7 @@ from orchgpu.adapters.aws.deploy.roles import Roles
 from orchgpu.adapters.aws.deploy.storage import Buckets, Notifications, StateObjects
 from orchgpu.adapters.aws.endpoints import ClientSettings, boto3_client, boto3_session
 from orchgpu.adapters.aws.errors import translated
+from orchgpu.adapters.aws.owner import expect_owner
 from orchgpu.deploy.revisions import Revision
 
 #: The account of clouds that have no STS (LocalStack's and the embedded cloud's default).
@@ -66,9 +67,11 @@ class AwsCloud:
         local = self._settings("s3").local
         region = str(s3.meta.region_name or "us-east-1")
         account = self._account(local)
-        return DeployTarget(
+        place = DeployTarget(
             account=account, region=region, partition=str(s3.meta.partition), local=local
         )
+        expect_owner(s3, place)
+        return place
 
     def observe(
         self, names: Sequence[str], wanted: Sequence[Resource], *, count: bool = False

@@ -14,14 +14,12 @@ from fdl.plan.desired import DEPLOYED_TAG, PACKAGE_TAG
 from fdl.plan.resources import DeployTarget, FunctionResource, InvokeConfig, Permission
 from orchgpu.adapters.aws.api import Client, Shape, found
 from orchgpu.adapters.aws.deploy.roles import TRUST
+from orchgpu.adapters.aws.deploy.settling import BUSY_FUNCTION, NEW_ROLE, Settling
 from orchgpu.adapters.aws.errors import translated
 
 #: A function in a VPC needs a minute or two to become Active.
 _SETTLE_S_MAX = 300.0
 _SETTLE_POLL_S = 0.5
-#: A new role reaches Lambda within seconds; after this it is reported as wrong.
-_ROLE_SPREAD_S_MAX = 60.0
-_ROLE_SPREAD_POLL_S = 2.0
 #: The event by which S3 tests a target: every runner ignores it.
 _TEST_EVENT = b'{"Service": "Amazon S3", "Event": "s3:TestEvent"}'
 _ERROR_BYTES_MAX = 500  #: of a failed call's answer
@@ -32,8 +30,15 @@ _TAGS = ("createdby", PACKAGE_TAG, DEPLOYED_TAG)
 class Functions:
     """Functions of one account and region."""
 
-    def __init__(self, lambda_: Client, iam: Callable[[], Client], place: DeployTarget) -> None:
+    def __init__(
+        self,
+        lambda_: Client,
+        iam: Callable[[], Client],
+        place: DeployTarget,
+        settling: Settling | None = None,
+    ) -> None:
         self._lambda = lambda_
+        self._settled = (settling or Settling()).settled
         self._iam = iam
         self._place = place
 
@@ -69,13 +74,19 @@ class Functions:
             with translated(f"UpdateFunctionCode {name}"):
                 code = self._code(function, data)
                 architectures = list(function.architectures)
-                self._lambda.update_function_code(
-                    FunctionName=name, Architectures=architectures, **code
+                self._settled(
+                    lambda: self._lambda.update_function_code(
+                        FunctionName=name, Architectures=architectures, **code
+                    ),
+                    *BUSY_FUNCTION,
                 )
             self._settle(name)
         with translated(f"UpdateFunctionConfiguration {name}"):
-            self._lambda.update_function_configuration(
-                FunctionName=name, **{**_emptied(old), **_configuration(function)}
+            arguments = {**_emptied(old), **_configuration(function)}
+            self._settled(
+                lambda: self._lambda.update_function_configuration(FunctionName=name, **arguments),
+                *BUSY_FUNCTION,
+                *NEW_ROLE,
             )
         self._settle(name)
         if DEPLOYED_TAG in function.tags:
@@ -95,24 +106,16 @@ class Functions:
             raise AppError(ErrorCode.INVALID, f"{name} failed: {error}")
 
     def _create(self, arguments: Shape) -> None:
-        ends_s = time.monotonic() + _ROLE_SPREAD_S_MAX
-        while True:
-            try:
-                self._lambda.create_function(**arguments)
-            except ClientError as error:
-                if not self._is_new_role(error) or time.monotonic() > ends_s:
-                    raise
-                if self._place.local:  # moto checks that the role exists
-                    self._make_local_role(str(arguments["Role"]))
-                else:
-                    time.sleep(_ROLE_SPREAD_POLL_S)
-                continue
+        if not self._place.local:
+            self._settled(lambda: self._lambda.create_function(**arguments), *NEW_ROLE)
             return
-
-    def _is_new_role(self, error: ClientError) -> bool:
-        """A role is known to IAM some seconds before Lambda can take it."""
-        text = str(error)
-        return "role" in text.lower() if self._place.local else "cannot be assumed" in text
+        try:
+            self._lambda.create_function(**arguments)
+        except ClientError as error:  # moto checks that the role exists
+            if "role" not in str(error).lower():
+                raise
+            self._make_local_role(str(arguments["Role"]))
+            self._lambda.create_function(**arguments)
 
     def _make_local_role(self, arn: str) -> None:
         with translated(f"CreateRole {arn}"):
@@ -159,8 +162,9 @@ class Functions:
 class InvokeConfigs:
     """The destinations of asynchronous events that fail."""
 
-    def __init__(self, lambda_: Client) -> None:
+    def __init__(self, lambda_: Client, settling: Settling | None = None) -> None:
         self._lambda = lambda_
+        self._settled = (settling or Settling()).settled
 
     def observe(self, name: str) -> InvokeConfig | None:
         call = self._lambda.get_function_event_invoke_config
@@ -177,11 +181,15 @@ class InvokeConfigs:
 
     def put(self, config: InvokeConfig) -> None:
         with translated(f"PutFunctionEventInvokeConfig {config.name}"):
-            self._lambda.put_function_event_invoke_config(
-                FunctionName=config.name,
-                MaximumRetryAttempts=config.retries,
-                MaximumEventAgeInSeconds=config.event_age_s,
-                DestinationConfig={"OnFailure": {"Destination": config.on_failure_arn}},
+            self._settled(
+                lambda: self._lambda.put_function_event_invoke_config(
+                    FunctionName=config.name,
+                    MaximumRetryAttempts=config.retries,
+                    MaximumEventAgeInSeconds=config.event_age_s,
+                    DestinationConfig={"OnFailure": {"Destination": config.on_failure_arn}},
+                ),
+                *NEW_ROLE,
+                *BUSY_FUNCTION,
             )
 
     def delete(self, name: str) -> None:
@@ -192,8 +200,9 @@ class InvokeConfigs:
 class Permissions:
     """Statements of functions' policies."""
 
-    def __init__(self, lambda_: Client) -> None:
+    def __init__(self, lambda_: Client, settling: Settling | None = None) -> None:
         self._lambda = lambda_
+        self._settled = (settling or Settling()).settled
 
     def observe(self, function: str, statement: str) -> Permission | None:
         call = self._lambda.get_policy
@@ -207,13 +216,16 @@ class Permissions:
     def put(self, permission: Permission) -> None:
         self.delete(permission)
         with translated(f"AddPermission {permission.name}"):
-            self._lambda.add_permission(
-                FunctionName=permission.function,
-                StatementId=permission.statement,
-                Action="lambda:InvokeFunction",
-                Principal="s3.amazonaws.com",
-                SourceArn=permission.source_arn,
-                SourceAccount=permission.account,
+            self._settled(
+                lambda: self._lambda.add_permission(
+                    FunctionName=permission.function,
+                    StatementId=permission.statement,
+                    Action="lambda:InvokeFunction",
+                    Principal="s3.amazonaws.com",
+                    SourceArn=permission.source_arn,
+                    SourceAccount=permission.account,
+                ),
+                *BUSY_FUNCTION,
             )
 
     def delete(self, permission: Permission) -> None:

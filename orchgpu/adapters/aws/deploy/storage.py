@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
+from email.utils import parsedate_to_datetime
 from typing import NoReturn
 
 from botocore.exceptions import ClientError
@@ -14,6 +15,7 @@ from corekit.decode import decode, encode
 from corekit.errors import AppError, ErrorCode, invalid
 from fdl.plan.resources import Bucket, DeployTarget, Ledger, Notification, Package, Record
 from orchgpu.adapters.aws.api import Client, Shape, all_keys, found
+from orchgpu.adapters.aws.deploy.settling import BUSY_BUCKET, NEW_TARGET, Settling
 from orchgpu.adapters.aws.errors import translated
 from orchgpu.core.function import Function
 
@@ -23,13 +25,14 @@ _TARGETS = {
     "LambdaFunctionConfigurations": "LambdaFunctionArn",
     "TopicConfigurations": "TopicArn",
 }
-#: A new queue policy or permission reaches S3 within seconds; after this it is reported as wrong.
-_VALIDATION_TRIES = 8
-_VALIDATION_PAUSE_S = 2.0
 #: Other programs may write the same configuration between our read and our write.
 _MERGE_TRIES = 4
 #: Holds the lock of a bucket's rules for a block.
 Held = Callable[[str], AbstractContextManager[None]]
+#: The key of a record that deploy writes beside the plan's.
+DEPLOYED_AT = "deployed_at_s"
+#: The keys of a record that name its input: with another input, its uploads count from now.
+_INPUT = ("input_bucket", "input_prefix", "input_suffixes")
 #: Ids of the rules by which the moto bridge hears of objects (local_cloud.bridge.moto).
 _MIRROR_ID_PREFIX = "local-cloud-bridge-"
 
@@ -37,8 +40,9 @@ _MIRROR_ID_PREFIX = "local-cloud-bridge-"
 class Buckets:
     """Buckets. Only empty ones are deleted."""
 
-    def __init__(self, s3: Client, region: str) -> None:
+    def __init__(self, s3: Client, region: str, settling: Settling | None = None) -> None:
         self._s3 = s3
+        self._settled = (settling or Settling()).settled
         self._region = region
 
     def observe(self, name: str) -> Bucket | None:
@@ -63,10 +67,18 @@ class Buckets:
                 arguments = {} if self._region == "us-east-1" else place
                 # an interrupted deploy may have made it
                 with suppress(self._s3.exceptions.BucketAlreadyOwnedByYou):
-                    self._s3.create_bucket(Bucket=bucket.name, **arguments)
+                    self._settled(
+                        lambda: self._s3.create_bucket(Bucket=bucket.name, **arguments),
+                        *BUSY_BUCKET,
+                    )
             if bucket.versioned:
                 status = {"Status": "Enabled"}
-                self._s3.put_bucket_versioning(Bucket=bucket.name, VersioningConfiguration=status)
+                self._settled(
+                    lambda: self._s3.put_bucket_versioning(
+                        Bucket=bucket.name, VersioningConfiguration=status
+                    ),
+                    *BUSY_BUCKET,
+                )
 
     def delete(self, name: str) -> None:
         """Raises CONFLICT when something was put into it since the plan was made."""
@@ -96,9 +108,12 @@ class Notifications:
     the same time would lose a rule: `held` serialises them.
     """
 
-    def __init__(self, s3: Client, held: Held | None = None) -> None:
+    def __init__(
+        self, s3: Client, held: Held | None = None, settling: Settling | None = None
+    ) -> None:
         """Without `held` the rules are read-only."""
         self._s3 = s3
+        self._settled = (settling or Settling()).settled
         self._held = held or _only_read
 
     def observe(self, bucket: str) -> tuple[Notification, ...]:
@@ -146,20 +161,16 @@ class Notifications:
         return {key: value for key, value in answer.items() if key != "ResponseMetadata"}
 
     def _put(self, bucket: str, configuration: Shape, *, unchecked: bool) -> None:
-        for left in reversed(range(_VALIDATION_TRIES)):
-            try:
-                self._s3.put_bucket_notification_configuration(
+        with translated(f"PutBucketNotificationConfiguration {bucket}"):
+            self._settled(
+                lambda: self._s3.put_bucket_notification_configuration(
                     Bucket=bucket,
                     NotificationConfiguration=configuration,
                     SkipDestinationValidation=unchecked,
-                )
-            except ClientError as error:
-                if left and "Unable to validate" in str(error):
-                    time.sleep(_VALIDATION_PAUSE_S)
-                    continue
-                with translated(f"PutBucketNotificationConfiguration {bucket}"):
-                    raise
-            return
+                ),
+                *NEW_TARGET,
+                *BUSY_BUCKET,
+            )
 
 
 def _only_read(bucket: str) -> NoReturn:
@@ -221,6 +232,7 @@ class StateObjects:
         body = self._read(record.object_key)
         if not isinstance(body, dict):
             return None
+        body.pop(DEPLOYED_AT, None)  # not a part of any plan
         return Record(name=name, bucket=record.bucket, body=body)
 
     def ledgers(self) -> dict[str, Ledger]:
@@ -237,8 +249,21 @@ class StateObjects:
         self._write(package.object_key, data, "application/zip", bucket=package.bucket)
 
     def write_record(self, record: Record) -> None:
-        decode(Function, record.body, record.object_key)  # orchestrators must be able to read it
-        self._write(record.object_key, _json(record.body), "application/json")
+        body = {**record.body, DEPLOYED_AT: self._deployed_at_s(record)}
+        decode(Function, body, record.object_key)  # orchestrators must be able to read it
+        self._write(record.object_key, _json(body), "application/json")
+
+    def _deployed_at_s(self, record: Record) -> float:
+        """The store's time of the first deploy with the input of this record."""
+        before = self._read(record.object_key)
+        if isinstance(before, dict) and all(before.get(k) == record.body.get(k) for k in _INPUT):
+            known = before.get(DEPLOYED_AT)
+            if isinstance(known, float) and known > 0:
+                return known
+        with translated(f"HeadBucket {record.bucket}"):
+            answer = self._s3.head_bucket(Bucket=record.bucket)
+        date = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
+        return parsedate_to_datetime(date).timestamp() if date else time.time()
 
     def write_ledger(self, ledger: Ledger) -> None:
         self._write(ledger.object_key, _json(encode(ledger)), "application/json")

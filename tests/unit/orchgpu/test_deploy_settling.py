@@ -1,0 +1,268 @@
+"""A deploy in AWS's weather: AWS's own answers, through botocore's validators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import boto3
+import pytest
+from botocore.stub import Stubber
+
+from corekit.budget import Budget
+from corekit.errors import AppError, ErrorCode
+from fdl.parse import parse
+from fdl.plan.desired import Code, desired
+from fdl.plan.resources import (
+    Bucket,
+    DeployTarget,
+    Expiry,
+    FunctionResource,
+    InvokeConfig,
+    Notification,
+    Permission,
+    QueueResource,
+)
+from orchgpu.adapters.aws.deploy.expiry import Expiries
+from orchgpu.adapters.aws.deploy.functions import Functions, InvokeConfigs, Permissions
+from orchgpu.adapters.aws.deploy.queues import Queues
+from orchgpu.adapters.aws.deploy.settling import SETTLE_S_MAX, Settling
+from orchgpu.adapters.aws.deploy.storage import Buckets, Notifications
+
+AWS = DeployTarget(account="123456789012", region="eu-west-1")
+ARN = "arn:aws:lambda:eu-west-1:123456789012:function:f"
+ROLE = "arn:aws:iam::123456789012:role/orchgpu-f"
+ZIP = b"PK\x05\x06" + bytes(18)
+ACTIVE = {"State": "Active", "LastUpdateStatus": "Successful", "Role": ROLE, "FunctionName": "f"}
+
+
+class Clock:
+    """The time that pauses take; no test waits."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def sleep(self, pause_s: float) -> None:
+        self.now_s += pause_s
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+class Cloud:
+    """One client of AWS whose answers are written down; and the clock of its calls."""
+
+    def __init__(self, service: str) -> None:
+        self.client: Any = boto3.client(
+            service, region_name="eu-west-1", aws_access_key_id="a", aws_secret_access_key="b"
+        )
+        self.stub = Stubber(self.client)
+        self.stub.activate()
+        self.clock = Clock()
+        self.settling = Settling(sleep=self.clock.sleep, monotonic=self.clock.monotonic)
+
+    def refuses(self, call: str, code: str, text: str, times: int = 1) -> Cloud:
+        for _ in range(times):
+            self.stub.add_client_error(call, code, text, http_status_code=400)
+        return self
+
+    def answers(self, call: str, answer: dict[str, Any] | None = None) -> Cloud:
+        self.stub.add_response(call, answer or {}, None)
+        return self
+
+
+FUNCTION = FunctionResource(
+    name="f",
+    role=ROLE,
+    memory_mib=512,
+    timeout_s=30,
+    runtime="python3.12",
+    handler="a.b",
+    package="0" * 64,
+)
+PENDING = (
+    "The operation cannot be performed at this time. The function is currently in the following"
+    " state: Pending"
+)
+UPDATING = (
+    "The operation cannot be performed at this time. An update is in progress for resource: " + ARN
+)
+CONCURRENT = "The function could not be updated due to a concurrent update operation."
+NOT_ASSUMABLE = "The role defined for the function cannot be assumed by Lambda."
+NO_INTERFACE = (
+    "The provided execution role does not have permissions to call CreateNetworkInterface on EC2"
+)
+NO_SEND = "The function's execution role does not have permissions to call SendMessage on " + ARN
+BUSY = (
+    "A conflicting conditional operation is currently in progress against this resource. Please"
+    " try again."
+)
+DELETED = (
+    "You must wait 60 seconds after deleting a queue before you can create another with the same"
+    " name."
+)
+
+
+def creates_function(cloud: Cloud, code: str, text: str) -> None:
+    cloud.refuses("get_function", "ResourceNotFoundException", "Function not found: " + ARN)
+    cloud.refuses("create_function", code, text, times=3).answers("create_function", ACTIVE)
+    cloud.answers("get_function_configuration", ACTIVE)
+    Functions(cloud.client, lambda: None, AWS, cloud.settling).create(FUNCTION, ZIP)
+
+
+def updates_function(cloud: Cloud, code: str, text: str) -> None:
+    """A deploy was cut off, and the same one again finds its function."""
+    found = {"Configuration": {**ACTIVE, "CodeSha256": ""}, "Tags": {}}
+    cloud.answers("get_function", found)
+    cloud.refuses("update_function_code", code, text).answers("update_function_code", ACTIVE)
+    cloud.answers("get_function_configuration", ACTIVE)
+    cloud.refuses("update_function_configuration", code, text)
+    cloud.answers("update_function_configuration", ACTIVE)
+    cloud.answers("get_function_configuration", ACTIVE)
+    Functions(cloud.client, lambda: None, AWS, cloud.settling).update(FUNCTION, None, ZIP)
+
+
+def configures_failures(cloud: Cloud, code: str, text: str) -> None:
+    cloud.refuses("put_function_event_invoke_config", code, text, times=2)
+    cloud.answers("put_function_event_invoke_config")
+    queue = "arn:aws:sqs:eu-west-1:123456789012:f-done"
+    config = InvokeConfig(name="f", retries=0, event_age_s=60, on_failure_arn=queue)
+    InvokeConfigs(cloud.client, cloud.settling).put(config)
+
+
+def allows_s3(cloud: Cloud, code: str, text: str) -> None:
+    cloud.refuses("get_policy", "ResourceNotFoundException", "No policy is associated")
+    cloud.refuses("add_permission", code, text).answers("add_permission")
+    permission = Permission(
+        function="f", statement="s", source_arn="arn:aws:s3:::in", account=AWS.account
+    )
+    Permissions(cloud.client, cloud.settling).put(permission)
+
+
+def creates_queue(cloud: Cloud, code: str, text: str) -> None:
+    cloud.refuses("get_queue_url", "AWS.SimpleQueueService.NonExistentQueue", "no such queue")
+    cloud.refuses("create_queue", code, text, times=4).answers("create_queue")
+    queue = QueueResource(name="f-jobs", retention_s=60, visibility_s=30)
+    Queues(cloud.client, cloud.settling).put(queue)
+
+
+def creates_bucket(cloud: Cloud, code: str, text: str) -> None:
+    cloud.refuses("create_bucket", code, text).answers("create_bucket")
+    cloud.refuses("put_bucket_versioning", code, text).answers("put_bucket_versioning")
+    bucket = Bucket(name="f-in", versioned=True)
+    Buckets(cloud.client, "eu-west-1", cloud.settling).put(bucket, exists=False)
+
+
+class NoLock:
+    def __init__(self, bucket: str) -> None:
+        del bucket
+
+    def __enter__(self) -> None:
+        """Nobody else changes the bucket."""
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to release."""
+
+
+def notifies_queue(cloud: Cloud, code: str, text: str) -> None:
+    arn = "arn:aws:sqs:eu-west-1:123456789012:f-jobs"
+    rule = Notification(
+        bucket="f-in", id="r", target_arn=arn, prefix="", suffix="", events=("s3:ObjectCreated:*",)
+    )
+    after = [{"Id": "r", "QueueArn": arn, "Events": list(rule.events)}]
+    call = "put_bucket_notification_configuration"
+    cloud.answers("get_bucket_notification_configuration")
+    cloud.refuses(call, code, text, times=9).answers(call)
+    cloud.answers("get_bucket_notification_configuration", {"QueueConfigurations": after})
+    Notifications(cloud.client, NoLock, cloud.settling).put(rule)
+
+
+def expires_envelopes(cloud: Cloud, code: str, text: str) -> None:
+    call = "put_bucket_lifecycle_configuration"
+    cloud.answers("get_bucket_lifecycle_configuration", {"Rules": []})
+    cloud.refuses(call, code, text).answers(call)
+    expiry = Expiry(bucket="f-mid", id="e", prefix="staging/", days=1)
+    Expiries(cloud.client, NoLock, cloud.settling).put(expiry)
+
+
+INVALID = "InvalidParameterValueException"
+CONFLICT = "ResourceConflictException"
+NEW_TARGET = "Unable to validate the following destination configurations"
+WEATHER = [
+    ("lambda", creates_function, INVALID, NOT_ASSUMABLE),
+    ("lambda", creates_function, INVALID, NO_INTERFACE),
+    ("lambda", updates_function, CONFLICT, PENDING),
+    ("lambda", updates_function, CONFLICT, UPDATING),
+    ("lambda", configures_failures, INVALID, NO_SEND),
+    ("lambda", configures_failures, CONFLICT, UPDATING),
+    ("lambda", allows_s3, CONFLICT, CONCURRENT),
+    ("lambda", allows_s3, "TooManyRequestsException", "Rate exceeded"),
+    ("sqs", creates_queue, "AWS.SimpleQueueService.QueueDeletedRecently", DELETED),
+    ("sqs", creates_queue, "QueueDeletedRecently", DELETED),
+    ("s3", creates_bucket, "OperationAborted", BUSY),
+    ("s3", notifies_queue, "InvalidArgument", NEW_TARGET),
+    ("s3", notifies_queue, "OperationAborted", BUSY),
+    ("s3", expires_envelopes, "OperationAborted", BUSY),
+]
+
+
+@pytest.mark.parametrize(
+    ("service", "work", "code", "text"),
+    WEATHER,
+    ids=[f"{work.__name__}-{code}-{n}" for n, (_, work, code, _) in enumerate(WEATHER)],
+)
+def test_an_answer_that_passes_is_waited_for(
+    service: str, work: Callable[[Cloud, str, str], None], code: str, text: str
+) -> None:
+    cloud = Cloud(service)
+    work(cloud, code, text)
+    cloud.stub.assert_no_pending_responses()
+    assert 0.0 < cloud.clock.now_s < SETTLE_S_MAX
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        (INVALID, "The runtime parameter of python2.7 is no longer supported"),
+        (CONFLICT, "Function already exist: f"),
+        ("AccessDeniedException", "not authorized to perform: lambda:CreateFunction"),
+    ],
+)
+def test_every_other_answer_ends_the_deploy_at_once(code: str, text: str) -> None:
+    cloud = Cloud("lambda")
+    with pytest.raises(AppError, match=text.split()[0]):
+        creates_function(cloud, code, text)
+    assert cloud.clock.now_s == 0.0
+
+
+def test_an_answer_that_stays_is_reported_after_two_minutes() -> None:
+    cloud = Cloud("sqs")
+    cloud.refuses("get_queue_url", "AWS.SimpleQueueService.NonExistentQueue", "no such queue")
+    cloud.refuses("create_queue", "QueueDeletedRecently", DELETED, times=100)
+    with pytest.raises(AppError, match="wait 60 seconds") as caught:
+        Queues(cloud.client, cloud.settling).put(
+            QueueResource(name="f-jobs", retention_s=60, visibility_s=30)
+        )
+    assert caught.value.code is ErrorCode.INVALID
+    assert 110.0 <= cloud.clock.now_s <= SETTLE_S_MAX
+
+
+@pytest.mark.parametrize(
+    ("iam", "principals"),
+    [
+        ("{create: true}", ["s3.amazonaws.com"]),
+        ("{role: 'arn:aws:iam::123456789012:role/mine'}", ["s3.amazonaws.com", "mine"]),
+    ],
+)
+def test_no_policy_names_a_role_of_ours(iam: str, principals: list[str]) -> None:
+    """SQS refuses a policy with a role that was made a moment ago, and the role's own allows it."""
+    text = (
+        "functions:\n  aws:\n  - lambda: {name: f, init_script: run.sh, output: [{path: out}]}\n"
+        f"    iam: {iam}\n    gpu: {{}}\n    job: {{input: {{path: queries/in}}}}\n"
+    )
+    (function,) = parse(text).functions.aws
+    made = desired(function, AWS, Code(sha256="0" * 64, size=1), Budget())
+    (done,) = [r for r in made.resources if isinstance(r, QueueResource) and r.name == "f-done"]
+    statements: Any = done.policy["Statement"]
+    named = [next(iter(s["Principal"].values())).rsplit("/", 1)[-1] for s in statements]
+    assert named == principals
