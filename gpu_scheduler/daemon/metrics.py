@@ -146,7 +146,7 @@ def _workloads(counts: CoreCounts) -> Iterator[str]:
     most = nlargest(WORKLOADS_MAX, starts.items(), key=lambda one: (sum(one[1]), one[0]))
     yield from _samples(
         "ssgmd_workload_starts_total",
-        "Starts on a warm worker and with loading, of the workloads with the most",
+        "Starts without loading (warm) and with it (cold), of workloads that load",
         (
             ({"tenant": tenant, "workload": workload, "start": start}, number)
             for (tenant, workload), numbers in sorted(most)

@@ -93,7 +93,7 @@ def told(state: Path, host_state: HostState) -> str:
     journal, _ = Journal.open(state)
     counts = CoreCounts()
     counts.learned_times.learn(WorkloadOn("lab", "ocr", "A"), 3.0, 1.0)
-    counts.learned_times.learn(WorkloadOn("lab", "ocr", "B"), 3.0, 0.0)
+    counts.learned_times.learn(WorkloadOn("lab", "ocr", "A"), 3.0, 0.0)
     counts.residents.count_evicted([RESIDENT, RESIDENT])
     standing = Standing(hosts=(host,), leases=(lease,), waiting=0, counts=counts)
     metrics = Metrics()
