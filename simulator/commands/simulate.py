@@ -18,6 +18,7 @@ from corekit.cli.screen import echo, echo_json, echo_table, json_option
 from corekit.cli.table import Column
 from corekit.errors import invalid
 from corekit.suggest import one_of_known
+from gpu_scheduler.parameters import installed_name
 from gpu_scheduler.policy_registry import installed_policies
 from simulator.workloads import experiments, output, plots
 from simulator.workloads.engine import Job
@@ -102,7 +103,7 @@ def run_command(
     Example:  orchgpu simulate run RUN.yaml --policy sticky --plots out
     """
     run = _with_parameters(load_run(file), given)
-    _check((policy,) if policy is not None else ())
+    policy = None if policy is None else _policy(policy)
     seed = run.seed if seed is None else seed
     bar = Bar(_PERCENT, quiet=as_json)
     progress = _of_time(bar, run)
@@ -258,17 +259,19 @@ def _points(run: Run, policies: Sequence[str]) -> list[Point]:
     points = []
     for text in policies or tuple(installed_policies()):
         name, _, own = text.partition(":")
-        _check((name,))
+        name = _policy(name)
         given = [f"policy.{name}.{one}" for one in own.split(",") if one]
         points.append(Point(policy=text, run=replace(_with_parameters(run, given), policy=name)))
     return points
 
 
-def _check(policies: Sequence[str]) -> None:
+def _policy(name: str) -> str:
+    """The name of an installed policy. Raises INVALID with the closest one."""
     known = installed_policies()
-    for name in policies:
-        if name not in known:
-            raise invalid(f"{name!r} is not an installed policy{one_of_known(name, tuple(known))}")
+    found = installed_name(name, known)
+    if found is None:
+        raise invalid(f"{name!r} is not an installed policy{one_of_known(name, tuple(known))}")
+    return found
 
 
 def _seed_range(run: Run, seeds: int | None, first: int | None) -> range:
