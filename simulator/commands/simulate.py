@@ -45,12 +45,25 @@ _seeds = click.option("--seeds", type=click.IntRange(1, 10_000), help="Seeds; el
 _csv = click.option(
     "--csv", "csv_file", type=click.Path(dir_okay=False, path_type=Path), help="Write a CSV file."
 )
+
+
+def _check_plots(
+    _context: click.Context, _option: click.Parameter, folder: Path | None
+) -> Path | None:
+    """Refuse plots without matplotlib before anything runs."""
+    if folder is not None:
+        plots.matplotlib_modules()
+    return folder
+
+
 _plots = click.option(
     "--plots",
+    callback=_check_plots,
     type=click.Path(file_okay=False, path_type=Path),
     help="Write plots into this folder (needs orchgpu[simulate]).",
 )
 _PERCENT = 100
+_FIGURE = "wait_mean_s"
 
 
 class _RunByDefault(CommandGroup):
@@ -181,7 +194,7 @@ def compare_command(
 @_workers
 @_csv
 @_plots
-@click.option("--figure", default="wait_mean_s", show_default=True, help="Figure to plot and show.")
+@click.option("--figure", default=_FIGURE, show_default=True, help="Figure to plot and show.")
 @json_option
 def sweep_command(
     file: Path,
@@ -210,10 +223,10 @@ def sweep_command(
         for point in base
         for value in values
     ]
-    results = _experiment(points, _seed_range(run, seeds, None), workers, quiet=as_json)
-    known = results[0].intervals
-    if figure not in known:
-        raise invalid(f"{figure!r} is not a figure{one_of_known(figure, tuple(known))}")
+    chosen = _seed_range(run, seeds, None)
+    if figure != _FIGURE:
+        _check_figure(figure, points[0], chosen[0])
+    results = _experiment(points, chosen, workers, quiet=as_json)
     if csv_file is not None:
         output.write_results(results, csv_file, swept)
     if plots is not None:
@@ -223,6 +236,13 @@ def sweep_command(
         echo_json({"run": run.name, "swept": swept, "points": found})
         return
     _echo_sweep(results, [point.policy for point in base], swept, values, figure)
+
+
+def _check_figure(figure: str, point: Point, seed: int) -> None:
+    """Refuse an unknown figure before the whole experiment: one run has the names of all."""
+    known = tuple(experiments.simulate(point.run, seed)[0].figures)
+    if figure not in known:
+        raise invalid(f"{figure!r} is not a figure{one_of_known(figure, known)}")
 
 
 def _echo_sweep(

@@ -144,6 +144,7 @@ def test_plots_without_matplotlib_name_the_extra(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
+    Path(file).write_text("load: []")  # not read: nothing runs whose plots cannot be drawn
     assert run(["simulate", file, "--plots", str(tmp_path / "plots")]) == 8
     assert "pip install 'orchgpu[simulate]'" in capsys.readouterr().err
 
@@ -159,6 +160,10 @@ def test_plots_without_matplotlib_name_the_extra(
         (("sweep", "--clients", "1,2"), "has no closed loop"),
         (("sweep", "--devices", "one"), "write numbers with commas"),
         (("sweep", "fifo", "--devices", "1", "--figure", "wait"), "is not a figure"),
+        (  # found before the experiment, whose second policy would fail
+            ("sweep", "fifo", "sticky:patience=1", "--devices", "1", "--figure", "wait"),
+            "is not a figure",
+        ),
     ],
 )
 def test_an_error_is_one_message(
