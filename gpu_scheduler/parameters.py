@@ -14,7 +14,7 @@ from typing import Any
 
 from corekit.errors import AppError, invalid
 from corekit.suggest import one_of_known
-from corekit.units import plain_percent
+from corekit.units import parse_duration_s, plain_percent
 from corekit.values import Value, field, replace
 from gpu_scheduler.names import named
 from gpu_scheduler.policy_parameters import Given, PolicyParameter
@@ -266,6 +266,38 @@ def known_name(name: str) -> None:
         raise invalid(f"parameter {name!r} is unknown{one_of_known(name, NAMES)}")
 
 
+def given_of(name: str, text: str) -> Given:
+    """A value from text: a length of time, which may have a unit, in seconds; else the text."""
+    of_policy = name.startswith("policy.") and name.endswith("_s")
+    if (name in LENGTHS_S or of_policy) and text[:1].isdecimal():
+        return parse_duration_s(text)
+    return text
+
+
+def canonical_name(name: str, policies: Collection[str]) -> str:
+    """The one spelling of a parameter: `policy.fair-sticky.overdue_s` has the policy's own name."""
+    kind, _, rest = name.partition(".")
+    policy, _, parameter = rest.rpartition(".")
+    found = installed_name(policy, policies) if kind == "policy" else None
+    return name if found is None else f"policy.{found}.{parameter}"
+
+
+def installed_name(name: str, policies: Collection[str]) -> str | None:
+    """The name of an installed policy; `least-loaded` is the module `least_loaded`."""
+    return next((one for one in (name, name.replace("-", "_")) if one in policies), None)
+
+
+def declared_parameter(policy: str, parameter: str, policies: Mapping[str, Any]) -> PolicyParameter:
+    """The declaration of a policy's parameter. Raises INVALID with the names of those it has."""
+    # a policy that only orders declares no parameters
+    parameters: tuple[PolicyParameter, ...] = getattr(policies.get(policy), "parameters", ())
+    for one in parameters:
+        if one.name == parameter:
+            return one
+    known = ", ".join(one.name for one in parameters) or "none"
+    raise invalid(f"policy {policy} has no parameter {parameter!r}; its parameters: {known}")
+
+
 def _with_weight(parameters: Parameters, tenant: str, value: Given) -> Parameters:
     weights = {name: weight for name, weight in parameters.weights.items() if name != tenant}
     if not _is_off(value):
@@ -289,23 +321,12 @@ def _with_policy_parameter(
     policy, _, parameter = name.partition(".")
     policy, read = _policy(policy, policies), value
     if policies is not None:
-        read = _declared(policy, parameter, policies).read(value)
+        known = policies if isinstance(policies, Mapping) else {}
+        read = declared_parameter(policy, parameter, known).read(value)
     if read is None:
         raise invalid("it must have a value; `default` removes it")
     given = {**parameters.policy_parameters, f"{policy}.{parameter}": read}
     return replace(parameters, policy_parameters=given)
-
-
-def _declared(policy: str, parameter: str, policies: Collection[str]) -> PolicyParameter:
-    """The declaration of a policy's parameter. Raises INVALID with the names of those it has."""
-    found = policies.get(policy) if isinstance(policies, Mapping) else None
-    # a policy that only orders declares no parameters
-    parameters: tuple[PolicyParameter, ...] = getattr(found, "parameters", ())
-    for one in parameters:
-        if one.name == parameter:
-            return one
-    known = ", ".join(one.name for one in parameters) or "none"
-    raise invalid(f"policy {policy} has no parameter {parameter!r}; its parameters: {known}")
 
 
 def _is_off(value: Given) -> bool:
@@ -313,11 +334,10 @@ def _is_off(value: Given) -> bool:
 
 
 def _policy(value: Given, policies: Collection[str] | None) -> str:
-    """The name of an installed policy; `least-loaded` is the module `least_loaded`."""
     if isinstance(value, str):
-        for name in (value, value.replace("-", "_")):
-            if policies is None or name in policies:
-                return name
+        found = value if policies is None else installed_name(value, policies)
+        if found is not None:
+            return found
     known = f"; installed are {', '.join(policies)}" if policies else ""
     raise invalid(f"{value!r} is not an installed policy{known}")
 

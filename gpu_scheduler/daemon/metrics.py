@@ -20,6 +20,7 @@ from gpu_scheduler.daemon.access.connection_admission import ConnectionAdmission
 from gpu_scheduler.daemon.journal.journal import Journal
 from gpu_scheduler.model import DeviceKind, Health, HostState, Lease, Share
 from gpu_scheduler.protocol import answers
+from gpu_scheduler.warm import workload_key
 
 
 @dataclass(slots=True)
@@ -136,6 +137,11 @@ def _usage_counts(usage_counts: UsageCounts) -> Iterator[str]:
     yield from _family("key_records", "Job records by the key that made them", "key", made)
 
 
+def _labels_of_start(tenant: str, workload: str, start: str) -> dict[str, str]:
+    """The labels of a counter, with the published key: readers may not know the workload's name."""
+    return {"tenant": tenant, "workload": workload_key(tenant, workload), "start": start}
+
+
 #: Workloads with counters of their own: those with the most starts.
 WORKLOADS_MAX = 100
 
@@ -146,9 +152,9 @@ def _workloads(counts: CoreCounts) -> Iterator[str]:
     most = nlargest(WORKLOADS_MAX, starts.items(), key=lambda one: (sum(one[1]), one[0]))
     yield from _samples(
         "ssgmd_workload_starts_total",
-        "Starts on a warm worker and with loading, of the workloads with the most",
+        "Starts without loading (warm) and with it (cold), of workloads that load",
         (
-            ({"tenant": tenant, "workload": workload, "start": start}, number)
+            (_labels_of_start(tenant, workload, start), number)
             for (tenant, workload), numbers in sorted(most)
             for start, number in zip(("cold", "warm"), numbers, strict=True)
         ),

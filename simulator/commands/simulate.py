@@ -18,6 +18,7 @@ from corekit.cli.screen import echo, echo_json, echo_table, json_option
 from corekit.cli.table import Column
 from corekit.errors import invalid
 from corekit.suggest import one_of_known
+from gpu_scheduler.parameters import installed_name
 from gpu_scheduler.policy_registry import installed_policies
 from simulator.workloads import experiments, output, plots
 from simulator.workloads.engine import Job
@@ -44,12 +45,25 @@ _seeds = click.option("--seeds", type=click.IntRange(1, 10_000), help="Seeds; el
 _csv = click.option(
     "--csv", "csv_file", type=click.Path(dir_okay=False, path_type=Path), help="Write a CSV file."
 )
+
+
+def _check_plots(
+    _context: click.Context, _option: click.Parameter, folder: Path | None
+) -> Path | None:
+    """Refuse plots without matplotlib before anything runs."""
+    if folder is not None:
+        plots.matplotlib_modules()
+    return folder
+
+
 _plots = click.option(
     "--plots",
+    callback=_check_plots,
     type=click.Path(file_okay=False, path_type=Path),
     help="Write plots into this folder (needs orchgpu[simulate]).",
 )
 _PERCENT = 100
+_FIGURE = "wait_mean_s"
 
 
 class _RunByDefault(CommandGroup):
@@ -102,7 +116,7 @@ def run_command(
     Example:  orchgpu simulate run RUN.yaml --policy sticky --plots out
     """
     run = _with_parameters(load_run(file), given)
-    _check((policy,) if policy is not None else ())
+    policy = None if policy is None else _policy(policy)
     seed = run.seed if seed is None else seed
     bar = Bar(_PERCENT, quiet=as_json)
     progress = _of_time(bar, run)
@@ -180,7 +194,7 @@ def compare_command(
 @_workers
 @_csv
 @_plots
-@click.option("--figure", default="wait_mean_s", show_default=True, help="Figure to plot and show.")
+@click.option("--figure", default=_FIGURE, show_default=True, help="Figure to plot and show.")
 @json_option
 def sweep_command(
     file: Path,
@@ -209,10 +223,10 @@ def sweep_command(
         for point in base
         for value in values
     ]
-    results = _experiment(points, _seed_range(run, seeds, None), workers, quiet=as_json)
-    known = results[0].intervals
-    if figure not in known:
-        raise invalid(f"{figure!r} is not a figure{one_of_known(figure, tuple(known))}")
+    chosen = _seed_range(run, seeds, None)
+    if figure != _FIGURE:
+        _check_figure(figure, points[0], chosen[0])
+    results = _experiment(points, chosen, workers, quiet=as_json)
     if csv_file is not None:
         output.write_results(results, csv_file, swept)
     if plots is not None:
@@ -222,6 +236,13 @@ def sweep_command(
         echo_json({"run": run.name, "swept": swept, "points": found})
         return
     _echo_sweep(results, [point.policy for point in base], swept, values, figure)
+
+
+def _check_figure(figure: str, point: Point, seed: int) -> None:
+    """Refuse an unknown figure before the whole experiment: one run has the names of all."""
+    known = tuple(experiments.simulate(point.run, seed)[0].figures)
+    if figure not in known:
+        raise invalid(f"{figure!r} is not a figure{one_of_known(figure, known)}")
 
 
 def _echo_sweep(
@@ -258,17 +279,19 @@ def _points(run: Run, policies: Sequence[str]) -> list[Point]:
     points = []
     for text in policies or tuple(installed_policies()):
         name, _, own = text.partition(":")
-        _check((name,))
+        name = _policy(name)
         given = [f"policy.{name}.{one}" for one in own.split(",") if one]
         points.append(Point(policy=text, run=replace(_with_parameters(run, given), policy=name)))
     return points
 
 
-def _check(policies: Sequence[str]) -> None:
+def _policy(name: str) -> str:
+    """The name of an installed policy. Raises INVALID with the closest one."""
     known = installed_policies()
-    for name in policies:
-        if name not in known:
-            raise invalid(f"{name!r} is not an installed policy{one_of_known(name, tuple(known))}")
+    found = installed_name(name, known)
+    if found is None:
+        raise invalid(f"{name!r} is not an installed policy{one_of_known(name, tuple(known))}")
+    return found
 
 
 def _seed_range(run: Run, seeds: int | None, first: int | None) -> range:

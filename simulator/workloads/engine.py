@@ -23,7 +23,7 @@ from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.model import GrantedLease, Request, Resident
-from gpu_scheduler.parameters import Parameters
+from gpu_scheduler.parameters import Parameters, given_of
 from gpu_scheduler.policy_registry import installed_policies
 from gpu_scheduler.protocol import host as host_ops
 from gpu_scheduler.protocol import ops
@@ -122,7 +122,7 @@ class Engine:
         if (policy or run.policy) is not None:
             wanted["policy"] = str(policy or run.policy)
         for name, value in wanted.items():
-            self.ask_op(ops.SetParameter(name=name, value=value))
+            self.ask_op(ops.SetParameter(name=name, value=given_of(name, str(value))))
         for host in hosts_of(run.hosts):
             self.add_host(host)
 

@@ -21,17 +21,21 @@ _BINS = 120
 _SETTINGS = {"svg.hashsalt": "orchgpu", "svg.fonttype": "none", "figure.autolayout": True}
 
 
+def matplotlib_modules() -> tuple[Any, Any]:  # matplotlib has no complete types
+    """matplotlib and its figures. Raises UNAVAILABLE without them."""
+    try:
+        return importlib.import_module("matplotlib"), importlib.import_module("matplotlib.figure")
+    except ImportError as error:
+        text = "plots need matplotlib: pip install 'orchgpu[simulate]', or leave --plots out"
+        raise AppError(ErrorCode.UNAVAILABLE, text) from error
+
+
 def save(path: Path, draw: Callable[[Axes], None], *, size: tuple[float, float] = (7, 4)) -> None:
     """Draw one figure into a file. Raises UNAVAILABLE without matplotlib.
 
     The same data gives the same file: there is no date in it.
     """
-    try:
-        matplotlib = importlib.import_module("matplotlib")
-        figure_module = importlib.import_module("matplotlib.figure")
-    except ImportError as error:
-        text = "plots need matplotlib: pip install 'orchgpu[simulate]', or leave --plots out"
-        raise AppError(ErrorCode.UNAVAILABLE, text) from error
+    matplotlib, figure_module = matplotlib_modules()
     with matplotlib.rc_context(_SETTINGS):
         figure = figure_module.Figure(figsize=size)
         draw(figure.add_subplot())

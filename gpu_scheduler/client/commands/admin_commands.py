@@ -6,10 +6,9 @@ import click
 
 from corekit.cli.screen import echo
 from corekit.decode import encode
-from corekit.errors import AppError, ErrorCode
+from corekit.errors import AppError, ErrorCode, invalid
 from corekit.plugins import find_plugins
 from corekit.suggest import one_of_known
-from corekit.units import parse_duration_s
 from gpu_scheduler.client.client import SchedulerClient
 from gpu_scheduler.client.commands import tables
 from gpu_scheduler.client.commands.forms import (
@@ -20,7 +19,14 @@ from gpu_scheduler.client.commands.forms import (
     Undrained,
 )
 from gpu_scheduler.client.commands.options import CommandContext, connected
-from gpu_scheduler.parameters import LENGTHS_S, POLICY_PLUGINS, known_name
+from gpu_scheduler.parameters import (
+    POLICY_PLUGINS,
+    canonical_name,
+    declared_parameter,
+    given_of,
+    installed_name,
+    known_name,
+)
 from gpu_scheduler.policy_parameters import Given
 from gpu_scheduler.protocol.answers import ParametersAnswer
 
@@ -92,7 +98,7 @@ def get_parameter(context: CommandContext, name: str | None) -> None:
     """Parameters in force: policy and limits.
 
     Prints all of them, or the one named NAME. Names: policy, aging_s, lease_s_max,
-    usage_half_life_s, bypass_max, leases_max; warm_workers_max, warm_idle_s_max,
+    usage_half_life_s, bypass_max, leases_max, preempt_grace_s; warm_workers_max, warm_idle_s_max,
     warm_memory_pct_max; waiting_max, records_max, rate_per_s, each also with key_ or tenant_
     before it; policy.POLICY.PARAMETER; weight.TENANT, quota.TENANT.devices,
     quota.TENANT.memory_mib, quota.TENANT.compute_pct.
@@ -102,7 +108,7 @@ def get_parameter(context: CommandContext, name: str | None) -> None:
     found = context.ask(lambda client: client.parameters())
     values = _values(found)
     if name is not None:
-        values = {name: values.get(name)}
+        values = dict([_named(name, found)])
     overridden = tuple(word for word in found.overridden if word in values)
     context.show(
         ParametersInForce(parameters=values, overridden=overridden),
@@ -126,8 +132,8 @@ def policies(context: CommandContext, name: str | None) -> None:
         raise AppError(ErrorCode.NOT_FOUND, message)
     if name is None:
         chosen = tuple(known.values())
-    elif (one := known.get(name.replace("-", "_"))) is not None:
-        chosen = (one,)
+    elif (own := installed_name(name, known)) is not None:
+        chosen = (known[own],)
     else:
         message = f"{name!r} is not an installed policy{one_of_known(name, known)}"
         raise AppError(ErrorCode.NOT_FOUND, message)
@@ -168,20 +174,26 @@ def set_parameter(context: CommandContext, name: str, value: str) -> None:
     The change is durable, and in force at once. VALUE `none` removes a limit; `default` reverts to
     the configured value. Durations may have a unit: ssgm set aging_s 5m
     """
-    found = context.ask(lambda client: client.set_parameter(name, _given(name, value)))
-    now = _values(found).get(name)
-    overridden = tuple(word for word in found.overridden if word == name)
+    found = context.ask(lambda client: client.set_parameter(name, given_of(name, value)))
+    values = dict([_named(name, found)])
+    overridden = tuple(word for word in found.overridden if word in values)
     context.show(
-        ParametersInForce(parameters={name: now}, overridden=overridden),
-        lambda: tables.echo_parameters({name: now}, overridden),
+        ParametersInForce(parameters=values, overridden=overridden),
+        lambda: tables.echo_parameters(values, overridden),
     )
 
 
-def _given(name: str, text: str) -> Given:
-    """Durations in seconds; the scheduler validates every other value."""
-    if name in LENGTHS_S and text[:1].isdecimal():
-        return parse_duration_s(text)
-    return text
+def _named(name: str, found: ParametersAnswer) -> tuple[str, Given]:
+    """One parameter in force: its name, and its value or that of the policy that declares it."""
+    policies = {one.name: one for one in found.policies}
+    name = canonical_name(name, policies)
+    policy, _, parameter = name.removeprefix("policy.").rpartition(".")
+    if not name.startswith("policy.") or not policies:  # an older scheduler declares none
+        return name, _values(found).get(name)
+    if policy not in policies:
+        raise invalid(f"{policy!r} is not an installed policy{one_of_known(policy, policies)}")
+    default = declared_parameter(policy, parameter, policies).default
+    return name, policies[policy].values.get(parameter, default)
 
 
 def _values(found: ParametersAnswer) -> dict[str, Given]:

@@ -59,8 +59,9 @@ def queue(context: CommandContext, limit: int) -> None:
 def workloads(context: CommandContext) -> None:
     """Learned times of workloads, for each device model.
 
-    Median and 95 % quantile of the execution and of the loading time, starts with and without a
-    warm worker, and the warm workers there are now. Expected times are never enforced.
+    Median and 95 % quantile of the execution and of the loading time; starts that loaded (cold),
+    and that found it loaded (warm); the warm workers there are now. A workload that never loads
+    anything has none of these. Expected times are never enforced.
     """
     found = context.ask(lambda client: client.workloads())
     context.show(found, lambda: tables.echo_workloads(found))

@@ -196,12 +196,16 @@ def echo_workloads(found: WorkloadsAnswer) -> None:
             str(view.expected.runs),
             _quantiles(view.expected.execution_p50_s, view.expected.execution_p95_s),
             _quantiles(view.expected.loading_p50_s, view.expected.loading_p95_s),
-            f"{view.cold_starts} cold, {view.warm_starts} warm",
+            _starts(view.cold_starts, view.warm_starts),
             str(view.residents),
         )
         for view in found.workloads
     ]
     echo_table(WORKLOADS, rows, empty="no times were learned yet")
+
+
+def _starts(cold: int, warm: int) -> str:
+    return f"{cold} cold, {warm} warm" if cold or warm else "-"
 
 
 def _quantiles(median_s: float | None, high_s: float | None) -> str:

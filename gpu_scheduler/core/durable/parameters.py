@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from corekit.errors import AppError
+from corekit.values import replace
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.admission import limits
 from gpu_scheduler.core.queue import decide, dispatch
@@ -16,7 +17,7 @@ from gpu_scheduler.core.queue.policy import (
 from gpu_scheduler.core.state import State
 from gpu_scheduler.core.transaction import Transaction, warm_limits
 from gpu_scheduler.model import HostState
-from gpu_scheduler.parameters import DEFAULT, changed, known_name
+from gpu_scheduler.parameters import DEFAULT, canonical_name, changed, known_name
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol import changes as to
 from gpu_scheduler.protocol import host as host_ops
@@ -56,8 +57,8 @@ def room_changed(tx: Transaction, event: on.RoomChanged) -> None:
 
 def set_parameter(tx: Transaction, event: on.Asked[ops.SetParameter]) -> None:
     """Change one parameter. Idempotent: an unchanged value is not journalled again."""
-    op = event.op
     state = tx.state
+    op = replace(event.op, name=canonical_name(event.op.name, state.policies))
     try:
         if op.value == DEFAULT:
             if op.name not in state.ignored:  # an override of a newer version can be removed

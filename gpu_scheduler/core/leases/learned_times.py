@@ -46,9 +46,9 @@ class Times:
 
     executions_s: tuple[float, ...] = ()
     loadings_s: tuple[float, ...] = ()  #: of cold starts
-    cold_starts: int = 0
-    warm_starts: int = 0
-    runs: int = 0  #: with known and unknown starts
+    cold_starts: int = 0  #: its workers loaded
+    warm_starts: int = 0  #: its workers loaded nothing, of a workload that has loaded before
+    runs: int = 0  #: with these, with unknown starts, and with nothing to load
     _quantiles: dict[tuple[str, float], float] = field(default_factory=dict)  #: cache
 
     def execution_s(self, quantile: float) -> float | None:
@@ -115,7 +115,8 @@ class LearnedTimes:
         """Add one execution: the shares were held this long, of which workers loaded that long."""
         before = self._times.pop(key, None) or Times()
         execution_s = max(0.0, held_s - (loading_s or 0.0))
-        cold, warm = bool(loading_s), loading_s == 0
+        cold = bool(loading_s)
+        warm = loading_s == 0 and before.cold_starts > 0  # else it has nothing to load, as yet
         self._times[key] = Times(
             executions_s=(*before.executions_s, execution_s)[-OBSERVATIONS_MAX:],
             loadings_s=(*before.loadings_s, *((loading_s,) if loading_s else ()))[

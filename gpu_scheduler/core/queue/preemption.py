@@ -8,13 +8,14 @@ sends SIGTERM to the script. Meanwhile its device is reserved for the request. Q
 
 from __future__ import annotations
 
+import math
 from itertools import islice
 from typing import NamedTuple
 
 from corekit.ids import AttemptId, DeviceId, LeaseId
 from gpu_scheduler.core.admission.quotas import clamped_to_quota, within_quota
 from gpu_scheduler.core.inventory.inventory import DeviceEntry
-from gpu_scheduler.core.leases.expected import usable
+from gpu_scheduler.core.leases.expected import Expected, usable
 from gpu_scheduler.core.leases.forecast import fits_without
 from gpu_scheduler.core.leases.leases import end
 from gpu_scheduler.core.placement.fits import unavailable_reason
@@ -73,6 +74,39 @@ def begin(tx: Transaction) -> bool:
             _preempt(tx, waiting, found)
             began = True
     return began
+
+
+def expected(tx: Transaction, waiting: to.Waiting) -> Expected | None:
+    """The latest time at which preemption has freed the devices of a request; None = it does not.
+
+    The preemption is under way, or would begin if the request waited now.
+    """
+    if not waiting.request.preempts:
+        return None
+    under_way = tx.state.preemptions.get(waiting.attempt)
+    if under_way is None:
+        leases = [lease for one in _cheapest(tx, waiting) for lease in one.leases]
+    else:
+        known = (tx.state.inventory.devices.get(device) for device in under_way.devices)
+        shared = (lease for entry in known if entry is not None for lease in entry.shares)
+        leases = [one for one in shared if tx.state.leases[one].preempted_for is not None]
+    ending = [tx.state.leases[lease] for lease in dict.fromkeys(leases)]
+    if not ending:
+        return None
+    few = "1 preemptible lease of lower priority ends for it"
+    many = f"{len(ending)} preemptible leases of lower priority end for it"
+    at_s = max(_ends_by_s(tx, one) for one in ending)
+    return Expected(at_s, few if len(ending) == 1 else many)
+
+
+def _ends_by_s(tx: Transaction, entry: LeaseEntry) -> float:
+    """The latest end of a lease that is preempted, or would be (monotonic)."""
+    deadline_s = math.inf if entry.deadline_s is None else entry.deadline_s
+    if entry.preempted_for is not None:
+        return deadline_s
+    if entry.lease.state is LeaseState.RESERVED:
+        return tx.at_s
+    return min(deadline_s, tx.at_s + tx.state.parameters.preempt_grace_s)
 
 
 def _cheapest(tx: Transaction, waiting: to.Waiting) -> list[Victims]:

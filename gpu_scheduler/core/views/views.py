@@ -19,6 +19,7 @@ from gpu_scheduler.core.leases.expected import expected
 from gpu_scheduler.core.leases.length import length_problem, requested_length_s
 from gpu_scheduler.core.placement.eviction import NOTHING_TAKEN, resident_key
 from gpu_scheduler.core.placement.fits import COMPUTE_PERMILLE_MAX
+from gpu_scheduler.core.queue import preemption
 from gpu_scheduler.core.queue.decide import held_reason
 from gpu_scheduler.core.queue.dispatch import evaluate, explanation_of, held_back
 from gpu_scheduler.core.queue.search import Proposal
@@ -272,7 +273,9 @@ def _with_capacity(tx: Transaction, waiting: Waiting, outcome: answers.Outcome) 
         return replace(explanation, expected_why=why, sentence=sentence)
     if explanation.held_back is HeldBack.POLICY:
         return _held_by_policy(tx, waiting, explanation)
-    at_s, why = expected(request, tx.state, tx.budget, waiting.attempt)
+    at_s, why = preemption.expected(tx, waiting) or expected(
+        request, tx.state, tx.budget, waiting.attempt
+    )
     if at_s is None:
         sentence = f"{explanation.sentence}; when it can be served is unknown: {why}"
         return replace(explanation, expected_why=why, sentence=sentence)

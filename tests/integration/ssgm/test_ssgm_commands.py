@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from gpu_scheduler.client import client
+from gpu_scheduler.parameters import NAMES
 from tests.integration.conftest import until
 from tests.integration.ssgm.conftest import Lab, run_ssgm
 
@@ -143,6 +144,24 @@ def test_rules_are_shown_and_changed(lab: Lab) -> None:
     assert ["aging_s", "120", "set"] in rows
     assert ["policy", "fifo", "configured"] in rows
     assert lab.ssgm("set", "aging_s", "default").returncode == 0
+
+
+def test_parameters_of_policies_have_one_name_and_a_value(lab: Lab) -> None:
+    name = "policy.fair_sticky.patience_s"
+    unset = {"parameters": {name: 5.0}, "overridden": []}
+    assert lab.json("get", name) == unset
+    assert lab.json("get", "policy.fair-sticky.patience_s") == unset
+    try:
+        changed = lab.json("set", "policy.fair-sticky.patience_s", "2m")
+        assert changed == {"parameters": {name: 120.0}, "overridden": [name]}
+        assert lab.json("get", name) == changed
+    finally:
+        assert lab.json("set", name, "default") == unset
+    for wrong in ("policy.fair_sticky.patience", "policy.stiky.patience_s"):
+        assert lab.ssgm("get", wrong).returncode == 2
+        assert lab.ssgm("set", wrong, "1").returncode == 2
+    text = lab.ssgm("get", "--help").stdout
+    assert all(one.removeprefix("key_").removeprefix("tenant_") in text for one in NAMES)
 
 
 def test_tables_for_people(lab: Lab) -> None:

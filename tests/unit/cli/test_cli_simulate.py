@@ -52,6 +52,18 @@ def test_the_table_has_the_trace_and_the_rate(
     assert last.startswith("seed 3, trace ")
 
 
+def test_policies_and_parameters_are_named_as_for_ssgm(
+    file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ("--set", "policy.fair-sticky.overdue_s=2m")
+    found = json.loads(printed(capsys, file, "--policy", "fair-sticky", *given, "--json"))
+    assert found["policy"] == "fair_sticky"
+    settings = ("fair-sticky:overdue_s=2m", "fair_sticky:overdue_s=120")
+    compared = printed(capsys, "compare", file, *settings, "--workers", "1", "--json")
+    one, two = json.loads(compared)["policies"]
+    assert one["traces"] == two["traces"]
+
+
 @pytest.mark.parametrize("name", ["jobs.csv", "jobs.jsonl"])
 def test_requests_are_written_as_lines(
     file: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -132,6 +144,7 @@ def test_plots_without_matplotlib_name_the_extra(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
+    Path(file).write_text("load: []")  # not read: nothing runs whose plots cannot be drawn
     assert run(["simulate", file, "--plots", str(tmp_path / "plots")]) == 8
     assert "pip install 'orchgpu[simulate]'" in capsys.readouterr().err
 
@@ -147,6 +160,10 @@ def test_plots_without_matplotlib_name_the_extra(
         (("sweep", "--clients", "1,2"), "has no closed loop"),
         (("sweep", "--devices", "one"), "write numbers with commas"),
         (("sweep", "fifo", "--devices", "1", "--figure", "wait"), "is not a figure"),
+        (  # found before the experiment, whose second policy would fail
+            ("sweep", "fifo", "sticky:patience=1", "--devices", "1", "--figure", "wait"),
+            "is not a figure",
+        ),
     ],
 )
 def test_an_error_is_one_message(

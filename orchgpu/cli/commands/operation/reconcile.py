@@ -1,4 +1,4 @@
-"""Find the uploads of a function whose event was lost, and start their jobs."""
+"""Find the uploads of a function whose event was lost; start their jobs."""
 
 from __future__ import annotations
 

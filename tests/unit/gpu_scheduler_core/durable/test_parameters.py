@@ -144,6 +144,13 @@ def test_unknown_overrides_are_kept_out_of_force_and_removable(world: World) -> 
     assert state.overrides == {"bypass_max": 3, "policy": "fair"}
 
 
+def test_a_parameter_of_a_policy_has_one_name(world):
+    set_(world, "policy.fair-sticky.patience_s", 3)
+    set_(world, "policy.fair_sticky.patience_s", 4)
+    assert world.machine.state.overrides == {"policy.fair_sticky.patience_s": 4}
+    assert set_(world, "policy.fair-sticky.patience_s", DEFAULT).overridden == ()
+
+
 def test_a_wrong_parameter_changes_nothing(world: World) -> None:
     entries = len(world.journal)
     assert set_(world, "bypas_max", 3).code is ErrorCode.INVALID

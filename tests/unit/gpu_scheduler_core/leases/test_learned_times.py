@@ -49,11 +49,20 @@ def test_an_execution_is_the_time_with_shares_without_loading(one: World) -> Non
 
 
 def test_a_warm_start_and_an_unknown_one(one: World) -> None:
+    run(one, "a", loading_s=1.0)
+    run(one, "b", loading_s=0.0)
+    run(one, "c", loading_s=None)
+    times = learned(one)
+    assert times.loading_s(0.5) == 1.0
+    assert (times.runs, times.cold_starts, times.warm_starts) == (3, 1, 1)
+
+
+def test_a_workload_that_never_loads_has_neither_cold_nor_warm_starts(one: World) -> None:
     run(one, "a", loading_s=0.0)
-    run(one, "b", loading_s=None)
+    run(one, "b", loading_s=0.0)
     times = learned(one)
     assert times.loading_s(0.5) is None
-    assert (times.runs, times.cold_starts, times.warm_starts) == (2, 0, 1)
+    assert (times.runs, times.cold_starts, times.warm_starts) == (2, 0, 0)
 
 
 @pytest.mark.parametrize(

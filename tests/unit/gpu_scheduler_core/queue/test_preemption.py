@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from corekit.errors import ErrorCode
+from corekit.values import replace
 from gpu_scheduler.model import (
     EndReason,
     LeaseLifetime,
@@ -50,6 +51,29 @@ def test_a_running_lease_ends_after_its_grace_time(one: World) -> None:
     assert one.grants() == ["high"]
     (end,) = [push for push in one.pushed(host_ops.End) if push.lease == victim.id]
     assert end.reason is EndReason.PREEMPTED
+
+
+def test_the_explanation_counts_on_the_preemption(one: World) -> None:
+    running(one, "low")
+    one.ask(ops.Explain, request=HIGH)
+    foreseen = one.answer().explanation
+    assert (foreseen.expected_s, notices(one)) == (10.0, []), "a question ends no lease"
+    assert foreseen.expected_why == "1 preemptible lease of lower priority ends for it"
+    one.ask(ops.Explain, request=replace(HIGH, priority=0))
+    assert one.answer().explanation.expected_s is None, "it preempts only lower priorities"
+    one.reserve("high", HIGH)
+    one.alive["s1"] = None
+    one.advance(4.0)
+    one.ask(ops.Explain, attempt="high")
+    under_way = one.answer().explanation
+    assert under_way.expected_s == pytest.approx(6.0)
+    assert under_way.expected_why == foreseen.expected_why
+
+
+def test_the_explanation_of_a_lease_without_a_session(one: World) -> None:
+    one.granted("low", LOW)
+    one.ask(ops.Explain, request=HIGH)
+    assert one.answer().explanation.expected_s == 0.0
 
 
 def test_a_script_that_ends_earlier_frees_the_device_earlier(one: World) -> None:
