@@ -58,7 +58,11 @@ class Form:
 
 
 EXCLUSIVE = Form(
-    name="exclusive", policy="exclusive", device_mib=1000, guarantee_pct=100, warm_workers_max=1
+    name="exclusive",
+    policy="exclusive",
+    device_mib=_LEASE_MIB,
+    guarantee_pct=100,
+    warm_workers_max=1,
 )
 SHARED = Form(
     name="shared", policy="warm_first", device_mib=4000, guarantee_pct=50, warm_workers_max=8
