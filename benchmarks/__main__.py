@@ -24,6 +24,7 @@ SHORT: dict[str, tuple[str, ...]] = {
     "dispatch": ("--jobs", "60", "--burst", "200"),
     "release_latency": ("--jobs", "10", "--published-jobs", "2"),
     "hardless": ("--scale", "1", "--minutes", "0.25,1.5,0.25", "--plot", "docs/pictures"),
+    "kaas": ("--seconds", "20"),
     "scheduler.cycles": ("--rounds", "3"),
     "scheduler.decision": ("--cycles", "1000", "--plot", "docs/decision.svg"),
     "scheduler.fleet": (),

@@ -32,6 +32,11 @@ class TestSystem:
     spread_pct: float = SPREAD_PCT
 
     @property
+    def count(self) -> int:
+        """The number of devices."""
+        return GPUS + self.vpu
+
+    @property
     def slots(self) -> int:
         return GPUS * GPU_SLOTS + (VPU_SLOTS if self.vpu else 0)
 

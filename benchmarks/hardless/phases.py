@@ -20,28 +20,26 @@ from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import Record
 from orchgpu.job_measures import moments_of
 
-NAME = "detect"
-#: The request of a job: the same with and without the VPU. With a guarantee of 25 % a device has
-#: four leases: for each slot of a GPU one that runs, and one whose function is ready for the slot.
-GPU: Mapping[str, Any] = {
-    "kinds": ["cuda", "vpu"],
-    "memory": 128,
-    "placement": "spread",
-    "compute": {"guarantee": 25},
-}
-SCRIPT = f"""#!/usr/bin/env -S python3 -S
+#: With a guarantee of 25 % a device has four leases: for each slot of a GPU one that runs, and one
+#: whose function is ready for the slot.
+GUARANTEE_PCT = 25
+LEASES = 100 // GUARANTEE_PCT  #: of a device at the same time
+POLICY = "warm_first"
+#: The workers of all leases of a device may stay warm.
+WARM = {"warm_workers_max": "16", "warm_memory_pct_max": "100"}
+_SCRIPT = """#!/usr/bin/env -S python3 -S
 import json, os
 import remote_gpu.client as gpu
 source = os.environ["INPUT_FILE_PATH"]
 with open(source, "rb") as file:
     data = file.read()
 with gpu.connect() as device:
-    found = device.op("{OPERATION}", data, model="tiny-yolo").values["emulated"]
+    found = device.op("OPERATION", data, model="WORKLOAD").values["emulated"]
 name = os.path.basename(source) + ".json"
 with open(os.path.join(os.environ["TMP_OUTPUT_DIR"], name), "w") as file:
     json.dump(found, file)
 """
-#: Jobs before the first phase: functions, and their programs, are warm then.
+#: Jobs of each workload before the first phase: functions, and their programs, are warm then.
 WARM_UP = 12
 LOOK_EVERY_S = 1.0
 #: Without a further end of a job, the run is over.
@@ -72,6 +70,47 @@ class Job:
         return "Movidius" in self.model
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Function:
+    """A function of its own, and its workload: the n-th event is one of the n-th in turn."""
+
+    name: str
+
+    @property
+    def workload(self) -> str:
+        return f"tiny-yolo-{self.name}"
+
+    @property
+    def script(self) -> str:
+        return _SCRIPT.replace("OPERATION", OPERATION).replace("WORKLOAD", self.workload)
+
+    @property
+    def gpu(self) -> dict[str, Any]:
+        """The request of its jobs: the same with and without the VPU."""
+        return {
+            "kinds": ["cuda", "vpu"],
+            "memory": 128,
+            "placement": "spread",
+            "compute": {"guarantee": GUARANTEE_PCT},
+            "workload": self.workload,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upload:
+    """One event that was sent."""
+
+    function: Function
+    key: str
+    job: str
+    put_s: float  #: wall clock
+
+
+def functions(count: int) -> list[Function]:
+    """So many functions, each with a workload of its own."""
+    return [Function(name=f"detect-{number + 1}") for number in range(count)]
+
+
 def offsets_s(phases: Sequence[Phase]) -> list[float]:
     """When each event is uploaded, since the first phase began."""
     found: list[float] = []
@@ -83,37 +122,49 @@ def offsets_s(phases: Sequence[Phase]) -> list[float]:
     return found
 
 
-async def run_phases(devices: TestSystem, phases: Sequence[Phase], *, quiet: bool) -> list[Job]:
-    """All jobs of the phases on a system of its own."""
+async def run_phases(
+    devices: TestSystem, phases: Sequence[Phase], workloads: int, *, quiet: bool
+) -> tuple[list[Job], list[Job]]:
+    """The jobs before the phases, and those of the phases, on a system of its own."""
+    used, scale = functions(workloads), devices.time_scale
     with tempfile.TemporaryDirectory(prefix="hardless-") as folder:
         file = devices.write(Path(folder))
         with local_system("--emulate", str(file)) as system:
-            system.deploy(NAME, SCRIPT, gpu=GPU)
+            for function in used:
+                system.deploy(function.name, function.script, gpu=function.gpu)
             async with SchedulerClient(system.scheduler) as scheduler:
-                warm = await _upload(system, [0.0] * WARM_UP, "warm")
-                await _finished(scheduler, [job for job, _ in warm], lambda _: None)
-                scaled = [offset * devices.time_scale for offset in offsets_s(phases)]
-                bar = Bar(2 * len(scaled), quiet=quiet)
-                uploaded = await _upload(system, scaled, "event", bar)
-                jobs = [job for job, _ in uploaded]
+                for name, value in {"policy": POLICY, **WARM}.items():
+                    await scheduler.set_parameter(name, value)
+                before = await _upload(system, used, [0.0] * WARM_UP * workloads, "warm")
+                ended = await _finished(scheduler, before, lambda _: None)
+                scaled = [offset * scale for offset in offsets_s(phases)]
+                count, bar = len(scaled), Bar(2 * len(scaled), quiet=quiet)
+                uploads = await _upload(system, used, scaled, "event", bar)
                 records = await _finished(
-                    scheduler, jobs, lambda n: bar.draw(len(jobs) + n, f"{n} of {len(jobs)} ended")
+                    scheduler, uploads, lambda n: bar.draw(count + n, f"{n} of {count} ended")
                 )
                 bar.end()
-            return await asyncio.to_thread(_jobs, system, uploaded, records, devices.time_scale)
+            warm_up = await asyncio.to_thread(_jobs, system, before, ended, scale)
+            return warm_up, await asyncio.to_thread(_jobs, system, uploads, records, scale)
 
 
 async def _upload(
-    system: System, offsets: Sequence[float], prefix: str, bar: Bar | None = None
-) -> list[tuple[str, float]]:
-    """The ids of the jobs, each with the wall clock of its upload."""
+    system: System,
+    used: Sequence[Function],
+    offsets: Sequence[float],
+    prefix: str,
+    bar: Bar | None = None,
+) -> list[Upload]:
+    """The events, each uploaded at its time."""
     s3 = system.client("s3")
     began_s = time.time()
 
-    def put(number: int) -> tuple[str, float]:
-        key, put_s = _key(prefix, number), time.time()
-        made = s3.put_object(Bucket=f"{NAME}-in", Key=key, Body=key.encode())
-        return job_id(f"{NAME}-in", key, made["VersionId"], NAME), put_s
+    def put(number: int) -> Upload:
+        function, key, put_s = used[number % len(used)], f"{prefix}-{number:06d}", time.time()
+        bucket = f"{function.name}-in"
+        made = s3.put_object(Bucket=bucket, Key=key, Body=key.encode())
+        job = job_id(bucket, key, made["VersionId"], function.name)
+        return Upload(function=function, key=key, job=job, put_s=put_s)
 
     loop = asyncio.get_running_loop()
     with ThreadPoolExecutor(8) as pool:
@@ -126,19 +177,15 @@ async def _upload(
         return list(await asyncio.gather(*running))
 
 
-def _key(prefix: str, number: int) -> str:
-    return f"{prefix}-{number:06d}"
-
-
 async def _finished(
-    scheduler: SchedulerClient, jobs: Sequence[str], show: Callable[[int], None]
+    scheduler: SchedulerClient, uploads: Sequence[Upload], show: Callable[[int], None]
 ) -> dict[str, Record]:
     """The records of the jobs once all have ended, or once none ends any more."""
     done: dict[str, Record] = {}
-    heard_s = time.monotonic()
-    while len(done) < len(jobs) and time.monotonic() < heard_s + STALLED_S:
+    heard_s, wanted = time.monotonic(), {upload.job for upload in uploads}
+    while len(done) < len(wanted) and time.monotonic() < heard_s + STALLED_S:
         await asyncio.sleep(LOOK_EVERY_S)
-        before, wanted = len(done), set(jobs)
+        before = len(done)
         async for record in _records(scheduler):
             if record.outcome is not None and record.holder in wanted:
                 done[record.holder] = record
@@ -157,27 +204,24 @@ async def _records(scheduler: SchedulerClient) -> AsyncIterator[Record]:
 
 
 def _jobs(
-    system: System,
-    uploaded: Sequence[tuple[str, float]],
-    records: Mapping[str, Record],
-    scale: float,
+    system: System, uploads: Sequence[Upload], records: Mapping[str, Record], scale: float
 ) -> list[Job]:
     """Every uploaded job with its moments; the device's own values are in its output."""
     s3 = system.client("s3")
-    began_s = uploaded[0][1]
+    began_s = uploads[0].put_s
 
-    def one(item: tuple[int, tuple[str, float]]) -> Job:
-        number, (job, put_s) = item
-        record = records.get(job)
+    def one(upload: Upload) -> Job:
+        record = records.get(upload.job)
         if record is None or record.outcome != "SUCCEEDED":
             times = {} if record is None else record.times
-            moments = moments_of(put_s, times, {})
+            moments = moments_of(upload.put_s, times, {})
             return Job(moments=_unscaled(moments, began_s, scale), succeeded=False)
-        key = f"{_key('event', number)}.json"
-        found = json.loads(s3.get_object(Bucket=f"{NAME}-out", Key=key)["Body"].read())
+        output = s3.get_object(Bucket=f"{upload.function.name}-out", Key=f"{upload.key}.json")
+        found = json.loads(output["Body"].read())
         computed = {"EStart": found["started_s"], "EEnd": found["ended_s"]}
+        moments = moments_of(upload.put_s, record.times, computed)
         return Job(
-            moments=_unscaled(moments_of(put_s, record.times, computed), began_s, scale),
+            moments=_unscaled(moments, began_s, scale),
             succeeded=True,
             device=found["device"],
             model=found["model"],
@@ -186,7 +230,7 @@ def _jobs(
         )
 
     with ThreadPoolExecutor(8) as pool:
-        return list(pool.map(one, enumerate(uploaded)))
+        return list(pool.map(one, uploads))
 
 
 def _unscaled(

@@ -17,12 +17,9 @@ from pathlib import Path
 
 from benchmarks.hardless.devices import GPU_MEMORY_MIB, GPU_SLOTS, OPERATION, TestSystem
 from benchmarks.remote_gpu.host import Host
+from benchmarks.remote_gpu.waiting import WaitingLeases
 from corekit.cli.progress import Bar
-from corekit.errors import AppError
-from gpu_scheduler.client import SchedulerClient
-from gpu_scheduler.client.pushes import PushWord
 from gpu_scheduler.model import DeviceKind, GrantedLease, Request
-from gpu_scheduler.protocol.answers import GrantedPush
 from remote_gpu.client import Session, connect
 from remote_gpu.middleware import render
 
@@ -58,36 +55,22 @@ class _Events:
         self._address = scheduler
         self._count = count
         self._bar = Bar(count, quiet=quiet)
-        self._granted: dict[str, asyncio.Future[GrantedLease]] = {}
         self._runs: list[Run] = []
 
     async def run(self, policy: str) -> list[Run]:
-        async with SchedulerClient(self._address, on_push=self._pushed) as scheduler:
-            await scheduler.set_parameter("policy", policy)
+        async with WaitingLeases(self._address) as leases:
+            await leases.scheduler.set_parameter("policy", policy)
             async with asyncio.TaskGroup() as group:
                 for number, workload in zip(range(self._count), itertools.cycle(WORKLOADS)):
                     attempt = f"switches:{number + 1}"
-                    self._granted[attempt] = asyncio.get_running_loop().create_future()
                     # in order: the queue holds them as they are submitted
-                    answer = await scheduler.reserve(attempt, _request(workload), wait=True)
-                    if answer.granted is not None:
-                        self._granted[attempt].set_result(answer.granted)
-                    group.create_task(self._event(scheduler, attempt, workload, number))
+                    await leases.submit(attempt, _request(workload))
+                    group.create_task(self._event(leases, attempt, workload, number))
         self._bar.end()
         return self._runs
 
-    def _pushed(self, push: PushWord) -> None:
-        if isinstance(push, GrantedPush):
-            granted = self._granted[push.attempt]
-            if not granted.done():
-                granted.set_result(push.granted)
-
-    async def _event(
-        self, scheduler: SchedulerClient, attempt: str, workload: str, number: int
-    ) -> None:
-        granted = await self._granted[attempt]
-        with contextlib.suppress(AppError):  # granted at once: there is nothing to accept
-            await scheduler.renew(granted.lease.id)
+    async def _event(self, leases: WaitingLeases, attempt: str, workload: str, number: int) -> None:
+        granted = await leases.lease(attempt)
         self._runs.append(await asyncio.to_thread(_use, granted, workload, number))
         self._bar.draw(len(self._runs), f"{len(self._runs)} of {self._count} events")
 

@@ -41,22 +41,27 @@ class Host:
         self._attempts = itertools.count(1)
         scheduler = self._daemon("gpu_scheduler.daemon", "--state", str(folder / "s"))
         self._scheduler = str(scheduler["socket"])
+        self._pid = self.add("bench", core, *options)
+
+    def add(self, host_id: str, core: int, *options: str) -> int:
+        """Start a host with a device on one core; returns the pid of its gpud."""
         host = self._daemon(
             "remote_gpu.host",
             "--host-id",
-            "bench",
+            host_id,
             "--scheduler",
             self._scheduler,
             "--state",
-            str(folder / "h"),
+            str(self._folder / host_id),
             "--cpus",
             str(core),
             "--memory-mib",
             "1024",
             "--no-nvml",
             *options,
+            name=host_id,
         )
-        self._pid = int(str(host["pid"]))
+        return int(str(host["pid"]))
 
     @property
     def scheduler(self) -> str:
@@ -95,9 +100,9 @@ class Host:
             raise RuntimeError(f"no lease: {answer.explanation}")
         return answer.granted
 
-    def _daemon(self, module: str, *arguments: str) -> dict[str, object]:
-        ready = self._folder / f"{module}.json"
-        log = self._stack.enter_context((self._folder / f"{module}.log").open("wb"))
+    def _daemon(self, module: str, *arguments: str, name: str = "") -> dict[str, object]:
+        ready = self._folder / f"{name or module}.json"
+        log = self._stack.enter_context((self._folder / f"{name or module}.log").open("wb"))
         command = [sys.executable, "-m", module, *arguments, "--ready-file", str(ready)]
         process = self._stack.enter_context(subprocess.Popen(command, stderr=log))
         self._stack.callback(process.terminate)

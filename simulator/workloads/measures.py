@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import bisect
 import math
 import random
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from orchgpu.job_measures import count_over_time, rfast_max
 from simulator.workloads.engine import Engine, Job
 
 #: Tenants and workloads with figures of their own, at most; above it only all together.
 GROUPS_MAX = 16
-#: Window of HARDLESS' RFast: successes per second over the last ten seconds.
-FAST_WINDOW_S = 10.0
 _RESAMPLES = 1000
 
 
@@ -131,7 +129,7 @@ def _rates(engine: Engine, jobs: Sequence[Job]) -> dict[str, float]:
     return {
         "makespan_s": last_s,
         "throughput_per_s": len(inside) / window_s,
-        "throughput_max_per_s": fastest_window(inside) / FAST_WINDOW_S,
+        "throughput_max_per_s": rfast_max(inside),
         "utilisation_pct": 100
         * _busy_s(engine.jobs, run.measure_from_s, loaded_until_s)
         / loaded_s,
@@ -161,30 +159,13 @@ def _waiting_s(job: Job, until_s: float) -> float:
     return (until_s if end_s is None else end_s) - job.asked_s
 
 
-def fastest_window(ends: Sequence[float]) -> int:
-    """The most ends within any window of `FAST_WINDOW_S`; `ends` are sorted."""
-    return max(
-        (
-            number + 1 - bisect.bisect_right(ends, end_s - FAST_WINDOW_S)
-            for number, end_s in enumerate(ends)
-        ),
-        default=0,
-    )
-
-
 def queue_over_time(jobs: Iterable[Job]) -> list[tuple[float, int]]:
     """The number of waiting requests after each change, by time."""
-    changes: dict[float, int] = {}
-    for job in jobs:
-        end_s = job.granted_s if job.granted_s is not None else job.ended_s
-        changes[job.asked_s] = changes.get(job.asked_s, 0) + 1
-        if end_s is not None:
-            changes[end_s] = changes.get(end_s, 0) - 1
-    waiting, found = 0, []
-    for at_s in sorted(changes):
-        waiting += changes[at_s]
-        found.append((at_s, waiting))
-    return found
+    listed = list(jobs)
+    ends_s = [job.granted_s if job.granted_s is not None else job.ended_s for job in listed]
+    return count_over_time(
+        [job.asked_s for job in listed], [end_s for end_s in ends_s if end_s is not None]
+    )
 
 
 def over_seeds(runs: Sequence[Mapping[str, float]]) -> dict[str, Interval]:

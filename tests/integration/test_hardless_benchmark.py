@@ -59,10 +59,13 @@ def test_warm_slots_keep_their_workload_under_warm_first() -> None:
 @pytest.mark.timeout(300)
 def test_a_device_that_joins_is_used_without_a_change_at_the_client(tmp_path: Path) -> None:
     phases = ("--minutes", "0.02,0.1,0.02", "--scale", "0.3", "--plot", str(tmp_path / "plots"))
-    found = results_of("--only", "phases", *phases)
+    found = results_of("--only", "phases", "--workloads", "2", *phases)
     for name in ("gpus", "all"):
         assert found[f"rsuccess_{name}"]["met"], found[f"rsuccess_{name}"]
         assert found[f"moments_out_of_order_{name}"]["value"] == 0
+        cold = found[f"cold_starts_{name}"]
+        assert cold["met"], cold
+        assert cold["value"] >= 2  # each workload is loaded somewhere
     assert found["vpu_jobs"]["value"] >= 1
     pictures = sorted(path.stem for path in (tmp_path / "plots").glob("*.svg"))
     measures = ("devices", "latency", "queue", "rfast", "success")

@@ -232,6 +232,8 @@ class Worker:
         except ValueError as error:
             self._kill_for(error)
             return
+        except BlockingIOError:
+            return  # `drain` has read the packet since the loop saw it
         except OSError:
             received = None
         if received is None:
