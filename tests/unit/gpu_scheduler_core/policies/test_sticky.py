@@ -3,6 +3,7 @@
 import pytest
 
 from gpu_scheduler.core.invariants import check
+from gpu_scheduler.core.queue.warm_start import GROUPS_MAX
 from gpu_scheduler.model import DeviceResidents, Request, Resident, Sharing
 from gpu_scheduler.protocol import host as host_ops
 from gpu_scheduler.protocol import ops
@@ -220,3 +221,12 @@ def test_virtual_times_survive_a_restart():
     memory = world.world.machine.state.memory.values
     assert memory["a/"] > 0
     assert world.world.replayed().state.memory.values == memory
+
+
+@both
+def test_a_request_that_fits_is_served_behind_many_workloads_that_do_not(two, policy):
+    world = two(policy, patience_s=0.0)
+    taken = world.granted("whole", job("whole")).shares[0].device
+    for number in range(GROUPS_MAX + 1):
+        world.waits(f"{number}", job(f"w{number}", count=2))
+    assert world.granted("last", job("last")).shares[0].device != taken
