@@ -65,7 +65,7 @@ class View:
         self.values = values_of(state.parameters.policy, policy, state.parameters)
         self._state, self._budget = state, budget
         self._placed: dict[PlacementKey, tuple[DeviceId, ...] | None] = {}
-        self._sampled: dict[PlacementKey, tuple[DeviceId, ...]] = {}
+        self._sampled: dict[tuple[PlacementKey, int], tuple[DeviceId, ...]] = {}
 
     # ------------------------------------------------------------------ requests
 
@@ -181,14 +181,14 @@ class View:
         asked = clamped_to_quota(self._state, waiting.request)
         return fitting(asked, self._state.inventory, waiting.attempt)
 
-    def sample(self, waiting: Waiting) -> tuple[DeviceId, ...]:
-        """The first `SAMPLE_MAX` of the fitting devices."""
+    def sample(self, waiting: Waiting, most: int = SAMPLE_MAX) -> tuple[DeviceId, ...]:
+        """The first of the fitting devices, `most` of them."""
         key = self.placement_key(waiting)
         if key is None:
-            return tuple(islice(self.fitting(waiting), SAMPLE_MAX))
-        if key not in self._sampled:
-            self._sampled[key] = tuple(islice(self.fitting(waiting), SAMPLE_MAX))
-        return self._sampled[key]
+            return tuple(islice(self.fitting(waiting), most))
+        if (key, most) not in self._sampled:
+            self._sampled[key, most] = tuple(islice(self.fitting(waiting), most))
+        return self._sampled[key, most]
 
     def next_free(self, waiting: Waiting, last: str) -> DeviceId:
         """The fitting device that follows the device `last` in the cyclic order.

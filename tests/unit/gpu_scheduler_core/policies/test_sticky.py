@@ -210,8 +210,9 @@ def test_flows_that_always_wait_get_equal_device_time():
     assert abs(counts["a"] - counts["b"]) <= 3
 
 
-def test_a_weight_is_a_part_of_the_device_time():
-    counts = shares_of_two_flows(one_device(weights={"a": 3.0}), 40)
+@pytest.mark.parametrize("weights", [{"a": 3.0}, {"*": 3.0, "b": 1.0}])
+def test_a_weight_is_a_part_of_the_device_time(weights):
+    counts = shares_of_two_flows(one_device(weights=weights), 40)
     assert counts["a"] / counts["b"] == pytest.approx(3.0, rel=0.35)
 
 
