@@ -34,7 +34,8 @@ check: $(STAMP)  ## lint, types, import contracts
 
 experiments: $(STAMP)  ## the simulations of docs/simulator.md, into build/experiments
 	$(BIN)/orchgpu simulate compare simulator/runs/thesis.yaml fifo balance rr rr:queues=device srtf mlfq exclusive \
-	  exclusive:steal_pct=0 sticky sticky:patience_s=10 fair_sticky --seeds 30 --plots build/experiments/thesis
+	  exclusive:take_max_pct=50,steal_pause_s=15 exclusive:take_max_pct=50,steal_pct=0,idle_s=1e5 \
+	  sticky sticky:patience_s=10 fair_sticky --seeds 30 --plots build/experiments/thesis
 	$(BIN)/orchgpu simulate sweep simulator/runs/thesis-3.yaml rr balance srtf exclusive sticky fair_sticky \
 	  --occupancy 0.2,0.4,0.6,0.8,1.0,1.2 --seeds 30 --plots build/experiments
 	$(BIN)/orchgpu simulate sweep simulator/runs/thesis.yaml rr balance srtf exclusive sticky fair_sticky \

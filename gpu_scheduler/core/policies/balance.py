@@ -30,11 +30,10 @@ class Balance:
         return Declaration(work_conserving=True, wait_bound=bound, starves=LARGE)
 
     def decide(self, view: View) -> Choice | Pause:
-        for group in view.groups():
+        for group in view.fitting_groups():
             waiting = view.first(group)
             devices = view.place(waiting)
-            if devices is None:
-                continue
+            assert devices is not None, f"{waiting.attempt} fits"
             if len(devices) == 1:
                 devices = (view.next_free(waiting, view.recalled(_LAST)),)
             return Choice(waiting.attempt, devices, {_LAST: devices[-1]})

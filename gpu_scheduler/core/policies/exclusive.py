@@ -2,14 +2,17 @@
 
 A client is a tenant with a workload, or a tenant alone (`client`). Its requests run on devices that
 it owns, oldest first. It takes a device without an owner when it has a request that no free device
-of its own fits. It *steals* one from the client with the least queue time for each device, when its
-own is more than `steal_pct` percent of that one's: queue time is the sum of the expected times of
-the waiting requests (one second for a request of unknown time). The victim keeps at least one
-device. A device that the thief owned before is stolen first, then an idle one; after a steal there
-is none for `steal_pause_s`, because a stolen device begins cold. A lease is never ended for it: a
-stolen device changes its owner at once, and serves the new owner when it is free. A client without
-any device takes a free one of the client that owns most, once no older request can use that. A
-client that has no request, and got no lease for `idle_s`, owns no free device any more.
+of its own fits, up to `take_max_pct` of the devices that could serve it: with 50, two clients of
+four devices own two each, whichever comes first.
+
+It *steals* one from the client with the least queue time for each device, when its own is more than
+`steal_pct` percent of that one's: queue time is the sum of the expected times of the waiting
+requests (one second for a request of unknown time). The victim keeps at least one device. A device
+that the thief owned before is stolen first, then an idle one; after a steal there is none for
+`steal_pause_s`, because a stolen device begins cold. A lease is never ended for it: a stolen device
+changes its owner at once, and serves the new owner when it is free. A client without any device
+takes a free one of the client that owns most, once no older request can use that. A client that has
+no request, and got no lease for `idle_s`, owns no free device any more.
 
 Bound: no request is overtaken on the devices of its own client. A request for several devices
 takes free devices of any owner, those of its client first, and may wait for these without end.
@@ -17,6 +20,7 @@ takes free devices of any owner, those of its client first, and may wait for the
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -33,6 +37,7 @@ from gpu_scheduler.protocol.changes import Scalar, Waiting
 #: Most free devices that are compared for one request.
 FREE_MAX = 1_024
 UNKNOWN_S = 1.0  #: the expected time of a request whose time is unknown
+_TAKE_MAX = "take_max_pct"
 _OWNER = "owner/"  #: device → client
 _BEFORE = "before/"  #: device → the client that owned it before
 _USED_S = "used_s/"  #: client → wall clock of its last grant
@@ -70,6 +75,13 @@ class Exclusive:
             default=6.0,
             at_least=0.0,
             at_most=1e6,
+        ),
+        PolicyParameter(
+            name=_TAKE_MAX,
+            meaning="most of the devices that a client owns without stealing, but one at least",
+            default=100.0,
+            at_least=0.0,
+            at_most=100.0,
         ),
         PolicyParameter(
             name="idle_s",
@@ -121,15 +133,20 @@ def _client_of(view: View, request: Request) -> str:
 
 def _owners(view: View) -> dict[DeviceId, str]:
     """The owner of each device that has one; none of a free device of an idle client."""
-    owners: dict[DeviceId, str] = {}
-    active = dict.fromkeys(_client_of(view, view.first(one).request) for one in view.groups())
-    for name in view.memory:
-        device, owner = DeviceId(name.removeprefix(_OWNER)), view.recalled(name)
-        if not name.startswith(_OWNER) or not view.is_known(device):
-            continue
-        if owner in active or any(view.leases(device)) or not _is_idle(view, owner):
-            owners[device] = owner
-    return owners
+    remembered = {
+        DeviceId(name.removeprefix(_OWNER)): str(owner)
+        for name, owner in view.memory.items()
+        if name.startswith(_OWNER)
+    }
+    silent = dict.fromkeys(remembered.values())  # clients without requests
+    for group in view.groups():
+        silent.pop(_client_of(view, view.first(group).request), None)
+    idle = {client: None for client in silent if _is_idle(view, client)}
+    return {
+        device: owner
+        for device, owner in remembered.items()
+        if view.is_known(device) and (owner not in idle or any(view.leases(device)))
+    }
 
 
 def _is_idle(view: View, client: str) -> bool:
@@ -158,7 +175,7 @@ def _choice(
 ) -> Choice | None:
     """The oldest request that has devices, with what is remembered besides."""
     counts = Counter(owners.values())
-    for group in view.groups():
+    for group in view.fitting_groups():
         waiting = view.first(group)
         devices = _devices(view, waiting, owners, counts)
         if devices is not None:
@@ -185,21 +202,31 @@ def _devices(
 ) -> tuple[DeviceId, ...] | None:
     """The devices for a request: its client's, then without an owner, then another's."""
     request, client = waiting.request, _client_of(view, waiting.request)
-    placed = view.place(waiting)
-    if placed is None or (request.count > 1 and request.placement is Placement.SAME_HOST):
-        return placed
+    if request.count > 1 and request.placement is Placement.SAME_HOST:
+        return view.place(waiting)
     may_take_another = request.count > 1 or client not in counts
+    may_take_more = request.count > 1 or _may_take_more(view, waiting, counts.get(client, 0))
     ranked = []
-    for device in islice(view.fitting(waiting), FREE_MAX):
+    for device in view.sample(waiting, FREE_MAX):
         whose = owners.get(device)
         if whose == client:
             ranked.append((0, 0, view.rank(device)))
-        elif whose is None:
+        elif whose is None and may_take_more:
             ranked.append((1, 0, view.rank(device)))
-        elif may_take_another:
+        elif whose is not None and may_take_another:
             ranked.append((2, -counts[whose], view.rank(device)))
     chosen = tuple(DeviceId(rank[2]) for *_, rank in sorted(ranked)[: request.count])
     return chosen if len(chosen) == request.count else None
+
+
+def _may_take_more(view: View, waiting: Waiting, count: int) -> bool:
+    """True while a client owns less of the devices that serve its request than it may take."""
+    part = view.number(_TAKE_MAX) / 100
+    if part >= 1 or not count:
+        return True
+    serving = (device for device in view.after(None) if view.serves(waiting, device))
+    needed = (count + 1) / part if part else math.inf  # devices, of which one more is its part
+    return part > 0 and sum(1 for _ in islice(serving, math.ceil(needed))) >= needed
 
 
 # ---------------------------------------------------------------------- stealing

@@ -12,10 +12,13 @@ for `patience_s` times the number of devices that have loaded its workload, thre
 Bound: that of `sticky`: a request that waited for `overdue_s` is next. The device time of two flows
 that always wait for equal devices differs by at most overrun_s and two jobs, per unit of weight.
 
-A decision looks at the 64 flows that wait longest, and for each at up to 256 free devices.
+A decision looks at the 64 flows that wait longest of those that fit, and for each at up to 256 free
+devices; the present is the least virtual time of these, and of the 64 flows that wait longest.
 """
 
 from __future__ import annotations
+
+from itertools import chain, islice
 
 from gpu_scheduler.core.queue.policy import Choice, Declaration, HeldReason, Pause, Values
 from gpu_scheduler.core.queue.policy_view import View
@@ -25,7 +28,7 @@ from gpu_scheduler.core.queue.warm_start import (
     PATIENCE,
     WAIT_BOUND,
     Start,
-    best_start,
+    Starts,
     held_for_warm,
     overdue,
 )
@@ -54,18 +57,17 @@ class FairSticky:
         return Declaration(not values[PATIENCE.name], wait_bound=WAIT_BOUND)
 
     def decide(self, view: View) -> Choice | Pause:
-        groups = view.groups()[:GROUPS_MAX]
-        head = overdue(view, groups)
-        firsts = [view.first(group) for group in groups]
-        tags = {_flow(one): _tag(view, one) for one in firsts}
-        now_s = min(tags.values(), default=0.0)
-        if head is not None and (start := best_start(view, head)) is not None:
-            return _choice(view, start, tags[_flow(head)], now_s)
-        found = (best_start(view, one, head) for one in firsts)
-        starts = sorted(
-            (start for start in found if start is not None),
-            key=lambda start: tags[_flow(start.waiting)],
-        )
+        head = overdue(view)
+        start = None if head is None else Starts(view, None).best(head)
+        starts = [start] if start is not None else Starts(view, head).all()
+        if not starts:
+            return Pause()
+        tags = {_flow(one.waiting): _tag(view, one.waiting) for one in starts}
+        oldest = map(view.first, islice(view.groups(), GROUPS_MAX))
+        now_s = min(chain(tags.values(), (_tag(view, one) for one in oldest)))
+        if start is not None:
+            return _choice(view, start, tags[_flow(start.waiting)], now_s)
+        starts.sort(key=lambda one: tags[_flow(one.waiting)])
         within = [
             one for one in starts if tags[_flow(one.waiting)] <= now_s + view.number("overrun_s")
         ]
@@ -80,7 +82,7 @@ class FairSticky:
         ahead_s = _tag(view, waiting) - min(
             (_tag(view, view.first(group)) for group in view.groups()), default=0.0
         )
-        if ahead_s > view.number(OVERRUN.name) and best_start(view, waiting) is not None:
+        if ahead_s > view.number(OVERRUN.name) and Starts(view, None).best(waiting) is not None:
             used = f"its workload has used {ahead_s:.1f} s more of the devices than another one"
             return HeldReason(
                 f"{used} that waits; at most {view.number(OVERRUN.name):g} s are fair"

@@ -84,11 +84,10 @@ class LeastLoaded:
     def decide(self, view: View) -> Choice | Pause:
         changed: dict[str, Scalar | None] = {}
         waits = False
-        for group in view.groups():
+        for group in view.fitting_groups():
             waiting = view.first(group)
             devices = view.place(waiting)
-            if devices is None:
-                continue
+            assert devices is not None, f"{waiting.attempt} fits"
             if len(devices) == 1:
                 devices = (_least_loaded(view, waiting),)
                 changed.update(_flags(view, waiting))

@@ -53,11 +53,9 @@ class FeedbackQueues:
 
     def decide(self, view: View) -> Choice | Pause:
         oldest: dict[int, Waiting] = {}
-        for group in view.groups():
+        for group in view.fitting_groups():
             waiting = view.first(group)
-            bucket = _bucket(view, waiting.request)
-            if bucket not in oldest and view.place(waiting) is not None:
-                oldest[bucket] = waiting
+            oldest.setdefault(_bucket(view, waiting.request), waiting)
         if not oldest:
             return Pause()
         buckets = sorted(oldest)

@@ -43,9 +43,8 @@ class ShortestFirst:
 
     def decide(self, view: View) -> Choice | Pause:
         fitting = [
-            (_expected_s(view, waiting), group.first, waiting)
-            for group in view.groups()
-            if view.place(waiting := view.first(group)) is not None
+            (_expected_s(view, waiting := view.first(group)), group.first, waiting)
+            for group in view.fitting_groups()
         ]
         for expected_s, _, waiting in sorted(fitting, key=lambda one: one[:2]):
             if _needs_two(view, expected_s) and not _two_are_free(view, waiting):

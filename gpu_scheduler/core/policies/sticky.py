@@ -9,7 +9,8 @@ Bound: a request is overdue after `overdue_s`; then it is next, warm or cold, an
 serve it are granted to no other request. With k overdue requests before it and no lease longer than
 L, it waits at most overdue_s + (k + 1) × L.
 
-A decision looks at the 64 workloads that wait longest, and for each at up to 256 free devices.
+A decision looks at the 64 workloads that wait longest of those that fit, and for each at up to 256
+free devices.
 """
 
 from __future__ import annotations
@@ -19,12 +20,11 @@ import math
 from gpu_scheduler.core.queue.policy import Choice, Declaration, HeldReason, Pause, Values
 from gpu_scheduler.core.queue.policy_view import View
 from gpu_scheduler.core.queue.warm_start import (
-    GROUPS_MAX,
     OVERDUE,
     PATIENCE,
     WAIT_BOUND,
     Start,
-    best_start,
+    Starts,
     held_for_warm,
     overdue,
 )
@@ -41,12 +41,10 @@ class Sticky:
         return Declaration(not values[PATIENCE.name], wait_bound=WAIT_BOUND)
 
     def decide(self, view: View) -> Choice | Pause:
-        groups = view.groups()[:GROUPS_MAX]
-        head = overdue(view, groups)
-        if head is not None and (start := best_start(view, head)) is not None:
+        head = overdue(view)
+        if head is not None and (start := Starts(view, None).best(head)) is not None:
             return Choice(head.attempt, start.devices)
-        found = (best_start(view, view.first(group), head) for group in groups)
-        starts = [start for start in found if start is not None]
+        starts = Starts(view, head).all()
         warm = [start for start in starts if start.warm]
         if warm:
             best = min(warm, key=lambda start: _expected_s(view, start))  # of equal ones the first

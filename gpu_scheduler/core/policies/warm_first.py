@@ -67,16 +67,15 @@ class WarmFirst:
         return Declaration(work_conserving=False, wait_bound=bound)
 
     def decide(self, view: View) -> Choice | Pause:
-        groups = view.groups()
-        if not groups:
+        head = _head(view)
+        if head is None:
             return Pause()
-        head = view.first(groups[0])
         kept: Collection[DeviceId] = ()
         if _is_overdue(view, head):
             if (devices := view.place(head)) is not None:
                 return _choice(view, head, head, devices)
             kept = _kept(view, head)
-        requests = [view.first(group) for group in groups]
+        requests = [view.first(group) for group in view.fitting_groups()]
         for waiting in requests:
             if (device := _warm_device(view, waiting, kept)) is not None:
                 return _choice(view, head, waiting, (device,))
@@ -86,8 +85,7 @@ class WarmFirst:
         return Pause()
 
     def held(self, view: View, waiting: Waiting) -> HeldReason | None:
-        groups = view.groups()
-        head = view.first(groups[0]) if groups else waiting
+        head = _head(view) or waiting
         if head.attempt == waiting.attempt or not _is_overdue(view, head):
             return None
         if view.place(waiting) is None or _any_devices(view, waiting, _kept(view, head)):
@@ -96,6 +94,11 @@ class WarmFirst:
         return HeldReason(
             f"the free devices are kept for {head.attempt}, which {count} later ones overtook"
         )
+
+
+def _head(view: View) -> Waiting | None:
+    """The oldest request."""
+    return next(map(view.first, view.groups()), None)
 
 
 def _is_overdue(view: View, head: Waiting) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from heapq import merge
 from itertools import islice
 from typing import NamedTuple
 
@@ -23,9 +24,11 @@ from gpu_scheduler.core.placement.eviction import resident_key, taken
 from gpu_scheduler.core.placement.placement import fitting, place
 from gpu_scheduler.core.queue.policy import DecidingPolicy, values_of
 from gpu_scheduler.core.queue.queue import WaitingQueue
-from gpu_scheduler.core.queue.workload_group import WorkloadGroup
+from gpu_scheduler.core.queue.request_class import QueueKey, RequestClass
+from gpu_scheduler.core.queue.workload_group import WorkloadGroup, WorkloadIndex
 from gpu_scheduler.core.state import LeaseEntry, StateView
 from gpu_scheduler.model import Request, Resident
+from gpu_scheduler.parameters import NO_QUOTA
 from gpu_scheduler.protocol.changes import Scalar, Waiting
 
 EXPECTED = 0.5  #: the quantile of a learned time that stands for the next one
@@ -41,6 +44,15 @@ class Times(NamedTuple):
     loading_s: float | None
 
 
+class PlacementKey(NamedTuple):
+    """The part of a request that decides about its placement."""
+
+    request_class: RequestClass
+    memory_mib: int
+    memory_max_mib: int | None
+    resident: str | None  #: key of its workload, if a device has a warm worker of it
+
+
 class View:
     """The input of `DecidingPolicy.decide` and `DecidingPolicy.held`."""
 
@@ -52,7 +64,8 @@ class View:
         #: Parameters of the policy, as they were set or by default.
         self.values = values_of(state.parameters.policy, policy, state.parameters)
         self._state, self._budget = state, budget
-        self._placed: dict[tuple[object, ...], tuple[DeviceId, ...] | None] = {}
+        self._placed: dict[PlacementKey, tuple[DeviceId, ...] | None] = {}
+        self._sampled: dict[tuple[PlacementKey, int], tuple[DeviceId, ...]] = {}
 
     # ------------------------------------------------------------------ requests
 
@@ -60,10 +73,57 @@ class View:
         """The requests that no quota holds back, in the order of the queue."""
         return (one for one in self._state.queue.servable() if self._allowed(one))
 
-    def groups(self) -> list[WorkloadGroup]:
+    def groups(self) -> Iterator[WorkloadGroup]:
         """The same by tenant, workload, requirements and memory: the oldest group first."""
-        groups = self._state.queue.workload_groups()
-        return [group for group in groups if self._allowed(self.first(group))]
+        index = self._state.queue.by_workload()
+        groups = (index.by_first[key[2]] for key in index.order)
+        return (group for group in groups if self._allowed(self.first(group)))
+
+    def fitting_groups(self) -> Iterator[WorkloadGroup]:
+        """The groups whose first request fits now, the oldest group first.
+
+        Groups that fit no device cost nothing: of the sizes of one class, the first that does not
+        fit ends the search.
+        """
+        index, preemptions = self._state.queue.by_workload(), self._state.preemptions
+        own = sorted(index.by_first[one].first for one in preemptions if one in index.by_first)
+        last = None
+        for key in merge(own, *self._fitting_firsts(index)):
+            if key == last:
+                continue
+            last, waiting = key, self._state.queue.entries[key[2]]
+            if self._allowed(waiting) and self._fits_alone(waiting):
+                yield index.by_first[key[2]]
+
+    def _fitting_firsts(self, index: WorkloadIndex) -> Iterator[list[QueueKey]]:
+        """The first requests of the sizes that fit, without regard to quotas."""
+        for request_class, of_class in index.by_class.items():
+            for memory_mib in of_class.sizes:
+                firsts = of_class.firsts[memory_mib]
+                if not self._some_fits(self._state.queue.entries[firsts[0][2]], request_class):
+                    break  # nor do larger ones
+                yield firsts
+
+    def _some_fits(self, waiting: Waiting, request_class: RequestClass) -> bool:
+        """True when devices fit a request that has none of its own, and no quota."""
+        request = waiting.request
+        if request.warm_key is not None:
+            return place(request, self._state.inventory) is not None
+        return self._placed_as(request, self._placement_key(request, request_class)) is not None
+
+    def _fits_alone(self, waiting: Waiting) -> bool:
+        """True when a request fits whose class fits: within the sizes that its quota allows."""
+        limited = self._state.parameters.quota(waiting.request.tenant) is not NO_QUOTA
+        if not limited and waiting.attempt not in self._state.preemptions:
+            return True
+        return self.place(waiting) is not None
+
+    def overdue(self, limit_s: float) -> Waiting | None:
+        """The first request of the first group that waited for this long, in queue order."""
+        order, at_s = self._state.queue.by_workload().order, self.wall_s
+        late = (key for key in order if max(0.0, at_s - key[1]) >= limit_s)
+        firsts = (self._state.queue.entries[key[2]] for key in late)
+        return next((one for one in firsts if self._allowed(one)), None)
 
     def first(self, group: WorkloadGroup) -> Waiting:
         """The first request of a group."""
@@ -90,22 +150,45 @@ class View:
 
     # ------------------------------------------------------------------ devices
 
+    def placement_key(self, waiting: Waiting) -> PlacementKey | None:
+        """The part of a request that decides about its devices; None = it has devices of its own.
+
+        Requests with equal keys have the same places and the same fitting devices.
+        """
+        if waiting.request.warm_key is not None or waiting.attempt in self._state.preemptions:
+            return None
+        asked = clamped_to_quota(self._state, waiting.request)
+        return self._placement_key(asked, self._state.queue.class_of(waiting))
+
+    def _placement_key(self, asked: Request, request_class: RequestClass) -> PlacementKey:
+        key = resident_key(asked) if self.is_loaded(asked) else None
+        return PlacementKey(request_class, asked.memory_mib, asked.memory_max_mib, key)
+
     def place(self, waiting: Waiting) -> tuple[DeviceId, ...] | None:
         """The devices of the usual placement; None when the request does not fit now."""
-        asked = clamped_to_quota(self._state, waiting.request)
-        request_class = self._state.queue.class_of(waiting)
-        name = (request_class, asked.memory_mib, asked.memory_max_mib, asked.workload, asked.tenant)
-        own = asked.warm_key is not None or waiting.attempt in self._state.preemptions
-        if own:
+        asked, key = clamped_to_quota(self._state, waiting.request), self.placement_key(waiting)
+        if key is None:
             return place(asked, self._state.inventory, waiting.attempt)
-        if name not in self._placed:
-            self._placed[name] = place(asked, self._state.inventory, waiting.attempt)
-        return self._placed[name]
+        return self._placed_as(asked, key)
+
+    def _placed_as(self, asked: Request, key: PlacementKey) -> tuple[DeviceId, ...] | None:
+        if key not in self._placed:
+            self._placed[key] = place(asked, self._state.inventory)
+        return self._placed[key]
 
     def fitting(self, waiting: Waiting) -> Iterator[DeviceId]:
         """The devices that fit one device of a request now, those of its first preference."""
         asked = clamped_to_quota(self._state, waiting.request)
         return fitting(asked, self._state.inventory, waiting.attempt)
+
+    def sample(self, waiting: Waiting, most: int = SAMPLE_MAX) -> tuple[DeviceId, ...]:
+        """The first of the fitting devices, `most` of them."""
+        key = self.placement_key(waiting)
+        if key is None:
+            return tuple(islice(self.fitting(waiting), most))
+        if (key, most) not in self._sampled:
+            self._sampled[key, most] = tuple(islice(self.fitting(waiting), most))
+        return self._sampled[key, most]
 
     def next_free(self, waiting: Waiting, last: str) -> DeviceId:
         """The fitting device that follows the device `last` in the cyclic order.
@@ -113,7 +196,7 @@ class View:
         Of more than `SAMPLE_MAX` fitting devices, some are compared.
         """
         after = self.rank(DeviceId(last)) if self.is_known(last) else ("", -1, "")
-        ranks = map(self.rank, islice(self.fitting(waiting), SAMPLE_MAX))
+        ranks = map(self.rank, self.sample(waiting))
         return DeviceId(min(ranks, key=lambda rank: (rank <= after, rank))[2])
 
     def fits(self, waiting: Waiting, device: DeviceId) -> bool:
@@ -171,6 +254,11 @@ class View:
         """The warm workers of a device that no lease uses."""
         return tuple(self._state.inventory.residents.of(device).values())
 
+    def is_loaded(self, request: Request) -> bool:
+        """True when any device has a warm worker of the workload of the request."""
+        key = resident_key(request)
+        return key is not None and self._state.inventory.residents.with_workload(key) is not None
+
     def is_warm(self, request: Request, device: DeviceId) -> bool:
         """True when the device has a warm worker of the workload of the request."""
         key = resident_key(request)
@@ -186,9 +274,13 @@ class View:
         idle = 0 if warm is None else sum(len(group.devices) for group in warm.groups.values())
         return idle + self._state.shares_of.get((request.tenant, request.workload or ""), 0)
 
-    def reloading_s(self, waiting: Waiting, device: DeviceId) -> float:
-        """The time to load again what a grant on this device evicts; 0 = it evicts nothing."""
-        return taken(waiting.request, self._state.inventory, device).loading_s
+    def eviction_cost(self, waiting: Waiting, device: DeviceId) -> tuple[float, int, Rank]:
+        """A measure for cold starts: time to load again what is evicted; residents; rank."""
+        inventory = self._state.inventory
+        residents, rank = inventory.residents.of(device), rank_of(inventory, device)
+        if not residents:
+            return 0.0, 0, rank
+        return taken(waiting.request, inventory, device).loading_s, len(residents), rank
 
     def times(self, tenant: str, workload: str | None, model: str) -> Times | None:
         """The learned times of a workload on a device model; None = never seen."""

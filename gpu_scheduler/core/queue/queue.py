@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from heapq import nsmallest
 from itertools import chain
-from operator import attrgetter
 
 from corekit.ids import SessionId
 from gpu_scheduler.core.queue.request_class import (
@@ -25,7 +24,7 @@ from gpu_scheduler.core.queue.request_class import (
     class_key,
     request_class_of,
 )
-from gpu_scheduler.core.queue.workload_group import WorkloadGroup, WorkloadIndex
+from gpu_scheduler.core.queue.workload_group import WorkloadIndex
 from gpu_scheduler.model import Request
 from gpu_scheduler.protocol.changes import Waiting
 
@@ -88,14 +87,14 @@ class WaitingQueue:
         """The class of a queued request."""
         return self._group_of[waiting.attempt].request_class
 
-    def workload_groups(self) -> list[WorkloadGroup]:
-        """The servable requests by workload, the group with the first request first."""
+    def by_workload(self) -> WorkloadIndex:
+        """The servable requests by workload."""
         if self._by_workload is None:
             self._by_workload = WorkloadIndex()
             for key in self._order:
                 waiting = self.entries[key[2]]
                 self._by_workload.add(waiting, self.class_of(waiting), key)
-        return sorted(self._by_workload.groups.values(), key=attrgetter("first"))
+        return self._by_workload
 
     def forget_workloads(self) -> None:
         """Drop the index of workloads: the policy in force does not read it."""

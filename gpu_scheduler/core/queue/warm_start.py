@@ -9,13 +9,13 @@ their shorter times, delay it by no more than that.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
 from corekit.ids import DeviceId
 from gpu_scheduler.core.queue.policy import HeldReason
-from gpu_scheduler.core.queue.policy_view import SAMPLE_MAX, View
-from gpu_scheduler.core.queue.workload_group import WorkloadGroup
+from gpu_scheduler.core.queue.policy_view import PlacementKey, View
 from gpu_scheduler.policy_parameters import PolicyParameter
 from gpu_scheduler.protocol.changes import Waiting
 
@@ -33,7 +33,7 @@ OVERDUE = PolicyParameter(
 )
 #: The most by which patience is multiplied: a request of a popular workload does not wait for long.
 PATIENCE_FACTOR_MAX = 3
-#: The most waiting workloads that one decision compares, those that wait longest.
+#: The most workloads that one decision compares, those that wait longest.
 GROUPS_MAX = 64
 #: The bound on waiting of a policy that serves overdue requests first.
 WAIT_BOUND = "overdue_s + (k + 1) × L, with k overdue requests before it and no lease longer than L"
@@ -48,46 +48,70 @@ class Start(NamedTuple):
     wait_s: float = 0.0  #: the patience that a cold start still needs; 0 = none
 
 
-def overdue(view: View, groups: Iterable[WorkloadGroup]) -> Waiting | None:
+def overdue(view: View) -> Waiting | None:
     """The first request in the order of the queue that waited for too long."""
-    limit_s = view.number(OVERDUE.name)
-    firsts = (view.first(group) for group in groups)
-    return next((one for one in firsts if view.waits_s(one) >= limit_s), None)
+    return view.overdue(view.number(OVERDUE.name))
 
 
-def best_start(view: View, waiting: Waiting, head: Waiting | None = None) -> Start | None:
-    """The best devices for a request now; None when none is free for it.
+class Starts:
+    """The best starts that are possible now, for one question.
 
-    Devices that could serve `head`, an overdue request, are not. A warm device is best, then one
-    where nothing is evicted or the least to load again, then one with the fewest residents.
+    Devices that could serve `head`, an overdue request, are used by no other request.
     """
-    placed = view.place(waiting)
-    if placed is None:
-        return None
-    request = waiting.request
-    if len(placed) > 1:
-        devices: tuple[DeviceId, ...] = () if _any_for(view, placed, head) else placed
-        warm = all(view.is_warm(request, device) for device in devices)
-    else:
-        sample = islice(view.fitting(waiting), SAMPLE_MAX)
-        free = [device for device in sample if not _any_for(view, (device,), head)]
-        hot = [device for device in free if view.is_warm(request, device)]
-        devices, warm = _cheapest(view, waiting, hot or free), bool(hot)
-    if not devices:
-        return None
-    return Start(waiting, devices, warm, 0.0 if warm else patience_s(view, waiting))
 
+    def __init__(self, view: View, head: Waiting | None) -> None:
+        self.view, self.head = view, head
+        #: The best devices for workloads that no device has loaded.
+        self._cold: dict[PlacementKey, tuple[DeviceId, ...]] = {}
 
-def _any_for(view: View, devices: Iterable[DeviceId], head: Waiting | None) -> bool:
-    return head is not None and any(view.serves(head, device) for device in devices)
+    def all(self) -> list[Start]:
+        """The starts of the `GROUPS_MAX` workloads that wait longest among those that fit."""
+        groups = islice(self.view.fitting_groups(), GROUPS_MAX)
+        found = (self.best(self.view.first(group)) for group in groups)
+        return [start for start in found if start is not None]
 
+    def best(self, waiting: Waiting) -> Start | None:
+        """The best start of a request; None when no device is free for it.
 
-def _cheapest(view: View, waiting: Waiting, free: list[DeviceId]) -> tuple[DeviceId, ...]:
-    def cost(device: DeviceId) -> tuple[float, int, tuple[str, int, str]]:
-        evicted_s = view.reloading_s(waiting, device)
-        return evicted_s, len(view.residents(device)), view.rank(device)
+        A warm device is best, then one where nothing is evicted or the least to load again, then
+        one with the fewest residents.
+        """
+        placed = self.view.place(waiting)
+        if placed is None:
+            return None
+        request = waiting.request
+        if len(placed) > 1:
+            devices = () if self._any_kept(placed) else placed
+            warm = all(self.view.is_warm(request, device) for device in devices)
+        else:
+            devices, warm = self._device(waiting)
+        if not devices:
+            return None
+        return Start(waiting, devices, warm, 0.0 if warm else patience_s(self.view, waiting))
 
-    return (min(free, key=cost),) if free else ()
+    def _device(self, waiting: Waiting) -> tuple[tuple[DeviceId, ...], bool]:
+        """The best device of a request for one; True when it is warm."""
+        if self.view.is_loaded(waiting.request):
+            free = self._free(waiting)
+            hot = [device for device in free if self.view.is_warm(waiting.request, device)]
+            return self._cheapest(waiting, hot or free), bool(hot)
+        key = self.view.placement_key(waiting)
+        if key is None:
+            return self._cheapest(waiting, self._free(waiting)), False
+        if key not in self._cold:
+            self._cold[key] = self._cheapest(waiting, self._free(waiting))
+        return self._cold[key], False
+
+    def _free(self, waiting: Waiting) -> list[DeviceId]:
+        return [one for one in self.view.sample(waiting) if not self._any_kept((one,))]
+
+    def _any_kept(self, devices: Iterable[DeviceId]) -> bool:
+        head = self.head
+        return head is not None and any(self.view.serves(head, device) for device in devices)
+
+    def _cheapest(self, waiting: Waiting, free: list[DeviceId]) -> tuple[DeviceId, ...]:
+        cost = partial(self.view.eviction_cost, waiting)
+        return (min(free, key=cost),) if free else ()
 
 
 def patience_s(view: View, waiting: Waiting) -> float:
@@ -98,12 +122,12 @@ def patience_s(view: View, waiting: Waiting) -> float:
 
 def held_for_warm(view: View, waiting: Waiting) -> HeldReason | None:
     """The reason why a request waits although a device is free."""
-    head = overdue(view, view.groups())
+    head = overdue(view)
     if head is not None and head.attempt != waiting.attempt:
-        start = best_start(view, waiting)
-        if start is not None and _any_for(view, start.devices, head):
+        start = Starts(view, None).best(waiting)
+        if start is not None and any(view.serves(head, device) for device in start.devices):
             return HeldReason(f"its devices are kept free for {head.attempt}, which is overdue")
-    start = best_start(view, waiting, head)
+    start = Starts(view, head).best(waiting)
     if start is None or start.warm or start.wait_s <= 0:
         return None
     count = view.workers(waiting.request)

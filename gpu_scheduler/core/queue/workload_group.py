@@ -31,11 +31,38 @@ class WorkloadGroup:
         return self.keys[0]
 
 
+class FirstsOfClass:
+    """The first requests of the workload groups of one request class, by memory."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []  #: of memory, ascending
+        self.firsts: dict[int, list[QueueKey]] = {}  #: by size, in order of service
+
+    def add(self, memory_mib: int, key: QueueKey) -> None:
+        """Add the first request of a group."""
+        firsts = self.firsts.get(memory_mib)
+        if firsts is None:
+            firsts = self.firsts[memory_mib] = []
+            insort(self.sizes, memory_mib)
+        insort(firsts, key)
+
+    def remove(self, memory_mib: int, key: QueueKey) -> None:
+        """Remove a request that was added."""
+        firsts = self.firsts[memory_mib]
+        del firsts[bisect_left(firsts, key)]
+        if not firsts:
+            del self.firsts[memory_mib]
+            del self.sizes[bisect_left(self.sizes, memory_mib)]
+
+
 class WorkloadIndex:
-    """All workload groups."""
+    """All workload groups, with their first requests in order of service."""
 
     def __init__(self) -> None:
         self.groups: dict[GroupName, WorkloadGroup] = {}
+        self.order: list[QueueKey] = []  #: first requests of all groups
+        self.by_class: dict[RequestClass, FirstsOfClass] = {}
+        self.by_first: dict[str, WorkloadGroup] = {}  #: attempt of the first request → group
 
     def add(self, waiting: Waiting, request_class: RequestClass, key: QueueKey) -> None:
         """Add a servable request."""
@@ -43,15 +70,38 @@ class WorkloadIndex:
         group = self.groups.get(name)
         if group is None:
             group = self.groups[name] = WorkloadGroup(*name)
+        old = group.keys[0] if group.keys else None
         insort(group.keys, key)
+        self._replace_first(group, old, group.keys[0])
 
     def remove(self, waiting: Waiting, request_class: RequestClass, key: QueueKey) -> None:
         """Remove a request that was added."""
         name = _name(waiting, request_class)
-        keys = self.groups[name].keys
-        del keys[bisect_left(keys, key)]
-        if not keys:
+        group = self.groups[name]
+        old = group.keys[0]
+        del group.keys[bisect_left(group.keys, key)]
+        self._replace_first(group, old, group.keys[0] if group.keys else None)
+        if not group.keys:
             del self.groups[name]
+
+    def _replace_first(
+        self, group: WorkloadGroup, old: QueueKey | None, new: QueueKey | None
+    ) -> None:
+        if old == new:
+            return
+        of_class = self.by_class.get(group.request_class)
+        if of_class is None:
+            of_class = self.by_class[group.request_class] = FirstsOfClass()
+        if old is not None:
+            del self.order[bisect_left(self.order, old)]
+            del self.by_first[old[2]]
+            of_class.remove(group.memory_mib, old)
+        if new is not None:
+            insort(self.order, new)
+            self.by_first[new[2]] = group
+            of_class.add(group.memory_mib, new)
+        if not of_class.sizes:
+            del self.by_class[group.request_class]
 
 
 def _name(waiting: Waiting, request_class: RequestClass) -> GroupName:

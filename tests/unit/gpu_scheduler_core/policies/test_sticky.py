@@ -7,6 +7,7 @@ import pytest
 
 from corekit.ids import DeviceId
 from gpu_scheduler.core.invariants import check
+from gpu_scheduler.core.queue.warm_start import GROUPS_MAX
 from gpu_scheduler.model import DeviceResidents, Request, Resident, Sharing
 from gpu_scheduler.protocol import host as host_ops
 from gpu_scheduler.protocol import ops
@@ -232,8 +233,9 @@ def test_flows_that_always_wait_get_equal_device_time() -> None:
     assert abs(counts["a"] - counts["b"]) <= 3
 
 
-def test_a_weight_is_a_part_of_the_device_time() -> None:
-    counts = shares_of_two_flows(one_device(weights={"a": 3.0}), 40)
+@pytest.mark.parametrize("weights", [{"a": 3.0}, {"*": 3.0, "b": 1.0}])
+def test_a_weight_is_a_part_of_the_device_time(weights: dict[str, float]) -> None:
+    counts = shares_of_two_flows(one_device(weights=weights), 40)
     assert counts["a"] / counts["b"] == pytest.approx(3.0, rel=0.35)
 
 
@@ -243,3 +245,14 @@ def test_virtual_times_survive_a_restart() -> None:
     memory = world.world.machine.state.memory.values
     assert float(memory["a/"]) > 0
     assert world.world.replayed().state.memory.values == memory
+
+
+@both
+def test_a_request_that_fits_is_served_behind_many_workloads_that_do_not(
+    two: Callable[..., Any], policy: str
+) -> None:
+    world = two(policy, patience_s=0.0)
+    taken = world.granted("whole", job("whole")).shares[0].device
+    for number in range(GROUPS_MAX + 1):
+        world.waits(f"{number}", job(f"w{number}", count=2))
+    assert world.granted("last", job("last")).shares[0].device != taken

@@ -121,9 +121,29 @@ def test_the_queue_agrees_with_a_sorted_list(steps: list[Any], aging_s: float | 
     _agrees(queue)
 
 
+def _agrees_by_workload(queue: WaitingQueue, served: Iterable[Waiting]) -> None:
+    """Compare the index of workloads with groups that are made anew."""
+    groups: dict[tuple[str, int], list[QueueKey]] = {}
+    for one in served:
+        name = one.request.tenant, one.request.memory_mib
+        groups.setdefault(name, []).append(queue.queue_key(one))
+    index = queue.by_workload()
+    assert index.order == sorted(keys[0] for keys in groups.values())
+    assert [index.by_first[key[2]].keys for key in index.order] == sorted(groups.values())
+    assert len(index.by_first) == len(index.groups) == len(groups)
+    by_size = {
+        memory_mib: sorted(keys[0] for (_, size), keys in groups.items() if size == memory_mib)
+        for memory_mib in sorted({memory_mib for _, memory_mib in groups})
+    }
+    classes = list(index.by_class.values())
+    assert [of_class.firsts for of_class in classes] == ([by_size] if by_size else [])
+    assert [of_class.sizes for of_class in classes] == ([list(by_size)] if by_size else [])
+
+
 def _agrees(queue: WaitingQueue) -> None:
     served = [w for w in queue.entries.values() if not queue.is_ineligible(w.attempt)]
     served.sort(key=queue.queue_key)
+    _agrees_by_workload(queue, served)
     assert queue.in_order()[: len(served)] == served
     for number, entry in enumerate(served, 1):
         assert queue.position(entry) == number
