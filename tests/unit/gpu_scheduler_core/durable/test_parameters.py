@@ -144,7 +144,7 @@ def test_unknown_overrides_are_kept_out_of_force_and_removable(world: World) -> 
     assert state.overrides == {"bypass_max": 3, "policy": "fair"}
 
 
-def test_a_parameter_of_a_policy_has_one_name(world):
+def test_a_parameter_of_a_policy_has_one_name(world: World) -> None:
     set_(world, "policy.fair-sticky.patience_s", 3)
     set_(world, "policy.fair_sticky.patience_s", 4)
     assert world.machine.state.overrides == {"policy.fair_sticky.patience_s": 4}

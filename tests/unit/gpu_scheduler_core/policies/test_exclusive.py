@@ -178,8 +178,8 @@ def test_a_host_that_is_forgotten_takes_its_devices_out_of_the_memory(world: Wor
 
 @pytest.mark.parametrize(("take_max_pct", "owned"), [("50", 2), ("100", 4), ("25", 1), ("0", 1)])
 def test_a_client_takes_at_most_its_part_of_the_devices_without_stealing(
-    world, take_max_pct, owned
-):
+    world: World, take_max_pct: str, owned: int
+) -> None:
     world.ask(ops.SetParameter, name="policy.exclusive.take_max_pct", value=take_max_pct)
     queue(world, "a", *[1.0] * 6)
     assert list(owners(world).values()) == ["a/"] * owned
