@@ -1,4 +1,4 @@
-"""Find the uploads of a function whose event was lost; start their jobs."""
+"""Start the jobs of uploads whose event was lost."""
 
 from __future__ import annotations
 
