@@ -114,6 +114,30 @@ def test_nobody_else_uses_a_resident(world, fields):
     assert known(world, "a") == ["w1"]
 
 
+@pytest.mark.parametrize(
+    ("fields", "where", "used"),
+    [
+        ({"memory_mib": 299}, "a", ()),
+        ({"memory_pct": 29.9}, "a", ()),
+        ({"memory_mib": 300}, "b", ("w1",)),
+        ({"memory_pct": 30}, "b", ("w1",)),
+        ({"sharing": Sharing.EXCLUSIVE}, "b", ("w1",)),
+    ],
+)
+def test_a_share_uses_a_resident_that_it_has_room_for(two, fields, where, used):
+    """In a smaller one its host would start a new worker, while the books count a warm start."""
+    publish(two, "h", on("b", resident("w1", memory_mib=300)))
+    assert placed(two, "x", placement=Placement.SPREAD, workload="w", **fields) == [where]
+    assert install(two).residents == used
+
+
+def test_a_resident_that_no_share_of_its_workload_holds_is_evicted_for_it(world):
+    world.host("h", device("a"))
+    publish(world, "h", on("a", resident("w1", memory_mib=900)))
+    assert placed(world, "x", memory_mib=200, workload="w") == ["a"]
+    assert (install(world).residents, install(world).evict) == ((), ("w1",))
+
+
 def test_the_names_of_tenant_and_workload_do_not_run_together():
     assert workload_key("a", "b/c") != workload_key("a/b", "c")
 
@@ -172,8 +196,14 @@ CASES = {  # residents (id, MiB, loading s, workload), request → used, evicted
     ),
     "the costliest of its own": (
         [("a", 10, 1, "w"), ("b", 10, 2, "w")],
-        {"memory_mib": 1},
+        {"memory_mib": 10},
         "b",
+        (),
+    ),
+    "the costliest of its own that its share has room for": (
+        [("a", 10, 1, "w"), ("b", 11, 2, "w")],
+        {"memory_mib": 10},
+        "a",
         (),
     ),
     "no guarantee, no eviction": ([("a", 1000, 1, "v")], {}, (), ()),
