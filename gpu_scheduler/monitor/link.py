@@ -150,6 +150,7 @@ class HostLink:
     ) -> None:
         """Report that a session of a lease opened, freed its device, or closed.
 
+        Before an end, the warm workers that are not reported yet: a grant may follow at once.
         `reason` is that of a closed session; None = DONE. `loading_s`: of freed and closed.
         """
         change = SessionChange(
@@ -162,6 +163,10 @@ class HostLink:
         )
         if state is SessionState.CLOSED:
             self._closing[lease] = None
+        if state is not SessionState.OPENED and self._channel.connected:
+            residents = self._watch.changed_residents()
+            if residents:
+                self._channel.nursery.start(self._report(Report(residents=residents)), "report")
         self._channel.nursery.start(self._send("session", change), "send")
 
     def door(self, lease: LeaseId, address: str) -> None:
