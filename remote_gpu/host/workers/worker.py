@@ -195,7 +195,8 @@ class Worker:
             if lease:
                 lane["lease"] = lease
             control.send(self._stream, {"lane": lane}, stream.fileno())
-            return await asyncio.wait_for(asyncio.shield(taken), self._take_s)
+            async with asyncio.timeout(self._take_s):  # wait_for may swallow a cancellation
+                return await asyncio.shield(taken)
         except TimeoutError:
             raise AppError(ErrorCode.TIMEOUT, "the worker did not take the lane in time") from None
         except OSError:
