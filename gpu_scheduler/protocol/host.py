@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Annotated
 
 from corekit.errors import AppError
-from corekit.ids import HostId, LeaseId
+from corekit.ids import DeviceId, HostId, LeaseId
 from corekit.net.addresses import parse_address
 from corekit.values import Checked, Meta, Value, field
 from gpu_scheduler.model import (
@@ -73,6 +73,8 @@ class WarmLimits(Checked):
     workers_max: Number = 4
     idle_s_max: Annotated[float, Meta(ge=0, le=LENGTH_S_MAX)] = 600.0  #: without a lease
     memory_pct_max: Annotated[int, Meta(ge=0, le=100)] = 50  #: of the memory of the device
+    #: Drained devices: none stay there.
+    none_on: Annotated[tuple[DeviceId, ...], Meta(max_length=DEVICES_MAX)] = ()
 
 
 class Install(Value):
@@ -137,7 +139,7 @@ class Preempt(Value):
 
 
 class WarmLimitsPush(Value):
-    """Push `warm_limits`: an operator changed the limits of warm workers."""
+    """Push `warm_limits`: an operator changed the limits of warm workers, or drained devices."""
 
     limits: WarmLimits
 

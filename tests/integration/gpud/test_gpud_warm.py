@@ -249,6 +249,11 @@ def test_limits_are_live(gpud: Gpud) -> None:
     until(lambda: len(residents(gpud)) == 3)
     limit(gpud, workers_max=2)
     until(lambda: len(residents(gpud)) == 2)
+    limit(gpud, none_on=(gpud.device["id"],))  # drained
+    until(lambda: residents(gpud) == {})
+    limit(gpud)
+    run_job(gpud)
+    kept(gpud)
     limit(gpud, memory_pct_max=0)
     until(lambda: residents(gpud) == {})
     run_job(gpud)

@@ -284,6 +284,26 @@ def test_hosts_get_the_limits_with_the_welcome_and_when_they_change(world):
     assert world.host("h1", device("d1")).warm == push.limits
 
 
+def test_a_drain_evicts_the_warm_workers_of_its_host_or_device(two):
+    """By the limits: a drained host that is away gets them with its welcome."""
+    two.ask(ops.Drain, host="h", device="b")
+    (push,) = two.pushed(host_ops.WarmLimitsPush)
+    assert push.limits == host_ops.WarmLimits(none_on=("b",))
+    two.ask(ops.Drain, host="h", device="b")
+    assert two.pushed(host_ops.WarmLimitsPush) == [], "nothing changed"
+    two.ask(ops.Drain, host="h")
+    (push,) = two.pushed(host_ops.WarmLimitsPush)
+    assert push.limits == host_ops.WarmLimits(workers_max=0, none_on=("b",))
+    two.ask(ops.SetParameter, name="warm_workers_max", value=9)
+    (push,) = two.pushed(host_ops.WarmLimitsPush)
+    assert push.limits == host_ops.WarmLimits(workers_max=0, none_on=("b",)), "still drained"
+    assert two.host("h", device("a"), device("b", index=1)).warm == push.limits
+    two.ask(ops.Undrain, host="h")
+    two.ask(ops.Undrain, host="h", device="b")
+    (push,) = two.pushed(host_ops.WarmLimitsPush)
+    assert push.limits == host_ops.WarmLimits(workers_max=9)
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [("warm_workers_max", 65), ("warm_idle_s_max", -1), ("warm_memory_pct_max", 101)],
