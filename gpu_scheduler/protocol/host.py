@@ -35,6 +35,8 @@ DETAIL_CHARACTERS_MAX = 2000
 DEVICES_MAX = 256
 #: The most leases in one hello: the default of `leases_max` for the whole scheduler.
 INSTALLED_MAX = 100_000
+#: The most MiB of models of one lease: an upper bound for a mistake.
+LOADED_MIB_MAX = 2**40
 #: The most middlewares of a host; there are seven kinds.
 MIDDLEWARES_MAX = 64
 
@@ -239,6 +241,8 @@ class SessionChange(Checked):
     #: Of `freed` and `closed`: seconds that its workers spent loading; 0 = they were warm; None =
     #: unknown.
     loading_s: Annotated[float, Meta(ge=0, le=LENGTH_S_MAX)] | None = None
+    #: Of `freed` and `closed`: MiB of the models that they loaded; None = unknown.
+    loaded_mib: Annotated[int, Meta(ge=0, le=LOADED_MIB_MAX)] | None = None
 
 
 class DoorOpened(Checked):

@@ -56,6 +56,7 @@ class Link(Protocol):
         reason: EndReason | None = None,
         detail: str = "",
         loading_s: float | None = None,
+        loaded_mib: int | None = None,
     ) -> None: ...
 
     def report_soon(self) -> None: ...
@@ -288,7 +289,8 @@ class HostDaemon(Generic[L]):
         if state is SessionState.OPENED:
             self._reports.session(step.lease, state, step.nonce, step.reason, step.detail)
             return
-        loading_s = self._workers.loading_s(step.lease)
+        loading = self._workers.loading(step.lease)
+        figures = (None, None) if loading is None else (loading.seconds, loading.size_bytes >> 20)
         if step.lease not in self._held and self._may_stay(step):
             self._held[step.lease] = []
             loop = asyncio.get_running_loop()
@@ -296,7 +298,7 @@ class HostDaemon(Generic[L]):
 
         def report() -> None:
             nonce, reason, detail = step.nonce, step.reason, step.detail
-            self._reports.session(step.lease, state, nonce, reason, detail, loading_s)
+            self._reports.session(step.lease, state, nonce, reason, detail, *figures)
 
         if step.lease in self._held:
             self._held[step.lease].append(report)
