@@ -71,11 +71,13 @@ def measure(host: Host, folder: Path, rounds: int) -> list[report.Figure]:
         write_dense(model, _LAYERS, _SIDE, number)
         first.append(job_s(host, model, f"first-{number}"))
         warm.append(job_s(host, model, f"first-{number}"))
-        kept.append(job_s(host, model, f"other-{number}"))
         time.sleep(_SETTLED_S)
         evicting.append(grant_s(host))
         time.sleep(_SETTLED_S)
         plain.append(grant_s(host))
+        kept.append(job_s(host, model, f"other-{number}"))
+        time.sleep(_SETTLED_S)
+        grant_s(host)  # evicts the worker of that job
     median = statistics.median
     speedup, extra_ms = median(first) / median(warm), 1e3 * (median(evicting) - median(plain))
     return [

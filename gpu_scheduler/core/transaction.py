@@ -12,22 +12,34 @@ from corekit.ids import HostId, IdSource, JobId, SessionId
 from corekit.values import Value, replace
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core.durable.apply import apply_part
+from gpu_scheduler.core.inventory.inventory import HostEntry
 from gpu_scheduler.core.state import LeaseEntry, State
 from gpu_scheduler.core.timers import TimerKind
-from gpu_scheduler.model import GrantedLease, LeaseLifetime, LeaseState, Record, Step
+from gpu_scheduler.model import GrantedLease, HostState, LeaseLifetime, LeaseState, Record, Step
 from gpu_scheduler.parameters import Parameters
 from gpu_scheduler.protocol import answers
 from gpu_scheduler.protocol import changes as to
 from gpu_scheduler.protocol import host as host_ops
 
 
-def warm_limits(parameters: Parameters) -> host_ops.WarmLimits:
-    """The limits of warm workers that every host enforces."""
+def warm_limits(parameters: Parameters, host: HostEntry | None = None) -> host_ops.WarmLimits:
+    """The limits of warm workers that every host enforces; with `host`, no worker stays where it
+    is drained."""
+    drained = () if host is None else tuple(d.device.id for d in host.devices.values() if d.drained)
+    is_drained = host is not None and host.drained
     return host_ops.WarmLimits(
-        workers_max=parameters.warm_workers_max,
+        none_on=drained[: host_ops.DEVICES_MAX],
+        workers_max=0 if is_drained else parameters.warm_workers_max,
         idle_s_max=parameters.warm_idle_s_max,
         memory_pct_max=parameters.warm_memory_pct_max,
     )
+
+
+def push_warm_limits(tx: Transaction, host: HostEntry) -> None:
+    """Push the limits of warm workers to a host that is up; another gets them when it returns."""
+    if host.state is HostState.UP and host.gateway is not None:
+        limits = warm_limits(tx.state.parameters, host)
+        tx.push_to_host(host.host, host_ops.WarmLimitsPush(limits=limits))
 
 
 @dataclass(slots=True, kw_only=True)

@@ -166,6 +166,11 @@ def _workloads(counts: CoreCounts) -> Iterator[str]:
         "Device memory of evicted warm workers",
         counts.residents.evicted_mib,
     )
+    yield from _one(
+        "loaded_mib_total",
+        "Models that the workers of ended leases loaded",
+        counts.residents.loaded_mib,
+    )
 
 
 Labels = Mapping[str, str]

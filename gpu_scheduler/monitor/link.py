@@ -147,10 +147,13 @@ class HostLink:
         reason: EndReason | None = None,
         detail: str = "",
         loading_s: float | None = None,
+        loaded_mib: int | None = None,
     ) -> None:
         """Report that a session of a lease opened, freed its device, or closed.
 
-        `reason` is that of a closed session; None = DONE. `loading_s`: of freed and closed.
+        Before an end, the warm workers that are not reported yet: a grant may follow at once.
+        `reason` is that of a closed session; None = DONE. `loading_s`, `loaded_mib`: of freed and
+        closed.
         """
         change = SessionChange(
             lease=lease,
@@ -159,9 +162,14 @@ class HostLink:
             reason=reason,
             detail=detail[:1000],
             loading_s=loading_s,
+            loaded_mib=loaded_mib,
         )
         if state is SessionState.CLOSED:
             self._closing[lease] = None
+        if state is not SessionState.OPENED and self._channel.connected:
+            residents = self._watch.changed_residents()
+            if residents:
+                self._channel.nursery.start(self._report(Report(residents=residents)), "report")
         self._channel.nursery.start(self._send("session", change), "send")
 
     def door(self, lease: LeaseId, address: str) -> None:

@@ -139,8 +139,12 @@ class Watch:
                 for one in self._usage
                 if one.device in known and self._reported_usage.get(one.device) != one
             ),
-            residents=self._residents.news(self._present_residents()),
+            residents=self.changed_residents(),
         )
+
+    def changed_residents(self) -> tuple[DeviceResidents, ...]:
+        """The warm workers that changed since the last report."""
+        return self._residents.news(self._present_residents())
 
     def all_residents(self) -> tuple[DeviceResidents, ...]:
         """The warm workers of every device, for a hello."""

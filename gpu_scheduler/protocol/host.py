@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Annotated
 
 from corekit.errors import AppError
-from corekit.ids import HostId, LeaseId
+from corekit.ids import DeviceId, HostId, LeaseId
 from corekit.net.addresses import parse_address
 from corekit.values import Checked, Meta, Value, field
 from gpu_scheduler.model import (
@@ -35,6 +35,8 @@ DETAIL_CHARACTERS_MAX = 2000
 DEVICES_MAX = 256
 #: The most leases in one hello: the default of `leases_max` for the whole scheduler.
 INSTALLED_MAX = 100_000
+#: The most MiB of models of one lease: an upper bound for a mistake.
+LOADED_MIB_MAX = 2**40
 #: The most middlewares of a host; there are seven kinds.
 MIDDLEWARES_MAX = 64
 
@@ -73,6 +75,8 @@ class WarmLimits(Checked):
     workers_max: Number = 4
     idle_s_max: Annotated[float, Meta(ge=0, le=LENGTH_S_MAX)] = 600.0  #: without a lease
     memory_pct_max: Annotated[int, Meta(ge=0, le=100)] = 50  #: of the memory of the device
+    #: Drained devices: none stay there.
+    none_on: Annotated[tuple[DeviceId, ...], Meta(max_length=DEVICES_MAX)] = ()
 
 
 class Install(Value):
@@ -137,7 +141,7 @@ class Preempt(Value):
 
 
 class WarmLimitsPush(Value):
-    """Push `warm_limits`: an operator changed the limits of warm workers."""
+    """Push `warm_limits`: an operator changed the limits of warm workers, or drained devices."""
 
     limits: WarmLimits
 
@@ -237,6 +241,8 @@ class SessionChange(Checked):
     #: Of `freed` and `closed`: seconds that its workers spent loading; 0 = they were warm; None =
     #: unknown.
     loading_s: Annotated[float, Meta(ge=0, le=LENGTH_S_MAX)] | None = None
+    #: Of `freed` and `closed`: MiB of the models that they loaded; None = unknown.
+    loaded_mib: Annotated[int, Meta(ge=0, le=LOADED_MIB_MAX)] | None = None
 
 
 class DoorOpened(Checked):

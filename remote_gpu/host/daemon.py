@@ -41,6 +41,8 @@ logger = logging.getLogger(__name__)
 
 LANES_MAX = 16  #: open at once on one lease; each is a thread in its worker
 _TICK_S_MAX = 1.0  #: longest time between two checks of deadlines
+#: Longest delay of the report that shares are free, for the warm worker that the lease leaves.
+HELD_S_MAX = 1.0
 
 
 class Link(Protocol):
@@ -54,6 +56,7 @@ class Link(Protocol):
         reason: EndReason | None = None,
         detail: str = "",
         loading_s: float | None = None,
+        loaded_mib: int | None = None,
     ) -> None: ...
 
     def report_soon(self) -> None: ...
@@ -120,6 +123,8 @@ class HostDaemon(Generic[L]):
             pool, self._warm, turns, budget, nursery, self.now_s, self._crashed
         )
         self._unbinding: dict[LeaseId, asyncio.Task[None]] = {}  # ends of sessions' workers
+        #: Reports of ends that wait until the lease's worker is warm or known not to be.
+        self._held: dict[LeaseId, list[Callable[[], None]]] = {}
         self._waiting: list[asyncio.Future[None]] = []
         self.gateway = Gateway(
             endpoints.host,
@@ -279,8 +284,36 @@ class HostDaemon(Generic[L]):
             logger.warning("a connection to a lease's port is refused", extra=about)
 
     def _report(self, step: Step, state: SessionState) -> None:
-        loading_s = None if state is SessionState.OPENED else self._workers.loading_s(step.lease)
-        self._reports.session(step.lease, state, step.nonce, step.reason, step.detail, loading_s)
+        """Report a session. The end of one follows the warm worker that it leaves, so that the
+        next grant is placed by that worker."""
+        if state is SessionState.OPENED:
+            self._reports.session(step.lease, state, step.nonce, step.reason, step.detail)
+            return
+        loading = self._workers.loading(step.lease)
+        figures = (None, None) if loading is None else (loading.seconds, loading.size_bytes >> 20)
+        if step.lease not in self._held and self._may_stay(step):
+            self._held[step.lease] = []
+            loop = asyncio.get_running_loop()
+            loop.call_later(HELD_S_MAX, self._report_held, step.lease)
+
+        def report() -> None:
+            nonce, reason, detail = step.nonce, step.reason, step.detail
+            self._reports.session(step.lease, state, nonce, reason, detail, *figures)
+
+        if step.lease in self._held:
+            self._held[step.lease].append(report)
+        else:
+            report()
+
+    def _may_stay(self, step: Step) -> bool:
+        """Whether a lease that ends in this step may leave a warm worker."""
+        worker = self._workers.started(step.lease)
+        return step.leaves_worker and worker is not None and self._warm.may_keep(worker)
+
+    def _report_held(self, lease: LeaseId) -> None:
+        """Send the reports that waited for the warm worker of a lease."""
+        for report in self._held.pop(lease, ()):
+            report()
 
     def _unbind(self, lease: LeaseId) -> None:
         """End the lanes, relays and memory of a session that is over. The lease continues,
@@ -311,6 +344,7 @@ class HostDaemon(Generic[L]):
         elif step.keeps is not None:
             self._turns.leave(lease, worker)
             kept = await self._warm.keep(step.keeps, worker)
+        self._report_held(lease)
         if worker is not None and not kept:
             worker.kill()
         for batch in await self._workers.batches.leave(lease):

@@ -75,6 +75,7 @@ class Step:
     reported: bool = True  #: False: the scheduler ended it itself
     warm: tuple[str, ...] = ()  #: warm workers: to evict, or the one that a placed lease gets
     keeps: Install | None = None  #: of KILL: its worker may stay, warm
+    leaves_worker: bool = False  #: of RETURNED and CLOSED: a KILL with `keeps` follows
 
 
 @dataclass(slots=True, kw_only=True)
@@ -212,7 +213,9 @@ class LeaseTable:
         if entry is None or entry.phase is not Phase.OPEN or not entry.held_by_session:
             return []
         entry.phase = Phase.RETURNED
-        return [self._step(entry, StepKind.RETURNED), self._kill(entry, EndReason.DONE)]
+        kill = self._kill(entry, EndReason.DONE)
+        leaves_worker = kill.keeps is not None
+        return [self._step(entry, StepKind.RETURNED, leaves_worker=leaves_worker), kill]
 
     def session_over(self, lease: LeaseId, reason: EndReason, detail: str) -> list[Step]:
         """End the session that closed or was lost, and the lease unless a deadline holds it."""
@@ -235,13 +238,17 @@ class LeaseTable:
             return []
         killed = entry.phase is Phase.RETURNED  # its KILL step leads to one call of `gone`
         entry.phase = Phase.CLOSING
-        closed = self._step(entry, StepKind.CLOSED, reason, detail, reported=reported)
-        self._bury(closed)
+        kills = entry.occupying and not killed
+        leaves = kills and self._kill(entry, reason).keeps is not None
+        closed = self._step(
+            entry, StepKind.CLOSED, reason, detail, reported=reported, leaves_worker=leaves
+        )
+        self._bury(dataclasses.replace(closed, leaves_worker=False))
         steps = [closed]
         if not entry.occupying:
             del self._entries[lease]
             steps.append(self._step(entry, StepKind.CUT))
-        elif not killed:
+        elif kills:
             steps.append(self._kill(entry, reason))
         return steps
 
@@ -462,6 +469,7 @@ class LeaseTable:
         reported: bool = True,
         warm: tuple[str, ...] = (),
         keeps: Install | None = None,
+        leaves_worker: bool = False,
     ) -> Step:
         return Step(
             kind=kind,
@@ -474,4 +482,5 @@ class LeaseTable:
             reported=reported,
             warm=warm,
             keeps=keeps,
+            leaves_worker=leaves_worker,
         )

@@ -1,4 +1,4 @@
-"""The time that a worker spends loading models and data."""
+"""The time that a worker spends loading models and data, and the bytes of the models."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from collections.abc import Callable
 class LoadingTime:
     """A stopwatch of loads: nested and concurrent ones count once. Thread-safe."""
 
-    def __init__(self, report: Callable[[float], None] | None = None) -> None:
-        """`report`: called with the sum after each load, in the thread that loaded."""
+    def __init__(self, report: Callable[[float, int], None] | None = None) -> None:
+        """`report`: called with the sums of seconds and bytes after each load, in the thread that
+        loaded."""
         self._report = report
         self._lock = threading.Lock()
         self._running = 0
         self._began_s = 0.0
         self._sum_s = 0.0
+        self._sum_bytes = 0
 
     def __enter__(self) -> None:
         with self._lock:
@@ -31,9 +33,14 @@ class LoadingTime:
                 return
             self._sum_s += time.monotonic() - self._began_s
             if self._report is not None:
-                self._report(self._sum_s)
+                self._report(self._sum_s, self._sum_bytes)
+
+    def count(self, size: int) -> None:
+        """Add the bytes of a model, within its load."""
+        with self._lock:
+            self._sum_bytes += size
 
     def restart(self) -> None:
         """Begin at 0, for the next lease."""
         with self._lock:
-            self._sum_s = 0.0
+            self._sum_s, self._sum_bytes = 0.0, 0

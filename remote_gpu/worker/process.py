@@ -253,9 +253,9 @@ class _Process:
             self._context.resources.evict()
         self._limit.set(start)
 
-    def _loaded(self, seconds: float) -> None:
+    def _loaded(self, seconds: float, size: int) -> None:
         with contextlib.suppress(OSError):  # gpud has gone; this process ends too
-            control.send(self._stream, {"loaded": round(seconds, 6)})
+            control.send(self._stream, {"loaded": round(seconds, 6), "bytes": size})
 
 
 def _receive(stream: socket.socket, gates: Mapping[int, Gate]) -> tuple[Meta, int | None] | None:

@@ -15,8 +15,7 @@ from gpu_scheduler.core.queue.policy import (
     values_of,
 )
 from gpu_scheduler.core.state import State
-from gpu_scheduler.core.transaction import Transaction, warm_limits
-from gpu_scheduler.model import HostState
+from gpu_scheduler.core.transaction import Transaction, push_warm_limits, warm_limits
 from gpu_scheduler.parameters import DEFAULT, canonical_name, changed, known_name
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol import changes as to
@@ -80,9 +79,6 @@ def set_parameter(tx: Transaction, event: on.Asked[ops.SetParameter]) -> None:
 
 def _push_warm_limits(tx: Transaction, before: host_ops.WarmLimits) -> None:
     """Push changed limits of warm workers to every host that is up; others get them on return."""
-    limits = warm_limits(tx.state.parameters)
-    if limits == before:
-        return
-    for host in tx.state.inventory.hosts.values():
-        if host.state is HostState.UP and host.gateway is not None:
-            tx.push_to_host(host.host, host_ops.WarmLimitsPush(limits=limits))
+    if warm_limits(tx.state.parameters) != before:
+        for host in tx.state.inventory.hosts.values():
+            push_warm_limits(tx, host)

@@ -19,7 +19,7 @@ from gpu_scheduler.core.leases.leases import end
 from gpu_scheduler.core.placement.fits import DeviceClass, device_class_of
 from gpu_scheduler.core.queue import dispatch
 from gpu_scheduler.core.timers import TimerKind
-from gpu_scheduler.core.transaction import Transaction, warm_limits
+from gpu_scheduler.core.transaction import Transaction, push_warm_limits, warm_limits
 from gpu_scheduler.model import (
     Device,
     DeviceResidents,
@@ -62,7 +62,7 @@ def hello(tx: Transaction, event: on.HostAsked[host_ops.HostHello]) -> None:
         installs=tuple(tx.install(entry, event.host) for entry in page),
         more=more,
         until=entries[-1].lease.fence if more else 0,
-        warm=warm_limits(tx.state.parameters),
+        warm=warm_limits(tx.state.parameters, host),
     )
     tx.reply(event.reply_to, welcome)
 
@@ -348,7 +348,10 @@ def _end_all(tx: Transaction, host: HostEntry, detail: str) -> None:
 
 
 def drain(tx: Transaction, event: on.Asked[ops.Drain | ops.Undrain]) -> None:
-    """Close a host or device to new leases; live leases continue unless revoked. Idempotent."""
+    """Close a host or device to new leases; live leases continue unless revoked. Idempotent.
+
+    Its warm workers are evicted.
+    """
     op = event.op
     drained = isinstance(op, ops.Drain)
     host = tx.state.inventory.hosts.get(op.host)
@@ -368,6 +371,7 @@ def drain(tx: Transaction, event: on.Asked[ops.Drain | ops.Undrain]) -> None:
     if changed:
         tx.emit(part)
         tx.capacity_freed = True
+        push_warm_limits(tx, host)
     for lease in leases if isinstance(op, ops.Drain) and op.revoke else ():
         end(tx, tx.state.leases[lease], EndReason.REVOKED, f"{op.host} is drained")
     tx.reply(event.reply_to, answers.Done())

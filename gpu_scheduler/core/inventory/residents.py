@@ -33,6 +33,7 @@ class Residents:
         self.beside = Index()
         self.evicted = 0  #: number of residents that grants evicted, in this run
         self.evicted_mib = 0
+        self.loaded_mib = 0  #: models that the workers of leases loaded, in this run
 
     def __bool__(self) -> bool:
         return bool(self._on)

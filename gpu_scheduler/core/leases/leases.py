@@ -342,6 +342,9 @@ def _session_changed(
     tx: Transaction, entry: LeaseEntry, event: on.HostAsked[host_ops.SessionChange]
 ) -> None:
     op = event.op
+    ends = op.state is not host_ops.SessionState.OPENED
+    if ends and entry.lease.state is not LeaseState.ENDING:  # `closed` repeats what `freed` had
+        tx.state.inventory.residents.loaded_mib += op.loaded_mib or 0
     match op.state:
         case host_ops.SessionState.OPENED:
             _opened(tx, entry)

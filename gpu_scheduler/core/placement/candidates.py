@@ -116,11 +116,15 @@ def warm_indexes(request: Request, inventory: Inventory) -> tuple[Index, ...]:
     its warm key: public, and of the tenant."""
     if request.workload is None and request.warm_key is None:
         return ()
-    workload = resident_key(request)
-    resident = None if workload is None else inventory.residents.with_workload(workload)
     keys = keys_of(request.tenant, request.warm_key)
-    found = (resident, *(inventory.warm(key) for key in keys))
+    found = (resident_index(request, inventory), *(inventory.warm(key) for key in keys))
     return tuple(index for index in found if index is not None)
+
+
+def resident_index(request: Request, inventory: Inventory) -> Index | None:
+    """The index of the devices with a resident of the workload of the request."""
+    workload = resident_key(request)
+    return None if workload is None else inventory.residents.with_workload(workload)
 
 
 def same_rank(request: Request, warm: Index, group: DeviceGroup) -> Iterable[DeviceGroup]:

@@ -7,7 +7,6 @@ guarantee evicts nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -49,7 +48,7 @@ def taken(request: Request, inventory: Inventory, device: DeviceId) -> Taken:
     residents = inventory.residents.of(device)
     if not residents:
         return NOTHING_TAKEN
-    used = _used(request, residents.values())
+    used = usable(request, inventory, device)
     others = sorted(
         (one for one in residents.values() if one is not used),
         key=lambda one: (one.loading_s, -one.memory_mib, one.id),
@@ -67,8 +66,15 @@ def taken(request: Request, inventory: Inventory, device: DeviceId) -> Taken:
     return Taken(used, tuple(evicted))
 
 
-def _used(request: Request, residents: Iterable[Resident]) -> Resident | None:
-    """The resident of the request's workload that takes longest to load."""
+def usable(request: Request, inventory: Inventory, device: DeviceId) -> Resident | None:
+    """The resident of the request's workload that its share has room for; of several, the one that
+    takes longest to load. A host starts a new worker in a share that is smaller."""
     key = resident_key(request)
-    own = (one for one in residents if one.workload == key)
-    return max(own, key=lambda one: (one.loading_s, one.id), default=None)
+    own = [one for one in inventory.residents.of(device).values() if one.workload == key]
+    if not own:
+        return None
+    whole_mib = inventory.state_of(device).memory_mib
+    is_exclusive = request.sharing is Sharing.EXCLUSIVE
+    share_mib = whole_mib if is_exclusive else request.memory_on_mib(whole_mib)
+    fitting = (one for one in own if one.memory_mib <= share_mib)
+    return max(fitting, key=lambda one: (one.loading_s, one.id), default=None)

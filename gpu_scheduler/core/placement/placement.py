@@ -36,12 +36,13 @@ from gpu_scheduler.core.placement.candidates import (
     load_fit,
     of_group,
     packed_fit,
+    resident_index,
     same_rank,
     score,
     shared_fit,
     warm_indexes,
 )
-from gpu_scheduler.core.placement.eviction import NOTHING_TAKEN, taken
+from gpu_scheduler.core.placement.eviction import NOTHING_TAKEN, taken, usable
 from gpu_scheduler.core.placement.fits import COMPUTE_PERMILLE_MAX, DeviceClass, fits
 from gpu_scheduler.core.placement.gangs import fitting_by_preference, gang
 from gpu_scheduler.model import Placement, Request, Sharing
@@ -65,12 +66,17 @@ def place(
     if request.count > 1:
         return gang(request, inventory, attempt)
     warm = warm_indexes(request, inventory)
-    among = _cheapest if inventory.residents else _best
+    loaded = resident_index(request, inventory)
     for groups in inventory.index.ranked(request):
         best = None
         for index in warm:
             known = same_rank(request, index, groups[0])
-            best = best or among(request, inventory, known, attempt)
+            if inventory.residents:
+                only_usable = index is loaded
+                found = _cheapest(request, inventory, known, attempt, only_usable=only_usable)
+            else:
+                found = _best(request, inventory, known, attempt)
+            best = best or found
         best = best or _best_of_rank(request, inventory, groups, attempt)
         if best is not None:
             return (best[1],)
@@ -107,13 +113,22 @@ def _best_of_rank(
 
 
 def _cheapest(
-    request: Request, inventory: Inventory, groups: Iterable[DeviceGroup], attempt: str | None
+    request: Request,
+    inventory: Inventory,
+    groups: Iterable[DeviceGroup],
+    attempt: str | None,
+    *,
+    only_usable: bool = False,
 ) -> _Best | None:
-    """The device whose evictions are the cheapest to load again, then the best fit, of a sample."""
+    """The device whose evictions are the cheapest to load again, then the best fit, of a sample.
+
+    `only_usable`: of those with a resident that the share has room for.
+    """
     fitting = (d for group in groups for d in of_group(request, inventory, group, attempt))
     ranked = (
         (score(request, inventory, device)[3:], device)
         for device in islice(fitting, EVICTION_SAMPLE_MAX)
+        if not only_usable or usable(request, inventory, device) is not None
     )
     best = min(ranked, key=lambda one: one[0], default=None)
     return None if best is None else (best[0][-3:], best[1])

@@ -20,7 +20,7 @@ from gpu_scheduler.core.admission.quotas import clamped_to_quota, within_quota
 from gpu_scheduler.core.leases import forecast
 from gpu_scheduler.core.placement import fits as feasibility
 from gpu_scheduler.core.placement.device_order import Rank, rank_of
-from gpu_scheduler.core.placement.eviction import resident_key, taken
+from gpu_scheduler.core.placement.eviction import resident_key, taken, usable
 from gpu_scheduler.core.placement.placement import fitting, place
 from gpu_scheduler.core.queue.policy import DecidingPolicy, values_of
 from gpu_scheduler.core.queue.queue import WaitingQueue
@@ -260,10 +260,8 @@ class View:
         return key is not None and self._state.inventory.residents.with_workload(key) is not None
 
     def is_warm(self, request: Request, device: DeviceId) -> bool:
-        """True when the device has a warm worker of the workload of the request."""
-        key = resident_key(request)
-        residents = self._state.inventory.residents.of(device)
-        return key is not None and any(one.workload == key for one in residents.values())
+        """True when the device has a warm worker that the request can use."""
+        return usable(request, self._state.inventory, device) is not None
 
     def workers(self, request: Request) -> int:
         """The number of devices that have loaded the workload of the request: warm or in use."""

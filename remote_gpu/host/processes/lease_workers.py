@@ -7,6 +7,7 @@ import functools
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
@@ -33,6 +34,13 @@ CRASHES_MAX = 5
 _MEMORY_FLOOR_BYTES = 64 << 20
 
 
+class Loading(NamedTuple):
+    """The loads of models of a lease's workers."""
+
+    seconds: float
+    size_bytes: int
+
+
 class LeaseWorkers:
     """The present worker of each lease; lives in the event loop."""
 
@@ -57,8 +65,8 @@ class LeaseWorkers:
         self.batches = Batches(pool.take, _first_message, turns, nursery)
         self._tasks: dict[LeaseId, asyncio.Task[Worker | None]] = {}
         self._crashes: dict[LeaseId, int] = {}
-        self._ended_loading_s: dict[LeaseId, float] = {}  # of a lease's workers that have ended
-        self._loading_s: dict[LeaseId, float] = {}  # of all its workers, when last asked
+        self._ended_loading: dict[LeaseId, Loading] = {}  # of a lease's workers that have ended
+        self._loading: dict[LeaseId, Loading] = {}  # of all its workers, when last asked
 
     def __contains__(self, lease: LeaseId) -> bool:
         return lease in self._tasks
@@ -88,17 +96,21 @@ class LeaseWorkers:
             self._left(lease, worker)
         return worker
 
-    def loading_s(self, lease: LeaseId) -> float | None:
-        """Seconds that the lease's workers have spent loading; None: it had none."""
+    def loading(self, lease: LeaseId) -> Loading | None:
+        """The loads of the lease's workers so far; None: it had none."""
         if (worker := self.started(lease)) is not None:
             worker.drain()
-            ended_s = self._ended_loading_s.get(lease, 0.0)
-            self._loading_s[lease] = ended_s + worker.loading_s
-        return self._loading_s.get(lease)
+            self._loading[lease] = self._loading_with(lease, worker)
+        return self._loading.get(lease)
+
+    def _loading_with(self, lease: LeaseId, worker: Worker) -> Loading:
+        """The loads of the lease's ended workers and of this one."""
+        ended = self._ended_loading.get(lease, Loading(0.0, 0))
+        return Loading(ended.seconds + worker.loading_s, ended.size_bytes + worker.loaded_bytes)
 
     def forget(self, lease: LeaseId) -> None:
         """Forget the figures of a lease that is over."""
-        for figures in (self._crashes, self._ended_loading_s, self._loading_s):
+        for figures in (self._crashes, self._ended_loading, self._loading):
             figures.pop(lease, None)
 
     def set_time(self, entry: Entry) -> None:
@@ -120,8 +132,7 @@ class LeaseWorkers:
 
     def _left(self, lease: LeaseId, worker: Worker) -> None:
         self._turns.leave(lease, worker)
-        spent_s = self._ended_loading_s.get(lease, 0.0) + worker.loading_s
-        self._ended_loading_s[lease] = self._loading_s[lease] = spent_s
+        self._ended_loading[lease] = self._loading[lease] = self._loading_with(lease, worker)
 
     async def _start(self, entry: Entry) -> Worker | None:
         start = self._start_of(entry)

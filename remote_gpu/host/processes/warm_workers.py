@@ -86,10 +86,16 @@ class WarmWorkers:
 
     # --- the end of a lease
 
+    def may_keep(self, worker: Worker) -> bool:
+        """Whether the worker of a lease that ends may become warm."""
+        limits = self._table.limits
+        allowed = self._enabled and limits.workers_max > 0 and limits.memory_pct_max > 0
+        # one that loaded nothing saves nothing
+        return allowed and worker.loaded_s > 0 and not worker.tainted and not worker.gone.done()
+
     async def keep(self, install: Install, worker: Worker) -> str:
         """Keep the worker of a lease that has ended; returns its id. "": it must be killed."""
-        limits = self._table.limits
-        if not (self._enabled and limits.workers_max and limits.memory_pct_max):
+        if not self.may_keep(worker):
             return ""
         assert install.workload is not None, "leases without a workload keep no worker"
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -102,8 +108,8 @@ class WarmWorkers:
 
     async def _keep(self, install: Install, workload: str, worker: Worker) -> str:
         kept_bytes = await worker.release(self._cap_s(), self._budget.worker_take_s)
-        if kept_bytes is None or not worker.loaded_s:
-            return ""  # one that loaded nothing saves nothing
+        if kept_bytes is None:
+            return ""
         await worker.clear()
         kept = WarmWorker(
             id=self._new_id(worker),

@@ -241,7 +241,8 @@ async def _left(process: _Process, worker: Worker, lease: LeaseId) -> bool:
     left = process.leaving[lease] = asyncio.Event()
     worker.send({"leave": lease})
     try:
-        await asyncio.wait_for(left.wait(), LEAVE_S)
+        async with asyncio.timeout(LEAVE_S):  # wait_for may swallow a cancellation
+            await left.wait()
     except TimeoutError:
         return False
     finally:

@@ -161,13 +161,17 @@ class WarmTable:
             self._stuck[name] = None
 
     def beyond_limits(self, memory_mib: Mapping[DeviceId, int], now_s: float) -> tuple[str, ...]:
-        """The idle workers to evict by the limits: those idle for too long, then the cheapest to
-        load again of each device with too many or too large ones. `memory_mib`: of each device."""
+        """The idle workers to evict by the limits: those idle for too long or on a drained
+        device, then the cheapest to load again of each device with too many or too large ones.
+
+        `memory_mib`: of each device.
+        """
         limits = self.limits
         chosen = {
             one.id: None
             for one in self._idle.values()
             if now_s - one.idle_since_s >= limits.idle_s_max
+            or any(device in one.memory_mib for device in limits.none_on)
         }
         for device in dict.fromkeys(device for one in self._all() for device in one.memory_mib):
             part_mib = memory_mib.get(device, 0) * limits.memory_pct_max // 100

@@ -261,7 +261,8 @@ class WorkerPool:
         readable = asyncio.Event()
         loop.add_reader(stream, readable.set)
         try:
-            await asyncio.wait_for(readable.wait(), wait_s)
+            async with asyncio.timeout(wait_s):  # wait_for may swallow a cancellation
+                await readable.wait()
         except TimeoutError:
             if self._process is not None:
                 # a late answer would be mistaken for the answer to the next request

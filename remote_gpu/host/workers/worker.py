@@ -74,6 +74,7 @@ class Worker:
         self.bound = False  #: has belonged to a lease
         self.tainted = False  #: ran, or may have run, code of a caller
         self.loading_s = 0.0  #: spent loading for the present lease, as it reports
+        self.loaded_bytes = 0  #: of models, for the present lease, as it reports
         self._loaded_before_s = 0.0  #: for earlier leases
         self.card_limits: CardLimits = ()  #: of its first lease, for the drivers of cards
         self._on_gone: Callable[[], None] = _nothing
@@ -145,6 +146,7 @@ class Worker:
         if self._exited or self._socket_closed:
             return False
         self._loaded_before_s, self.loading_s = self.loaded_s, 0.0
+        self.loaded_bytes = 0
         if self._sandbox is not None:
             await self._sandbox.renew(start.memory_bytes, start.kinds)
             start = replace(start, sandbox=asdict(self._sandbox.sandbox))
@@ -195,7 +197,8 @@ class Worker:
             if lease:
                 lane["lease"] = lease
             control.send(self._stream, {"lane": lane}, stream.fileno())
-            return await asyncio.wait_for(asyncio.shield(taken), self._take_s)
+            async with asyncio.timeout(self._take_s):  # wait_for may swallow a cancellation
+                return await asyncio.shield(taken)
         except TimeoutError:
             raise AppError(ErrorCode.TIMEOUT, "the worker did not take the lane in time") from None
         except OSError:
@@ -265,6 +268,7 @@ class Worker:
             self.tainted = True
         elif "loaded" in meta:
             self.loading_s = _seconds(meta["loaded"])
+            self.loaded_bytes = _count(meta.get("bytes", 0))
         elif "released" in meta:
             self._answered(_count(meta["released"]["memory_bytes"]))
         elif "busy" in meta:

@@ -85,6 +85,7 @@ class EmulatedOperation(CpuOperation):
             began_s = time.monotonic()
             self._sleep(loading_s)
             took_s = time.monotonic() - began_s
+            context.warm.loading.count(times.memory_mib << 20)
             return True
 
         workload = args.get(self._emulation.workload_argument, "")

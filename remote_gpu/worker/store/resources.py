@@ -115,6 +115,7 @@ class Resources:
                 try:
                     with self.loading:
                         resource.loaded = load(resource.data)
+                        self.loading.count(size)
                 except BaseException:
                     quota.free(size)
                     raise

@@ -92,6 +92,8 @@ class SchedulerSide:
         self.reports: list[dict[str, Any]] = []
         self.warm_limits = WarmLimits()
         self.residents: dict[str, dict[str, Any]] = {}  # warm workers, as the host reported them
+        #: The warm workers that it knew at each end: "LEASE STATE" → ids.
+        self.known_at_end: dict[str, list[str]] = {}
         self._stream: socket.socket | None = None
         self._sending = threading.Lock()
         self._thread = threading.Thread(target=self._run)
@@ -124,6 +126,8 @@ class SchedulerSide:
         else:
             if request.get("state") == "closed":
                 self.installs.pop(request["lease"], None)
+            if op == "session":
+                self.known_at_end[f"{request['lease']} {request['state']}"] = [*self.residents]
             self.messages.append((op, request))
         self._send(stream, {"id": number, "ok": answer})
 

@@ -13,7 +13,7 @@ from corekit.ids import DeviceId, HostId
 from gpu_scheduler.model import DeviceKind, Share
 from gpu_scheduler.protocol.host import Install
 from remote_gpu.client import Graph, OpFailed, Session, connect
-from tests.integration.gpud.conftest import Gpud
+from tests.integration.gpud.conftest import Gpud, until
 
 FILE = """
 devices:
@@ -28,7 +28,7 @@ devices:
   memory_mib: 512
   operations:
     noop: {warm_ms: 20}
-    detect: {warm_ms: 20}
+    detect: {warm_ms: 20, cold_ms: 1, memory_mib: 3}
 """
 
 
@@ -93,6 +93,8 @@ def test_a_program_uses_an_emulated_device_as_any_other(gpud: Gpud) -> None:
         assert found.values["emulated"]["device"] == "gpu-a/emulated1"
         with pytest.raises(OpFailed, match="is emulated: it has named operations and no kernels"):
             device.run(scaled(), x=bytes(16))
+    messages = gpud.scheduler.messages
+    until(lambda: any(one.get("loaded_mib") == 3 for _, one in messages))
 
 
 def test_no_more_calls_run_at_a_time_than_the_device_has_slots(gpud: Gpud) -> None:

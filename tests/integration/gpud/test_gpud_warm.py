@@ -118,6 +118,21 @@ def test_the_next_lease_of_a_workload_gets_the_worker(gpud: Gpud) -> None:
     assert pid_of(kept(gpud)) == pid_of(name), "the same process"
 
 
+@pytest.mark.parametrize("returns", [True, False], ids=["freed", "closed"])
+def test_a_warm_worker_is_published_before_its_share_is_free(gpud: Gpud, returns: bool) -> None:
+    """The scheduler grants again as soon as it knows that the share is free."""
+    install = gpud.install(workload=WORKLOAD)
+    known_at_end: dict[str, list[str]] = gpud.scheduler.known_at_end
+    with gpud.open(install) as session, connect(session.environment()) as device:
+        relu(device)
+        if returns:
+            session.give_back()
+            until(lambda: f"{install.lease} freed" in known_at_end)
+    until(lambda: f"{install.lease} closed" in known_at_end)
+    name = kept(gpud)
+    assert known_at_end[f"{install.lease} {'freed' if returns else 'closed'}"] == [name]
+
+
 @pytest.mark.parametrize(
     "fields", [{"tenant": "other"}, {"workload": "other"}, {"workload": None}, {"memory_mib": 1}]
 )
@@ -234,6 +249,11 @@ def test_limits_are_live(gpud: Gpud) -> None:
     until(lambda: len(residents(gpud)) == 3)
     limit(gpud, workers_max=2)
     until(lambda: len(residents(gpud)) == 2)
+    limit(gpud, none_on=(gpud.device["id"],))  # drained
+    until(lambda: residents(gpud) == {})
+    limit(gpud)
+    run_job(gpud)
+    kept(gpud)
     limit(gpud, memory_pct_max=0)
     until(lambda: residents(gpud) == {})
     run_job(gpud)

@@ -96,6 +96,7 @@ def told(state: Path, host_state: HostState) -> str:
     counts.learned_times.learn(WorkloadOn("lab", "ocr", "A"), 3.0, 1.0)
     counts.learned_times.learn(WorkloadOn("lab", "ocr", "A"), 3.0, 0.0)
     counts.residents.count_evicted([RESIDENT, RESIDENT])
+    counts.residents.loaded_mib = 42
     standing = Standing(hosts=(host,), leases=(lease,), waiting=0, counts=counts)
     metrics = Metrics()
     metrics.requests["beat"] += 2
@@ -153,6 +154,7 @@ def test_warm_workers_are_exported(text: str) -> None:
     assert f'{starts}"warm"}} 1' in text
     assert "ssgmd_evictions_total 2" in text
     assert "ssgmd_evicted_mib_total 140" in text
+    assert "ssgmd_loaded_mib_total 42" in text
     assert re.search(r'ssgmd_device_residents\{.*device="GPU-0".*\} 1', text)
     assert re.search(r'ssgmd_device_resident_mib\{.*device="GPU-0".*\} 70', text)
     assert re.search(r'ssgmd_device_residents\{.*device="GPU-1".*\} 0', text)

@@ -74,6 +74,7 @@ class Reports:
         reason: EndReason | None = None,
         detail: str = "",
         loading_s: float | None = None,
+        loaded_mib: int | None = None,
     ) -> None:
         self.sessions.append((lease, reason))
 

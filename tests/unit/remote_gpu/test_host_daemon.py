@@ -107,6 +107,26 @@ async def test_a_worker_cannot_make_its_host_hold_descriptors() -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_lane_that_is_taken_while_its_task_is_cancelled() -> None:
+    """The cancellation counts: a task in an endless loop would otherwise never end."""
+    process = sleeping()
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    worker = Worker(process.pid, os.pidfd_open(process.pid), ours, 10.0)
+    with theirs:
+        lane = asyncio.create_task(worker.lane(ours, 0, "cpu", b""))
+        await asyncio.sleep(0)
+        control.send(theirs, {"lane_taken": {}})
+        worker.drain()
+        await asyncio.sleep(0)  # the task is about to continue
+        lane.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await lane
+    process.kill()
+    await worker.gone
+    process.communicate()
+
+
+@pytest.mark.asyncio
 async def test_a_worker_is_gone_when_nothing_that_it_started_is_left() -> None:
     process = sleeping()
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -259,17 +259,17 @@ async def test_a_worker_keeps_its_models_when_it_releases_its_lease() -> None:
     async with worker() as (made, theirs):
         number, client = await hand_over(made, theirs)
         with client:
-            control.send(theirs, {"loaded": 1.5})
+            control.send(theirs, {"loaded": 1.5, "bytes": 9})
             answers = {"lane_ended": number}, {"released": {"memory_bytes": 7}}
             assert await released(made, theirs, *answers) == 7
             assert client.recv(1) == b"", "its lanes are cut"
-        assert made.loaded_s == 1.5
+        assert (made.loaded_s, made.loaded_bytes) == (1.5, 9)
         start = control.Start(lease="l", tenant="t", memory_bytes=1, cap_s=60.0)
         assert await made.restart(start)
         received = control.receive(theirs)
         assert received is not None
         assert received[0]["start"]["lease"] == "l"
-        assert (made.loading_s, made.loaded_s) == (0.0, 1.5)
+        assert (made.loading_s, made.loaded_s, made.loaded_bytes) == (0.0, 1.5, 0)
 
 
 @pytest.mark.parametrize(
@@ -283,6 +283,7 @@ async def test_a_worker_keeps_its_models_when_it_releases_its_lease() -> None:
         ({"released": {}},),
         ({"loaded": -1.0}, {"released": {"memory_bytes": 7}}),
         ({"loaded": "x"}, {"released": {"memory_bytes": 7}}),
+        ({"loaded": 1.0, "bytes": -1}, {"released": {"memory_bytes": 7}}),
         ({"released": {"memory_bytes": 7}}, {"released": {"memory_bytes": 7}}),
     ],
 )

@@ -195,6 +195,14 @@ def test_limits_of_number_time_and_memory() -> None:
     assert leases.warm.ids() == ("w4",)
 
 
+def test_no_worker_stays_on_a_drained_device() -> None:
+    leases = table(warm("w1", {D0: 100}), warm("w2", {D1: 100}), warm("w3", {D0: 1, D1: 1}))
+    leases.warm.limits = replace(NO_LIMITS, none_on=(D0, DeviceId("unknown")))
+    assert seen(leases.limit_warm(0)) == [("evict", "", ("w1", "w3"))]
+    assert leases.warm.ids() == ("w2",)
+    assert seen(leases.warm_kept(warm("late", {D0: 1}), 0)) == [("evict", "", ("late",))]
+
+
 def test_the_workers_of_a_host_are_bounded() -> None:
     leases = table(*(warm(f"w{n}", 0, loading_s=n) for n in range(WORKERS_MAX + 2)))
     leases.warm.limits = replace(NO_LIMITS, workers_max=2 * WORKERS_MAX)

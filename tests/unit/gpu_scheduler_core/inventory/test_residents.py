@@ -125,6 +125,32 @@ def test_nobody_else_uses_a_resident(world: World, fields: dict[str, str | None]
     assert known(world, "a") == ["w1"]
 
 
+@pytest.mark.parametrize(
+    ("fields", "where", "used"),
+    [
+        ({"memory_mib": 299}, "a", ()),
+        ({"memory_pct": 29.9}, "a", ()),
+        ({"memory_mib": 300}, "b", ("w1",)),
+        ({"memory_pct": 30}, "b", ("w1",)),
+        ({"sharing": Sharing.EXCLUSIVE}, "b", ("w1",)),
+    ],
+)
+def test_a_share_uses_a_resident_that_it_has_room_for(
+    two: World, fields: dict[str, Any], where: str, used: tuple[str, ...]
+) -> None:
+    """In a smaller one its host would start a new worker, while the books count a warm start."""
+    publish(two, "h", on("b", resident("w1", memory_mib=300)))
+    assert placed(two, "x", placement=Placement.SPREAD, workload="w", **fields) == [where]
+    assert install(two).residents == used
+
+
+def test_a_resident_that_no_share_of_its_workload_holds_is_evicted_for_it(world: World) -> None:
+    world.host("h", device("a"))
+    publish(world, "h", on("a", resident("w1", memory_mib=900)))
+    assert placed(world, "x", memory_mib=200, workload="w") == ["a"]
+    assert (install(world).residents, install(world).evict) == ((), ("w1",))
+
+
 def test_the_names_of_tenant_and_workload_do_not_run_together() -> None:
     assert workload_key("a", "b/c") != workload_key("a/b", "c")
 
@@ -183,8 +209,14 @@ CASES: dict[str, Any] = {  # residents (id, MiB, loading s, workload), request â
     ),
     "the costliest of its own": (
         [("a", 10, 1, "w"), ("b", 10, 2, "w")],
-        {"memory_mib": 1},
+        {"memory_mib": 10},
         "b",
+        (),
+    ),
+    "the costliest of its own that its share has room for": (
+        [("a", 10, 1, "w"), ("b", 11, 2, "w")],
+        {"memory_mib": 10},
+        "a",
         (),
     ),
     "no guarantee, no eviction": ([("a", 1000, 1, "v")], {}, (), ()),
@@ -263,6 +295,28 @@ def test_hosts_get_the_limits_with_the_welcome_and_when_they_change(world: World
     world.ask(ops.SetParameter, name="bypass_max", value=3)
     assert world.pushed(host_ops.WarmLimitsPush) == []
     assert world.host("h1", device("d1")).warm == push.limits
+
+
+def test_a_drain_evicts_the_warm_workers_of_its_host_or_device(two: World) -> None:
+    """By the limits: a drained host that is away gets them with its welcome."""
+    two.ask(ops.Drain, host="h", device="b")
+    (push,) = two.pushed(host_ops.WarmLimitsPush)
+    assert push.limits == host_ops.WarmLimits(none_on=(DeviceId("b"),))
+    two.ask(ops.Drain, host="h", device="b")
+    assert two.pushed(host_ops.WarmLimitsPush) == [], "nothing changed"
+    two.ask(ops.Drain, host="h")
+    (push,) = two.pushed(host_ops.WarmLimitsPush)
+    assert push.limits == host_ops.WarmLimits(workers_max=0, none_on=(DeviceId("b"),))
+    two.ask(ops.SetParameter, name="warm_workers_max", value=9)
+    (push,) = two.pushed(host_ops.WarmLimitsPush)
+    assert push.limits == host_ops.WarmLimits(workers_max=0, none_on=(DeviceId("b"),)), (
+        "still drained"
+    )
+    assert two.host("h", device("a"), device("b", index=1)).warm == push.limits
+    two.ask(ops.Undrain, host="h")
+    two.ask(ops.Undrain, host="h", device="b")
+    (push,) = two.pushed(host_ops.WarmLimitsPush)
+    assert push.limits == host_ops.WarmLimits(workers_max=9)
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,16 @@ def test_an_execution_is_the_time_with_shares_without_loading(one: World) -> Non
     assert (times.runs, times.cold_starts, times.warm_starts) == (1, 1, 0)
 
 
+def test_the_loaded_bytes_of_a_lease_count_once(one: World) -> None:
+    residents = one.machine.state.inventory.residents
+    for attempt, states in (("a", ("freed", "closed")), ("b", ("closed",)), ("c", ("freed",))):
+        lease = one.granted(attempt, REQUEST)
+        one.told("h1", lease, "opened")
+        for state in states:
+            one.told("h1", lease, state, loaded_mib=None if attempt == "c" else 5)
+    assert residents.loaded_mib == 10
+
+
 def test_a_warm_start_and_an_unknown_one(one: World) -> None:
     run(one, "a", loading_s=1.0)
     run(one, "b", loading_s=0.0)

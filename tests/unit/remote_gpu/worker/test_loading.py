@@ -23,10 +23,18 @@ def test_nested_and_concurrent_loads_count_once(monkeypatch: pytest.MonkeyPatch)
     now_s = 0.0
     monkeypatch.setattr("remote_gpu.worker.loading.time.monotonic", lambda: now_s)
     seen: list[float] = []
-    loading = LoadingTime(seen.append)
+    sizes: list[int] = []
+
+    def report(seconds: float, size: int) -> None:
+        seen.append(seconds)
+        sizes.append(size)
+
+    loading = LoadingTime(report)
     with loading:
         now_s = 1.0
+        loading.count(5)
         with loading:
+            loading.count(2)
             now_s = 3.0
         assert seen == []
 
@@ -46,6 +54,7 @@ def test_nested_and_concurrent_loads_count_once(monkeypatch: pytest.MonkeyPatch)
     with loading:
         now_s = 7.0
     assert seen[-1] == 1.0
+    assert sizes == [7, 7, 0]
 
 
 def loaded(resources: Resources, quota: Quota, loads: list[int], kind: str = "model") -> int:
