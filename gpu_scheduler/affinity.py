@@ -28,6 +28,23 @@ PENALTY_RUNS = 10
 OUTSTANDING_MAX = 256
 
 
+def score_s(
+    virtual_s: float,
+    expected_s: float,
+    weight: float,
+    *,
+    affine: bool,
+    penalty_runs: float = PENALTY_RUNS,
+) -> float:
+    """The virtual time by which a client is compared for a device; the least one is served."""
+    return virtual_s if affine else virtual_s + penalty_runs * expected_s / weight
+
+
+def resumed_s(own_s: float, system_s: float) -> float:
+    """The virtual time at which a client that was idle continues: it has earned no credit."""
+    return max(own_s, system_s)
+
+
 @dataclass(frozen=True, slots=True)
 class RunStart:
     """The decision that a run begins."""
@@ -117,7 +134,7 @@ class Affinity:
             message = f"{self._outstanding} runs are outstanding; the limit is {OUTSTANDING_MAX}"
             raise AppError(ErrorCode.EXHAUSTED, message)
         if not entry.active:
-            entry.virtual_s = max(entry.virtual_s, self._virtual_s)
+            entry.virtual_s = resumed_s(entry.virtual_s, self._virtual_s)
         entry.waiting.append(_Run(run, expected_s, accepted))
         self._outstanding += 1
         return self._dispatch()
@@ -175,9 +192,8 @@ class Affinity:
         return min(pairs, key=lambda pair: pair[:3])[3:] if pairs else None
 
     def _score_s(self, entry: _Client, device: str) -> float:
-        if entry.name in self._residents[device]:
-            return entry.virtual_s
-        return entry.virtual_s + PENALTY_RUNS * entry.waiting[0].expected_s / entry.weight
+        affine = entry.name in self._residents[device]
+        return score_s(entry.virtual_s, entry.waiting[0].expected_s, entry.weight, affine=affine)
 
     def _start(self, entry: _Client, device: str) -> RunStart:
         run = entry.waiting.popleft()

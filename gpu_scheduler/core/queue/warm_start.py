@@ -115,7 +115,12 @@ class Starts:
 
 
 def patience_s(view: View, waiting: Waiting) -> float:
-    """The time for which a request still waits for a warm worker, before a cold start."""
+    """The time for which a request still waits for a warm worker, before a cold start.
+
+    0 under a policy without the parameter.
+    """
+    if PATIENCE.name not in view.values:
+        return 0.0
     whole_s = view.number(PATIENCE.name) * min(view.workers(waiting.request), PATIENCE_FACTOR_MAX)
     return max(0.0, min(whole_s, view.number(OVERDUE.name)) - view.waits_s(waiting))
 
