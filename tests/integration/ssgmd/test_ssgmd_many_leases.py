@@ -230,7 +230,7 @@ def test_a_single_hello_of_before_is_still_answered_whole(tmp_path: Path) -> Non
                 installed=live,
             )
             welcome = (await peer.ask(op="hello", **hello))["ok"]
-            assert set(welcome) == {"epoch", "run", "installs"}
+            assert set(welcome) == {"epoch", "run", "installs", "warm"}
             assert [install["lease"] for install in welcome["installs"]] == live
 
     asyncio.run(story())

@@ -187,7 +187,8 @@ def test_a_preempted_script_has_its_grace_time(script: Write, tmp_path: Path) ->
     ready = tmp_path / "ready"
     saves = f"trap 'echo saved; exit 0' TERM; echo $$ > {ready}; while :; do sleep 0.02; done"
     outcome = run_preempted(script(saves), ready, grace_ms=60_000)
-    assert (outcome.ending, outcome.status, outcome.log_tail) == (Ending.PREEMPTED, 0, "saved\n")
+    assert (outcome.ending, outcome.status) == (Ending.PREEMPTED, 0)
+    assert outcome.log_tail.endswith("saved\n"), "the shell may report the end of its sleep first"
     assert not outcome.good, "an exit status of 0 after SIGTERM is no result"
 
 
