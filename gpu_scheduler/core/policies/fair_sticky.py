@@ -53,8 +53,8 @@ class FairSticky:
     summary = "fair between workloads by device time; warm starts first within a window"
     parameters = (OVERRUN, PATIENCE, OVERDUE)
 
-    def declare(self, values: Values) -> Declaration:
-        return Declaration(not values[PATIENCE.name], wait_bound=WAIT_BOUND)
+    def declare(self, values: Values) -> Declaration:  # noqa: ARG002 - the same for all
+        return Declaration(work_conserving=False, wait_bound=WAIT_BOUND)
 
     def decide(self, view: View) -> Choice | Pause:
         head = overdue(view)

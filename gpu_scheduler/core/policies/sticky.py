@@ -37,8 +37,8 @@ class Sticky:
     summary = "warm starts first, the shortest first; cold starts only after patience"
     parameters = (PATIENCE, OVERDUE)
 
-    def declare(self, values: Values) -> Declaration:
-        return Declaration(not values[PATIENCE.name], wait_bound=WAIT_BOUND)
+    def declare(self, values: Values) -> Declaration:  # noqa: ARG002 - the same for all
+        return Declaration(work_conserving=False, wait_bound=WAIT_BOUND)
 
     def decide(self, view: View) -> Choice | Pause:
         head = overdue(view)

@@ -256,3 +256,12 @@ def test_a_request_that_fits_is_served_behind_many_workloads_that_do_not(
     for number in range(GROUPS_MAX + 1):
         world.waits(f"{number}", job(f"w{number}", count=2))
     assert world.granted("last", job("last")).shares[0].device != taken
+
+
+@both
+def test_a_free_device_is_kept_for_an_overdue_request(two: Callable[..., Any], policy: str) -> None:
+    world = two(policy, patience_s=0.0, overdue_s=20.0)
+    world.granted("a", job("w"))
+    world.waits("gang", job("g", count=2))
+    world.world.advance(21.0)
+    world.waits("b", job("x"))
