@@ -198,7 +198,7 @@ def test_tables_for_people(lab: Lab) -> None:
         (
             ("set", "policy", "random"),
             2,
-            "'random' is not an installed policy; installed are fifo, backfill, balance",
+            "'random' is not an installed policy; installed are fifo, affinity, backfill",
         ),
     ],
 )
