@@ -14,7 +14,7 @@ The device is the first core, and a device-second is a processor second of a ten
 KNIX's is one of the card's busy time: shares, works and utilisation are all counted in them. (Works
 counted in products against the rate of a tenant alone would count its idle time between two calls
 as the device's: a rate that is a fifth too low, and so a utilisation above 1.) Time in which other
-programs have the first core is no time of the device. Tenants are processes on the last core, and
+programs have the first core is left out. Tenants are processes on the last core, and
 all do the same operation.
 
     python -m benchmarks.remote_gpu.sharing [--json] [--seconds S]

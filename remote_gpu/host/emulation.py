@@ -120,4 +120,4 @@ class EmulatedProbe:
         return tuple(found)
 
     async def close(self) -> None:
-        """Do nothing: there is no driver."""
+        """Do nothing: an emulated device has no driver."""

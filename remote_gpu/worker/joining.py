@@ -49,7 +49,7 @@ class BatchLanes:
         self._count = threading.Semaphore(CONNECTIONS_MAX)
 
     def connected(self, stream: socket.socket | None) -> None:
-        """Accept a connection from gpud; None: there is no batch process."""
+        """Accept a connection from gpud; None: the batch process did not start."""
         self._answers.put(stream)
 
     def op(

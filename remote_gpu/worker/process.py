@@ -306,7 +306,7 @@ def _start_lane(
     context: Context,
     carried: Callable[[], Stream],
 ) -> threading.Thread | None:
-    """Serve a lane in a thread of its own; None when there is no memory for one."""
+    """Serve a lane in a thread of its own; None when memory for one is missing."""
     lane.setblocking(True)  # gpud's event loop left it non-blocking
 
     def serve() -> None:

@@ -33,7 +33,7 @@ def matplotlib_modules() -> tuple[Any, Any]:  # matplotlib has no complete types
 def save(path: Path, draw: Callable[[Axes], None], *, size: tuple[float, float] = (7, 4)) -> None:
     """Draw one figure into a file. Raises UNAVAILABLE without matplotlib.
 
-    The same data gives the same file: there is no date in it.
+    The same data gives the same file: it contains no date.
     """
     matplotlib, figure_module = matplotlib_modules()
     with matplotlib.rc_context(_SETTINGS):

@@ -52,11 +52,11 @@ class Times:
     _quantiles: dict[tuple[str, float], float] = field(default_factory=dict)  #: cache
 
     def execution_s(self, quantile: float) -> float | None:
-        """The quantile of execution times; None = there is no observation."""
+        """The quantile of execution times; None = not observed yet."""
         return self._quantile("executions_s", quantile)
 
     def loading_s(self, quantile: float) -> float | None:
-        """The quantile of loading times of cold starts; None = there is no observation."""
+        """The quantile of loading times of cold starts; None = not observed yet."""
         return self._quantile("loadings_s", quantile)
 
     def _quantile(self, name: str, quantile: float) -> float | None:

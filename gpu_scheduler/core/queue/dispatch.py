@@ -1,7 +1,7 @@
 """Requests: admission, queueing, service, withdrawal. A release serves the next request at once.
 
 After every event, every request that may be served and fits has been granted, unless a deciding
-policy lets it wait: `serve` repeats the search until there is no proposal. Under a policy that only
+policy lets it wait: `serve` repeats the search until nothing is proposed. Under a policy that only
 orders, the head of the queue is overtaken a bounded number of times (policies/fifo.py).
 """
 
@@ -236,7 +236,7 @@ def _held_by_policy(tx: Transaction, waiting: to.Waiting, explanation: Explanati
 
 
 def serve(tx: Transaction) -> None:
-    """Grant waiting requests until there is no proposal."""
+    """Grant waiting requests until nothing is proposed."""
     state = tx.state
     preemption.maintain(tx)
     if not state.queue.entries and state.head_reservation.attempt is None:

@@ -53,7 +53,7 @@ class Calls:
             future.set_exception(error)
 
     def caller_of(self, id_: int) -> Caller:
-        return self._callers.get(id_, NOBODY)  # the caller is gone and gets no answer
+        return self._callers.get(id_, NOBODY)  # without a caller the answer is dropped
 
     def close(self) -> None:
         """Nothing to close: the HTTP server itself ends its requests in flight."""

@@ -202,11 +202,6 @@ class WarmTable:
             missing -= sum(one.memory_mib.values())
         return tuple(chosen)
 
-    def next_end_s(self) -> float | None:
-        """The next moment at which one is idle for too long."""
-        since_s = min((one.idle_since_s for one in self._idle.values()), default=None)
-        return None if since_s is None else since_s + self.limits.idle_s_max
-
     def memory_on(self, device: DeviceId, besides: str = "") -> list[int]:
         """Memory of a device that each warm worker but one occupies, those that end included."""
         return [

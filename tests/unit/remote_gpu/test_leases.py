@@ -14,11 +14,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from corekit.ids import DeviceId, HostId, LeaseId
 from corekit.units import percent_of
-from gpu_scheduler.model import DeviceKind, Door, EndReason, LeaseLifetime, LeaseState, Share
+from gpu_scheduler.model import DeviceKind, EndReason, LeaseLifetime, LeaseState, Share
 from gpu_scheduler.protocol.host import Install
 from remote_gpu.host.lease_log import read_overlaps
 from remote_gpu.host.leases import LeaseTable, Phase, Step, StepKind
 from remote_gpu.wire.errors import Refusal, Refused
+from tests.installs import install_of
 
 MEMORY = {DeviceId("d0"): 1000, DeviceId("d1"): 500}
 SILENCE_S = 30.0
@@ -39,19 +40,7 @@ def share(device: str = "d0", memory_mib: int = 400, **fields: Any) -> Share:
 
 
 def install(number: int, *shares: Share, **fields: Any) -> Install:
-    values: dict[str, Any] = {
-        "lease": LeaseId(f"l{number}"),
-        "fence": number,
-        "secret": "ab" * 32,
-        "state": LeaseState.RESERVED,
-        "shares": shares or (share(),),
-        "tenant": "t",
-        "hold": LeaseLifetime.SESSION,
-        "door": Door.GATEWAY,
-        "cap_s": None,
-        "connect_by_s": None,
-    } | fields
-    return Install(**values)
+    return install_of(number, *(shares or (share(),)), **fields)
 
 
 def table() -> LeaseTable:

@@ -12,12 +12,13 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from corekit.ids import DeviceId, HostId, LeaseId
 from corekit.values import replace
-from gpu_scheduler.model import DeviceKind, Door, EndReason, LeaseLifetime, LeaseState, Share
+from gpu_scheduler.model import DeviceKind, EndReason, Share
 from gpu_scheduler.protocol.host import Install, WarmLimits
 from gpu_scheduler.warm import workload_key
 from remote_gpu.host.lease_log import read_overlaps
 from remote_gpu.host.leases import LeaseTable, Phase, Step, StepKind
 from remote_gpu.host.warm.table import WORKERS_MAX, WarmTable, WarmWorker, card_limits
+from tests.installs import install_of
 
 D0, D1 = DeviceId("d0"), DeviceId("d1")
 MEMORY = {D0: 1000, D1: 500}
@@ -39,20 +40,7 @@ def share(device: DeviceId = D0, memory_mib: int = 400, **fields: Any) -> Share:
 
 
 def install(number: int, *shares: Share, **fields: Any) -> Install:
-    values: dict[str, Any] = {
-        "lease": LeaseId(f"l{number}"),
-        "fence": number,
-        "secret": "ab" * 32,
-        "state": LeaseState.RESERVED,
-        "shares": shares or (share(),),
-        "tenant": "t",
-        "hold": LeaseLifetime.SESSION,
-        "door": Door.GATEWAY,
-        "cap_s": None,
-        "connect_by_s": None,
-        "workload": "w",
-    } | fields
-    return Install(**values)
+    return install_of(number, *(shares or (share(),)), **({"workload": "w"} | fields))
 
 
 def warm(name: str, memory_mib: int | dict[DeviceId, int] = 300, **fields: Any) -> WarmWorker:
