@@ -131,7 +131,7 @@ class SchedulerMachine:
         next_s = self.state.timers.next_s()
         if next_s is not None and (self._wake_s is None or next_s < self._wake_s):
             self._wake_s = next_s
-            tx.act(do.WakeAt(at_s=next_s))
+            tx.actions.append(do.WakeAt(at_s=next_s))
 
 
 def _timer_fired(tx: Transaction, kind: TimerKind, name: str) -> None:

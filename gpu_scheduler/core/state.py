@@ -51,11 +51,11 @@ class LeaseEntry:
     lease_s: float | None  #: length from the first session, or from the start of a deadline lease
     granted_s: float  #: wall clock
     accepted: bool
+    #: By device, while it has its shares: the residents that it took. Not durable: its hosts know.
+    taken: Mapping[DeviceId, Taken]
     connect_by_s: float | None = None  #: staged: seconds from then to the first session
     active_s: float | None = None  #: wall clock: start of its length
     deadline_s: float | None = None  #: monotonic; not durable
-    #: By device, while it has its shares: the residents that it took. Not durable: its hosts know.
-    taken: Mapping[DeviceId, Taken] = field(default_factory=lambda: NO_RESIDENTS_TAKEN)
     preempted_for: AttemptId | None = None  #: the request for which it ends after a grace time
 
     @property

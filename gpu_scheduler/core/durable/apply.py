@@ -17,7 +17,7 @@ from gpu_scheduler.core.admission.tenants import (
 )
 from gpu_scheduler.core.inventory.inventory import Inventory
 from gpu_scheduler.core.leases.learned_times import COMPLETE, Times, WorkloadOn
-from gpu_scheduler.core.state import LeaseEntry, State
+from gpu_scheduler.core.state import NO_RESIDENTS_TAKEN, LeaseEntry, State
 from gpu_scheduler.model import LeaseLifetime, LeaseState
 from gpu_scheduler.protocol import changes as to
 
@@ -109,6 +109,7 @@ def _granted(state: State, part: to.LeaseGranted) -> None:
         lease_s=part.lease_s,
         granted_s=part.granted_s,
         accepted=part.accepted,
+        taken=NO_RESIDENTS_TAKEN,
         active_s=part.granted_s if lease.state is LeaseState.ACTIVE else None,
     )
     state.lease_of[lease.attempt] = lease.id

@@ -171,7 +171,8 @@ def _not_now(request: Request, device_state: DeviceState) -> NoFit | None:
         return NoFit.EXCLUSIVE_TAKEN
     if request.sharing is Sharing.EXCLUSIVE:
         return NoFit.SHARED_TAKEN if device_state.shared else None
-    asked_mib = request.memory_mib or request.memory_on_mib(device_state.memory_mib)
+    whole_mib = device_state.memory_mib
+    asked_mib = request.memory_on_mib(whole_mib) if request.memory_pct else request.memory_mib
     if asked_mib > device_state.free_mib:
         return NoFit.MEMORY
     if 10 * request.compute_guarantee_pct > device_state.free_permille:  # exact for tenths

@@ -235,7 +235,8 @@ def _granted(tx: Transaction, entry: LeaseEntry) -> answers.ExplainAnswer:
 
 def _held_by_policy(tx: Transaction, waiting: Waiting, explanation: Explanation) -> Explanation:
     """Add the time until which the policy lets the request wait."""
-    held = held_reason(tx, waiting)
+    policy = tx.state.deciding
+    held = None if policy is None else held_reason(tx, policy, waiting)
     until_s = None if held is None else held.until_s
     in_s = None if until_s is None else max(0.0, until_s - tx.at_s)
     return replace(explanation, expected_s=in_s, expected_why="the policy lets it wait")
