@@ -66,13 +66,18 @@ class DeviceState(NamedTuple):
         """True when both have the same device class."""
         return self[:_CLASS_FIELDS] == other[:_CLASS_FIELDS]
 
+    def with_free_mib(self, free_mib: int) -> DeviceState:
+        """The same state with another amount of free memory."""
+        fields = (*self[:ALLOCATION_AT], free_mib, *self[ALLOCATION_AT + 1 :])
+        return tuple.__new__(DeviceState, fields)
+
     def equal_but_allocation(self, other: DeviceState) -> bool:
         """True when both differ at most in allocations and reservations."""
         return self[:ALLOCATION_AT] == other[:ALLOCATION_AT]
 
 
 _CLASS_FIELDS: Final = 8  #: fields of `DeviceClass`
-#: Position of the first field of `DeviceState` that allocations change.
+#: Position of the first field of `DeviceState` that allocations change: `free_mib`.
 ALLOCATION_AT: Final = 10
 
 

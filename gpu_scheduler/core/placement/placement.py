@@ -29,8 +29,10 @@ from gpu_scheduler.core.placement.candidates import (
     LOAD_SAMPLE_MAX,
     PARTS,
     SLOTS_BY_PARTS,
+    EvictionCost,
     Fit,
     by_load,
+    eviction_cost,
     fit_on,
     is_best_effort,
     load_fit,
@@ -38,11 +40,10 @@ from gpu_scheduler.core.placement.candidates import (
     packed_fit,
     resident_index,
     same_rank,
-    score,
     shared_fit,
     warm_indexes,
 )
-from gpu_scheduler.core.placement.eviction import NOTHING_TAKEN, taken, usable
+from gpu_scheduler.core.placement.eviction import NOTHING_TAKEN, taken
 from gpu_scheduler.core.placement.fits import COMPUTE_PERMILLE_MAX, DeviceClass, fits
 from gpu_scheduler.core.placement.gangs import fitting_by_preference, gang
 from gpu_scheduler.model import Placement, Request, Sharing
@@ -125,12 +126,14 @@ def _cheapest(
     `only_usable`: of those with a resident that the share has room for.
     """
     fitting = (d for group in groups for d in of_group(request, inventory, group, attempt))
-    ranked = (
-        (score(request, inventory, device)[3:], device)
-        for device in islice(fitting, EVICTION_SAMPLE_MAX)
-        if not only_usable or usable(request, inventory, device) is not None
-    )
-    best = min(ranked, key=lambda one: one[0], default=None)
+    best: tuple[EvictionCost, DeviceId] | None = None
+    for device in islice(fitting, EVICTION_SAMPLE_MAX):
+        takes = taken(request, inventory, device)
+        if only_usable and takes.used is None:
+            continue
+        cost = eviction_cost(request, inventory, device, takes)
+        if best is None or cost < best[0]:
+            best = cost, device
     return None if best is None else (best[0][-3:], best[1])
 
 
