@@ -22,12 +22,13 @@ from gpu_scheduler.core.placement.device_order import DeviceOrder
 from gpu_scheduler.core.placement.eviction import Taken
 from gpu_scheduler.core.placement.freed_capacity import FreedCapacity
 from gpu_scheduler.core.queue.policy import DecidingPolicy, OrderingPolicy, Policy
+from gpu_scheduler.core.queue.policy_memory import PolicyMemory
 from gpu_scheduler.core.queue.queue import WaitingQueue
 from gpu_scheduler.core.timers import Timers
 from gpu_scheduler.model import Lease, Record, Request, Step
 from gpu_scheduler.parameters import DEFAULT, Parameters, in_force
 from gpu_scheduler.policy_parameters import Given
-from gpu_scheduler.protocol.changes import PolicyRemembered, Scalar, Unknown, Waiting
+from gpu_scheduler.protocol.changes import PolicyRemembered, Unknown, Waiting
 
 #: Refused requests that `explain` can still look up.
 REFUSED_MAX = 1000
@@ -77,15 +78,6 @@ class Preemption:
     """The devices on which leases end for a waiting request, and which are reserved for it."""
 
     devices: tuple[DeviceId, ...]
-
-
-@dataclass(slots=True)
-class PolicyMemory:
-    """The values that a deciding policy remembers, and the position in its seeded stream."""
-
-    seed: str  #: of the stream
-    draws: int = 0  #: numbers taken from the stream
-    values: dict[str, Scalar] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -173,11 +165,7 @@ class State:
             return
         memory = self.memories.setdefault(part.policy, PolicyMemory(part.seed))
         memory.seed, memory.draws = part.seed, part.draws
-        for name, value in part.changed.items():
-            if value is None:
-                memory.values.pop(name, None)
-            else:
-                memory.values[name] = value
+        memory.change(part.changed)
 
     def clear_freed(self) -> None:
         """Forget freed capacity: no waiting request can use it."""

@@ -187,6 +187,7 @@ class PolicyDeclaration(Value):
     starves: str  #: requests that may wait without end; "" = none
     parameters: tuple[PolicyParameter, ...] = ()
     values: Mapping[str, str | float | bool] = field(default_factory=dict)  #: of its parameters
+    decision_cost: str = ""  #: on what the time of one decision depends; "" = not stated
 
 
 class ParametersAnswer(Value):

@@ -277,6 +277,7 @@ def echo_policy(policy: PolicyDeclaration, in_force: str) -> None:
     echo(f"  conserves work:   {'yes' if policy.work_conserving else 'no: a request may wait'}")
     echo(f"  bound on waiting: {policy.wait_bound or 'none'}")
     echo(f"  starves:          {policy.starves or 'no request'}")
+    echo(f"  a decision takes: {policy.decision_cost or 'a time that it does not state'}")
     rows = [
         (
             f"policy.{policy.name}.{one.name}",

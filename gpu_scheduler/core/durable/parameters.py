@@ -43,6 +43,7 @@ def _declared(name: str, policy: Policy, state: State) -> answers.PolicyDeclarat
         work_conserving=declared.work_conserving,
         wait_bound=declared.wait_bound,
         starves=declared.starves,
+        decision_cost=declared.decision_cost,
         parameters=parameters_of(policy),
         values=values_of(name, policy, state.parameters),
     )
