@@ -91,6 +91,17 @@ class Registry:
         )
         return {name: version for name in sorted(set(named)) if (version := _installed(name))}
 
+    def kernel_sources(self, kind: str) -> list[tuple[str, str]]:
+        """Operation and source of all own kernels for `kind`, whether its driver works or not."""
+        return [
+            (name, source)
+            for (name, of_kind), operations in sorted(self._operations.items())
+            if of_kind == kind
+            for operation in operations
+            if isinstance(operation, CpuOperation)
+            for source in operation.kernel_sources()
+        ]
+
     def all(self, name: str, kind: str) -> tuple[Operation, ...]:
         """The implementations of an operation for `kind`, best first; none: ()."""
         return tuple(self._available(name, kind))

@@ -102,6 +102,11 @@ class CudaBackend:
         self.enter()
         self.call(driver.cuStreamSynchronize, self.stream)
 
+    def address_of(self, memory: DeviceMemory) -> int:
+        """The card's address of memory of this backend, for a vendor's library."""
+        assert isinstance(memory, _CudaMemory), "memory of another backend"
+        return memory.address
+
     def enter(self) -> None:
         """Make the context current in this thread. Ends the process after a loss."""
         if self._lost:
