@@ -91,16 +91,10 @@ class Registry:
         )
         return {name: version for name in sorted(set(named)) if (version := _installed(name))}
 
-    def kernel_sources(self, kind: str) -> list[tuple[str, str]]:
-        """Operation and source of all own kernels for `kind`, whether its driver works or not."""
-        return [
-            (name, source)
-            for (name, of_kind), operations in sorted(self._operations.items())
-            if of_kind == kind
-            for operation in operations
-            if isinstance(operation, CpuOperation)
-            for source in operation.kernel_sources()
-        ]
+    def registered(self, kind: str) -> list[Operation]:
+        """All implementations for `kind`, by name, whether its driver works or not."""
+        keys = sorted(key for key in self._operations if key[1] == kind)
+        return [operation for key in keys for operation in self._operations[key]]
 
     def all(self, name: str, kind: str) -> tuple[Operation, ...]:
         """The implementations of an operation for `kind`, best first; none: ()."""
