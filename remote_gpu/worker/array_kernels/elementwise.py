@@ -141,7 +141,8 @@ def mapped(
     elementwise = Elementwise.of(function, arrays, dtype)
     items = min(count, _ITEMS_MAX)
     call.launch(elementwise.source, elementwise.kernel, arguments, items, _GROUP)
-    return call.result(results, number, shape).astype(dtype, copy=False)
+    found = np.frombuffer(call.result(results), number)
+    return found.reshape(shape).astype(dtype, copy=False)
 
 
 def _layout(arrays: Sequence[Array], shape: Sequence[int]) -> list[tuple[int, int, int]]:

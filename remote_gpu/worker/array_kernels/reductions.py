@@ -129,7 +129,8 @@ def reduced(
         inner=math.prod(array.shape[axis + 1 :]),
     )
     totals_of = _serial if rows.count >= _RESULTS_MANY else _tree
-    return call.result(totals_of(call, function, rows, number), number, shape)
+    found = call.result(totals_of(call, function, rows, number))
+    return np.frombuffer(found, number).reshape(shape)
 
 
 def _serial(call: Call, function: str, rows: _Rows, number: np.dtype[np.generic]) -> DeviceMemory:

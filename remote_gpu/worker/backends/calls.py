@@ -11,12 +11,8 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 
-import numpy as np
-import numpy.typing as npt
-
 from remote_gpu.wire.frames import BufferLike
 from remote_gpu.worker.backends.base import Backend, Bound, DeviceMemory, Program
-from remote_gpu.worker.memory.arrays import Array
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.operation import Context
 
@@ -81,11 +77,10 @@ class Call:
         """Wait for all launches. Raises OpFailed(EIO)."""
         self._backend.finish()
 
-    def result(self, memory: DeviceMemory, dtype: npt.DTypeLike, shape: Sequence[int]) -> Array:
-        """The device's memory as an array of the host, after all launches."""
+    def result(self, memory: DeviceMemory) -> bytearray:
+        """A copy of the device's memory, after all launches. Raises OpFailed(EIO)."""
         self.finish()
-        count = int(np.prod(shape, dtype=np.int64))
-        return np.frombuffer(memory.read(), dtype)[:count].reshape(shape).copy()
+        return bytearray(memory.read())
 
 
 def calls_of(context: Context) -> Calls:

@@ -139,7 +139,7 @@ class KernelCbc(OpensslCbc):
             )
             kernel = "decrypt" if task.decrypts else "encrypt"
             call.launch(aes.source(), kernel, arguments, items, _GROUP)
-            return call.result(result, np.uint8, (task.data.nbytes,))
+            return np.frombuffer(call.result(result), np.uint8)
 
 
 def _task(args: Arguments, inputs: Sequence[memoryview], *, padded: bool) -> _Task:
