@@ -6,6 +6,9 @@ by its content (`sha256:<hex>`), registered by a session of this lease.
 
 from __future__ import annotations
 
+import contextlib
+import io
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +26,8 @@ from remote_gpu.worker.backends.ordinals import visible_ordinal
 from remote_gpu.worker.inference.batching import Batcher
 from remote_gpu.worker.memory.arrays import Array, array_of
 from remote_gpu.worker.operation import Context
+
+_log = logging.getLogger(__name__)
 
 IMPLEMENTATION = f"onnxruntime {onnxruntime.__version__}"
 CUDA_IMPLEMENTATION = f"onnxruntime-cuda {onnxruntime.__version__}"
@@ -131,10 +136,17 @@ class Model:
 
 
 def check_cuda() -> None:
-    """Raises OpFailed(ENOTSUP) where this ONNX Runtime has no provider for NVIDIA cards."""
+    """Load the libraries of ONNX Runtime's provider for NVIDIA cards, without a driver or threads.
+
+    Raises OpFailed(ENOTSUP) where the installed ONNX Runtime has no such provider.
+    """
     if _CUDA not in onnxruntime.get_available_providers():
         message = "this ONNX Runtime computes on CPUs only: install orchgpu[host-cuda]"
         raise OpFailed(OpCode.ENOTSUP, message)
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        onnxruntime.preload_dlls()
+    if missing := printed.getvalue().strip():
+        _log.warning("libraries of cards", extra={"event": "libraries", "missing": missing})
 
 
 def providers_of(context: Context) -> Providers:

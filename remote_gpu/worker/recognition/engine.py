@@ -94,11 +94,11 @@ class Recognizer:
                 **({} if card is None else card.parameters(engine)),
             }
         )
+        self._lock = threading.Lock()
+        self.read(_blank())  # loads the models now, not in a job
         if card is not None:
             for part in ("text_det", "text_cls", "text_rec"):
                 check_on_card(getattr(self._engine, part).session.session)
-        self._lock = threading.Lock()
-        self.read(_blank())  # loads the models now, not in a job
 
     def read(self, pixels: npt.NDArray[np.uint8]) -> tuple[Line, ...]:
         """The lines from top to bottom, then left to right."""
