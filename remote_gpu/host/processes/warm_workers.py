@@ -122,6 +122,8 @@ class WarmWorkers:
     async def _keep(self, install: Install, workload: str, worker: Worker) -> str:
         kept_bytes = await worker.release(self._cap_s(), self._budget.worker_take_s)
         if kept_bytes is None:
+            about = {"event": "warm_refused", "lease": install.lease, "pid": worker.pid}
+            logger.info("a worker that computes, hangs or is tainted is not kept", extra=about)
             return ""
         await worker.clear()
         kept = WarmWorker(
