@@ -152,8 +152,13 @@ class LeaseWorkers:
         return worker
 
     def _requested(self, install: Install, worker: Worker, meta: Mapping[str, object]) -> None:
-        """Handle a worker's request for a token, for its batch process or for its devices' load."""
+        """Handle a worker's request for a token, for its batch process or for its devices' load.
+
+        Raises ValueError and the like for a wrong one.
+        """
         if (number := meta.get("load")) is not None:
+            if type(number) is not int:
+                raise ValueError("the number of a question is not one")
             loads = self._turns.loads(install.lease)
             worker.send({"loads": [number, [[index, *load] for index, load in loads.items()]]})
         elif "join" not in meta:
