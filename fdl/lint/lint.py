@@ -15,8 +15,10 @@ from corekit.suggest import did_you_mean
 from fdl.diagnostics import Diagnostic, FileFacts, FileKind, Finding, MiddlewareFacts, Severity
 from fdl.lint.flow import deployment_findings, workflow_findings
 from fdl.lint.foreign import foreign
+from fdl.lint.settings import settings_findings
 from fdl.model import Document, Function, Storage
-from fdl.plan.desired import RETENTION, variables_of
+from fdl.plan.desired import RETENTION
+from fdl.plan.functions import variables_of
 from fdl.plan.groups import check, deployed
 from fdl.plan.resources import DeployTarget
 
@@ -97,6 +99,7 @@ def lint(
         findings += _variables(function, middlewares or {})
         findings += _code(function, place)
         findings += _outside(function)
+        findings += settings_findings(function, place)
         if place is not None:
             findings += _at_place(function, place)
         if files is not None:

@@ -138,6 +138,7 @@ def test_the_newest_lines_of_a_long_log_are_kept_and_old_ones_read_once() -> Non
     pages = ManyPages(100)
     services = AwsServices(Address(), 1, None)
     services._clients["logs"] = pages
+    services._groups["f"] = "/aws/lambda/f"
     log = FunctionLog(services, "f")
     lines = log.since(10.0)
     assert (len(lines), lines[-1].text, lines[-1].at_s) == (50, "line 99", 1000.099)

@@ -12,7 +12,8 @@ from botocore.stub import Stubber
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
 from fdl.parse import parse
-from fdl.plan.desired import Code, desired
+from fdl.plan.desired import desired
+from fdl.plan.functions import Code
 from fdl.plan.resources import (
     Bucket,
     DeployTarget,
@@ -150,7 +151,7 @@ def creates_bucket(cloud: Cloud, code: str, text: str) -> None:
     cloud.refuses("create_bucket", code, text).answers("create_bucket")
     cloud.refuses("put_bucket_versioning", code, text).answers("put_bucket_versioning")
     bucket = Bucket(name="f-in", versioned=True)
-    Buckets(cloud.client, "eu-west-1", cloud.settling).put(bucket, exists=False)
+    Buckets(cloud.client, AWS, cloud.settling).put(bucket, exists=False)
 
 
 class NoLock:
