@@ -26,7 +26,6 @@ def settings_findings(function: Function, place: DeployTarget | None) -> Iterato
     yield from _runtime(function, place)
     yield from _logging(function)
     yield from _role(function, place)
-    yield from _owners(function)
     if place is not None and place.local:
         for attribute, key, default in _AWS_ONLY:
             if getattr(function.function, attribute) != default:
@@ -82,20 +81,27 @@ def _role(function: Function, place: DeployTarget | None) -> Iterator[Finding]:
             yield _E, f"{path}.permissions_boundary", message
 
 
-def _owners(function: Function) -> Iterator[Finding]:
-    """A bucket has one owner, whichever path names it."""
+def owner_findings(functions: Sequence[Function]) -> Iterator[Finding]:
+    """A bucket has one owner, whichever path of a file names it."""
+    known: dict[str, str | None] = {}
+    for function in functions:
+        for path, storage in _storages(function):
+            bucket = storage.path.bucket
+            if known.setdefault(bucket, storage.owner) != storage.owner:
+                message = f"another path of bucket {bucket} names another owner; write one owner"
+                yield _E, f"{path}.owner", message
+            if storage.owner is not None and bucket == function.intermediate.bucket:
+                yield _E, f"{path}.owner", "envelopes and results need a bucket of this account"
+
+
+def _storages(function: Function) -> Iterator[tuple[str, Storage]]:
+    """Each input and output with the path of its key."""
     job = function.job
     lists: Sequence[tuple[str, Sequence[Storage]]] = (
         ("lambda.input", function.function.input),
         ("lambda.output", function.function.output),
         ("job.input", job.input if job is not None else ()),
     )
-    known: dict[str, str | None] = {}
     for name, storages in lists:
         for index, storage in enumerate(storages):
-            bucket, path = storage.path.bucket, f"{function.path}.{name}[{index}]"
-            if known.setdefault(bucket, storage.owner) != storage.owner:
-                message = f"another path of bucket {bucket} names another owner; write one owner"
-                yield _E, f"{path}.owner", message
-            if storage.owner is not None and bucket == function.intermediate.bucket:
-                yield _E, f"{path}.owner", "envelopes and results need a bucket of this account"
+            yield f"{function.path}.{name}[{index}]", storage

@@ -157,7 +157,7 @@ def plan(wanted: Sequence[DesiredFunction], observed: Observed, place: DeployTar
     owned = _owned(observed.ledgers.values())
     state = key_of(Bucket(name=place.state_bucket))
     _check_foreign(wanted, observed)
-    _check_regions(resources, observed, place)
+    _check_regions(wanted, observed, place)
     garbage = _garbage(wanted, observed, resources)
     _check_overlaps(resources, observed, garbage)
     steps = [_upsert(resource, observed, owned) for resource in resources.values()]
@@ -276,14 +276,15 @@ def _bucket_step(resource: Bucket, found: Bucket) -> Step | None:
 
 
 def _check_regions(
-    resources: Mapping[str, Resource], observed: Observed, place: DeployTarget
+    wanted: Sequence[DesiredFunction], observed: Observed, place: DeployTarget
 ) -> None:
     """S3 notifies targets of the bucket's own region only. Raises INVALID."""
-    for key, wanted in resources.items():
+    for resource in (one for function in wanted for one in function.resources):
+        key = key_of(resource)
         found = observed.resources.get(key)
-        if not isinstance(wanted, Bucket) or not isinstance(found, Bucket):
+        if not isinstance(resource, Bucket) or not isinstance(found, Bucket):
             continue
-        if wanted.region and found.region and wanted.region != found.region:
+        if resource.region and found.region and resource.region != found.region:
             message = (
                 f"bucket {found.name!r} is in {found.region}, this deploy is in {place.region}: S3"
                 " notifies only functions and queues of its own region; choose another bucket, or"

@@ -55,6 +55,7 @@ class AwsServices:
         self._address = address
         self._clients: dict[str, Any] = {}
         self._groups: dict[str, str] = {}  #: function → its log group
+        self._owners: dict[str, str] = {}  #: bucket → account that must own it
         self._config: dict[str, object] = {"max_pool_connections": connections}
         if within_s is not None:
             self._config |= {
@@ -71,8 +72,12 @@ class AwsServices:
     def state_bucket(self) -> str:
         with closing(self._deployed()) as aws:
             place = aws.place
-        expect_owner(self._client("s3"), {place.state_bucket: place.account}.get)
+        self.expect_owners({place.state_bucket: place.account})
         return place.state_bucket
+
+    def expect_owners(self, owners: Mapping[str, str]) -> None:
+        self._owners.update(owners)
+        expect_owner(self._client("s3"), self._owners.get)
 
     def list_objects(self, bucket: str, prefix: str) -> Iterator[Entry]:
         with translated(f"s3:ListObjectsV2 {bucket}/{prefix}"):

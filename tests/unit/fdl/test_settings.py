@@ -194,6 +194,9 @@ def test_the_owner_of_a_foreign_bucket_is_in_all_that_names_it() -> None:
 def test_a_bucket_has_one_owner() -> None:
     text = FOREIGN.replace("out-1/x}", "in-1/x}")
     assert any("names another owner" in one for one in findings(text))
+    other = (FOREIGN + job().partition("aws:\n")[2]).replace("name: f", "name: g", 1)
+    assert any("names another owner" in one for one in findings(other))
+    assert not any("names another owner" in one for one in findings(FOREIGN))
 
 
 def observed(*resources: Any) -> Observed:
@@ -208,6 +211,11 @@ def test_a_bucket_in_another_region_is_found_by_the_plan() -> None:
     assert caught.value.code is ErrorCode.INVALID
     outputs = Bucket(name="out-1", region="us-west-2")
     assert plan([wanted(job())], observed(outputs), AWS).steps, "S3 notifies of no output here"
+    next_step = job().replace("name: f", "name: g").replace("in-1", "in-2")
+    reads = next_step.replace("in-2", "out-1").replace("out-1/x", "out-2")
+    for texts in ((reads, job()), (job(), reads)):
+        with pytest.raises(AppError, match="bucket 'out-1' is in us-west-2"):
+            plan([wanted(text) for text in texts], observed(outputs), AWS)
 
 
 def test_the_path_of_a_role_cannot_be_changed() -> None:

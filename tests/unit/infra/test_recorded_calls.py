@@ -133,6 +133,13 @@ def deploy(cloud: AwsCloud, folder: Path, text: str) -> tuple[str, ...]:
     return tuple(step.sentence() for step in prepared.plan.steps)
 
 
+def boto_policy(role: str) -> Any:
+    iam = boto3.client("iam")
+    answer = iam.get_role_policy(RoleName=role, PolicyName="orchgpu")
+    iam.close()
+    return answer["PolicyDocument"]
+
+
 def listed() -> set[str]:
     section = re.split(r"^### ", (ROOT / "infra/README.md").read_text(), flags=re.MULTILINE)
     [text] = [part for part in section if part.startswith("Deployment")]
@@ -150,6 +157,8 @@ def test_every_call_of_deploys_changes_and_removals_is_listed(
     cloud = AwsCloud(lambda service: resolve(service))
     calls.clear()
     deploy(cloud, aws, text.replace("MORE", MORE).replace("BOUNDARY", BOUNDARY))
+    policy = boto_policy("orchgpu-blast-eu-west-1")
+    assert any("kms:Decrypt" in statement["Action"] for statement in policy["Statement"])
     changed = deploy(cloud, aws, text.replace("MORE", LESS).replace("BOUNDARY", ""))
     assert any("reserved 5 → None" in step for step in changed)
     execute(prepare_rollback("blast", 1, cloud), cloud, lambda *_: None)
