@@ -50,7 +50,7 @@ class FactsReader:
 
     def _roles(self, functions: Sequence[Function]) -> dict[str, str]:
         """The roles with a name of an older version; they are kept as long as their function."""
-        ledgers = self._state.ledgers()
+        ledgers = self._state.ledgers() if functions else {}
         kept = {}
         for function in functions:
             name = older_role_name(function.name)

@@ -13,6 +13,7 @@ from fdl.plan.resources import Role
 from fdl.plan.roles import function_of_role
 from fdl.plan.tags import own_tags
 from orchgpu.adapters.aws.api import Client, Shape, found
+from orchgpu.adapters.aws.deploy.settling import UNSEEN_ROLE, Settling
 from orchgpu.adapters.aws.errors import translated
 
 #: Called with a sentence while a step waits.
@@ -40,8 +41,9 @@ _INTERFACES_POLL_S = 15.0
 class Roles:
     """Roles of functions with `iam: {create: true}`."""
 
-    def __init__(self, iam: Callable[[], Client]) -> None:
+    def __init__(self, iam: Callable[[], Client], settling: Settling | None = None) -> None:
         self._client = iam  #: made when it is needed: local clouds have none
+        self._settled = (settling or Settling()).settled
 
     def observe(self, name: str) -> Role | None:
         iam = self._client()
@@ -76,8 +78,12 @@ class Roles:
         if old is not None:
             self._update(role, old)
         with translated(f"PutRolePolicy {role.name}"):
-            iam.put_role_policy(
-                RoleName=role.name, PolicyName=_POLICY, PolicyDocument=json.dumps(role.policy)
+            document = json.dumps(role.policy)
+            self._settled(
+                lambda: iam.put_role_policy(
+                    RoleName=role.name, PolicyName=_POLICY, PolicyDocument=document
+                ),
+                *UNSEEN_ROLE,
             )
 
     def _update(self, role: Role, old: Role) -> None:
