@@ -55,9 +55,11 @@ def _logging(function: Function) -> Iterator[Finding]:
         for key, level in (("level", logging.level), ("system_level", logging.system_level)):
             if level is not None:
                 yield _E, f"{path}.{key}", "needs `format: JSON`: Lambda filters no text"
-    elif logging.level is not None and logging.level not in _KNOWING:
-        message = "hides the lines by which `orchgpu logs` finds a job's run; write INFO"
-        yield _W, f"{path}.level", message
+        return
+    for key, level in (("level", logging.level), ("system_level", logging.system_level)):
+        if level is not None and level not in _KNOWING:
+            message = "hides the lines by which `orchgpu logs` finds a job's run; write INFO"
+            yield _W, f"{path}.{key}", message
 
 
 def _role(function: Function, place: DeployTarget | None) -> Iterator[Finding]:

@@ -132,6 +132,10 @@ def test_values_that_aws_refuses_are_refused(more: str, fault: str) -> None:
             "logging: {format: JSON, level: WARN}",
             ["warning: functions.aws[0].lambda.logging.level: hides the lines"],
         ),
+        (
+            "logging: {format: JSON, system_level: WARN}",
+            ["warning: functions.aws[0].lambda.logging.system_level: hides the lines"],
+        ),
     ],
 )
 def test_settings_that_would_fail_later_are_found(more: str, found: list[str]) -> None:
