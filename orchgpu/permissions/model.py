@@ -1,0 +1,152 @@
+"""Statements of IAM policies, and the resources that they name. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from corekit.values import Value
+from fdl.model import Function
+from fdl.plan.desired import buckets_of
+from fdl.plan.resources import DeployTarget
+
+#: The version of IAM's policy language.
+LANGUAGE = "2012-10-17"
+
+
+class Statement(Value):
+    """Actions that are allowed on resources."""
+
+    sid: str  #: letters and digits only
+    actions: tuple[str, ...]
+    resources: tuple[str, ...] = ("*",)
+    #: condition key → the one value that it must equal
+    equals: Mapping[str, str] = {}
+
+    def document(self) -> dict[str, object]:
+        """The statement as JSON."""
+        condition = {"Condition": {"StringEquals": dict(self.equals)}} if self.equals else {}
+        return {
+            "Sid": self.sid,
+            "Effect": "Allow",
+            "Action": list(self.actions),
+            "Resource": list(self.resources),
+            **condition,
+        }
+
+
+class Scope(Value):
+    """The account, region and functions of a policy; no functions: all, also later ones."""
+
+    place: DeployTarget
+    functions: tuple[Function, ...] = ()
+
+    @property
+    def state(self) -> str:
+        return self.place.bucket_arn(self.place.state_bucket)
+
+    @property
+    def all_buckets(self) -> tuple[str, ...]:
+        """Buckets that deploy makes or configures."""
+        named = (name for function in self.functions for name in buckets_of(function))
+        return self._arns((self.place.state_bucket, *named, *self._packages), "bucket")
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """Buckets of functions' zips."""
+        return self._arns((self.place.state_bucket, *self._packages), "bucket", always=True)
+
+    @property
+    def _packages(self) -> tuple[str, ...]:
+        declared = (f.function.deployment.bucket for f in self.functions)
+        return tuple(name for name in declared if name)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Buckets to which users upload."""
+        named = (s.path.bucket for f in self.functions for s in f.user_input)
+        return self._arns(named, "bucket")
+
+    @property
+    def intermediates(self) -> tuple[str, ...]:
+        """Buckets of envelopes and results."""
+        named = (f.intermediate.bucket for f in self.functions if f.queued)
+        return self._arns(named, "bucket")
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Buckets of outputs, and of objects that end a job."""
+        declared = (s.path.bucket for f in self.functions for s in f.function.output)
+        objects = (f.job.object.bucket for f in self.functions if f.job and f.job.object)
+        return self._arns((*declared, *objects), "bucket")
+
+    @property
+    def watched(self) -> tuple[str, ...]:
+        """Buckets with an object that ends a job."""
+        named = (f.job.object.bucket for f in self.functions if f.job and f.job.object)
+        return self._arns(named, "bucket")
+
+    def queues(self, *which: int) -> tuple[str, ...]:
+        """Queues of functions: 0 of jobs, 1 of dead letters, 2 of completions. [default: all]"""
+        numbers = which or (0, 1, 2)
+        named = (f.queues[number] for f in self.functions if f.queued for number in numbers)
+        return self._arns(named, "queue")
+
+    @property
+    def lambdas(self) -> tuple[str, ...]:
+        return self._arns((f.name for f in self.functions), "function")
+
+    @property
+    def log_groups(self) -> tuple[str, ...]:
+        where = f"arn:{self.place.partition}:logs:{self.place.region}:{self.place.account}"
+        names = [f.name for f in self.functions] or ["*"]
+        return tuple(f"{where}:log-group:/aws/lambda/{name}:*" for name in names)
+
+    def _arns(self, names: Iterable[str], kind: str, *, always: bool = False) -> tuple[str, ...]:
+        """ARNs of names, each once; without functions those of everything of the kind."""
+        make = {
+            "bucket": self.place.bucket_arn,
+            "queue": self.place.queue_arn,
+            "function": self.place.function_arn,
+        }[kind]
+        chosen = tuple(dict.fromkeys(names)) if self.functions or always else ("*",)
+        return tuple(make(name) for name in chosen)
+
+
+def below(buckets: Iterable[str], *prefixes: str) -> tuple[str, ...]:
+    """The objects of buckets below each prefix."""
+    return tuple(f"{bucket}/{prefix}*" for bucket in buckets for prefix in prefixes or ("",))
+
+
+class RoleKind(Protocol):
+    """One role of a system."""
+
+    @property
+    def summary(self) -> str:
+        """The program or person that has the role."""
+        ...
+
+    @property
+    def service(self) -> str:
+        """The AWS service that may assume the role; "" for people."""
+        ...
+
+    def statements(self, scope: Scope, /) -> tuple[Statement, ...]:
+        """The least that it needs."""
+        ...
+
+
+def document(statements: Iterable[Statement]) -> dict[str, object]:
+    """A policy; statements without a resource are left out, because IAM refuses them."""
+    kept = [one.document() for one in statements if one.resources]
+    return {"Version": LANGUAGE, "Statement": kept}
+
+
+def trust(service: str) -> dict[str, object]:
+    """The policy by which a service assumes a role."""
+    statement = {
+        "Effect": "Allow",
+        "Principal": {"Service": service},
+        "Action": "sts:AssumeRole",
+    }
+    return {"Version": LANGUAGE, "Statement": [statement]}
