@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 from corekit.values import Value
 from fdl.model import Function
@@ -15,20 +15,26 @@ LANGUAGE = "2012-10-17"
 
 
 class Statement(Value):
-    """Actions that are allowed on resources."""
+    """Actions that are allowed, or denied, on resources."""
 
     sid: str  #: letters and digits only
     actions: tuple[str, ...]
     resources: tuple[str, ...] = ("*",)
-    #: condition key → the one value that it must equal
-    equals: Mapping[str, str] = {}
+    effect: str = "Allow"
+    condition: Mapping[str, Any] = {}  #: as IAM writes it
+
+    @property
+    def equals(self) -> Mapping[str, str]:
+        """Condition key → the one value that it must equal."""
+        named = self.condition.get("StringEquals", {})
+        return {str(key): str(value) for key, value in named.items()}
 
     def document(self) -> dict[str, object]:
         """The statement as JSON."""
-        condition = {"Condition": {"StringEquals": dict(self.equals)}} if self.equals else {}
+        condition = {"Condition": dict(self.condition)} if self.condition else {}
         return {
             "Sid": self.sid,
-            "Effect": "Allow",
+            "Effect": self.effect,
             "Action": list(self.actions),
             "Resource": list(self.resources),
             **condition,

@@ -66,14 +66,14 @@ class Deployer:
     def statements(self, scope: Scope) -> tuple[Statement, ...]:
         objects = ("s3:GetObject", "s3:PutObject", "s3:DeleteObject")
         made, passed = _made_roles(scope), _passed_roles(scope)
-        to_lambda = {"iam:PassedToService": "lambda.amazonaws.com"}
+        to_lambda = {"StringEquals": {"iam:PassedToService": "lambda.amazonaws.com"}}
         parts = (
             Statement(sid="Buckets", actions=_BUCKETS, resources=scope.all_buckets),
             Statement(sid="State", actions=objects, resources=below(scope.packages)),
             Statement(sid="Queues", actions=_QUEUES, resources=scope.queues()),
             Statement(sid="Functions", actions=_FUNCTIONS, resources=scope.lambdas),
             Statement(
-                sid="PassRole", actions=("iam:PassRole",), resources=passed, equals=to_lambda
+                sid="PassRole", actions=("iam:PassRole",), resources=passed, condition=to_lambda
             ),
             Statement(sid="Roles", actions=_ROLES, resources=made),
             *_logs(scope),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from corekit.errors import invalid
 from corekit.values import replace
@@ -28,22 +31,34 @@ class FunctionRole:
         return _joined(parts)
 
 
-def _statement(one: Mapping[str, object]) -> Statement:
-    actions, resources = one["Action"], one["Resource"]
-    assert isinstance(actions, list)
-    assert isinstance(resources, list)
-    return Statement(sid=str(one["Sid"]), actions=tuple(actions), resources=tuple(resources))
+def _statement(one: Mapping[str, Any]) -> Statement:
+    return Statement(
+        sid=one["Sid"],
+        actions=tuple(one["Action"]),
+        resources=tuple(one["Resource"]),
+        effect=one["Effect"],
+        condition=one.get("Condition", {}),
+    )
 
 
 def _joined(parts: list[Statement]) -> tuple[Statement, ...]:
-    """Statements with the same actions as one: a role's policy may have 10,240 characters."""
+    """Statements that differ by their resources only as one: a policy has 10,240 characters."""
     found: dict[str, Statement] = {}
     for part in parts:
-        known = found.get(part.sid)
-        before = known.resources if known is not None else ()
+        key = json.dumps([part.sid, part.effect, part.actions, part.condition], sort_keys=True)
+        before = found[key].resources if key in found else ()
         both = tuple(dict.fromkeys((*before, *part.resources)))
-        found[part.sid] = replace(part, resources=both)
-    return tuple(found.values())
+        found[key] = replace(part, resources=both)
+    return tuple(_numbered(list(found.values())))
+
+
+def _numbered(parts: list[Statement]) -> Iterator[Statement]:
+    """The same with a number after a repeated name: IAM wants each once."""
+    seen = Counter[str]()
+    for part in parts:
+        seen[part.sid] += 1
+        number = seen[part.sid]
+        yield part if number == 1 else replace(part, sid=f"{part.sid}{number}")
 
 
 ROLE = FunctionRole()

@@ -25,6 +25,7 @@ HEADINGS = {
     "orchestrator": "Orchestrator",
     "function": "Function",
     "user": "Commands",
+    "doctor": "Doctor",
 }
 FDL = """\
 functions:
@@ -50,12 +51,15 @@ def policy_of(role: str, given: Scope) -> dict[str, Any]:
 
 
 def actions_of(policy: dict[str, Any]) -> set[str]:
-    return {action for one in policy["Statement"] for action in one["Action"]}
+    allowed = [one for one in policy["Statement"] if one["Effect"] == "Allow"]
+    return {action for one in allowed for action in one["Action"]}
 
 
 def allows(policy: dict[str, Any], action: str, resource: str) -> bool:
     return any(
-        action in one["Action"] and any(fnmatch.fnmatchcase(resource, r) for r in one["Resource"])
+        one["Effect"] == "Allow"
+        and action in one["Action"]
+        and any(fnmatch.fnmatchcase(resource, r) for r in one["Resource"])
         for one in policy["Statement"]
     )
 
@@ -74,7 +78,7 @@ def test_a_policy_has_the_actions_of_the_readme(role: str) -> None:
     assert actions_of(policy_of(role, given)) == listed
 
 
-@pytest.mark.parametrize("role", ["deployer", "orchestrator", "function", "host", "user"])
+@pytest.mark.parametrize("role", ["deployer", "orchestrator", "function", "host", "user", "doctor"])
 def test_every_statement_is_complete_and_no_sid_comes_twice(role: str) -> None:
     for given in (scope(), Scope(place=PLACE)) if role != "function" else (scope(),):
         statements = policy_of(role, given)["Statement"]
