@@ -148,11 +148,12 @@ def document(statements: Iterable[Statement]) -> dict[str, object]:
     return {"Version": LANGUAGE, "Statement": kept}
 
 
-def trust(service: str) -> dict[str, object]:
-    """The policy by which a service assumes a role."""
+def trust(service: str, place: DeployTarget) -> dict[str, object]:
+    """The policy by which a service assumes a role; for people, "", users of the account."""
+    account = f"arn:{place.partition}:iam::{place.account}:root"
     statement = {
         "Effect": "Allow",
-        "Principal": {"Service": service},
+        "Principal": {"Service": service} if service else {"AWS": account},
         "Action": "sts:AssumeRole",
     }
     return {"Version": LANGUAGE, "Statement": [statement]}

@@ -42,6 +42,9 @@ class Gateways:
         for inspected in inside:
             for gateway in subject.gateways:
                 where = f"function {inspected.name} → {gateway.host}"
+                if subject.place.local and gateway.address.startswith("127."):
+                    findings.append(good(where, "on this machine, as are functions"))
+                    continue
                 try:
                     findings += yield from _way(where, inspected, gateway)
                 except Refusal as refusal:

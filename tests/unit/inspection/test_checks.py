@@ -241,6 +241,8 @@ def test_the_route_with_the_longest_prefix_counts(routes: Any, verdict: Verdict)
 def test_an_address_of_the_hosts_own_machine_is_wrong() -> None:
     own = Gateway(host="gpu-a", name="127.0.0.1", address="127.0.0.1", port=4711)
     assert only(Account(), "gateways", gateways=(own,))[0] is WRONG
+    near = DeployTarget(account=PLACE.account, region=PLACE.region, local=True)
+    assert Account().verdicts("gateways", subject(gateways=(own,), place=near)) == [GOOD]
     nowhere = Gateway(host="gpu-a", name="gpu-a.invalid", address="", port=4711)
     assert only(Account(), "gateways", gateways=(nowhere,))[0] is UNKNOWN
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import click
 
 from corekit.cli.screen import echo
-from corekit.errors import invalid
 from fdl.plan.groups import deployed
 from fdl.plan.resources import DeployTarget
 from orchgpu.cli.completing import definition
@@ -27,7 +26,12 @@ _PARTITIONS = {"cn-": "aws-cn", "us-gov-": "aws-us-gov"}
 @click.command("iam")
 @click.argument("role", metavar="[ROLE]", default="", shell_complete=lambda *_: role_names())
 @click.argument("file", type=click.Path(path_type=Path), required=False, shell_complete=definition)
-@click.option("--trust", "trusted", is_flag=True, help="Print who may assume the role instead.")
+@click.option(
+    "--trust",
+    "trusted",
+    is_flag=True,
+    help="Print the policy by which the role is assumed instead.",
+)
 @click.option("--account", metavar="ID", help="Account number. [default: the caller's]")
 @click.option("--region", help="AWS region. [default: FILE's, else the environment's]")
 def command(
@@ -46,15 +50,13 @@ def command(
             echo(f"{name:<13} {role_kind(name).summary}")
         return
     kind = role_kind(role)
-    if trusted:
-        if not kind.service:
-            raise invalid(f"{role} is a role of people: no service assumes it")
-        _echo_policy(trust(kind.service))
-        return
     definition_ = None if file is None else read_document(file)
     functions = () if definition_ is None else tuple(deployed(definition_))
     declared = Address() if definition_ is None else declared_address(definition_)
     place = _place(account, Address(region=region), declared)
+    if trusted:
+        _echo_policy(trust(kind.service, place))
+        return
     _echo_policy(document(kind.statements(Scope(place=place, functions=functions))))
 
 
