@@ -9,6 +9,7 @@ from corekit.values import Value
 from fdl.model import Function
 from fdl.plan.desired import buckets_of
 from fdl.plan.resources import DeployTarget
+from fdl.plan.roles import role_of
 
 #: The version of IAM's policy language.
 LANGUAGE = "2012-10-17"
@@ -98,6 +99,30 @@ class Scope(Value):
         named = (f.queues[number] for f in self.functions if f.queued for number in numbers)
         return self._arns(named, "queue")
 
+    def keys(self, *, of_buckets: bool) -> tuple[str, ...]:
+        """KMS keys that the definition names: of objects, or of functions' variables."""
+        if not self.functions:
+            where = f"arn:{self.place.partition}:kms:{self.place.region}:{self.place.account}"
+            return (f"{where}:key/*",)
+        storages = (s for f in self.functions for s in (*f.user_input, *f.function.output))
+        named = (
+            [s.kms_key for s in storages]
+            if of_buckets
+            else [f.function.kms_key for f in self.functions]
+        )
+        return tuple(dict.fromkeys(key for key in named if key))
+
+    def made_roles(self) -> tuple[str, ...]:
+        """Roles that deploy makes."""
+        if not self.functions:
+            return (self.place.role_arn("orchgpu-*"), self.place.role_arn("*/orchgpu-*"))
+        roles = [role_of(f, self.place) for f in self.functions if f.iam.create]
+        return tuple(self.place.role_arn(f"{one.path.lstrip('/')}{one.name}") for one in roles)
+
+    def by(self, service: str) -> dict[str, Any]:
+        """The condition that a key is used through a service."""
+        return {"StringEquals": {"kms:ViaService": f"{service}.{self.place.region}.amazonaws.com"}}
+
     @property
     def lambdas(self) -> tuple[str, ...]:
         return self._arns((f.name for f in self.functions), "function")
@@ -105,8 +130,8 @@ class Scope(Value):
     @property
     def log_groups(self) -> tuple[str, ...]:
         where = f"arn:{self.place.partition}:logs:{self.place.region}:{self.place.account}"
-        names = [f.name for f in self.functions] or ["*"]
-        return tuple(f"{where}:log-group:/aws/lambda/{name}:*" for name in names)
+        names = [f.log_group for f in self.functions] or ["/aws/lambda/*"]
+        return tuple(f"{where}:log-group:{name}:*" for name in dict.fromkeys(names))
 
     def _arns(self, names: Iterable[str], kind: str, *, always: bool = False) -> tuple[str, ...]:
         """ARNs of names, each once; without functions those of everything of the kind."""

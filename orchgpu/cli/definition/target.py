@@ -92,7 +92,7 @@ def execute_shown(prepared: Prepared, target: DeployCloud, *, as_json: bool) -> 
 
     if not as_json:
         echo_notices(prepared)
-    execute(prepared, target.cloud, progress)
+    execute(prepared, target.cloud, progress, lambda text: echo(f"  {text}", err=True))
     if as_json:
         echo_json(plan_json(prepared, target.where, applied=True))
 

@@ -14,7 +14,7 @@ class Orchestrator:
     def statements(self, scope: Scope) -> tuple[Statement, ...]:
         listed = tuple(dict.fromkeys((scope.state, *scope.inputs, *scope.intermediates)))
         read = (
-            *below((scope.state,), "functions/"),
+            *below((scope.state,), "functions/", "registry/"),
             *below(scope.intermediates, "results/", "attempts/"),
             *below((*scope.inputs, *scope.watched)),
         )
@@ -38,6 +38,12 @@ class Orchestrator:
             Statement(sid="Receive", actions=receive, resources=consumed),
             Statement(sid="Keep", actions=keep, resources=jobs),
             Statement(sid="Send", actions=("sqs:SendMessage",), resources=sent),
+            Statement(
+                sid="Keys",
+                actions=("kms:Decrypt", "kms:GenerateDataKey"),
+                resources=scope.keys(of_buckets=True),
+                condition=scope.by("s3"),
+            ),
         )
         return tuple(part for part in parts if part.resources)
 
