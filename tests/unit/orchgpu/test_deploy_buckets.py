@@ -8,9 +8,11 @@ import pytest
 from botocore.stub import ANY
 
 from corekit.errors import AppError, ErrorCode
+from fdl.parse import parse
 from fdl.plan.resources import Bucket, Expiry
 from orchgpu.adapters.aws.deploy.expiry import Expiries
-from orchgpu.adapters.aws.deploy.storage import Buckets
+from orchgpu.adapters.aws.deploy.facts import FactsReader
+from orchgpu.adapters.aws.deploy.storage import Buckets, StateObjects
 from tests.unit.orchgpu.test_deploy_settling import AWS, Cloud, NoLock
 
 
@@ -117,3 +119,46 @@ def test_cut_off_uploads_expire() -> None:
     }
     cloud = Cloud("s3").answers("get_bucket_lifecycle_configuration", {"Rules": [rule]})
     assert Expiries(cloud.client, NoLock).observe("b", "e") == cut
+
+
+BLAST = """\
+functions:
+  aws:
+  - lambda: {name: f, init_script: run.sh, input: [{path: in-1}]}
+    iam: {create: true}
+"""
+
+
+def reader_of(cloud: Cloud) -> FactsReader:
+    """A reader that finds no ledger, and asks `cloud` about the one bucket of the file."""
+    cloud.stub.add_response("list_objects_v2", {}, {"Bucket": AWS.state_bucket, "Prefix": ANY})
+    state = StateObjects(cloud.client, AWS)
+    return FactsReader(lambda _: cloud.client, AWS, state, buckets(cloud))
+
+
+def test_a_bucket_of_another_account_is_named_as_such_before_the_plan() -> None:
+    cloud = Cloud("s3")
+    reader = reader_of(cloud)
+    for call, code in (("get_bucket_encryption", "AccessDenied"), ("head_bucket", "403")):
+        cloud.stub.add_client_error(call, code, "Forbidden", http_status_code=403)
+    with pytest.raises(AppError, match="belongs to another account than 123456789012"):
+        reader.facts(parse(BLAST).functions.aws)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "key", "found"),
+    [
+        ("aws:kms", "arn:aws:kms:eu-west-1:123456789012:key/0a", True),
+        ("aws:kms", None, False),
+        ("AES256", None, False),
+    ],
+)
+def test_only_a_customers_key_needs_rights(algorithm: str, key: str | None, found: bool) -> None:
+    """Defect 14: AWS's own key of S3 may be used by whoever may use the bucket."""
+    cloud = Cloud("s3")
+    reader = reader_of(cloud)
+    rule = {"SSEAlgorithm": algorithm, **({"KMSMasterKeyID": key} if key else {})}
+    configuration = {"Rules": [{"ApplyServerSideEncryptionByDefault": rule}]}
+    cloud.answers("get_bucket_encryption", {"ServerSideEncryptionConfiguration": configuration})
+    facts = reader.facts(parse(BLAST).functions.aws)
+    assert facts.bucket_keys == ({"in-1": key} if found else {})

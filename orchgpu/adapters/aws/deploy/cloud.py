@@ -155,16 +155,16 @@ class AwsCloud:
     def _parts(self) -> _Parts:
         place = self.place  # from now on every call names the owner of its bucket
         s3, lambda_ = self._client("s3"), self._client("lambda")
-        locks, state = Locks(s3, place), StateObjects(s3, place)
+        locks, state, buckets = Locks(s3, place), StateObjects(s3, place), Buckets(s3, place)
         return _Parts(
-            buckets=Buckets(s3, place),
+            buckets=buckets,
             expiries=Expiries(s3, locks.held),
             notifications=Notifications(s3, locks.held),
             revisions=Revisions(s3, place),
             retentions=LogRetentions(lambda: self._client("logs")),
             roles=Roles(lambda: self._client("iam")),
             interfaces=Interfaces(lambda: self._client("ec2"), lambda_),
-            reader=FactsReader(self._client, place, state),
+            reader=FactsReader(self._client, place, state, buckets),
             state=state,
             queues=Queues(self._client("sqs")),
             functions=Functions(lambda_, lambda: self._client("iam"), place),

@@ -15,7 +15,7 @@ from fdl.plan.functions import is_image, owners_of
 from fdl.plan.resources import DeployTarget, Role
 from fdl.plan.roles import older_role_name
 from orchgpu.adapters.aws.api import Client, found
-from orchgpu.adapters.aws.deploy.storage import StateObjects
+from orchgpu.adapters.aws.deploy.storage import Buckets, StateObjects
 from orchgpu.adapters.aws.errors import translated
 
 #: REGISTRY.dkr.ecr.REGION.amazonaws.com/NAME[:TAG]; with a digest nothing is to be resolved.
@@ -30,8 +30,13 @@ class FactsReader:
     """Reads facts on AWS; other clouds have none."""
 
     def __init__(
-        self, client: Callable[[str], Client], place: DeployTarget, state: StateObjects
+        self,
+        client: Callable[[str], Client],
+        place: DeployTarget,
+        state: StateObjects,
+        buckets: Buckets,
     ) -> None:
+        self._buckets = buckets
         self._client = client
         self._place = place
         self._state = state
@@ -76,6 +81,7 @@ class FactsReader:
         except ClientError as error:
             if error.response.get("Error", {}).get("Code") in _NO_ENCRYPTION:
                 return ""
+            self._buckets.observe(bucket)  # names the reason where the bucket is not ours
             with translated(f"GetBucketEncryption {bucket}"):
                 raise
         for rule in answer["ServerSideEncryptionConfiguration"].get("Rules", ()):
