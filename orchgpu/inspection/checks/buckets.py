@@ -28,8 +28,10 @@ class Buckets:
     def examine(self, subject: Subject) -> Steps[list[Finding]]:
         findings: list[Finding] = []
         versioned = {name for f in subject.functions for name in users_buckets(f.function)}
+        owners = _owners(subject)
         for name in dict.fromkeys(_names(subject)):
-            findings += yield from _of(subject, name, versioned=name in versioned)
+            owner = owners.get(name, subject.place.account)
+            findings += yield from _of(subject, name, owner, versioned=name in versioned)
         return findings
 
 
@@ -39,9 +41,16 @@ def _names(subject: Subject) -> Iterator[str]:
         yield from buckets_of(inspected.function)
 
 
-def _of(subject: Subject, name: str, *, versioned: bool) -> Steps[list[Finding]]:
-    where, account = f"bucket {name}", subject.place.account
-    owned = {"Bucket": name, "ExpectedBucketOwner": account}
+def _owners(subject: Subject) -> dict[str, str]:
+    """The accounts of buckets that the definition declares to be others'."""
+    functions = [inspected.function for inspected in subject.functions]
+    storages = [s for f in functions for s in (*f.user_input, *f.function.output)]
+    return {storage.path.bucket: storage.owner for storage in storages if storage.owner}
+
+
+def _of(subject: Subject, name: str, owner: str, *, versioned: bool) -> Steps[list[Finding]]:
+    where = f"bucket {name}"
+    owned = {"Bucket": name, "ExpectedBucketOwner": owner}
     head = yield from attempted(Call(service="s3", operation="HeadBucket", arguments=owned))
     if isinstance(head, Refusal):
         return [(yield from _refused(subject, name, head))]
@@ -51,7 +60,7 @@ def _of(subject: Subject, name: str, *, versioned: bool) -> Steps[list[Finding]]
         remedy = "name another bucket, or deploy to its region: S3 events do not cross regions"
         return [wrong(where, message, remedy)]
     if not versioned:
-        return [good(where, f"exists in {region}, owned by this account")]
+        return [good(where, f"exists in {region}, owned by {owner}")]
     answer = yield from attempted(
         Call(service="s3", operation="GetBucketVersioning", arguments=owned)
     )
@@ -64,7 +73,7 @@ def _of(subject: Subject, name: str, *, versioned: bool) -> Steps[list[Finding]]
             " --versioning-configuration Status=Enabled"
         )
         return [warning(where, message, remedy)]
-    return [good(where, f"exists in {region}, owned by this account, with versions")]
+    return [good(where, f"exists in {region}, owned by {owner}, with versions")]
 
 
 def _location(owned: dict[str, str]) -> Steps[str]:
@@ -91,7 +100,7 @@ def _refused(subject: Subject, name: str, head: Refusal) -> Steps[Finding]:
 def _choose(subject: Subject, name: str) -> str:
     if name == subject.place.state_bucket:
         return "use another region, or ask AWS to release the name: nothing of yours is in it"
-    return "choose another name in the definition"
+    return "choose another name, or declare its owner in the definition: owner: ACCOUNT"
 
 
 CHECK = Buckets()

@@ -327,6 +327,19 @@ def test_a_bucket_of_another_account_is_found() -> None:
     assert (verdict, message) == (WRONG, "it belongs to another account")
 
 
+def test_a_declared_owner_is_expected() -> None:
+    text = FDL.replace("{path: search-out/hits}", "{path: search-out/hits, owner: '999999999999'}")
+    account = Account()
+    account.findings("buckets", subject(functions=inspected(text)))
+    owners = {
+        call.arguments["Bucket"]: call.arguments["ExpectedBucketOwner"]
+        for call in account.calls
+        if call.operation == "HeadBucket"
+    }
+    assert owners["search-out"] == "999999999999"
+    assert owners["search-in"] == PLACE.account
+
+
 def test_regions_and_versions_of_buckets() -> None:
     account = heads(search_in={"BucketRegion": "us-east-1"})
     assert "us-east-1" in only(account, "buckets")[1]
