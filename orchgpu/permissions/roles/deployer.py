@@ -148,7 +148,9 @@ def _logs(scope: Scope) -> tuple[Statement, ...]:
     changes = ("logs:CreateLogGroup", "logs:TagResource", "logs:PutRetentionPolicy")
     return (
         # IAM ignores a narrower resource of this action
-        Statement(sid="FindLogs", actions=("logs:DescribeLogGroups",), resources=(f"{where}:*",)),
+        Statement(
+            sid="FindLogs", actions=("logs:DescribeLogGroups",), resources=(f"{where}:log-group:*",)
+        ),
         Statement(sid="Logs", actions=changes, resources=groups),
     )
 
