@@ -2,52 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import re
-import subprocess
-import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-TUTORIAL = ROOT / "docs" / "tutorial.md"
-_BLOCK = re.compile(r"^```(?P<info>.*)\n(?P<body>(?:.*\n)*?)```$", re.MULTILINE)
-
-
-@dataclass(frozen=True)
-class File:
-    name: str
-    text: str
-
-
-@dataclass(frozen=True)
-class Command:
-    command: str
-    shown: tuple[str, ...]  #: lines; `…` stands for anything in a line, alone for any lines
-
-
-def steps(page: str) -> Iterator[File | Command]:
-    """The files and commands of a page, in its order."""
-    for block in _BLOCK.finditer(page):
-        info, body = block["info"], block["body"]
-        if "file=" in info:
-            yield File(info.partition("file=")[2], body)
-        elif info == "console":
-            for part in re.split(r"^\$ ", body, flags=re.MULTILINE)[1:]:
-                command, *shown = part.splitlines()
-                yield Command(command, tuple(shown))
-
-
-def pattern(shown: tuple[str, ...]) -> re.Pattern[str]:
-    """What a session prints that looks as shown."""
-    lines = [
-        "(?:.*\n)*?" if line == "…" else ".*".join(map(re.escape, line.split("…"))) + " *\n"
-        for line in shown
-    ]
-    return re.compile("".join(lines))
+from tests.pages import ROOT, pattern, perform, shell_in
 
 
 def test_what_is_shown_leaves_open_only_what_differs() -> None:
@@ -58,62 +17,8 @@ def test_what_is_shown_leaves_open_only_what_differs() -> None:
     assert not shown.fullmatch("z\na\nb 1 c\n")
 
 
-@pytest.fixture
-def shell(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """A shell in an empty folder with `orchgpu` on its path; the system it starts ends with it."""
-    folder, programs = tmp_path / "tutorial", tmp_path / "bin"
-    folder.mkdir()
-    programs.mkdir()
-    program = programs / "orchgpu"
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m orchgpu "$@"\n')
-    program.chmod(0o755)
-    foreign = ("AWS_", "LOCALSTACK_", "ORCHGPU_")
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
-    environment |= {"PATH": f"{programs}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
-    environment["AWS_PROFILE"] = "no-such-profile"  # what runs here needs none
-    run = subprocess.Popen(
-        ["/bin/sh"],
-        cwd=folder,
-        env=environment,
-        text=True,
-        bufsize=1,
-        start_new_session=True,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
-    try:
-        yield run
-    finally:
-        subprocess.run(
-            [program, "down"], cwd=folder, env=environment, capture_output=True, check=False
-        )
-        run.kill()
-        run.communicate()
-
-
-def said(shell: subprocess.Popen[str], command: str) -> str:
-    """What the command prints, standard error among it."""
-    assert shell.stdin is not None
-    assert shell.stdout is not None
-    mark = "the end of this command"
-    shell.stdin.write(f"{command}\necho '{mark}'\n")
-    lines: list[str] = []
-    for line in shell.stdout:
-        if line.rstrip("\n") == mark:
-            return "".join(lines)
-        lines.append(line)
-    raise AssertionError(f"the shell ended in {command!r}: {''.join(lines)}")
-
-
 @pytest.mark.timeout(600)
-def test_every_command_of_the_tutorial_does_what_it_shows(
-    shell: subprocess.Popen[str], tmp_path: Path
-) -> None:
-    for step in steps(TUTORIAL.read_text()):
-        if isinstance(step, File):
-            (tmp_path / "tutorial" / step.name).write_text(step.text)
-            continue
-        told = said(shell, step.command)
-        wanted = pattern(step.shown)
-        assert wanted.fullmatch(told), f"$ {step.command}\n{told}"
+def test_every_command_of_the_tutorial_does_what_it_shows(tmp_path: Path) -> None:
+    # what runs here needs no profile
+    with shell_in(tmp_path, {"orchgpu": "orchgpu"}, AWS_PROFILE="no-such-profile") as shell:
+        perform(ROOT / "docs" / "tutorial.md", shell, tmp_path)
