@@ -35,6 +35,8 @@ REFUSED_MAX = 1000
 UNKNOWN_MAX = 1000
 
 
+#: Stands for the request of a lease that ends because its host drains.
+DRAINED = AttemptId("")
 #: Of a lease that took no residents, as most do: all of them share it.
 NO_RESIDENTS_TAKEN: Mapping[DeviceId, Taken] = MappingProxyType({})
 
@@ -56,7 +58,8 @@ class LeaseEntry:
     deadline_s: float | None = None  #: monotonic; not durable
     #: By device, while it has its shares: the residents that it took. Not durable: its hosts know.
     taken: Mapping[DeviceId, Taken] = field(default_factory=lambda: NO_RESIDENTS_TAKEN)
-    preempted_for: AttemptId | None = None  #: the request for which it ends after a grace time
+    #: The request for which it ends after a grace time, or `DRAINED`.
+    preempted_for: AttemptId | None = None
 
     @property
     def staged(self) -> bool:
