@@ -41,6 +41,8 @@ class Budget:
     host_stale_s: float = 6.0  #: no new leases on a host this silent
     host_lost_s: float = 20.0  #: its leases end as HOST_LOST after this
     device_clean_s: float = 6.0  #: a device that was BAD must be found clean this long
+    #: A stopping host waits this long for its leases; a spot interruption leaves as much.
+    host_drain_s: float = 120.0
     host_reconcile_s: float = 10.0  #: full state exchange with each host
     record_forget_s: float = 3600.0  #: a finished job record is kept this long
     room_poll_s: float = 1.0  #: waiting clients learn this soon that the journal's disk is full

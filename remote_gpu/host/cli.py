@@ -7,6 +7,7 @@ import contextlib
 import ipaddress
 import logging
 import os
+import signal
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -18,7 +19,6 @@ from corekit.aio.environment import budget_from_environment
 from corekit.aio.process import (
     log_as_json,
     raise_descriptor_limit,
-    stop_signal,
     write_ready,
 )
 from corekit.aio.supervise import until_first
@@ -35,8 +35,8 @@ from gpu_scheduler.client.access import (
     Access,
     find_access,
 )
-from gpu_scheduler.monitor.link import HostLink
 from remote_gpu.host.app import HostSettings, RunningHost, Upstream, running_host
+from remote_gpu.host.departure.departure import Departure
 from remote_gpu.host.emulation import EmulatedDevices
 from remote_gpu.host.environment import MPS_DIRECTORY
 from remote_gpu.host.options import HostOptions, OpenClDevices
@@ -77,7 +77,9 @@ operation exec; with --isolation require, it does not start."""
 def main(options: HostOptions) -> None:
     """Lend this host's devices to the scheduler's leases through one authenticated port.
 
-    Serves until SIGTERM or SIGINT. Timings follow ORCHGPU_TIME_SCALE.
+    Serves until SIGTERM or SIGINT: then it takes no new leases, waits until the live ones have
+    ended, --drain-s at most, and ends with 0. A second signal ends it at once. Timings follow
+    ORCHGPU_TIME_SCALE.
 
     \b
     Example:  gpud --host-id gpu-a --scheduler 10.0.1.10:4700 \\
@@ -98,7 +100,7 @@ def main(options: HostOptions) -> None:
         )
         settings = _settings(options, listen, public[0])
         raise_descriptor_limit()  # before anything is accepted: a connection is a descriptor
-        asyncio.run(_serve(settings, upstream, options.ready_file))
+        asyncio.run(_serve(settings, upstream, options))
     except AppError as error:
         click.echo(f"gpud: {error.message}", err=True)
         sys.exit(EXIT_STATUS[error.code])
@@ -144,31 +146,36 @@ def _settings(
         tls=_tls(options.tls_cert, options.tls_key, options.require_tls),
         isolation=options.isolation,
         secret_files=_secret_files(options.key_file),
+        ephemeral=options.ephemeral,
     )
 
 
-async def _serve(settings: HostSettings, upstream: Upstream, ready_file: Path | None) -> None:
-    stop = stop_signal()
+async def _serve(settings: HostSettings, upstream: Upstream, options: HostOptions) -> None:
+    drain_s = settings.budget.host_drain_s if options.drain_s is None else options.drain_s
+    departure = Departure(settings.budget, drain_s)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(number, departure.signalled, number.name)
     if settings.middlewares:
         visible = await visible_devices(settings.host)
         check_middlewares(settings.middlewares, visible)
         settings = replace(settings, visible=visible)
-    async with running_host(settings, upstream) as host:
-        await _until_stopped(stop, host, host.link, ready_file)
+    async with running_host(settings, upstream, departure.registered) as host:
+        await _until_over(departure, host, options.ready_file)
 
 
-async def _until_stopped(
-    stop: asyncio.Event, host: RunningHost, link: HostLink, ready_file: Path | None
-) -> None:
-    """Announce the host once it is registered; return at a signal, or raise the error of a task."""
+async def _until_over(departure: Departure, host: RunningHost, ready_file: Path | None) -> None:
+    """Announce the host once it is registered; return when it has to end, or raise the error of a
+    task."""
 
     async def announce() -> None:
-        await link.registered()
+        await host.link.registered()
         write_ready(ready_file, {"gateway": host.gateway})
         logger.info("serving", extra={"event": "serving", "gateway": host.gateway})
 
     host.nursery.start(announce(), "announce")
-    await until_first(stop.wait(), host.nursery.failed(), link.failed())
+    over = departure.over(host.link, host.leases, host.nursery)
+    await until_first(over, host.nursery.failed(), host.link.failed())
 
 
 def _hide() -> None:

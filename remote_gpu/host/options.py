@@ -110,6 +110,22 @@ class HostOptions:
             "Isolation of leases from each other and from this host; `none` suits one tenant only."
         ),
     ] = Isolation.AUTO
+    drain_s: Annotated[
+        float | None,
+        Option(
+            "Longest drain after SIGTERM, SIGINT or a notice without a time: leases that are left"
+            " then end as PREEMPTED and their jobs are tried again; 0: the host ends at once."
+            " [default: 120, as long as a spot interruption leaves]",
+            range=(0, 86_400),
+        ),
+    ] = None
+    ephemeral: Annotated[
+        bool,
+        Option(
+            "This host does not come back under its name: the scheduler forgets it"
+            " `forget_after_s` after it is gone."
+        ),
+    ] = False
     ready_file: Annotated[
         Path | None, Option("JSON file, written once the host is registered.")
     ] = None
