@@ -37,9 +37,13 @@ from gpu_scheduler.client.access import (
 )
 from remote_gpu.host.app import HostSettings, RunningHost, Upstream, running_host
 from remote_gpu.host.departure.departure import Departure
+from remote_gpu.host.departure.metadata import InstanceMetadata, endpoint_of, is_on_ec2
+from remote_gpu.host.departure.metadata_notices import ITEMS
+from remote_gpu.host.departure.metadata_watch import MetadataWatch
+from remote_gpu.host.departure.notices import Source
 from remote_gpu.host.emulation import EmulatedDevices
 from remote_gpu.host.environment import MPS_DIRECTORY
-from remote_gpu.host.options import HostOptions, OpenClDevices
+from remote_gpu.host.options import HostOptions, OnRebalance, OpenClDevices, WatchMetadata
 from remote_gpu.host.probe import CpuSettings, default_memory_mib, parse_cpus
 from remote_gpu.host.servers.visible import check_middlewares, visible_devices
 from remote_gpu.host.tls import HostTls
@@ -161,7 +165,19 @@ async def _serve(settings: HostSettings, upstream: Upstream, options: HostOption
         check_middlewares(settings.middlewares, visible)
         settings = replace(settings, visible=visible)
     async with running_host(settings, upstream, departure.registered) as host:
+        if _watches_metadata(options.instance_metadata):
+            ignored = Source.REBALANCE if options.on_rebalance is OnRebalance.IGNORE else None
+            sources = [source for source in ITEMS if source is not ignored]
+            answer_s = settings.budget.instance_metadata_answer_s
+            metadata = InstanceMetadata(endpoint_of(os.environ), answer_s)
+            watch = MetadataWatch(metadata, departure, settings.budget, sources)
+            host.nursery.start_eternal(watch.run(), "instance metadata")
         await _until_over(departure, host, options.ready_file)
+
+
+def _watches_metadata(setting: WatchMetadata) -> bool:
+    on = setting is WatchMetadata.ON
+    return on or (setting is WatchMetadata.AUTO and is_on_ec2(os.environ))
 
 
 async def _until_over(departure: Departure, host: RunningHost, ready_file: Path | None) -> None:

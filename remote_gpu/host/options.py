@@ -21,6 +21,21 @@ class OpenClDevices(StrEnum):
     ALL = "all"
 
 
+class WatchMetadata(StrEnum):
+    """Whether the EC2 instance metadata is watched."""
+
+    AUTO = "auto"
+    ON = "on"
+    OFF = "off"
+
+
+class OnRebalance(StrEnum):
+    """The effect of a rebalance recommendation."""
+
+    DRAIN = "drain"
+    IGNORE = "ignore"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostOptions:
     """One field for each option."""
@@ -126,6 +141,17 @@ class HostOptions:
             " `forget_after_s` after it is gone."
         ),
     ] = False
+    instance_metadata: Annotated[
+        WatchMetadata,
+        Option(
+            "Drain at notices of the EC2 instance metadata: spot interruption, rebalance"
+            " recommendation, Auto Scaling; `auto`: on an EC2 instance."
+        ),
+    ] = WatchMetadata.AUTO
+    on_rebalance: Annotated[
+        OnRebalance,
+        Option("Effect of a rebalance recommendation, which is not always followed by more."),
+    ] = OnRebalance.DRAIN
     ready_file: Annotated[
         Path | None, Option("JSON file, written once the host is registered.")
     ] = None

@@ -7,14 +7,18 @@ import json
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from gpu_scheduler.client.client import SchedulerClient
 from gpu_scheduler.model import GrantedLease, HostState, Request
 from gpu_scheduler.protocol import answers
 from remote_gpu.client import Session
 from remote_gpu.middleware import render
+from tests.instance_metadata import InstanceMetadataServer, serving_metadata
 from tests.integration.gpud.conftest import until
 from tests.integration.gpud.system import System, reserve, until_leases
 
@@ -146,3 +150,51 @@ def test_an_ephemeral_host_is_forgotten(tmp_path: Path) -> None:
                 assert await until_host(client, lambda one: one is None) is None
 
     asyncio.run(main())
+
+
+def test_an_instance_of_a_group_goes_aside_and_returns_and_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = "autoscaling/target-lifecycle-state"
+
+    async def main(server: InstanceMetadataServer) -> None:
+        with running(tmp_path, "--instance-metadata", "on") as system:
+            async with system.client() as client:
+                server.items[state] = "Warmed:Running"
+                view = await until_host(client, is_draining)
+                assert view is not None
+                assert view.draining is not None
+                assert view.draining.reason == "Auto Scaling: Warmed:Running"
+                server.items[state] = "InService"
+                await until_host(client, lambda one: not is_draining(one))
+                server.expire_tokens()
+                server.items[state] = "Terminated"
+                assert await asyncio.to_thread(system.host.wait, 30) == 0
+                assert await until_host(client, lambda one: one is not None and is_gone(one))
+
+    with serving_metadata() as (server, endpoint):
+        monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", endpoint)
+        asyncio.run(main(server))
+
+
+def test_a_spot_interruption_ends_leases_in_the_time_that_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main(server: InstanceMetadataServer) -> None:
+        with running(tmp_path, "--instance-metadata", "on") as system:
+            async with system.client() as client:
+                await client.set_parameter("preempt_grace_s", 0.5)
+                granted = await reserve(client, "a")
+                with await asyncio.to_thread(Session.open, connection(granted), 30):
+                    at = datetime.now(UTC) + timedelta(seconds=12)  # 10 s of them are reserved
+                    notice = {"action": "terminate", "time": f"{at:%Y-%m-%dT%H:%M:%SZ}"}
+                    server.items["spot/instance-action"] = json.dumps(notice)
+                    assert await asyncio.to_thread(system.host.wait, 30) == 0
+                assert [one["reason"] for one in leases_log(system, "closed")] == ["PREEMPTED"]
+            (drain,) = log_of(system, "draining")
+            assert drain["why"].startswith("spot interruption: terminate")
+            assert drain["limit_s"] <= 2
+
+    with serving_metadata() as (server, endpoint):
+        monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", endpoint)
+        asyncio.run(main(server))
