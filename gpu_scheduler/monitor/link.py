@@ -245,6 +245,10 @@ class HostLink:
     async def _reconcile(self) -> None:
         while True:
             await asyncio.sleep(self._budget.host_reconcile_s)
+            try:
+                await self._channel.renew_key()
+            except (AppError, OSError) as error:
+                logger.warning("the key is not renewed: %s", error)
             self._channel.say_hello_again()
 
     # --- hello, full state and pushes

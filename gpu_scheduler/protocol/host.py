@@ -280,6 +280,39 @@ class Draining(Checked):
     limit_s: Annotated[float, Meta(ge=0, le=LENGTH_S_MAX)] | None = None
 
 
+#: Signed headers of a presigned request with which a host joins.
+SERVER_HEADER = "x-orchgpu-server"
+NONCE_HEADER = "x-orchgpu-nonce"
+
+
+class ChallengeAsked(Value):
+    """Op `join_challenge`, before the hello → JoinChallenge | INVALID (hosts join by key only)."""
+
+
+class JoinChallenge(Value):
+    """The values that a joining host signs."""
+
+    server: str  #: name of this scheduler
+    nonce: str  #: for one `join` on this connection
+
+
+class Join(Value):
+    """Op `join`, before the hello → JoinAnswer | DENIED | UNAVAILABLE.
+
+    Proves an IAM role by a presigned `GetCallerIdentity` request that signs the challenge.
+    """
+
+    host: Annotated[str, NAME]
+    url: str
+
+
+class JoinAnswer(Value):
+    """The key for the hello of that host."""
+
+    key: str
+    lasts_s: float
+
+
 HostOp = HostHello | Report | SessionChange | Cut | DoorOpened | InstallsAsked | Draining
 
 #: Wire name → class of every op of a host but `hello`.

@@ -35,6 +35,7 @@ from gpu_scheduler.client.access import (
     Access,
     find_access,
 )
+from gpu_scheduler.client.joining import IamJoin
 from remote_gpu.host.app import HostSettings, RunningHost, Upstream, running_host
 from remote_gpu.host.departure.departure import Departure
 from remote_gpu.host.departure.metadata import InstanceMetadata, endpoint_of, is_on_ec2
@@ -98,7 +99,7 @@ def main(options: HostOptions) -> None:
         public = _advertised(options.advertise or options.listen)
         upstream = Upstream(
             scheduler=options.scheduler,
-            access=_access(options.key_file, options.ca),
+            access=_access(options),
             advertise=public,
             drivers=_drivers(options),
         )
@@ -202,11 +203,19 @@ def _hide() -> None:
         raise AppError(ErrorCode.UNAVAILABLE, f"gpud cannot hide its memory: {error}") from None
 
 
-def _access(key_file: Path | None, ca: Path | None) -> Access:
+def _access(options: HostOptions) -> Access:
     """The access to the scheduler; its key is removed from the environment."""
-    access = find_access(key_file=key_file, ca=ca)
+    access = find_access(key_file=options.key_file, ca=options.ca)
     take((KEY_VARIABLE,))
-    return access
+    if not options.join_iam:
+        return access
+    if access.key is not None:
+        raise invalid("--join-iam and a key of the scheduler exclude each other")
+    # botocore takes half a second to load, and only these hosts need it
+    from remote_gpu.host.iam import RoleProof
+
+    proof = RoleProof(os.environ.get("AWS_REGION"), endpoint=os.environ.get("AWS_ENDPOINT_URL_STS"))
+    return replace(access, source=IamJoin(options.host_id, options.join_iam, proof.url))
 
 
 def _secret_files(key_file: Path | None) -> tuple[Path, ...]:

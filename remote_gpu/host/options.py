@@ -56,6 +56,15 @@ class HostOptions:
     key_file: Annotated[
         Path | None, Option(f"File with the key for ssgmd. [default: ${KEY_FILE_VARIABLE}]")
     ] = None
+    join_iam: Annotated[
+        str,
+        Option(
+            "Join by this machine's IAM role instead of a key; SERVER is the name of the scheduler"
+            " in its --join-iam file. The region is that of AWS_REGION or AWS_DEFAULT_REGION, STS's"
+            " endpoint that of AWS_ENDPOINT_URL_STS or the region's.",
+            metavar="SERVER",
+        ),
+    ] = ""
     ca: Annotated[
         Path | None, Option(f"CA of ssgmd's certificate; enables TLS. [default: ${CA_VARIABLE}]")
     ] = None

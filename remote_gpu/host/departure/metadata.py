@@ -119,7 +119,9 @@ class InstanceMetadata:
             async with self._http.request(
                 method, self.endpoint + path, headers=headers, allow_redirects=False
             ) as answer:
-                data = await answer.content.read(ITEM_BYTES_MAX)
+                data = b""
+                while len(data) < ITEM_BYTES_MAX and (more := await answer.content.readany()):
+                    data += more
                 return answer.status, data.decode("utf-8", "replace").strip()
         except TimeoutError:
             if method == "PUT":
