@@ -1,7 +1,7 @@
 """The rules by which hosts join with an IAM role: the roles, and the endpoints of STS. Pure.
 
-A host presents a presigned `GetCallerIdentity` request; whoever holds the role's credentials can
-sign it, and STS alone evaluates the signature. Two signed headers bind it to this scheduler: its
+A host presents a presigned `GetCallerIdentity` request; only the role's credentials sign it, and
+only STS evaluates the signature. Two signed headers bind it to this scheduler: its
 name, and a nonce of the connection. The same construction is used by Vault's IAM method and by the
 authenticator of EKS.
 
