@@ -115,7 +115,7 @@ def echo_hosts(found: InventoryAnswer) -> None:
 
 
 def _host_state(host: HostView) -> str:
-    """`DRAINED (SIGTERM, 85 s left)`: the state, and what becomes of a host that leaves."""
+    """`DRAINED (SIGTERM, 1 min 25 s left)`: the state, and what becomes of a host that leaves."""
     if host.draining is not None and host.state is HostState.DRAINED:
         left = host.draining.left_s
         until = "" if left is None else f", {format_duration(left)} left"
