@@ -199,6 +199,8 @@ class Connection(asyncio.Protocol):
             challenge = JoinChallenge(server=join.rules.server, nonce=self._nonce)
             self._write(ok_line(id_, encode_json(challenge)))
             return
+        if self._joining is not None and not self._joining.done():
+            raise AppError(ErrorCode.EXHAUSTED, "join: one is under way on this connection")
         asked, nonce = known(logger, body.read_known(Join)), self._nonce
         self._nonce = ""  # each serves once
         if not nonce:
