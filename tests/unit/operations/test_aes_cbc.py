@@ -12,7 +12,7 @@ from remote_gpu.worker.ciphers import aes
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.operation import Context
 from remote_gpu.worker.operations.aes_cbc import KernelCbc, OpensslCbc
-from tests.drivers import needs_cpu_driver, on_opencl
+from tests.unit.operations.conftest import Card
 
 #: NIST SP 800-38A, appendix F.2: CBC with keys of 128, 192 and 256 bits.
 IV = "000102030405060708090a0b0c0d0e0f"
@@ -37,29 +37,27 @@ VECTORS = {
 #: FIPS 197, appendix A.1: the last round key of the first vector's key.
 LAST_ROUND_KEY = [0xD014F9A8, 0xC9EE2589, 0xE13F0CC8, 0xB6630CA6]
 
-IMPLEMENTATIONS = ["openssl", pytest.param("kernel-tables", marks=needs_cpu_driver)]
-
 
 def run(
-    implementation: str, direction: str, key: bytes, iv: bytes, data: bytes, **args: Any
+    card: Card | None, direction: str, key: bytes, iv: bytes, data: bytes, **args: Any
 ) -> tuple[dict[str, Any], bytes]:
-    by_kernel = implementation == "kernel-tables"
-    operation = KernelCbc() if by_kernel else OpensslCbc()
-    context = on_opencl() if by_kernel else Context(quota=Quota(1 << 30))
+    """The operation on a card, or without one by OpenSSL."""
+    operation = OpensslCbc() if card is None else KernelCbc()
+    context = Context(quota=Quota(1 << 30)) if card is None else card()
     inputs = [memoryview(part) for part in (key, iv, data)]
     values, (result,) = operation.run(context, {"direction": direction, **args}, inputs)
     assert context.quota.used_bytes == 0
     return values, bytes(result)
 
 
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("key", VECTORS, ids=len)
-def test_nist_vectors(implementation: str, key: str) -> None:
+def test_nist_vectors(card: Card, key: str) -> None:
     plain, cipher = bytes.fromhex(PLAIN), bytes.fromhex(VECTORS[key])
     secret, iv = bytes.fromhex(key), bytes.fromhex(IV)
-    values, encrypted = run(implementation, "encrypt", secret, iv, plain)
-    assert (values, encrypted) == ({"messages": 1, "message_bytes": 64}, cipher)
-    assert run(implementation, "decrypt", secret, iv, cipher)[1] == plain
+    for device in (None, card):
+        values, encrypted = run(device, "encrypt", secret, iv, plain)
+        assert (values, encrypted) == ({"messages": 1, "message_bytes": 64}, cipher)
+        assert run(device, "decrypt", secret, iv, cipher)[1] == plain
 
 
 def test_the_key_schedule_of_the_standard() -> None:
@@ -68,32 +66,31 @@ def test_the_key_schedule_of_the_standard() -> None:
     assert aes.schedule(key, decrypts=True)[:4].tolist() == LAST_ROUND_KEY
 
 
-@needs_cpu_driver
 @pytest.mark.parametrize("direction", ["encrypt", "decrypt"])
 @pytest.mark.parametrize(("blocks", "messages"), [(1, 1), (7, 1), (1, 100), (33, 65)])
 def test_the_kernel_computes_what_openssl_computes(
-    direction: str, blocks: int, messages: int
+    card: Card, direction: str, blocks: int, messages: int
 ) -> None:
     stream = random.Random(f"{direction} {blocks} {messages}")
     key, iv = stream.randbytes(32), stream.randbytes(16 * messages)
     data = stream.randbytes(16 * blocks * messages)
-    ours = run("kernel-tables", direction, key, iv, data, messages=messages)
-    assert ours == run("openssl", direction, key, iv, data, messages=messages)
+    ours = run(card, direction, key, iv, data, messages=messages)
+    assert ours == run(None, direction, key, iv, data, messages=messages)
 
 
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("size", [0, 1, 15, 16, 17])
-def test_padding_makes_whole_blocks_and_is_removed(implementation: str, size: int) -> None:
+def test_padding_makes_whole_blocks_and_is_removed(card: Card, size: int) -> None:
     key, iv, data = bytes(16), bytes(range(16)), bytes(range(100, 100 + size))
-    values, encrypted = run(implementation, "encrypt", key, iv, data, padding="pkcs7")
-    assert len(encrypted) == values["message_bytes"] == size // 16 * 16 + 16
-    values, decrypted = run(implementation, "decrypt", key, iv, encrypted, padding="pkcs7")
-    assert (values["message_bytes"], decrypted) == (size, data)
+    for device in (None, card):
+        values, encrypted = run(device, "encrypt", key, iv, data, padding="pkcs7")
+        assert len(encrypted) == values["message_bytes"] == size // 16 * 16 + 16
+        values, decrypted = run(device, "decrypt", key, iv, encrypted, padding="pkcs7")
+        assert (values["message_bytes"], decrypted) == (size, data)
 
 
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-def test_no_data_is_no_error(implementation: str) -> None:
-    assert run(implementation, "encrypt", bytes(16), bytes(16), b"")[1] == b""
+def test_no_data_is_no_error(card: Card) -> None:
+    for device in (None, card):
+        assert run(device, "encrypt", bytes(16), bytes(16), b"")[1] == b""
 
 
 @pytest.mark.parametrize(
@@ -110,14 +107,14 @@ def test_wrong_inputs_are_named(
     key: int, iv: int, data: int, args: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(OpFailed, match=message) as failed:
-        run("openssl", "encrypt", bytes(key), bytes(iv), bytes(data), **args)
+        run(None, "encrypt", bytes(key), bytes(iv), bytes(data), **args)
     assert failed.value.code is OpCode.EINVAL
 
 
 @pytest.mark.parametrize("size", [0, 32])
 def test_damaged_padding_is_refused(size: int) -> None:
     with pytest.raises(OpFailed, match="padding"):
-        run("openssl", "decrypt", bytes(16), bytes(16), bytes(size), padding="pkcs7")
+        run(None, "decrypt", bytes(16), bytes(16), bytes(size), padding="pkcs7")
 
 
 def test_memory_above_the_lease_is_refused() -> None:

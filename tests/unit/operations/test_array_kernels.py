@@ -21,9 +21,7 @@ from remote_gpu.worker.operations.arrays import (
     Map,
     Reduce,
 )
-from tests.drivers import needs_cpu_driver, on_opencl
-
-pytestmark = needs_cpu_driver
+from tests.unit.operations.conftest import Card
 
 Array = npt.NDArray[Any]
 
@@ -51,12 +49,12 @@ def numbers(dtype: str, shape: list[int], seed: int) -> Array:
     return values
 
 
-def compare(by_numpy: Map | Reduce, args: dict[str, Any], arrays: list[Array]) -> None:
+def compare(card: Card, by_numpy: Map | Reduce, args: dict[str, Any], arrays: list[Array]) -> None:
     """The kernel's answer is numpy's."""
     by_kernel = KernelMap() if isinstance(by_numpy, Map) else KernelReduce()
     inputs = [memoryview(array.tobytes()) for array in arrays]
     values, (wanted,) = by_numpy.run(Context(), args, inputs)
-    context = on_opencl()
+    context = card()
     described, (found,) = by_kernel.run(context, args, inputs)
     assert described == values
     assert context.quota.used_bytes == 0
@@ -69,20 +67,20 @@ def compare(by_numpy: Map | Reduce, args: dict[str, Any], arrays: list[Array]) -
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("function", UNARY)
-def test_functions_of_one_array(function: str, dtype: str) -> None:
+def test_functions_of_one_array(card: Card, function: str, dtype: str) -> None:
     args = {"function": function, "dtype": dtype, "shapes": [[7, 3]]}
-    compare(Map(), args, [numbers(dtype, [7, 3], 1)])
+    compare(card, Map(), args, [numbers(dtype, [7, 3], 1)])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("function", BINARY)
-def test_functions_of_two_arrays_broadcast(function: str, dtype: str) -> None:
+def test_functions_of_two_arrays_broadcast(card: Card, function: str, dtype: str) -> None:
     for left, right in SHAPES:
         a, b = numbers(dtype, left, 2), numbers(dtype, right, 3)
         if function == "power" and a.dtype.kind != "f":
             b = (np.abs(b) % 5).astype(dtype)
         args = {"function": function, "dtype": dtype, "shapes": [left, right]}
-        compare(Map(), args, [a, b])
+        compare(card, Map(), args, [a, b])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -99,27 +97,29 @@ def test_functions_of_two_arrays_broadcast(function: str, dtype: str) -> None:
         ([100_000], None),  # parts of parts
     ],
 )
-def test_reductions(function: str, dtype: str, shape: list[int], axis: int | None) -> None:
+def test_reductions(
+    card: Card, function: str, dtype: str, shape: list[int], axis: int | None
+) -> None:
     array = numbers(dtype, shape, 4)
     if array.size > 7 and array.dtype.kind == "f":
         array = np.where(np.isfinite(array), array, 1).astype(dtype)
     if function == "product":
         array = np.sign(array).astype(dtype)
     args = {"function": function, "dtype": dtype, "shapes": [shape], "axis": axis}
-    compare(Reduce(), args, [array])
+    compare(card, Reduce(), args, [array])
 
 
-def test_integers_to_negative_powers_are_refused_by_both() -> None:
+def test_integers_to_negative_powers_are_refused_by_both(card: Card) -> None:
     ones = memoryview(np.array([-1], np.int32).tobytes())
     args = {"function": "power", "dtype": "int32", "shapes": [[1], [1]]}
-    for operation, context in ((Map(), Context()), (KernelMap(), on_opencl())):
+    for operation, context in ((Map(), Context()), (KernelMap(), card())):
         with pytest.raises(OpFailed, match="negative powers") as failed:
             operation.run(context, args, [ones, ones])
         assert failed.value.code is OpCode.EINVAL
 
 
-def test_memory_of_the_device_counts() -> None:
-    context = on_opencl(Quota(1 << 16))
+def test_memory_of_the_device_counts(card: Card) -> None:
+    context = card(Quota(1 << 16))
     args = {"function": "abs", "dtype": "float32", "shapes": [[1 << 13]]}
     with pytest.raises(OpFailed) as failed:
         KernelMap().run(context, args, [memoryview(bytes(4 << 13))])

@@ -15,7 +15,8 @@ from remote_gpu.worker.alignment.fasta import Protein
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.operation import Context
 from remote_gpu.worker.operations.sequence_search import HEADER, KernelSearch, SequenceSearch
-from tests.drivers import needs_cpu_driver, on_opencl
+from tests.drivers import needs_cpu_driver
+from tests.unit.operations.conftest import Card
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "fdl/examples/sequence-search"
 GOLDEN = Path(__file__).parent / "golden"
@@ -59,9 +60,8 @@ def random_proteins(stream: random.Random, count: int) -> list[bytes]:
     return [bytes(stream.choices(letters, k=stream.choice(lengths))) for _ in range(count)]
 
 
-@needs_cpu_driver
 @pytest.mark.parametrize("count", [1, 16, 75])
-def test_scores_for_cards_are_those_of_the_library(count: int) -> None:
+def test_scores_for_cards_are_those_of_the_library(card: Card, count: int) -> None:
     stream = random.Random(count)
     subjects = [*random_proteins(stream, count), b"W" * 3500]  # 16 bits are not enough for it
     proteins = tuple(
@@ -69,7 +69,7 @@ def test_scores_for_cards_are_those_of_the_library(count: int) -> None:
     )
     database = Database(proteins, sha256="")
     packed = scan.pack([scoring.encode(residues) for residues in subjects])
-    context = on_opencl()
+    context = card()
     scanner = scan.Scanner(context.open_backend(), context.quota, packed, vectors=False)
     for query in [*random_proteins(stream, 6), b"W" * 3300]:
         found = scanner.scores(scoring.encode(query))
@@ -78,15 +78,14 @@ def test_scores_for_cards_are_those_of_the_library(count: int) -> None:
     assert context.quota.used_bytes == 0
 
 
-@needs_cpu_driver
-def test_a_small_lease_is_searched_in_batches() -> None:
+def test_a_small_lease_is_searched_in_batches(card: Card) -> None:
     stream = random.Random(7)
     subjects = random_proteins(stream, 400)
     packed = scan.pack([scoring.encode(residues) for residues in subjects])
     tables = packed.residues.nbytes + (1 << 16)
-    context = on_opencl(Quota(2 * tables))
+    context = card(Quota(2 * tables))
     small = scan.Scanner(context.open_backend(), context.quota, packed, vectors=False)
-    large_context = on_opencl()
+    large_context = card()
     large = scan.Scanner(large_context.open_backend(), Quota(), packed, vectors=False)
     query = scoring.encode(random_proteins(stream, 1)[0])
     assert small.scores(query).tolist() == large.scores(query).tolist()
