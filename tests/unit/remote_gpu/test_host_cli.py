@@ -62,7 +62,7 @@ def test_the_advertised_address(advertise: str, bound: str, public: str) -> None
         (("--tls-cert", "/nowhere.pem", "--tls-key", "/nowhere.pem"), "No such file"),
         (("--join-iam", "prod"), "--join-iam needs a region: set AWS_REGION"),
         (("--operation", "sgem"), "--operation 'sgem' is unknown; did you mean 'sgemm'?"),
-        (("--operation", "???"), "--operation '???' is unknown; known are aes_cbc, arrays"),
+        (("--operation", "???"), "--operation '???' is unknown; known are aes_cbc, arrays, burn"),
         (("--program", "count"), "--program 'count' is not NAME=COMMAND"),
         (("--program", "x=wc -c"), "--program x: 'wc -c' does not begin with the absolute path"),
         (("--program", "x=/etc/passwd"), "--program x: /etc/passwd is not an executable file"),
