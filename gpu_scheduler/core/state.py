@@ -36,6 +36,8 @@ REFUSED_MAX = 1000
 UNKNOWN_MAX = 1000
 
 
+#: Stands for the request of a lease that ends because its host drains.
+DRAINED = AttemptId("")
 #: Of a lease that took no residents, as most do: all of them share it.
 NO_RESIDENTS_TAKEN: Mapping[DeviceId, Taken] = MappingProxyType({})
 
@@ -57,7 +59,8 @@ class LeaseEntry:
     connect_by_s: float | None = None  #: staged: seconds from then to the first session
     active_s: float | None = None  #: wall clock: start of its length
     deadline_s: float | None = None  #: monotonic; not durable
-    preempted_for: AttemptId | None = None  #: the request for which it ends after a grace time
+    #: The request for which it ends after a grace time, or `DRAINED`.
+    preempted_for: AttemptId | None = None
 
     @property
     def staged(self) -> bool:

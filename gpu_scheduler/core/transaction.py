@@ -13,7 +13,7 @@ from corekit.values import Value, replace
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core.durable.apply import apply_part
 from gpu_scheduler.core.inventory.inventory import HostEntry
-from gpu_scheduler.core.state import LeaseEntry, State
+from gpu_scheduler.core.state import DRAINED, LeaseEntry, State
 from gpu_scheduler.core.timers import TimerKind
 from gpu_scheduler.model import (
     GrantedLease,
@@ -34,7 +34,7 @@ def warm_limits(parameters: Parameters, host: HostEntry | None = None) -> host_o
     """The limits of warm workers that every host enforces; with `host`, no worker stays where it
     is drained."""
     drained = () if host is None else tuple(d.device.id for d in host.devices.values() if d.drained)
-    is_drained = host is not None and host.drained
+    is_drained = host is not None and host.is_drained
     return host_ops.WarmLimits(
         none_on=drained[: host_ops.DEVICES_MAX],
         workers_max=0 if is_drained else parameters.warm_workers_max,
@@ -57,6 +57,15 @@ def _resident_ids(
     takes = [entry.taken[share.device] for share in shares if share.device in entry.taken]
     used = tuple(one.used.id for one in takes if one.used is not None)
     return used, tuple(resident.id for one in takes for resident in one.evicted)
+
+
+def preempted_why(state: State, entry: LeaseEntry) -> str:
+    """The detail of the end of a preempted lease."""
+    if entry.preempted_for != DRAINED:
+        return f"a request of higher priority needs its device: {entry.preempted_for}"
+    hosts = (state.inventory.hosts[share.host] for share in entry.lease.shares)
+    drains = {host.host: host.own_drain for host in hosts if host.own_drain is not None}
+    return "; ".join(f"host {host} drains: {drain.reason}" for host, drain in drains.items())
 
 
 @dataclass(slots=True, kw_only=True)
