@@ -194,7 +194,11 @@ def running_engine(request: pytest.FixtureRequest) -> Iterator[EngineUnderTest]:
 
 
 @pytest.fixture
-def engine(running_engine: EngineUnderTest) -> Iterator[EngineUnderTest]:
+def engine(
+    running_engine: EngineUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[EngineUnderTest]:
+    for name, value in running_engine.environment.items():
+        monkeypatch.setenv(name, value)
     try:
         yield running_engine
     finally:

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 LIMITS = LogLimits(item_bytes_max=2**20, snapshot_after=50_000)
 #: Rows of one page of `read`; of `item_bytes_max` bytes each at most.
-PAGE_ROWS = 256
+PAGE_ROWS = 64
 #: A snapshot's rows have this many bytes: the client holds one of them in memory twice.
 PART_BYTES = 8 * 2**20
 #: Options of an address that are handed to libpq.
