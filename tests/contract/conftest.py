@@ -187,7 +187,7 @@ def cloud(running_cloud: CloudUnderTest, request: pytest.FixtureRequest) -> Clou
     return running_cloud
 
 
-@pytest.fixture(scope="session", params=ENGINES)
+@pytest.fixture(scope="module", params=ENGINES)
 def running_engine(request: pytest.FixtureRequest) -> Iterator[EngineUnderTest]:
     with ENGINES[request.param]() as engine:
         yield engine
