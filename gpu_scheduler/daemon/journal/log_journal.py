@@ -32,6 +32,7 @@ from gpu_scheduler.daemon.journal.journal import (
     COMPACT_RATIO,
     NAME,
     free_name,
+    log_remedy_of,
 )
 from gpu_scheduler.daemon.journal.log_reader import LogLine, LogReader, encode_snapshot
 from gpu_scheduler.daemon.journal.port import JournalFigures
@@ -102,7 +103,7 @@ class LogJournal:
 
     @property
     def remedy(self) -> str:
-        return f"ssgmd --log {self.name} journal repair"
+        return log_remedy_of(self.name)
 
     @property
     def figures(self) -> JournalFigures:
