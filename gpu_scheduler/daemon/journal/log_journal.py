@@ -67,11 +67,13 @@ class LogJournal:
         self,
         settings: LogSettings,
         opener: Callable[[LogAddress, float], Log] = open_log,
+        now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.settings = settings
         self.snapshot: Callable[[], Iterable[Part]] | None = None
         self.compact_bytes_min = COMPACT_BYTES_MIN
         self._opener = opener
+        self._now_s = now_s
         self._log = self._open()
         self._writer = LogWriter(self._log, self.name, settings.retry)
         self._figures = JournalFigures(engine=settings.address.scheme)
@@ -118,7 +120,7 @@ class LogJournal:
     @property
     def has_room(self) -> bool:
         since_s = self._since_s
-        return since_s is None or time.monotonic() - since_s < STALLED_S
+        return since_s is None or self._now_s() - since_s < STALLED_S
 
     # --- recovery
 
@@ -204,14 +206,14 @@ class LogJournal:
         return items
 
     def _put_all(self, items: Sequence[tuple[int, bytes]]) -> None:
-        started_s = self._since_s = time.monotonic()
+        started_s = self._since_s = self._now_s()
         try:
             for seq, item in items:
                 self._writer.put(seq, item)
         finally:
             self._since_s = None
         self._figures.syncs += 1
-        self._figures.sync_s += time.monotonic() - started_s
+        self._figures.sync_s += self._now_s() - started_s
 
     # --- compaction
 

@@ -212,13 +212,20 @@ def _translated(error: psycopg.Error) -> AppError:
             return AppError(ErrorCode.NOT_FOUND, text)
         case errors.ReadOnlySqlTransaction() | errors.SerializationFailure():
             return AppError(ErrorCode.UNAVAILABLE, text)  # a failover is under way
-        case psycopg.OperationalError() if "authentication failed" in text or "no password" in text:
-            return AppError(ErrorCode.DENIED, text)
+        case psycopg.OperationalError() if error.sqlstate is None and _is_refused(text):
+            missing = "database" in text and "does not exist" in text
+            return AppError(ErrorCode.NOT_FOUND if missing else ErrorCode.DENIED, text)
         case psycopg.OperationalError() if error.sqlstate is None or error.sqlstate[:2] in _PASSING:
             return AppError(ErrorCode.UNAVAILABLE, text)
         case psycopg.InterfaceError():
             return AppError(ErrorCode.UNAVAILABLE, text)
     return AppError(ErrorCode.INTERNAL, text)
+
+
+def _is_refused(text: str) -> bool:
+    """Whether the server refused a new connection for good; libpq gives no SQLSTATE then."""
+    words = ("authentication failed", "no password", "does not exist", "not permitted to log in")
+    return any(word in text for word in words)
 
 
 #: Classes of SQLSTATE that pass: connection, resources, rollback, an operator's action.
