@@ -21,7 +21,7 @@ BUDGET = Budget()
 ADVISORY = Request(memory_mib=512, advisory=True)
 
 
-@pytest.fixture(scope="module", params=ENGINES)
+@pytest.fixture(scope="module", params=("postgres", "s3"))
 def engine(request: pytest.FixtureRequest) -> Iterator[EngineUnderTest]:
     with ENGINES[request.param]() as running:
         yield running
