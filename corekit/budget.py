@@ -49,6 +49,8 @@ class Budget:
     room_poll_s: float = 1.0  #: waiting clients learn this soon that the journal's disk is full
     keys_poll_s: float = 2.0  #: files of keys and certificates are checked this often
     spawner_restart_s: float = 1.0  #: between starts of a spawner of workers that died
+    log_call_s: float = 5.0  #: one call to the log that holds the scheduler's journal
+    log_retry_s: float = 30.0  #: ssgmd ends when its log fails this long
     # --- real work of the machine: limits that only a fault reaches; see `_REAL_WORK`
     handshake_s: float = 5.0  #: a gateway's peer has this long for each message, for slow links
     instance_metadata_answer_s: float = 1.0  #: as in the AWS SDKs: it is in the same machine
@@ -135,6 +137,7 @@ _AT_MOST = (
     ("client_beat_s", "client_gone_s", 3),
     ("host_report_s", "host_stale_s", 3),
     ("result_check_s", "result_check_s_max", 1),
+    ("log_call_s", "log_retry_s", 3),
     ("reconcile_age_s", "reconcile_every_s", 1),
     ("reconcile_overlap_s", "reconcile_back_s", 1),
     ("reserved_ttl_s", "visibility_s", 1),
@@ -172,5 +175,7 @@ _REAL_WORK = frozenset(
         "system_stop_s",
         "demo_jobs_s",
         "queues_empty_s",
+        "log_call_s",
+        "log_retry_s",
     }
 )

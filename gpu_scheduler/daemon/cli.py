@@ -18,14 +18,14 @@ from corekit.cli.daemon_command import DaemonGroup
 from corekit.cli.screen import echo, echo_json, json_option
 from corekit.cli.settings import Option, Setting
 from corekit.decode import encode
-from corekit.errors import AppError, ErrorCode, invalid
+from corekit.errors import invalid
 from gpu_scheduler.daemon import config
 from gpu_scheduler.daemon.access.keys import NAME as KEYS_NAME
 from gpu_scheduler.daemon.access.keys import KeyEntry, Role, add_key, read_keys, revoke_key
 from gpu_scheduler.daemon.access.tls import Certificate
 from gpu_scheduler.daemon.app import DaemonSettings, running_daemon
-from gpu_scheduler.daemon.config import SETTINGS, Config
-from gpu_scheduler.daemon.journal import repair
+from gpu_scheduler.daemon.config import SETTINGS, Config, log_address_of, state_of
+from gpu_scheduler.daemon.journal_commands import journal_group
 from gpu_scheduler.monitor.probes import FileProbe
 from gpu_scheduler.protocol.keys import checked_name
 
@@ -75,7 +75,8 @@ def main(
         log_as_json()
         with exiting_by_code("ssgmd"):
             settings = DaemonSettings(
-                state=_state(found),
+                state=state_of(found),
+                log=log_address_of(found),
                 budget=budget_from_environment(),
                 listen=found.text("listen") or "",
                 http=found.text("http") or "",
@@ -97,15 +98,6 @@ async def _serve(settings: DaemonSettings, capacity: Path | None, ready_file: Pa
         addresses = {"socket": daemon.socket, "http": daemon.http, "epoch": daemon.epoch}
         write_ready(ready_file, addresses)
         await daemon.nursery.failed()
-
-
-def _state(found: Config) -> Path:
-    state = found.path("state")
-    if state is None:
-        raise invalid(
-            "which state folder? Give --state, SSGMD_STATE, or state in the --config file"
-        )
-    return state
 
 
 def _certificate(found: Config) -> Certificate | None:
@@ -149,7 +141,7 @@ def config_show(found: Config, as_json: bool) -> None:
 
 
 def _keys_file(found: Config) -> Path:
-    return found.path("keys") or _state(found) / KEYS_NAME
+    return found.path("keys") or state_of(found) / KEYS_NAME
 
 
 @main.group("keys")
@@ -217,42 +209,4 @@ def keys_revoke(found: Config, name: str) -> None:
     echo(f"{name} is revoked")
 
 
-# ---------------------------------------------------------------------- journal
-
-
-@main.group("journal")
-def journal_group() -> None:
-    """Check or repair the journal, while no daemon uses it."""
-
-
-@journal_group.command("check")
-@json_option
-@click.pass_obj
-def journal_check(found: Config, as_json: bool) -> None:
-    """Read the whole journal without changes. Ends with 1 when it is damaged."""
-    with exiting_by_code("ssgmd"):
-        checked = repair.check(_state(found))
-        _say(checked, as_json)
-        if checked.damage is not None:
-            raise AppError(ErrorCode.INTERNAL, f"damaged: {checked.damage}; run: {checked.remedy}")
-
-
-@journal_group.command("repair", short_help="Keep the entries before the damage.")
-@json_option
-@click.pass_obj
-def journal_repair(found: Config, as_json: bool) -> None:
-    """Keep the entries before the damage; the old file is kept beside the new one.
-
-    Leases and jobs after the damage are lost: hosts revoke leases that the scheduler does not know,
-    and redelivered messages start their jobs again. Prints the dropped entries. An undamaged
-    journal is not changed.
-    """
-    with exiting_by_code("ssgmd"):
-        _say(repair.repair(_state(found)), as_json)
-
-
-def _say(checked: repair.Checked, as_json: bool) -> None:
-    if as_json:
-        echo_json(encode(checked))
-    else:
-        echo(checked.sentence)
+main.add_command(journal_group)

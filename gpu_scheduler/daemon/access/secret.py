@@ -26,14 +26,18 @@ class Secrets:
         self._keyed = hmac.new(key, digestmod="sha256")
 
     @classmethod
-    def open(cls, folder: Path) -> Secrets:
-        """Read the key, or make one for a new state folder.
+    def open(cls, folder: Path, history: str | None = None) -> Secrets:
+        """Read the key, or make one for a new state folder. `history`: a log that is not empty.
 
         Raises DENIED when others may read it, INVALID when it is damaged, NOT_FOUND when there is
         a journal but no key: the holders of its leases could not authenticate any more.
         """
         path = folder / NAME
         if not path.exists():
+            if history is not None:
+                text = f"{path} is missing, but {history} holds a journal; copy the key from the"
+                text += " machine that wrote it, or give another log if its leases may be lost"
+                raise AppError(ErrorCode.NOT_FOUND, text)
             if any((folder / name).exists() for name in (JOURNAL_NAME, MARKER_NAME)):
                 text = f"{path} is missing, but {folder} holds a journal; restore the key from a"
                 text += f" copy, or remove {JOURNAL_NAME} and {MARKER_NAME} if its leases and jobs"
