@@ -82,6 +82,11 @@ class Budget:
     drain_s: float = 10.0  #: SIGTERM to exit
     reconnect_base_s: float = 0.2  #: first back-off of a lost connection, doubling with jitter
     reconnect_s_max: float = 5.0
+    # --- several schedulers, of which one leads: clients and hosts that know several addresses
+    failover_silence_s: float = 3.0  #: a leader this silent is left for the next address
+    failover_beat_s: float = 1.0  #: an orchestrator session beats this often
+    failover_connect_s: float = 1.0  #: a machine that is gone answers no connection
+    failover_pause_s_max: float = 0.5  #: between two rounds of all addresses
     # --- function
     function_timeout_s_max: float = 900.0  #: Lambda's own limit
     gateway_dial_s: float = 5.0  #: a host without a connection by then is gone
@@ -129,6 +134,9 @@ _AT_MOST = (
     ("reserved_renew_s", "reserved_ttl_s", 4),
     ("session_beat_s", "session_silence_s", 4),
     ("client_beat_s", "client_gone_s", 3),
+    ("failover_beat_s", "failover_silence_s", 3),
+    ("host_report_s", "failover_silence_s", 1),
+    ("failover_silence_s", "client_gone_s", 2),
     ("host_report_s", "host_stale_s", 3),
     ("result_check_s", "result_check_s_max", 1),
     ("reconcile_age_s", "reconcile_every_s", 1),

@@ -109,8 +109,8 @@ def dry_run(context: CommandContext, request: Request) -> None:
 @click.option(
     "--http",
     envvar="SSGM_HTTP",
-    metavar="HOST:PORT",
-    help="HTTP endpoint of ssgmd, for all events.  [variable: SSGM_HTTP]",
+    metavar="HOST:PORT[,…]",
+    help="HTTP endpoint of ssgmd, and of its standbys, for all events.  [variable: SSGM_HTTP]",
 )
 @click.option(
     "--count", default=0, metavar="N", help="Stop after this many events; 0 = at Ctrl-C only."

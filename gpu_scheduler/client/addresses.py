@@ -1,0 +1,66 @@
+"""The addresses of the schedulers of one system, and the order in which they are tried. Pure.
+
+One of them leads, the others are standbys. A standby answers a hello with the leader's address, if
+it knows it; that address is next, also when it is not on the list.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from corekit.errors import AppError
+from corekit.net.addresses import Address, parse_address, parse_addresses
+
+#: Key of the leader's address in the details of a standby's refusal.
+LEADER = "leader"
+
+
+class SchedulerAddresses:
+    """`current` is tried; `failed` and `lost` select the next one."""
+
+    def __init__(self, text: str) -> None:
+        """`text`: "host:port", or several of them, separated by commas. Raises INVALID."""
+        self.given = parse_addresses(text)
+        self.current: Address = self.given[0]
+        self._tried: dict[Address, None] = {}  # since the last pause or welcome
+
+    @property
+    def several(self) -> bool:
+        """True where another scheduler may take over."""
+        return len(self.given) > 1
+
+    def __str__(self) -> str:
+        return ", ".join("{}:{}".format(*one) for one in self.given)
+
+    def failed(self, leader: Address | None = None) -> bool:
+        """Select the next address after a failure; True when all were tried: a pause is due.
+
+        `leader`: the address that a standby gave.
+        """
+        self._tried[self.current] = None
+        if leader is not None and leader not in self._tried:
+            self.current = leader
+            return False
+        rest = [one for one in self.given if one not in self._tried]
+        if rest:
+            self.current = rest[0]
+            return False
+        self.lost()
+        return True
+
+    def lost(self) -> None:
+        """Select the next address after a connection that had been welcomed."""
+        self._tried.clear()
+        here = self.given.index(self.current) if self.current in self.given else -1
+        self.current = self.given[(here + 1) % len(self.given)]
+
+
+def leader_of(error: AppError) -> Address | None:
+    """The leader's address in a refusal; None without a valid one."""
+    named: Any = error.details.get(LEADER)
+    if not isinstance(named, str):
+        return None
+    try:
+        return parse_address(named)
+    except AppError:
+        return None
