@@ -45,6 +45,7 @@ class Budget:
     record_forget_s: float = 3600.0  #: a finished job record is kept this long
     room_poll_s: float = 1.0  #: waiting clients learn this soon that the journal's disk is full
     keys_poll_s: float = 2.0  #: files of keys and certificates are checked this often
+    stored_keys_poll_s: float = 60.0  #: keys in a secret store: each look is a call with a price
     spawner_restart_s: float = 1.0  #: between starts of a spawner of workers that died
     # --- real work of the machine: limits that only a fault reaches; see `_REAL_WORK`
     handshake_s: float = 5.0  #: a gateway's peer has this long for each message, for slow links
@@ -134,6 +135,7 @@ _AT_MOST = (
     ("reserved_renew_s", "reserved_ttl_s", 4),
     ("session_beat_s", "session_silence_s", 4),
     ("client_beat_s", "client_gone_s", 3),
+    ("keys_poll_s", "stored_keys_poll_s", 1),
     ("failover_beat_s", "failover_silence_s", 3),
     ("host_report_s", "failover_silence_s", 1),
     ("failover_silence_s", "client_gone_s", 2),

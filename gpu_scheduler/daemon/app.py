@@ -31,6 +31,7 @@ from gpu_scheduler.daemon.access.connection_admission import CONNECTIONS_MAX, Co
 from gpu_scheduler.daemon.access.keys import NAME as KEYS_NAME
 from gpu_scheduler.daemon.access.redaction import Redaction
 from gpu_scheduler.daemon.access.secret import Secrets
+from gpu_scheduler.daemon.access.sources import SecretSource
 from gpu_scheduler.daemon.access.tls import Certificate
 from gpu_scheduler.daemon.build import BUILD
 from gpu_scheduler.daemon.endpoints.calls import Calls
@@ -61,7 +62,10 @@ class DaemonSettings:
     http: str = "127.0.0.1:0"  #: address of the HTTP endpoint
     capacity: tuple[Device, ...] | None = None  #: devices that may register later
     parameters: Parameters = field(default_factory=Parameters)  #: without overrides of `ssgm set`
-    keys: Path | None = None  #: None: `keys.json` in the state folder, if it exists
+    #: None: `keys.json` in the state folder, if it exists.
+    keys: SecretSource | None = None
+    #: None: a file in the state folder, made for a new one.
+    master_key: SecretSource | None = None
     certificate: Certificate | None = None  #: of both endpoints; None: no TLS
     descriptors: int | None = None  #: files it may open; None: as many as the system permits
 
@@ -199,10 +203,14 @@ def _locked(
         private_folder(settings.state)
         journal = Journal.locked(settings.state, disk)
         stack.callback(journal.close)
-        secret_of = Secrets.open(settings.state)  # under the lock: only its holder may make a key
+        secret_of = Secrets.open(
+            settings.state, settings.master_key
+        )  # under the lock: only its holder may make a key
     # ids of a new run must never repeat those of an earlier one: each run has its own seed
     ids = IdSource(secrets.token_hex(16))
     machine = SchedulerMachine(settings.budget, ids, settings.parameters, installed_policies())
+    if settings.keys is not None:
+        settings.keys.refresh()
     authorizer = Authorizer(
         settings.keys or settings.state / KEYS_NAME,
         lambda lease: _owner_of(machine.state, lease),
@@ -253,7 +261,7 @@ def _job_owner_of(state: State, holder: str) -> JobOwner | None:
 def _only_loopback_without_keys(settings: DaemonSettings, authorizer: Authorizer) -> None:
     """Refuse to listen for other machines without keys. Raises DENIED, NOT_FOUND."""
     if settings.keys is not None and not authorizer.has_keys:
-        text = f"the keys file {settings.keys} does not exist; create it with `ssgmd keys add`"
+        text = f"the keys file {settings.keys.name} does not exist; create it with `ssgmd keys add`"
         raise AppError(ErrorCode.NOT_FOUND, text)
     outside = [a for a in (settings.listen, settings.http) if not is_loopback(parse_address(a)[0])]
     if authorizer.has_keys:
@@ -270,14 +278,27 @@ def _only_loopback_without_keys(settings: DaemonSettings, authorizer: Authorizer
 
 async def _reread(settings: DaemonSettings, authorizer: Authorizer, now: asyncio.Event) -> None:
     """Read changed keys and certificates again, without a restart. Endless."""
+    due_s, poll_s = 0.0, settings.budget.stored_keys_poll_s
     while True:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(settings.budget.keys_poll_s):
                 await now.wait()
+        at_s = asyncio.get_running_loop().time()
+        if settings.keys is not None and (now.is_set() or at_s >= due_s):
+            due_s = at_s + poll_s
+            await _refresh(settings.keys)
         now.clear()
         authorizer.reread_if_changed()
         if settings.certificate is not None:
             settings.certificate.reread_if_changed()
+
+
+async def _refresh(keys: SecretSource) -> None:
+    """Fetch the newest keys of a secret store, which may be out of reach for a while."""
+    try:
+        await asyncio.to_thread(keys.refresh)
+    except AppError as error:
+        logger.error("the keys in force stay: %s", error.message, extra={"event": "keys"})
 
 
 @contextlib.contextmanager

@@ -21,7 +21,8 @@ from corekit.decode import encode
 from corekit.errors import AppError, ErrorCode, invalid
 from gpu_scheduler.daemon import config
 from gpu_scheduler.daemon.access.keys import NAME as KEYS_NAME
-from gpu_scheduler.daemon.access.keys import KeyEntry, Role, add_key, read_keys, revoke_key
+from gpu_scheduler.daemon.access.keys import KeyEntry, Role, add_key, keys_in, revoke_key
+from gpu_scheduler.daemon.access.sources import FileSecret, SecretSource, is_stored, source_of
 from gpu_scheduler.daemon.access.tls import Certificate
 from gpu_scheduler.daemon.app import DaemonSettings, running_daemon
 from gpu_scheduler.daemon.config import SETTINGS, Config
@@ -79,7 +80,8 @@ def main(
                 budget=budget_from_environment(),
                 listen=found.text("listen") or "",
                 http=found.text("http") or "",
-                keys=found.path("keys"),
+                keys=_source(found, "keys"),
+                master_key=_source(found, "master_key"),
                 certificate=_certificate(found),
                 parameters=found.parameters,
             )
@@ -105,6 +107,11 @@ def _state(found: Config) -> Path:
             "which state folder? Give --state, SSGMD_STATE, or state in the --config file"
         )
     return state
+
+
+def _source(found: Config, name: str) -> SecretSource | None:
+    text = found.text(name)
+    return source_of(text) if text else None
 
 
 def _certificate(found: Config) -> Certificate | None:
@@ -148,6 +155,12 @@ def config_show(found: Config, as_json: bool) -> None:
 
 
 def _keys_file(found: Config) -> Path:
+    """The keys file, to be changed. Raises INVALID for keys in a secret store."""
+    text = found.text("keys") or ""
+    if is_stored(text):
+        why = f"{text} is changed where it is stored: change a keys file, ssgmd --keys FILE keys …,"
+        why += " and store its text as the new value; running daemons read it within a minute"
+        raise invalid(why)
     return found.path("keys") or _state(found) / KEYS_NAME
 
 
@@ -195,8 +208,9 @@ def keys_add(found: Config, name: str, role: str, tenant: str | None, host: str 
 def keys_list(found: Config, as_json: bool) -> None:
     """The keys, without their secrets."""
     with exiting_by_code("ssgmd"):
-        path = _keys_file(found)
-        keys = list(read_keys(path).by_name.values()) if path.exists() else []
+        source = _source(found, "keys") or FileSecret(_keys_file(found))
+        source.refresh()
+        keys = [] if source.stamp() is None else list(keys_in(source).by_name.values())
     if as_json:
         shown = [{k: v for k, v in encode(key).items() if k != "sha256"} for key in keys]
         echo_json({"keys": shown})

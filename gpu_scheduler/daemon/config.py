@@ -50,7 +50,16 @@ SETTINGS = (
         help="Inventory file of devices that may register later; a request that only they could "
         "serve waits instead of being refused as impossible.",
     ),
-    Setting(name="keys", help="Keys file. [default: keys.json in the state folder, if it exists]"),
+    Setting(
+        name="keys",
+        help="Keys of clients and hosts: a file, secretsmanager:NAME or ssm:NAME. "
+        "[default: keys.json in the state folder, if it exists]",
+    ),
+    Setting(
+        name="master_key",
+        help="Master key of the leases' secrets: a file, secretsmanager:NAME or ssm:NAME; equal on "
+        "leader and standby. [default: master.key in the state folder, made for a new one]",
+    ),
     Setting(name="tls_cert", help="PEM file of the endpoints' certificate chain; needs --tls-key."),
     Setting(name="tls_key", help="PEM file of the certificate's private key; needs --tls-cert."),
 )
