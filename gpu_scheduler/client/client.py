@@ -25,7 +25,7 @@ from gpu_scheduler.client.pushes import Connected, Disconnected, OnPush, PushWor
 from gpu_scheduler.model import Door, EndReason, Lease, LeaseLifetime, Record, Request
 from gpu_scheduler.policy_parameters import Given
 from gpu_scheduler.protocol import answers, ops
-from gpu_scheduler.protocol.codec import VERSION, Body
+from gpu_scheduler.protocol.codec import HELLO_OLDEST_VERSION, VERSION, Body
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +69,9 @@ class SchedulerClient:
         self._deadline_s = deadline_s or self._budget.client_gone_s + self._budget.reconnect_s_max
         self._on_push = on_push
         self._welcomed = asyncio.Event()
-        hello = ops.Hello(session=self.session, version=VERSION)
+        hello = ops.Hello(
+            session=self.session, version=VERSION, oldest_version=HELLO_OLDEST_VERSION
+        )
         events = ChannelEvents(
             role="requester",
             hello=lambda: hello,

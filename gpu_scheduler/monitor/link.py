@@ -28,7 +28,7 @@ from gpu_scheduler.model import Device, EndReason, Health, Request, Share, Shari
 from gpu_scheduler.monitor.full_state import FullState, pages_of
 from gpu_scheduler.monitor.ports import HostControl, Probe
 from gpu_scheduler.monitor.watch import LastSeen, Watch
-from gpu_scheduler.protocol.codec import VERSION, Body
+from gpu_scheduler.protocol.codec import HELLO_OLDEST_VERSION, VERSION, Body
 from gpu_scheduler.protocol.host import (
     Cut,
     DoorOpened,
@@ -252,6 +252,7 @@ class HostLink:
             run_seen=self.run_seen,
             more=bool(self._hello_pages),
             residents=residents,
+            oldest_version=HELLO_OLDEST_VERSION,
         )
 
     def _more_of_hello(self) -> Iterator[tuple[str, MoreInstalled]]:

@@ -179,6 +179,7 @@ class HostHello(Checked, omit_defaults=True):
     more: bool = False
     #: All warm workers of the host.
     residents: Annotated[tuple[DeviceResidents, ...], Meta(max_length=DEVICES_MAX)] = ()
+    oldest_version: int | None = None  #: as in a requester's hello
 
 
 class HostWelcome(Value, omit_defaults=True):
