@@ -47,6 +47,8 @@ class Budget:
     keys_poll_s: float = 2.0  #: files of keys and certificates are checked this often
     stored_keys_poll_s: float = 60.0  #: keys in a secret store: each look is a call with a price
     spawner_restart_s: float = 1.0  #: between starts of a spawner of workers that died
+    log_call_s: float = 5.0  #: one call to the log that holds the scheduler's journal
+    log_retry_s: float = 30.0  #: ssgmd ends when its log fails this long
     # --- real work of the machine: limits that only a fault reaches; see `_REAL_WORK`
     handshake_s: float = 5.0  #: a gateway's peer has this long for each message, for slow links
     probe_answer_s: float = 5.0  #: drivers answer in milliseconds; a hung one is detected by this
@@ -141,6 +143,7 @@ _AT_MOST = (
     ("failover_silence_s", "client_gone_s", 2),
     ("host_report_s", "host_stale_s", 3),
     ("result_check_s", "result_check_s_max", 1),
+    ("log_call_s", "log_retry_s", 3),
     ("reconcile_age_s", "reconcile_every_s", 1),
     ("reconcile_overlap_s", "reconcile_back_s", 1),
     ("reserved_ttl_s", "visibility_s", 1),
@@ -177,5 +180,7 @@ _REAL_WORK = frozenset(
         "system_stop_s",
         "demo_jobs_s",
         "queues_empty_s",
+        "log_call_s",
+        "log_retry_s",
     }
 )

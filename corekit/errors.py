@@ -54,6 +54,11 @@ class AppError(Exception):
         self.details: dict[str, Any] = details
 
     @property
+    def exit_status(self) -> int:
+        """Exit status of a program that this error ends."""
+        return EXIT_STATUS[self.code]
+
+    @property
     def retryable(self) -> bool:
         """True when the same call, unchanged, may succeed later."""
         return self.code in _RETRYABLE

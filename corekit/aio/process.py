@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from corekit.aio.files import replace_json
-from corekit.errors import EXIT_STATUS, AppError, invalid
+from corekit.errors import AppError, invalid
 
 #: A connection is a descriptor; the kernel's tables for this many cost nothing until they are used.
 DESCRIPTORS_MAX = 65_536
@@ -163,4 +163,4 @@ def exiting_by_code(program: str) -> Iterator[None]:
         yield
     except AppError as error:
         sys.stderr.write(f"{program}: {error.message}\n")
-        sys.exit(EXIT_STATUS[error.code])
+        sys.exit(error.exit_status)

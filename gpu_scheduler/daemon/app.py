@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import logging
+import os
 import secrets
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -41,8 +42,12 @@ from gpu_scheduler.daemon.endpoints.http_server import listen
 from gpu_scheduler.daemon.endpoints.request_decoder import RequestDecoder
 from gpu_scheduler.daemon.endpoints.socket_endpoint import Connection
 from gpu_scheduler.daemon.endpoints.watch import Hub, WatchedJournal
-from gpu_scheduler.daemon.journal.journal import Disk, Journal
+from gpu_scheduler.daemon.journal.journal import Disk, Journal, lock_folder
+from gpu_scheduler.daemon.journal.log_journal import LogJournal, LogSettings
+from gpu_scheduler.daemon.journal.port import SchedulerJournal
 from gpu_scheduler.daemon.journal.repair import apply_all
+from gpu_scheduler.daemon.log.port import LogAddress
+from gpu_scheduler.daemon.log.writer import RetryLimits
 from gpu_scheduler.daemon.metrics import CoreCounts, Metrics
 from gpu_scheduler.model import Device
 from gpu_scheduler.parameters import Parameters
@@ -58,6 +63,7 @@ class DaemonSettings:
 
     state: Path  #: folder of journal, lock and key; created when absent
     budget: Budget
+    log: LogAddress | None = None  #: of the journal; None: in the state folder
     listen: str = "127.0.0.1:0"  #: address of the socket endpoint
     http: str = "127.0.0.1:0"  #: address of the HTTP endpoint
     capacity: tuple[Device, ...] | None = None  #: devices that may register later
@@ -82,7 +88,7 @@ class RunningDaemon:
     http: str
     epoch: int
     nursery: Nursery
-    journal: Journal
+    journal: SchedulerJournal
     reread: asyncio.Event  #: when set, keys and certificate are read again (SIGHUP)
     hub: Hub
 
@@ -119,11 +125,11 @@ class Performer:
         assert self.driver is not None, "the endpoints open after it"
         self.driver.submit(event)
 
-    async def watch_room(self, journal: Journal, budget: Budget) -> None:
+    async def watch_room(self, journal: SchedulerJournal, budget: Budget) -> None:
         """Submit an event whenever the journal's disk becomes full or has room again. Endless."""
         had_room = True
         while True:
-            journal.sync_marker_if_due()
+            journal.upkeep()
             if journal.has_room is not had_room:
                 now = {"at_s": self._clock.monotonic_s(), "wall_s": self._clock.wall_s()}
                 with contextlib.suppress(asyncio.QueueFull):  # again at the next poll
@@ -197,15 +203,13 @@ def _locked(
     disk: Disk | None,
     metrics: Metrics,
     stack: contextlib.AsyncExitStack,
-) -> tuple[Authorizer, Journal, SchedulerMachine, ConnectionRegistry]:
+) -> tuple[Authorizer, SchedulerJournal, SchedulerMachine, ConnectionRegistry]:
     """Lock the state folder, read keys and secrets, and make the parts that are empty yet."""
     with _using(settings.state):
         private_folder(settings.state)
-        journal = Journal.locked(settings.state, disk)
-        stack.callback(journal.close)
-        secret_of = Secrets.open(
-            settings.state, settings.master_key
-        )  # under the lock: only its holder may make a key
+        journal, history = _journal_of(settings, disk, stack)
+        # under the lock: only its holder may make a key
+        secret_of = Secrets.open(settings.state, settings.master_key, history)
     # ids of a new run must never repeat those of an earlier one: each run has its own seed
     ids = IdSource(secrets.token_hex(16))
     machine = SchedulerMachine(settings.budget, ids, settings.parameters, installed_policies())
@@ -225,6 +229,26 @@ def _locked(
     )
 
 
+def _journal_of(
+    settings: DaemonSettings, disk: Disk | None, stack: contextlib.AsyncExitStack
+) -> tuple[SchedulerJournal, str | None]:
+    """The journal, not read yet, under the lock of the state folder; the log if it is not empty."""
+    if settings.log is None:
+        journal = Journal.locked(settings.state, disk)
+        stack.callback(journal.close)
+        return journal, None
+    stack.callback(os.close, lock_folder(settings.state))
+    budget = settings.budget
+    retry = RetryLimits(within_s=budget.log_retry_s)
+    in_log = LogJournal(
+        LogSettings(
+            address=settings.log, state=settings.state, call_s=budget.log_call_s, retry=retry
+        )
+    )
+    stack.callback(in_log.close)
+    return in_log, None if in_log.is_empty else in_log.name
+
+
 def _admission_of(settings: DaemonSettings) -> ConnectionAdmission:
     descriptors = settings.descriptors or raise_descriptor_limit()
     return ConnectionAdmission(
@@ -232,9 +256,9 @@ def _admission_of(settings: DaemonSettings) -> ConnectionAdmission:
     )
 
 
-def _recover(machine: SchedulerMachine, journal: Journal) -> None:
+def _recover(machine: SchedulerMachine, journal: SchedulerJournal) -> None:
     entries = journal.recover()
-    apply_all(machine, entries, journal.path)
+    apply_all(machine, entries, journal.name, journal.remedy)
     for name, why in machine.state.ignored.items():
         text = "%s: an override of a newer version is kept, but not in force: %s"
         logger.warning(text, name, why, extra={"event": "newer_version"})

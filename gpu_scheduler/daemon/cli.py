@@ -27,6 +27,8 @@ from gpu_scheduler.daemon.access.tls import Certificate
 from gpu_scheduler.daemon.app import DaemonSettings, running_daemon
 from gpu_scheduler.daemon.config import SETTINGS, Config
 from gpu_scheduler.daemon.journal import repair
+from gpu_scheduler.daemon.log.port import LogAddress
+from gpu_scheduler.daemon.log.registry import FILE, parse_log_address
 from gpu_scheduler.monitor.probes import FileProbe
 from gpu_scheduler.protocol.keys import checked_name
 
@@ -77,6 +79,7 @@ def main(
         with exiting_by_code("ssgmd"):
             settings = DaemonSettings(
                 state=_state(found),
+                log=_log(found),
                 budget=budget_from_environment(),
                 listen=found.text("listen") or "",
                 http=found.text("http") or "",
@@ -112,6 +115,20 @@ def _state(found: Config) -> Path:
 def _source(found: Config, name: str) -> SecretSource | None:
     text = found.text(name)
     return source_of(text) if text else None
+
+
+def _log(found: Config) -> LogAddress | None:
+    """The log that holds the journal; None: the state folder does."""
+    given = found.text("log")
+    if not given:
+        return None
+    address = parse_log_address(given)
+    if address.scheme != FILE:
+        return address
+    if address.host or Path("/", address.path) != _state(found).absolute():
+        text = f"--log {given}: a journal file is in the state folder; give --state /{address.path}"
+        raise invalid(text)
+    return None
 
 
 def _certificate(found: Config) -> Certificate | None:

@@ -43,6 +43,11 @@ class Setting:
 
 SETTINGS = (
     Setting(name="state", help="Folder of journal, lock and master key; created when absent."),
+    Setting(
+        name="log",
+        help="Address of the journal, when it is not in the state folder: postgres://…, "
+        "dynamodb://…, s3://… (docs/scheduler.md).",
+    ),
     Setting(name="listen", help="Address of the socket endpoint.", default="127.0.0.1:0"),
     Setting(name="http", help="Address of the HTTP endpoint.", default="127.0.0.1:0"),
     Setting(

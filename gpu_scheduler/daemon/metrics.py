@@ -17,7 +17,7 @@ from gpu_scheduler.core.inventory.residents import Residents
 from gpu_scheduler.core.leases.learned_times import LearnedTimes
 from gpu_scheduler.core.state import State
 from gpu_scheduler.daemon.access.connection_admission import ConnectionAdmission
-from gpu_scheduler.daemon.journal.journal import Journal
+from gpu_scheduler.daemon.journal.port import SchedulerJournal
 from gpu_scheduler.model import DeviceKind, Health, HostState, Lease, Share
 from gpu_scheduler.protocol import answers
 from gpu_scheduler.warm import workload_key
@@ -66,7 +66,9 @@ class Standing:
     counts: CoreCounts = field(default_factory=CoreCounts)
 
 
-def prometheus_lines(metrics: Metrics, journal: Journal, standing: Standing) -> Iterator[str]:
+def prometheus_lines(
+    metrics: Metrics, journal: SchedulerJournal, standing: Standing
+) -> Iterator[str]:
     """All metrics, each with help and type; line by line, as there may be 100,000 lines."""
     yield from _requests(metrics)
     yield from _inventory(standing)
@@ -115,14 +117,18 @@ def _inventory(standing: Standing) -> Iterator[str]:
     yield from _one("memory_free_mib", "Memory not allocated", free_mib)
 
 
-def _journal(metrics: Metrics, journal: Journal) -> Iterator[str]:
+def _journal(metrics: Metrics, journal: SchedulerJournal) -> Iterator[str]:
     figures, room = journal.figures, int(journal.has_room)
     yield from _one("epoch", "Epoch; rises at each start", metrics.epoch)
+    engine = [(figures.engine, 1)]
+    yield from _family("journal_engine", "Engine of the journal, as a label", "engine", engine)
     yield from _one("journal_bytes", "Size of the journal", journal.size)
-    yield from _one("journal_has_room", "0: the disk is full, grants are refused", room)
+    yield from _one("journal_has_room", "0: it cannot be written, grants are refused", room)
     yield from _one("journal_syncs_total", "Groups synced", figures.syncs)
     yield from _one("journal_sync_seconds_total", "Time spent in syncs", figures.sync_s)
     yield from _one("journal_entries_total", "Entries written", figures.entries)
+    yield from _one("journal_retries_total", "Writes to a log that were repeated", figures.retries)
+    yield from _one("journal_written_bytes_total", "Bytes written", figures.bytes)
     yield from _one("journal_compactions_total", "Snapshots taken", figures.compactions)
 
 

@@ -34,7 +34,7 @@ def entries_of(folder: Path) -> tuple[to.Entry, ...]:
     if not path.exists():
         raise invalid(f"{path} does not exist; name the state folder of ssgmd, or a copy of it")
     scanned = read_journal(path)
-    return Entries(path, scanned.wrote).all_of(scanned.groups)
+    return Entries(str(path), scanned.wrote).all_of(scanned.groups)
 
 
 def replayed(entries: Iterable[to.Entry], loading_s: float = 0.0) -> Trace:

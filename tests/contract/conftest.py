@@ -17,6 +17,7 @@ from botocore.config import Config
 
 from tests.contract.moto_gaps import MOTO_GAPS, NOT_ASKED
 from tests.contract.zips import zipped
+from tests.log_engines import ENGINES, EngineUnderTest
 
 PROGRAMS = {"embedded": "local_cloud.server", "moto": "orchgpu.local.moto"}
 _START_S_MAX = 60.0  # two loaded cores
@@ -184,6 +185,20 @@ def cloud(running_cloud: CloudUnderTest, request: pytest.FixtureRequest) -> Clou
     if running_cloud.name == "moto" and reason is not None:
         request.node.add_marker(pytest.mark.xfail(reason=f"moto: {reason}", strict=True))
     return running_cloud
+
+
+@pytest.fixture(scope="session", params=ENGINES)
+def running_engine(request: pytest.FixtureRequest) -> Iterator[EngineUnderTest]:
+    with ENGINES[request.param]() as engine:
+        yield engine
+
+
+@pytest.fixture
+def engine(running_engine: EngineUnderTest) -> Iterator[EngineUnderTest]:
+    try:
+        yield running_engine
+    finally:
+        running_engine.close_all()
 
 
 @pytest.fixture

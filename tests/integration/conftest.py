@@ -62,11 +62,13 @@ class Programs:
 
     folder: Path
     time_scale: float = TIME_SCALE  #: 1 where a loaded machine must not pass for a silent host
+    variables: dict[str, str] = field(default_factory=dict)  #: of the environment
     started: list[Program] = field(default_factory=list)
 
     @property
     def environment(self) -> dict[str, str]:
-        return {**os.environ, "ORCHGPU_TIME_SCALE": str(self.time_scale)}
+        scale = {"ORCHGPU_TIME_SCALE": str(self.time_scale)}
+        return {**os.environ, **scale, **self.variables}
 
     def start(self, module: str, *arguments: str, file_size_kib_max: int | None = None) -> Program:
         number = len(self.started)

@@ -28,14 +28,18 @@ class Secrets:
         self._keyed = hmac.new(key, digestmod="sha256")
 
     @classmethod
-    def open(cls, folder: Path, source: SecretSource | None = None) -> Secrets:
+    def open(
+        cls, folder: Path, source: SecretSource | None = None, history: str | None = None
+    ) -> Secrets:
         """Read the key. Without a source it is in the state folder, and made for a new one.
+
+        `history`: a log that is not empty.
 
         Raises DENIED when others may read it, INVALID when it is damaged, NOT_FOUND when there is
         a journal but no key: the holders of its leases could not authenticate any more.
         """
         if source is None:
-            source = FileSecret(_own_file(folder))
+            source = FileSecret(_own_file(folder, history))
         source.refresh()
         return cls(_key_in(source))
 
@@ -51,9 +55,13 @@ class Secrets:
         return made.hexdigest()
 
 
-def _own_file(folder: Path) -> Path:
+def _own_file(folder: Path, history: str | None) -> Path:
     path = folder / NAME
     if not path.exists():
+        if history is not None:
+            text = f"{path} is missing, but {history} holds a journal; copy the key from the"
+            text += " machine that wrote it, or give another log if its leases may be lost"
+            raise AppError(ErrorCode.NOT_FOUND, text)
         if any((folder / name).exists() for name in (JOURNAL_NAME, MARKER_NAME)):
             text = f"{path} is missing, but {folder} holds a journal; restore the key from a"
             text += f" copy, or remove {JOURNAL_NAME} and {MARKER_NAME} if its leases and jobs"

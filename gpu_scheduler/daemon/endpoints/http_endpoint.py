@@ -35,7 +35,7 @@ from gpu_scheduler.daemon.endpoints.calls import Calls
 from gpu_scheduler.daemon.endpoints.http_server import Connection
 from gpu_scheduler.daemon.endpoints.scrape import PAGE, Scrapes
 from gpu_scheduler.daemon.endpoints.watch import Hub, Subscriber
-from gpu_scheduler.daemon.journal.journal import Journal
+from gpu_scheduler.daemon.journal.port import SchedulerJournal
 from gpu_scheduler.daemon.metrics import CoreCounts, Metrics
 from gpu_scheduler.names import NAME_CHARS_MAX
 from gpu_scheduler.protocol import ops
@@ -73,7 +73,7 @@ class HttpEndpoint:
     def __init__(
         self,
         metrics: Metrics,
-        journal: Journal,
+        journal: SchedulerJournal,
         authorizer: Authorizer,
         admission: ConnectionAdmission,
     ) -> None:

@@ -14,7 +14,7 @@ from typing import TypeVar
 from corekit.values import Value
 from gpu_scheduler.daemon.access.authorizer import TRUSTED
 from gpu_scheduler.daemon.endpoints.calls import Calls
-from gpu_scheduler.daemon.journal.journal import Journal
+from gpu_scheduler.daemon.journal.port import SchedulerJournal
 from gpu_scheduler.daemon.metrics import CoreCounts, Metrics, Standing, prometheus_lines
 from gpu_scheduler.model import Lease
 from gpu_scheduler.protocol import ops
@@ -38,7 +38,7 @@ class Scrapes:
     """Makes the text of a scrape; the endpoint has authorized its caller."""
 
     def __init__(
-        self, calls: Calls, metrics: Metrics, journal: Journal, counts: CoreCounts
+        self, calls: Calls, metrics: Metrics, journal: SchedulerJournal, counts: CoreCounts
     ) -> None:
         self._calls = calls
         self._counts = counts

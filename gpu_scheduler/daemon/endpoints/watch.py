@@ -22,7 +22,7 @@ from gpu_scheduler.core.state import State
 from gpu_scheduler.daemon.access.authorizer import TRUSTED, Caller
 from gpu_scheduler.daemon.endpoints.connections import AnyPush, ConnectionRegistry
 from gpu_scheduler.daemon.endpoints.request_decoder import RequestDecoder
-from gpu_scheduler.daemon.journal.journal import Journal
+from gpu_scheduler.daemon.journal.port import SchedulerJournal
 from gpu_scheduler.protocol import changes as to
 from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol import watch as words
@@ -260,7 +260,7 @@ def _standing(
 class WatchedJournal:
     """The journal, with a hub that is notified of changes once they are durable."""
 
-    def __init__(self, journal: Journal, hub: Hub) -> None:
+    def __init__(self, journal: SchedulerJournal, hub: Hub) -> None:
         self._journal = journal
         self._hub = hub
 

@@ -82,7 +82,7 @@ class JournalDamage(AppError):
         self.synced = synced  #: number of the last line that was, as far as noted; None: not known
 
 
-class _Line(NamedTuple):
+class ParsedLine(NamedTuple):
     link: bytes
     number: int
     body: bytes
@@ -162,7 +162,7 @@ def split_group(group: bytes) -> list[msgspec.Raw]:
 
 def whole_lines(data: bytes) -> list[int]:
     """Numbers of the lines in what lies behind some damage that check for themselves."""
-    found = (_line(line) for line in data.split(b"\n"))
+    found = (read_line(line) for line in data.split(b"\n"))
     return [line.number for line in found if line is not None]
 
 
@@ -200,7 +200,7 @@ class _Chain:
         self._compare()
         while start < len(self._used):
             newline = self._used.find(b"\n", start)
-            line = None if newline < 0 else _line(self._used[start:newline])
+            line = None if newline < 0 else read_line(self._used[start:newline])
             if line is None:
                 torn = self._torn(start, newline)
                 break
@@ -226,7 +226,7 @@ class _Chain:
     def _snapshot_due(self) -> bool:
         return self._header.snapshot and not self._groups
 
-    def _follow(self, line: _Line, start: int) -> None:
+    def _follow(self, line: ParsedLine, start: int) -> None:
         due = self._last.number + 1
         if line.number != due:
             self._fail(start, f"line {line.number} stands where line {due} belongs")
@@ -290,13 +290,13 @@ def _checked(line: bytes) -> bytes | None:
     return rest if b"%08x" % zlib.crc32(rest) == line[:8] else None
 
 
-def _line(line: bytes) -> _Line | None:
+def read_line(line: bytes) -> ParsedLine | None:
     """A line of the chain whose checksum holds."""
     rest = _checked(line)
     fields = [] if rest is None else rest.split(b" ", 2)
     if len(fields) != 3 or not fields[1].isdigit():
         return None
-    return _Line(fields[0], int(fields[1]), fields[2], line[:8])
+    return ParsedLine(fields[0], int(fields[1]), fields[2], line[:8])
 
 
 def _is_torn(used: bytes, start: int, newline: int) -> bool:

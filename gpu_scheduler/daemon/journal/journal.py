@@ -18,7 +18,6 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -35,6 +34,7 @@ from gpu_scheduler.daemon.journal.format import (
     encode_group,
     encode_header,
 )
+from gpu_scheduler.daemon.journal.port import JournalFigures
 from gpu_scheduler.daemon.journal.reader import Entries, as_snapshot, read_journal, rewritten
 from gpu_scheduler.daemon.journal.sync_marker import SyncMarker, write_marker
 from gpu_scheduler.protocol.changes import Entry, Part, encode_entry, encode_parts
@@ -98,16 +98,6 @@ class Line(NamedTuple):
     mark: Mark
 
 
-@dataclass(slots=True)
-class JournalFigures:
-    """Counters for /metrics."""
-
-    syncs: int = 0
-    sync_s: float = 0.0  #: spent in write + sync, summed
-    entries: int = 0
-    compactions: int = 0
-
-
 class Journal:
     """Open with `Journal.open`; give `snapshot` before the first append; `close` at the end."""
 
@@ -151,6 +141,14 @@ class Journal:
         """
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         return cls(folder, lock_folder(folder), disk or RealDisk())
+
+    @property
+    def name(self) -> str:
+        return str(self.path)
+
+    @property
+    def remedy(self) -> str:
+        return remedy_of(self.path)
 
     @property
     def size(self) -> int:
@@ -214,7 +212,7 @@ class Journal:
         another version can read it, EXHAUSTED when the disk has no room to start.
         """
         scanned = read_journal(self.path)
-        decoder = Entries(self.path, scanned.wrote)
+        decoder = Entries(self.name, scanned.wrote)
         entries = decoder.all_of(scanned.groups)
         self._has_newer = decoder.compaction_loses
         warn_ignored(logger, decoder.ignored)
@@ -290,14 +288,15 @@ class Journal:
         self._usual_s += (took_s - self._usual_s) * 0.1
         self.figures.syncs += 1
         self.figures.sync_s += took_s
+        self.figures.bytes += len(line.data)
 
     def _mark_synced(self, mark: Mark) -> None:
         """Mark a synced line before it is answered; the marker itself is synced later."""
         assert self._marker is not None, "recovered"
         self._marker.write(mark)
-        self.sync_marker_if_due()
+        self.upkeep()
 
-    def sync_marker_if_due(self) -> None:
+    def upkeep(self) -> None:
         """Sync a marker that was written a while ago; to be called about once a second."""
         if self._marker is not None and self._marker.is_due:
             self._thread.submit(self._marker.sync)
@@ -420,6 +419,11 @@ def _remedy(error: OSError) -> str:
             return "Its disk fails: see the kernel's log, and move the state folder"
         case _:
             return "See the kernel's log, and check the disk of the state folder"
+
+
+def remedy_of(path: Path) -> str:
+    """The command that repairs a journal file."""
+    return f"ssgmd --state {path.parent} journal repair"
 
 
 def free_name(path: Path, word: str) -> Path:

@@ -53,7 +53,7 @@ def read_journal(path: Path) -> Scanned:
 class Entries:
     """Decodes groups in their order; remembers which build wrote them and what was ignored."""
 
-    path: Path
+    name: str  #: of the journal, for messages
     build: str  #: version of the build that wrote the next entries; "" = unknown
     ignored: dict[str, None] = field(default_factory=dict)  #: keys and changes of a newer version
     _kept: Counter[str] = field(default_factory=Counter)  #: kinds of change that a snapshot keeps
@@ -86,7 +86,7 @@ class Entries:
 
     def _needs_another(self, why: str) -> str:
         wrote = f"version {self.build} of ssgmd" if self.build else "another version of ssgmd"
-        text = f"{self.path} is whole, but holds an entry that this version cannot read ({BUILD}): "
+        text = f"{self.name} is whole, but holds an entry that this version cannot read ({BUILD}): "
         text += f"{why}. Start the version that wrote it ({wrote}), or a newer one; do not repair "
         return text + "the journal, its leases live on"
 

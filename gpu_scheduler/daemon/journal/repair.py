@@ -27,7 +27,7 @@ from gpu_scheduler.core import events as on
 from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.daemon.build import BUILD
 from gpu_scheduler.daemon.journal.format import JournalDamage, Scanned, body_of, whole_lines
-from gpu_scheduler.daemon.journal.journal import NAME, free_name, lock_folder
+from gpu_scheduler.daemon.journal.journal import NAME, free_name, lock_folder, remedy_of
 from gpu_scheduler.daemon.journal.reader import Entries, read_journal, rewritten
 from gpu_scheduler.daemon.journal.sync_marker import NAME as MARKER_NAME
 from gpu_scheduler.daemon.journal.sync_marker import write_marker
@@ -67,7 +67,7 @@ class Checked(Value):
 
     @property
     def remedy(self) -> str:
-        return f"ssgmd --state {Path(self.journal).parent} journal repair"
+        return remedy_of(Path(self.journal))
 
     @property
     def sentence(self) -> str:
@@ -139,13 +139,16 @@ def repair(folder: Path) -> Checked:
         os.close(fd)
 
 
-def apply_all(machine: SchedulerMachine, entries: Iterable[Entry], journal: Path) -> None:
-    """Replay a journal. Raises INTERNAL for an entry that contradicts those before it."""
+def apply_all(machine: SchedulerMachine, entries: Iterable[Entry], name: str, remedy: str) -> None:
+    """Replay a journal; `remedy` is the command that repairs it.
+
+    Raises INTERNAL for an entry that contradicts those before it.
+    """
     for number, entry in enumerate(entries, 1):
         why = _misfit(machine, entry)
         if why is not None:
-            text = f"{journal} is damaged: entry {number} does not follow from those before it "
-            text += f"({why}); run: ssgmd --state {journal.parent} journal repair"
+            text = f"{name} is damaged: entry {number} does not follow from those before it "
+            text += f"({why}); run: {remedy}"
             raise AppError(ErrorCode.INTERNAL, text)
 
 
@@ -174,7 +177,7 @@ def _read(path: Path) -> _Read:
     except JournalDamage as found:
         scanned, synced = found.sound, found.synced
         damage = f"{found.why} (byte {scanned.end})"
-    machine, decoder = _empty(), Entries(path, scanned.wrote)
+    machine, decoder = _empty(), Entries(str(path), scanned.wrote)
     entries, sound, end = 0, len(scanned.groups), scanned.end
     for number, group in enumerate(scanned.groups):
         parsed = decoder.of(group)
@@ -221,7 +224,7 @@ def _empty() -> SchedulerMachine:
 
 def _replayed(groups: Iterable[bytes], path: Path) -> SchedulerMachine:
     machine = _empty()
-    for entry in Entries(path, "").all_of(groups):
+    for entry in Entries(str(path), "").all_of(groups):
         machine.apply(entry)
     return machine
 

@@ -6,7 +6,7 @@ the journal and before the group is answered, so it never names a line that was 
 after a `kill -9` or a clean stop it covers every answered entry.
 
 It is one `pwrite` of 40 bytes into a file whose blocks are allocated, without a sync of its own;
-the marker is synced `SYNC_LAG_S` later (the daemon calls `Journal.sync_marker_if_due`), and when
+the marker is synced `SYNC_LAG_S` later (the daemon calls `Journal.upkeep`), and when
 the journal is closed. A power failure therefore leaves it little more than that behind, and only an
 end that the disk loses in that time, against its own sync, would pass for a torn one. There are two
 slots in sectors of their own, written alternately: a torn write of one leaves the other.

@@ -424,7 +424,7 @@ def test_the_marker_is_synced_while_nothing_is_written(tmp_path: Path) -> None:
     journal._marker = marker = SyncMarker.open(tmp_path, lambda: now_s[0])
     marker.write(Mark(1, b"00000001"))
     now_s[0] += SYNC_LAG_S
-    journal.sync_marker_if_due()
+    journal.upkeep()
     journal._thread.submit(int).result(60)  # what was submitted before it is done
     assert not marker.is_due
     journal.close()

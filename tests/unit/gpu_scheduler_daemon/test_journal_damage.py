@@ -63,7 +63,7 @@ def parts_of(entries: Sequence[Entry]) -> list[bytes]:
 def read(folder: Path) -> list[bytes]:
     """As a daemon reads it when it starts; nothing is written."""
     scanned = read_journal(folder / NAME)
-    return parts_of(Entries(folder / NAME, scanned.wrote).all_of(scanned.groups))
+    return parts_of(Entries(str(folder / NAME), scanned.wrote).all_of(scanned.groups))
 
 
 def opened(folder: Path) -> list[bytes]:
@@ -78,7 +78,7 @@ def survives(folder: Path, data: bytes | None, whole: list[bytes]) -> bool:
     path = folder / NAME
     try:  # as `read_journal` does, without a file for each of some thousand variants
         scanned = scan(data or b"", str(path), read_marker(folder).mark)
-        return parts_of(Entries(path, scanned.wrote).all_of(scanned.groups)) == whole
+        return parts_of(Entries(str(path), scanned.wrote).all_of(scanned.groups)) == whole
     except AppError as error:
         newer = "version" in error.message
         told = "damaged" in error.message and "journal repair" in error.message

@@ -50,7 +50,7 @@ def written(folder: Path, entries: Sequence[Entry]) -> Path:
 def recovered(folder: Path) -> SchedulerMachine:
     journal, entries = Journal.open(folder)
     machine = SchedulerMachine(Budget(), IdSource("again"))
-    apply_all(machine, entries, journal.path)
+    apply_all(machine, entries, journal.name, journal.remedy)
     journal.close()
     return machine
 
@@ -143,7 +143,7 @@ def test_a_line_that_does_not_follow_is_damage(tmp_path: Path) -> None:
     journal, read = Journal.open(tmp_path)
     journal.close()
     with pytest.raises(AppError, match="entry 3 does not follow from those before it") as caught:
-        apply_all(SchedulerMachine(Budget(), IdSource("x")), read, path)
+        apply_all(SchedulerMachine(Budget(), IdSource("x")), read, str(path), "a repair")
     assert caught.value.code is ErrorCode.INTERNAL
     repaired = repair(tmp_path)
     assert repaired.entries == 2

@@ -1,0 +1,293 @@
+"""The journal of ssgmd in a log: PostgreSQL, DynamoDB, S3, or another engine.
+
+The lines are those of the file. An entry, the effect of one event, is atomic. A group of entries is
+not: its actions wait for all of it, so nothing of it was answered when only its beginning is there,
+as if the group had been smaller. Lines are therefore cut between entries, and only an entry that is
+longer than an item is cut into pieces, which its last one commits (log/item.py). A refusal instead
+would end the daemon, again after each start, at the end of a session with thousands of leases.
+
+A snapshot is stored beside the items while lines are appended, and only after its own line: one of
+a line that another run wins would be a state that never was. Items up to the snapshot before it are
+trimmed then, so that a standby that reads behind is not interrupted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from corekit.aio.files import write_new
+from corekit.aio.newer import warn_ignored
+from corekit.errors import AppError, ErrorCode
+from gpu_scheduler.daemon.build import BUILD
+from gpu_scheduler.daemon.journal.format import Mark, body_of, encode_group, encode_header
+from gpu_scheduler.daemon.journal.journal import (
+    COMPACT_BYTES_MIN,
+    COMPACT_RATIO,
+    NAME,
+    free_name,
+)
+from gpu_scheduler.daemon.journal.log_reader import LogLine, LogReader, encode_snapshot
+from gpu_scheduler.daemon.journal.port import JournalFigures
+from gpu_scheduler.daemon.journal.reader import Entries
+from gpu_scheduler.daemon.log.item import RUN_LENGTH, encode_items
+from gpu_scheduler.daemon.log.port import Log, LogAddress
+from gpu_scheduler.daemon.log.registry import open_log
+from gpu_scheduler.daemon.log.writer import LogWriter, RetryLimits
+from gpu_scheduler.protocol.changes import Entry, Part, encode_entry, encode_parts
+
+logger = logging.getLogger(__name__)
+
+#: A put that lasts longer stops new grants until it is done.
+STALLED_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
+    """A log, and the folder for what does not belong into it."""
+
+    address: LogAddress
+    state: Path  #: old contents are kept there before a compaction would lose parts of them
+    run: str = field(default_factory=lambda: secrets.token_hex(RUN_LENGTH // 2))
+    call_s: float = 5.0  #: the longest time of one call
+    retry: RetryLimits = field(default_factory=RetryLimits)
+
+
+class LogJournal:
+    """`gpu_scheduler.daemon.journal.port.SchedulerJournal` over a log."""
+
+    def __init__(
+        self,
+        settings: LogSettings,
+        opener: Callable[[LogAddress, float], Log] = open_log,
+    ) -> None:
+        self.settings = settings
+        self.snapshot: Callable[[], Iterable[Part]] | None = None
+        self.compact_bytes_min = COMPACT_BYTES_MIN
+        self._opener = opener
+        self._log = self._open()
+        self._writer = LogWriter(self._log, self.name, settings.retry)
+        self._figures = JournalFigures(engine=settings.address.scheme)
+        self._seq = 0  #: of the newest item, put or about to be
+        self._last = Mark(0, b"")  #: of the newest line, likewise
+        self._fences: list[int] = []
+        self._snapshot_seq = 0
+        self._snapshot_bytes = 0
+        self._compact_after_bytes = 0  #: since the snapshot; above 0 after a failure
+        self._bytes = 0  #: since the snapshot
+        self._has_newer = False
+        self._since_s: float | None = None  #: begin of the put under way
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="journal")
+        self._compactor = ThreadPoolExecutor(1, thread_name_prefix="compaction")
+        self._compacting: Future[int | None] | None = None
+        self._compact_from = (0, 0)  #: item of the snapshot being written, and bytes before it
+
+    def _open(self) -> Log:
+        return self._opener(self.settings.address, self.settings.call_s)
+
+    @property
+    def name(self) -> str:
+        return self.settings.address.text
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was ever written; callable before recovery."""
+        return next(self._log.read(1), None) is None and self._log.newest_snapshot_seq() == 0
+
+    @property
+    def remedy(self) -> str:
+        return f"ssgmd --log {self.name} journal repair"
+
+    @property
+    def figures(self) -> JournalFigures:
+        written = self._writer.figures
+        self._figures.retries, self._figures.bytes = written.retries, written.bytes
+        return self._figures
+
+    @property
+    def size(self) -> int:
+        return self._snapshot_bytes + self._bytes
+
+    @property
+    def has_room(self) -> bool:
+        since_s = self._since_s
+        return since_s is None or time.monotonic() - since_s < STALLED_S
+
+    # --- recovery
+
+    def recover(self) -> tuple[Entry, ...]:
+        reader = LogReader(self._log, self.name)
+        entries = self.continue_behind(reader, reader.begin())
+        if reader.dropped:
+            text = "%d pieces of an entry that was never committed are dropped"
+            logger.warning(text, reader.dropped, extra={"event": "torn_tail"})
+        return entries
+
+    def continue_behind(self, reader: LogReader, lines: Sequence[LogLine]) -> tuple[Entry, ...]:
+        """Prepare to append behind a position, and decode what was read up to there.
+
+        A standby applies lines as they come and passes none. The first append begins the take-over:
+        it fails with LogSuperseded when another run was faster.
+        """
+        decoder = Entries(self.name, reader.wrote)
+        entries = decoder.all_of(line.group for line in lines)
+        self._has_newer = decoder.compaction_loses
+        warn_ignored(logger, decoder.ignored)
+        self._seq, self._fences = reader.seq, [*reader.fences, reader.seq + 1]
+        self._snapshot_seq, self._snapshot_bytes = reader.snapshot_seq, reader.snapshot_bytes
+        self._bytes = reader.bytes
+        if reader.last is None:
+            header, self._last = encode_header(BUILD)
+            self._put_all(self._items([header]))
+        else:
+            self._last = reader.last
+        return entries
+
+    # --- appending
+
+    def append(self, changes: Sequence[Entry]) -> Awaitable[None]:
+        """Raises LogSuperseded when another run continues the log; the log's last error otherwise.
+
+        Without changes a line without entries is put: a sign of life.
+        """
+        self._figures.entries += len(changes)
+        lines = self._lines([encode_entry(entry) for entry in changes])
+        self._bytes += sum(map(len, lines))
+        written = self._thread.submit(self._put_all, self._items(lines))
+        if self._is_compaction_due():
+            assert self.snapshot is not None, "it is due only then"
+            self._compact_from = (self._seq, self._bytes)
+            arguments = (self.snapshot(), self._last, self._seq, list(self._fences), written)
+            self._compacting = self._compactor.submit(self._compact, *arguments)
+        return self._durable(written)
+
+    async def _durable(self, written: Future[None]) -> None:
+        limit_s = self.settings.retry.within_s + 2 * self.settings.call_s
+        try:
+            async with asyncio.timeout(limit_s):
+                await asyncio.shield(asyncio.wrap_future(written))
+        except TimeoutError:
+            self._log.interrupt()
+            text = f"{self.name} has not answered for {limit_s:g} s; nothing more can be granted"
+            raise AppError(ErrorCode.TIMEOUT, text) from None
+
+    def _lines(self, entries: Sequence[bytes]) -> list[bytes]:
+        """Chained lines, each of as many entries as fit into an item; one at least."""
+        most = self._log.limits.item_bytes_max - _LINE_OVERHEAD
+        lines: list[bytes] = []
+        begin = length = 0
+        for number, entry in enumerate(entries):
+            if length and length + len(entry) > most:
+                lines.append(self._line(entries[begin:number]))
+                begin, length = number, 0
+            length += len(entry) + 1
+        lines.append(self._line(entries[begin:]))
+        return lines
+
+    def _line(self, entries: Sequence[bytes]) -> bytes:
+        line, self._last = encode_group(body_of(entries), self._last)
+        return line
+
+    def _items(self, lines: Sequence[bytes]) -> list[tuple[int, bytes]]:
+        items: list[tuple[int, bytes]] = []
+        for line in lines:
+            for item in encode_items(line, self.settings.run, self._log.limits.item_bytes_max):
+                self._seq += 1
+                items.append((self._seq, item))
+        return items
+
+    def _put_all(self, items: Sequence[tuple[int, bytes]]) -> None:
+        started_s = self._since_s = time.monotonic()
+        try:
+            for seq, item in items:
+                self._writer.put(seq, item)
+        finally:
+            self._since_s = None
+        self._figures.syncs += 1
+        self._figures.sync_s += time.monotonic() - started_s
+
+    # --- compaction
+
+    def _is_compaction_due(self) -> bool:
+        if self._compacting is not None:
+            if not self._compacting.done():
+                return False
+            self._settle(self._compacting)
+        items = self._seq - self._snapshot_seq
+        bytes_max = max(self.compact_bytes_min, COMPACT_RATIO * self._snapshot_bytes)
+        is_due = self._bytes > bytes_max or items > self._log.limits.snapshot_after
+        return self.snapshot is not None and is_due and self._bytes > self._compact_after_bytes
+
+    def _settle(self, compacting: Future[int | None]) -> None:
+        """Note a compaction that has ended."""
+        self._compacting = None
+        length = compacting.result()
+        if length is None:  # the next try comes after as much again as a chunk of the file
+            self._compact_after_bytes = self._bytes + COMPACT_BYTES_MIN // 2
+            return
+        self._snapshot_seq, before = self._compact_from
+        self._snapshot_bytes, self._bytes = length, self._bytes - before
+        self._compact_after_bytes = 0
+        self._figures.compactions += 1
+
+    def _compact(
+        self,
+        parts: Iterable[Part],
+        mark: Mark,
+        seq: int,
+        fences: list[int],
+        written: Future[None],
+    ) -> int | None:
+        """Store the snapshot of a line, and trim what precedes the one before; its length."""
+        if written.exception() is not None:  # it ends the daemon
+            return None
+        header, before = encode_header(BUILD, mark)
+        line, _ = encode_group(body_of([encode_parts(parts)]), before)
+        data = encode_snapshot(fences, header + line)
+        try:
+            log = self._open()
+            try:
+                self._keep_newer(log)
+                log.put_snapshot(seq, data)
+                log.trim(self._snapshot_seq, fences)
+            finally:
+                log.close()
+        except (AppError, OSError) as error:
+            logger.error("the journal was not compacted: %s", error, extra={"event": "no_snapshot"})
+            return None
+        return len(data)
+
+    def _keep_newer(self, log: Log) -> None:
+        """Keep the contents where a newer version finds what this one cannot carry on."""
+        if not self._has_newer:
+            return
+        reader = LogReader(log, self.name)
+        lines = reader.begin()
+        kept = free_name(self.settings.state / NAME, "newer")
+        write_new(kept, as_file(reader, lines))
+        self._has_newer = False
+        text = "the journal that a newer version wrote is kept as %s"
+        logger.warning(text, kept, extra={"event": "newer_version"})
+
+    def upkeep(self) -> None:
+        """Nothing: an engine needs no housekeeping."""
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=True)
+        self._compactor.shutdown(wait=True)
+        self._log.close()
+
+
+#: Checksum, link, number and brackets of a line, and the head of an item.
+_LINE_OVERHEAD = 128
+
+
+def as_file(reader: LogReader, lines: Iterable[LogLine]) -> bytes:
+    """A journal file with the lines that were read from the beginning."""
+    return reader.beginning + b"".join(line.data for line in lines if line.run)

@@ -1,0 +1,176 @@
+"""Reading a journal in a log: the newest snapshot, then the lines after it, each as they come.
+
+The lines are those of the file (format.py): numbered, and chained by their checksums. The item with
+number 1 holds the header; a snapshot holds header and snapshot line of a compacted file, behind one
+line of its own:
+
+    {"log":"ssgmd","version":1,"fences":[1,57]} LF header LF snapshot LF
+
+`fences` are the first items of all runs up to it, which `trim` keeps (daemon/log/port.py). Snapshot
+and lines behind it, one after the other, are a journal file. Nothing is written here: a standby and
+`ssgmd journal backup` read beside a running daemon.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import msgspec
+
+from corekit.errors import AppError, ErrorCode, invalid
+from gpu_scheduler.daemon.journal.format import JournalDamage, Mark, Scanned, read_line, scan
+from gpu_scheduler.daemon.log.item import LogDamage, Pieces
+from gpu_scheduler.daemon.log.port import Log, Snapshot
+
+VERSION = 1
+#: A reader that finds its place trimmed begins again; each time the daemon wrote a snapshot.
+BEGIN_TRIES = 5
+
+
+class SnapshotHead(msgspec.Struct, frozen=True, kw_only=True):
+    """First line of a snapshot."""
+
+    log: str
+    version: int
+    fences: tuple[int, ...] = ()
+
+
+class LogTrimmed(AppError):
+    """The reader's next item was removed behind a newer snapshot: it must begin again."""
+
+    def __init__(self, where: str, seq: int) -> None:
+        text = f"item {seq} of {where} was removed behind a newer snapshot; read again from there"
+        super().__init__(ErrorCode.CONFLICT, text, seq=seq)
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """One line behind the header, or a snapshot."""
+
+    seq: int  #: of the item that committed it
+    run: str  #: of its writer; empty: a snapshot
+    group: bytes  #: JSON text: a list of entries
+    data: bytes  #: as in a file
+
+
+class LogReader:
+    """A position in a log, which `begin` and `poll` move forward."""
+
+    def __init__(self, log: Log, where: str) -> None:
+        self._log = log
+        self._where = where
+        self._restart()
+
+    def _restart(self) -> None:
+        self._pieces = Pieces(self._where)
+        self.seq = 0  #: the newest item that was read, also of an incomplete line
+        self.last: Mark | None = None  #: the newest line; None: there is no header yet
+        self.run = ""  #: writer of that item; empty: unknown
+        self.fences: list[int] = []  #: first items of all runs
+        self.wrote = ""  #: version of the build that wrote the beginning
+        self.beginning = b""  #: header line, and snapshot line if there is one
+        self.snapshot_seq = 0
+        self.bytes = 0  #: of the lines read since the snapshot
+        self._snapshot_bytes = 0
+
+    @property
+    def snapshot_bytes(self) -> int:
+        """Size of the snapshot that reading began with."""
+        return self._snapshot_bytes
+
+    @property
+    def dropped(self) -> int:
+        """Pieces of lines that were never committed, and so never answered."""
+        return self._pieces.dropped
+
+    def begin(self) -> list[LogLine]:
+        """Read the log up to its end, from the newest snapshot on. Raises LogDamage."""
+        for last_try in (*[False] * (BEGIN_TRIES - 1), True):
+            self._restart()
+            try:
+                return [*self._from_snapshot(), *self.poll()]
+            except LogTrimmed:
+                if last_try:
+                    raise
+        raise AssertionError("unreachable")
+
+    def poll(self) -> list[LogLine]:
+        """The lines that were added since. Raises LogTrimmed, LogDamage."""
+        found = list(self._lines())
+        if not found and self._log.newest_snapshot_seq() > self.seq:
+            raise LogTrimmed(self._where, self.seq + 1)
+        return found
+
+    # --- the parts
+
+    def _from_snapshot(self) -> Iterator[LogLine]:
+        snapshot = self._log.newest_snapshot()
+        if snapshot is None:
+            return
+        head, data = self._opened(snapshot)
+        scanned = self._scanned(snapshot.seq, data)
+        self.seq = self.snapshot_seq = snapshot.seq
+        self.fences = list(head.fences)
+        self._snapshot_bytes = len(snapshot.data)
+        for group in scanned.groups:
+            yield LogLine(snapshot.seq, "", group, data)
+
+    def _opened(self, snapshot: Snapshot) -> tuple[SnapshotHead, bytes]:
+        first, _, data = snapshot.data.partition(b"\n")
+        try:
+            head = msgspec.json.decode(first, type=SnapshotHead)
+        except msgspec.MsgspecError:
+            raise LogDamage(self._where, snapshot.seq, "its snapshot has no head") from None
+        if head.log != "ssgmd" or head.version != VERSION:
+            text = f"{self._where} holds a snapshot of another version (version {head.version}); "
+            raise invalid(text + "start the version that wrote it")
+        return head, data
+
+    def _scanned(self, seq: int, data: bytes) -> Scanned:
+        """Header and snapshot; the mark and the version follow from them."""
+        try:
+            scanned = scan(data, self._where)
+        except JournalDamage as damage:
+            raise LogDamage(self._where, seq, damage.why) from None
+        if scanned.last is None or scanned.torn:
+            raise LogDamage(self._where, seq, "its first line does not check")
+        self.last, self.wrote, self.beginning = scanned.last, scanned.wrote, data
+        return scanned
+
+    def _lines(self) -> Iterator[LogLine]:
+        for seq, data in self._log.read(self.seq + 1):
+            for run, line in self._pieces.add(seq, data):
+                if (found := self._line(seq, run, line)) is not None:
+                    yield found
+            self._note_run(seq, data)
+            self.seq = seq
+
+    def _note_run(self, seq: int, data: bytes) -> None:
+        run = data.partition(b" ")[0].decode()
+        if run != self.run:
+            self.run = run
+            self.fences.append(seq)
+
+    def _line(self, seq: int, run: str, data: bytes) -> LogLine | None:
+        """A line of the chain; None: the header."""
+        if self.last is None:
+            self._scanned(seq, data)
+            return None
+        line = read_line(data.removesuffix(b"\n"))
+        if line is None:
+            raise LogDamage(self._where, seq, "its line does not check")
+        due = self.last.number + 1
+        if line.number != due:
+            raise LogDamage(self._where, seq, f"line {line.number} stands where {due} belongs")
+        if line.link != self.last.crc:
+            raise LogDamage(self._where, seq, f"line {due} does not follow the line before it")
+        self.last = Mark(due, line.crc)
+        self.bytes += len(data)
+        return LogLine(seq, run, line.body, data)
+
+
+def encode_snapshot(fences: list[int], data: bytes) -> bytes:
+    """A snapshot of header and snapshot line."""
+    head = SnapshotHead(log="ssgmd", version=VERSION, fences=tuple(fences))
+    return msgspec.json.encode(head) + b"\n" + data

@@ -1,0 +1,1 @@
+"""Engines of logs: one module per kind of storage, found by presence."""

@@ -1,0 +1,114 @@
+"""The port of a log: consecutive numbered items, and for each number exactly one writer.
+
+The log is the arbiter between schedulers; there is no lock. The writer whose `put_if_absent` of a
+number returned True owns that item, and whatever follows from it may be answered. Any number of
+schedulers may try: all but one of them lose, at that number, and end.
+
+A removed item would be absent again, and a scheduler that was suspended before it would then win a
+number of the past. Therefore `trim` keeps the items named in `keep`: the first item of every run.
+A run that owns all items up to `n - 1` can only try `n`; if another run has continued the log, `n`
+is the first item of that run, and is there. The first item that a run itself puts has no such
+predecessor: its writer compares it with the newest snapshot (`writer.py`). Neither needs a clock.
+
+Calls block, and one thread at a time uses a `Log`; several may be open on one address. All of them
+see each other's completed calls at once (read-after-write consistency).
+
+Errors: UNAVAILABLE, TIMEOUT, EXHAUSTED are worth a repetition of the same call, which is harmless;
+after TIMEOUT and UNAVAILABLE a put may have happened. All others are final. No message contains a
+credential.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, runtime_checkable
+
+
+class Snapshot(NamedTuple):
+    """The history up to an item, in a form of the writer's own."""
+
+    seq: int  #: of the last item that it stands for
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogLimits:
+    """Bounds of an engine."""
+
+    item_bytes_max: int  #: a larger item is refused
+    snapshot_after: int  #: items after which a snapshot shortens the next recovery
+
+
+@runtime_checkable
+class Log(Protocol):
+    """One open log. Numbers begin with 1."""
+
+    @property
+    def limits(self) -> LogLimits: ...
+
+    def put_if_absent(self, seq: int, data: bytes) -> bool:
+        """Store an item durably; False when the number is taken, whatever it holds."""
+        ...
+
+    def read(self, from_seq: int) -> Iterator[tuple[int, bytes]]:
+        """Whole items from a number on, without a gap; ends before the first absent one."""
+        ...
+
+    def trim(self, to_seq: int, keep: Collection[int] = ()) -> None:
+        """Remove the items up to a number except those in `keep`, and all snapshots before it.
+
+        A call that failed may have removed some of them.
+        """
+        ...
+
+    def put_snapshot(self, seq: int, data: bytes) -> None:
+        """Store a snapshot of any size. It becomes visible as a whole, or not at all."""
+        ...
+
+    def newest_snapshot(self) -> Snapshot | None:
+        """The snapshot with the highest number."""
+        ...
+
+    def newest_snapshot_seq(self) -> int:
+        """Its number alone; 0 without a snapshot."""
+        ...
+
+    def interrupt(self) -> None:
+        """Break off a call that hangs in another thread: it raises UNAVAILABLE."""
+        ...
+
+    def close(self) -> None:
+        """Release connections; idempotent."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogAddress:
+    """A parsed `--log` address, without credentials."""
+
+    scheme: str
+    text: str  #: as given, for messages
+    host: str  #: "host", "host:port", or a bucket or table
+    path: str  #: without the leading slash
+    user: str  #: "" = none
+    options: Mapping[str, str]
+
+
+class LogEngine(Protocol):
+    """A kind of storage for logs; the plugin `NAME` serves the addresses `NAME://…`.
+
+    An entry point of the group `orchgpu.logs`, or a module of `daemon/log/engines` with `ENGINE`.
+    """
+
+    @property
+    def summary(self) -> str:
+        """The form of its addresses, for messages."""
+        ...
+
+    def open(self, address: LogAddress, call_s: float) -> Log:
+        """Connect, and create what is missing. `call_s`: the longest time of one call.
+
+        Raises INVALID for a wrong address, NOT_FOUND, DENIED, UNAVAILABLE.
+        """
+        ...

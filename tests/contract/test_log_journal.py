@@ -1,0 +1,354 @@
+"""The journal over a log, on every engine: entries come back, one run at a time continues it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from corekit.budget import Budget
+from corekit.errors import AppError, ErrorCode
+from corekit.ids import HostId, IdSource
+from gpu_scheduler.core.machine import SchedulerMachine
+from gpu_scheduler.daemon.journal.format import scan
+from gpu_scheduler.daemon.journal.log_journal import LogJournal, LogSettings, as_file
+from gpu_scheduler.daemon.journal.log_reader import LogReader
+from gpu_scheduler.daemon.log.item import LogDamage, encode_items
+from gpu_scheduler.daemon.log.port import Log, LogAddress
+from gpu_scheduler.daemon.log.registry import open_log, parse_log_address
+from gpu_scheduler.daemon.log.writer import LogSuperseded, RetryLimits
+from gpu_scheduler.protocol.changes import Entry, HostDrained, Unknown, encode_parts
+from tests.log_engines import CALL_S, EngineUnderTest, WrappedLog
+from tests.unit.gpu_scheduler_daemon.journals import history
+
+Opener = Callable[[LogAddress, float], Log]
+
+
+@pytest.fixture
+def opened(engine: EngineUnderTest, tmp_path: Path) -> Iterator[Callable[..., LogJournal]]:
+    """Opens journals on an address; all are closed after the test."""
+    found: list[LogJournal] = []
+
+    def open_journal(address: str, opener: Opener = open_log) -> LogJournal:
+        retry = RetryLimits(first_s=0.001, most_s=0.01)
+        parsed = parse_log_address(address)
+        settings = LogSettings(address=parsed, state=tmp_path, call_s=CALL_S, retry=retry)
+        found.append(LogJournal(settings, opener))
+        return found[-1]
+
+    yield open_journal
+    for journal in found:
+        journal.close()
+
+
+def entry(name: str, size: int = 0) -> Entry:
+    return Entry(parts=(HostDrained(host=HostId(name + "x" * size), drained=True),))
+
+
+def names(entries: Sequence[Entry]) -> list[str]:
+    parts = (part for entry in entries for part in entry.parts)
+    return [str(part.host) for part in parts if isinstance(part, HostDrained)]
+
+
+def append(journal: LogJournal, *groups: Sequence[Entry]) -> None:
+    async def run() -> None:
+        for group in groups:
+            await journal.append(group)
+
+    asyncio.run(run())
+
+
+def state_of(entries: Sequence[Entry]) -> bytes:
+    machine = SchedulerMachine(Budget(), IdSource("seed"))
+    for one in entries:
+        machine.apply(one)
+    return encode_parts(machine.parts())
+
+
+def test_entries_come_back_in_their_order(
+    engine: EngineUnderTest, opened: Callable[..., LogJournal]
+) -> None:
+    address = engine.fresh()
+    one = opened(address)
+    assert one.is_empty
+    assert one.recover() == ()
+    append(one, [entry("a"), entry("b")], [entry("c")], [])
+    one.close()
+    two = opened(address)
+    assert not two.is_empty
+    assert names(two.recover()) == ["a", "b", "c"]
+    append(two, [entry("d")])
+    assert names(opened(address).recover()) == ["a", "b", "c", "d"]
+    assert two.figures.engine == two.settings.address.scheme
+    assert two.figures.syncs == 1
+
+
+def test_the_run_that_is_overtaken_ends_at_its_next_append(
+    engine: EngineUnderTest, opened: Callable[..., LogJournal]
+) -> None:
+    address = engine.fresh()
+    one, two = opened(address), opened(address)
+    one.recover()
+    append(one, [entry("a")])
+    assert names(two.recover()) == ["a"]
+    append(two, [entry("b")])
+    with pytest.raises(LogSuperseded) as ended:
+        append(one, [entry("c")])
+    assert ended.value.exit_status == 10
+    with pytest.raises(LogSuperseded):
+        append(one, [entry("d")])
+    append(two, [entry("e")])
+    assert names(opened(address).recover()) == ["a", "b", "e"]
+
+
+def test_of_two_first_runs_one_continues(
+    engine: EngineUnderTest, opened: Callable[..., LogJournal]
+) -> None:
+    address = engine.fresh()
+    one, two = opened(address), opened(address)
+    one.recover()
+    two.recover()  # it has read the header of the first
+    append(two, [entry("b")])
+    with pytest.raises(LogSuperseded):
+        append(one, [entry("a")])
+
+
+def test_a_group_larger_than_an_item_is_cut_between_entries(
+    engine: EngineUnderTest, opened: Callable[..., LogJournal]
+) -> None:
+    address = engine.fresh()
+    journal = opened(address)
+    journal.recover()
+    size = engine.open(address).limits.item_bytes_max // 3
+    group = [entry(str(number), size) for number in range(7)]
+    append(journal, group)
+    assert opened(address).recover() == tuple(group)
+    items = list(engine.open(address).read(2))
+    assert len(items) == 4
+    assert all(data[17:19] == b"0 " for _, data in items)  # whole lines
+
+
+def test_an_entry_larger_than_an_item_is_committed_by_its_last_piece(
+    engine: EngineUnderTest, opened: Callable[..., LogJournal]
+) -> None:
+    address = engine.fresh()
+    journal = opened(address)
+    journal.recover()
+    size = engine.open(address).limits.item_bytes_max
+    large = entry("large", 2 * size)
+    append(journal, [entry("a")], [entry("b"), large, entry("c")])
+    assert opened(address).recover() == (entry("a"), entry("b"), large, entry("c"))
+    reader = LogReader(engine.open(address), address)
+    reader.begin()
+    assert reader.seq == 7  # header, a, b, three pieces, c
+
+
+def test_pieces_that_were_never_committed_are_dropped(
+    engine: EngineUnderTest, opened: Callable[..., LogJournal]
+) -> None:
+    address = engine.fresh()
+    journal = opened(address)
+    journal.recover()
+    append(journal, [entry("a")])
+    log = engine.open(address)
+    pieces = encode_items(b"x" * 300, journal.settings.run, 128)
+    for seq, piece in enumerate(pieces[:-1], 3):
+        assert log.put_if_absent(seq, piece)
+    two = opened(address)
+    assert names(two.recover()) == ["a"]
+    append(two, [entry("b")])
+    reader = LogReader(log, address)
+    assert len(reader.begin()) == 2
+    assert reader.dropped == len(pieces) - 1
+    assert names(opened(address).recover()) == ["a", "b"]
+
+
+def test_a_snapshot_shortens_the_log_and_loses_nothing(
+    engine: EngineUnderTest, opened: Callable[..., LogJournal]
+) -> None:
+    address = engine.fresh()
+    journal = opened(address)
+    machine = SchedulerMachine(Budget(), IdSource("seed"))
+    assert journal.recover() == ()
+    for one in history():
+        machine.apply(one)
+        append(journal, [one])
+    for round_ in range(3):  # the third one trims what precedes the second
+        compact(journal, machine)
+        assert journal.figures.compactions == round_ + 1
+    log = engine.open(address)
+    assert log.newest_snapshot_seq() > 0
+    assert list(log.read(2)) == []
+    assert not log.put_if_absent(1, b"")  # the first item of the run stays
+    again = opened(address)
+    recovered = again.recover()
+    assert state_of(recovered) == encode_parts(machine.parts())
+    append(again, [entry("z")])
+    assert names(opened(address).recover())[-1:] == ["z"]
+    with pytest.raises(LogSuperseded):
+        append(journal, [entry("late")])
+
+
+def compact(journal: LogJournal, machine: SchedulerMachine) -> None:
+    """Compact once; two groups without a change are appended for it."""
+    journal.snapshot, journal.compact_bytes_min = machine.parts, 0
+    journal._snapshot_bytes = 0  # however large the last one was
+    append(journal, [Entry(parts=())])
+    assert journal._compacting is not None
+    assert journal._compacting.result(60) is not None
+    journal.compact_bytes_min = 2**40
+    append(journal, [Entry(parts=())])
+
+
+def test_snapshot_and_lines_are_a_journal_file(
+    engine: EngineUnderTest, opened: Callable[..., LogJournal]
+) -> None:
+    address = engine.fresh()
+    journal = opened(address)
+    machine = SchedulerMachine(Budget(), IdSource("seed"))
+    journal.recover()
+    for one in history():
+        machine.apply(one)
+        append(journal, [one])
+    reader = LogReader(engine.open(address), address)
+    before = scan(as_file(reader, reader.begin()), "file")
+    assert len(before.groups) == len(history())
+    compact(journal, machine)
+    append(journal, [entry("a")])
+    reader = LogReader(engine.open(address), address)
+    after = scan(as_file(reader, reader.begin()), "file")
+    assert after.last == reader.last
+    assert len(after.groups) == 3  # snapshot, the empty group behind it, and `a`
+
+
+def test_a_reader_follows_and_begins_again_after_a_trim(
+    engine: EngineUnderTest, opened: Callable[..., LogJournal]
+) -> None:
+    from gpu_scheduler.daemon.journal.log_reader import LogTrimmed
+
+    address = engine.fresh()
+    journal = opened(address)
+    journal.recover()
+    machine = SchedulerMachine(Budget(), IdSource("seed"))
+    reader = LogReader(engine.open(address), address)
+    assert reader.begin() == []
+    append(journal, [entry("a")])
+    assert [line.run for line in reader.poll()] == [journal.settings.run]
+    assert reader.poll() == []
+    compact(journal, machine)
+    compact(journal, machine)
+    with pytest.raises(LogTrimmed):
+        reader.poll()
+    reader.begin()
+    append(journal, [entry("b")])
+    assert len(reader.poll()) == 1
+
+
+def test_a_snapshot_is_not_stored_for_a_line_that_was_lost(
+    engine: EngineUnderTest, opened: Callable[..., LogJournal]
+) -> None:
+    address = engine.fresh()
+    one, two = opened(address), opened(address)
+    one.recover()
+    append(one, [entry("a")])
+    two.recover()
+    append(two, [entry("b")])
+    one.snapshot, one.compact_bytes_min = SchedulerMachine(Budget(), IdSource("x")).parts, 0
+    with pytest.raises(LogSuperseded):
+        append(one, [entry("c")])
+    assert one._compacting is not None
+    assert one._compacting.result(60) is None
+    assert engine.open(address).newest_snapshot_seq() == 0
+
+
+def test_a_failed_snapshot_leaves_the_journal_in_use(
+    engine: EngineUnderTest, opened: Callable[..., LogJournal]
+) -> None:
+    class NoSnapshots(WrappedLog):
+        def put_snapshot(self, seq: int, data: bytes) -> None:
+            raise AppError(ErrorCode.EXHAUSTED, "no room for snapshots")
+
+    address = engine.fresh()
+    journal = opened(address, lambda where, call_s: NoSnapshots(open_log(where, call_s)))
+    journal.recover()
+    journal.snapshot = SchedulerMachine(Budget(), IdSource("x")).parts
+    journal.compact_bytes_min = 0
+    append(journal, [entry("a")], [entry("b")], [entry("c")])
+    assert journal.figures.compactions == 0
+    assert names(opened(address).recover()) == ["a", "b", "c"]
+
+
+def test_a_log_without_an_answer_ends_the_journal(
+    engine: EngineUnderTest, opened: Callable[..., LogJournal]
+) -> None:
+    class NeverAnswers(WrappedLog):
+        def put_if_absent(self, seq: int, data: bytes) -> bool:
+            if seq > 2:
+                raise AppError(ErrorCode.UNAVAILABLE, "no answer")
+            return super().put_if_absent(seq, data)
+
+    address = engine.fresh()
+    settings = LogSettings(
+        address=parse_log_address(address),
+        state=Path("/nonexistent"),
+        call_s=CALL_S,
+        retry=RetryLimits(within_s=0.05, first_s=0.01, most_s=0.01),
+    )
+    journal = LogJournal(settings, lambda where, call_s: NeverAnswers(open_log(where, call_s)))
+    try:
+        journal.recover()
+        append(journal, [entry("a")])
+        for name in ("b", "c"):
+            with pytest.raises(AppError, match="no answer"):
+                append(journal, [entry(name)])
+        assert journal.figures.retries > 0
+    finally:
+        journal.close()
+    assert names(opened(address).recover()) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("seq", "item", "why"),
+    [
+        (3, b"anything else", "not an item"),
+        (3, b"0123456789abcdef 0 00000000 x 3 []\n", "does not check"),
+        (3, b"0123456789abcdef 1 half", None),
+    ],
+)
+def test_a_foreign_item_is_damage(
+    engine: EngineUnderTest,
+    opened: Callable[..., LogJournal],
+    seq: int,
+    item: bytes,
+    why: str | None,
+) -> None:
+    address = engine.fresh()
+    journal = opened(address)
+    journal.recover()
+    append(journal, [entry("a")])
+    assert engine.open(address).put_if_absent(seq, item)
+    if why is None:
+        assert names(opened(address).recover()) == ["a"]
+        return
+    with pytest.raises(LogDamage, match=why) as damage:
+        opened(address).recover()
+    assert damage.value.seq == seq
+
+
+def test_what_a_compaction_would_lose_of_a_newer_version_is_kept(
+    engine: EngineUnderTest, opened: Callable[..., LogJournal], tmp_path: Path
+) -> None:
+    address = engine.fresh()
+    newer = opened(address)
+    newer.recover()
+    many = [Entry(parts=(Unknown(name="later", fields={"ignorable": True}),)) for _ in range(1001)]
+    append(newer, many)
+    older = opened(address)
+    machine = SchedulerMachine(Budget(), IdSource("seed"))
+    for one in older.recover():
+        machine.apply(one)
+    compact(older, machine)
+    kept = scan((tmp_path / "journal.newer-1").read_bytes(), "kept")
+    assert kept.groups[0].count(b"later") == 1001
