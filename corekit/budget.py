@@ -85,10 +85,15 @@ class Budget:
     drain_s: float = 10.0  #: SIGTERM to exit
     reconnect_base_s: float = 0.2  #: first back-off of a lost connection, doubling with jitter
     reconnect_s_max: float = 5.0
-    # --- several schedulers, of which one leads: clients and hosts that know several addresses
+    # --- several schedulers over one log, of which one leads
+    leader_beat_s: float = 1.0  #: an idle leader appends an empty group this often
+    standby_poll_s: float = 0.25  #: a standby reads the log this often
+    takeover_s: float = 3.0  #: after this silence of the log: three beats, or one slow put
+    handover_s: float = 2.0  #: a stopping leader's last put takes no longer
+    # --- clients and hosts that know the addresses of several schedulers
     failover_silence_s: float = 3.0  #: a leader this silent is left for the next address
     failover_beat_s: float = 1.0  #: an orchestrator session beats this often
-    failover_connect_s: float = 1.0  #: a machine that is gone answers no connection
+    failover_connect_s: float = 1.0  #: a machine that is gone answers no connection and no hello
     failover_pause_s_max: float = 0.5  #: between two rounds of all addresses
     # --- function
     function_timeout_s_max: float = 900.0  #: Lambda's own limit
@@ -139,6 +144,8 @@ _AT_MOST = (
     ("client_beat_s", "client_gone_s", 3),
     ("keys_poll_s", "stored_keys_poll_s", 1),
     ("failover_beat_s", "failover_silence_s", 3),
+    ("leader_beat_s", "takeover_s", 3),
+    ("standby_poll_s", "leader_beat_s", 2),
     ("host_report_s", "failover_silence_s", 1),
     ("failover_silence_s", "client_gone_s", 2),
     ("host_report_s", "host_stale_s", 3),

@@ -13,6 +13,8 @@ from corekit.net.addresses import Address, parse_address, parse_addresses
 
 #: Key of the leader's address in the details of a standby's refusal.
 LEADER = "leader"
+#: Key that marks a standby's refusal.
+STANDBY = "standby"
 
 
 class SchedulerAddresses:
@@ -32,10 +34,11 @@ class SchedulerAddresses:
     def __str__(self) -> str:
         return ", ".join("{}:{}".format(*one) for one in self.given)
 
-    def failed(self, leader: Address | None = None) -> bool:
+    def failed(self, leader: Address | None = None, *, standby: bool = False) -> bool:
         """Select the next address after a failure; True when all were tried: a pause is due.
 
-        `leader`: the address that a standby gave.
+        `standby`: it was one, and gave `leader`. When all were tried, it is asked again first: it
+        is about to take over.
         """
         self._tried[self.current] = None
         if leader is not None and leader not in self._tried:
@@ -45,12 +48,22 @@ class SchedulerAddresses:
         if rest:
             self.current = rest[0]
             return False
-        self.lost()
+        self._tried.clear()
+        if not standby:
+            self._advance()
         return True
 
     def lost(self) -> None:
-        """Select the next address after a connection that had been welcomed."""
+        """Select the next address after a connection that had been welcomed.
+
+        The lost one is tried again after a pause only: a standby may still name it.
+        """
         self._tried.clear()
+        if self.several:
+            self._tried[self.current] = None
+        self._advance()
+
+    def _advance(self) -> None:
         here = self.given.index(self.current) if self.current in self.given else -1
         self.current = self.given[(here + 1) % len(self.given)]
 

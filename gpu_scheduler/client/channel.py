@@ -22,7 +22,7 @@ from corekit.errors import AppError, ErrorCode
 from corekit.net.addresses import Address
 from corekit.values import Value
 from gpu_scheduler.client.access import Access, find_access
-from gpu_scheduler.client.addresses import SchedulerAddresses, leader_of
+from gpu_scheduler.client.addresses import STANDBY, SchedulerAddresses, leader_of
 from gpu_scheduler.protocol.codec import (
     AnswerFrame,
     Body,
@@ -77,6 +77,7 @@ class Channel:
         self._access = access or find_access()
         self._tls = self._access.tls()
         self._leader: Address | None = None  # as a standby gave it on the last connection
+        self._is_standby = False  # it was one
         self._why_not = "is ssgmd up?"  # reason of the newest failure to connect
         self._events = events
         self._budget = budget
@@ -167,7 +168,7 @@ class Channel:
         longest_s = budget.failover_pause_s_max if addresses.several else budget.reconnect_s_max
         backoff = Backoff(min(budget.reconnect_base_s, longest_s), longest_s)
         while True:
-            self._leader = None
+            self._leader, self._is_standby = None, False
             try:
                 welcomed = await self._one_connection()
             except OSError as error:
@@ -176,7 +177,7 @@ class Channel:
             if welcomed:
                 backoff.reset()
                 addresses.lost()
-            elif not addresses.failed(self._leader):
+            elif not addresses.failed(self._leader, standby=self._is_standby):
                 continue
             await asyncio.sleep(backoff.next_s())
 
@@ -203,6 +204,8 @@ class Channel:
             _, wire = await loop.create_connection(
                 lambda: _Wire(self._line, silence_s), *address, ssl=self._tls
             )
+        if self.addresses.several:
+            wire.expect_welcome(connect_s)
         try:
             self._say_hello(wire)
             reason = await wire.gone
@@ -244,7 +247,7 @@ class Channel:
 
         That of a standby names the leader, and the next connection goes there.
         """
-        self._leader = leader_of(error)
+        self._leader, self._is_standby = leader_of(error), bool(error.details.get(STANDBY))
         level = logging.DEBUG if error.retryable and self.addresses.several else logging.WARNING
         logger.log(level, "%s: hello refused: %s", self._name, error.message)
         self._why_not, wire.refused = error.message, True
@@ -272,6 +275,7 @@ class _Wire(asyncio.Protocol):
         self._silence_s = silence_s
         self._heard_s = self._loop.time()
         self._silence = self._loop.call_later(silence_s, self._check_silence)
+        self._welcome: asyncio.TimerHandle | None = None
         self._lines = LineBuffer()
         self._transport: asyncio.Transport | None = None
 
@@ -297,6 +301,14 @@ class _Wire(asyncio.Protocol):
         else:
             self._silence = self._loop.call_later(self._silence_s - silent_s, self._check_silence)
 
+    def expect_welcome(self, within_s: float) -> None:
+        """End the connection unless its hello is answered in time: the peer may be stopped."""
+        self._welcome = self._loop.call_later(within_s, self._check_welcome)
+
+    def _check_welcome(self) -> None:
+        if not self.welcomed:
+            self.break_off("no answer to the hello")
+
     def write(self, line: bytes) -> None:
         assert self._transport is not None
         self._transport.write(line)
@@ -308,6 +320,8 @@ class _Wire(asyncio.Protocol):
 
     def abort(self) -> None:
         self._silence.cancel()
+        if self._welcome is not None:
+            self._welcome.cancel()
         if self._transport is not None:
             self._transport.abort()
 

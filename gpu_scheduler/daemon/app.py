@@ -17,12 +17,14 @@ from typing import Any
 from corekit.aio.admission import AdmissionLimits
 from corekit.aio.clock import Clock, SystemClock
 from corekit.aio.driver import Driver
+from corekit.aio.driver import Journal as DriverJournal
 from corekit.aio.process import private_folder, raise_descriptor_limit
 from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
-from corekit.errors import AppError, ErrorCode
+from corekit.errors import AppError, ErrorCode, invalid
 from corekit.ids import IdSource, JobId, LeaseId
 from corekit.net.addresses import is_loopback, parse_address
+from corekit.values import replace
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.machine import SchedulerMachine
@@ -49,6 +51,9 @@ from gpu_scheduler.daemon.journal.repair import apply_all
 from gpu_scheduler.daemon.log.port import LogAddress
 from gpu_scheduler.daemon.log.writer import RetryLimits
 from gpu_scheduler.daemon.metrics import CoreCounts, Metrics
+from gpu_scheduler.daemon.standby.beats import BeatingJournal, Handover
+from gpu_scheduler.daemon.standby.endpoint import Entrance
+from gpu_scheduler.daemon.standby.follower import Follower, check_master_key
 from gpu_scheduler.model import Device
 from gpu_scheduler.parameters import Parameters
 from gpu_scheduler.policy_registry import installed_policies
@@ -66,6 +71,9 @@ class DaemonSettings:
     log: LogAddress | None = None  #: of the journal; None: in the state folder
     listen: str = "127.0.0.1:0"  #: address of the socket endpoint
     http: str = "127.0.0.1:0"  #: address of the HTTP endpoint
+    advertise: str | None = None  #: of the socket endpoint, for clients; None: `listen`
+    advertise_http: str | None = None  #: of the HTTP endpoint; None: `http`
+    standby: bool = False  #: follows the log, and takes over when its writer is silent
     capacity: tuple[Device, ...] | None = None  #: devices that may register later
     parameters: Parameters = field(default_factory=Parameters)  #: without overrides of `ssgm set`
     #: None: `keys.json` in the state folder, if it exists.
@@ -78,6 +86,20 @@ class DaemonSettings:
     @property
     def tls(self) -> ssl.SSLContext | None:
         return None if self.certificate is None else self.certificate.context
+
+    def check(self) -> None:
+        """Raise INVALID for addresses or settings that do not fit together."""
+        for address in (self.listen, self.http, self.advertise, self.advertise_http):
+            if address is not None:
+                parse_address(address)
+        if not self.standby:
+            return
+        if self.log is None:
+            text = "--standby needs a log that several machines reach, such as --log postgres://…"
+            raise invalid(text)
+        for name, address in (("listen", self.listen), ("http", self.http)):
+            if parse_address(address)[1] == 0:
+                raise invalid(f"--standby needs a fixed port in --{name}: clients know it")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,47 +166,67 @@ class Performer:
 
 @contextlib.asynccontextmanager
 async def running_daemon(
-    settings: DaemonSettings, disk: Disk | None = None
+    settings: DaemonSettings,
+    disk: Disk | None = None,
+    standing_by: Callable[[Mapping[str, object]], None] = lambda _: None,
 ) -> AsyncIterator[RunningDaemon]:
-    """A complete ssgmd for the length of the block. Raises AppError when it cannot start."""
-    for address in (settings.listen, settings.http):
-        parse_address(address)  # refused before any state is created
+    """A complete ssgmd for the length of the block. Raises AppError when it cannot start.
+
+    A standby calls `standing_by` with its addresses, and the block begins once it has taken over.
+    LogSuperseded and LogTrimmed mean for it that it begins again.
+    """
+    settings.check()  # before any state is created
     clock, metrics = SystemClock(), Metrics()
     async with contextlib.AsyncExitStack() as stack:
-        authorizer, journal, machine, registry = _locked(settings, disk, metrics, stack)
-        performer = Performer(registry, clock)
+        parts = _locked(settings, disk, metrics, stack)
+        authorizer, journal, machine = parts.authorizer, parts.journal, parts.machine
+        performer = Performer(parts.registry, clock)
         stack.callback(performer.close)
+        handover = Handover(journal, settings.budget.handover_s)
+        stack.push_async_exit(handover.at_exit)  # when the driver has ended
         nursery = await stack.enter_async_context(Nursery("ssgmd"))
         admission = _admission_of(settings)
         metrics.admission = admission
         http_endpoint = HttpEndpoint(metrics, journal, authorizer, admission)
         http = await _listen_http(http_endpoint, settings, admission, stack)
-        logger.info("recovering", extra={"event": "recovering", "http": http})
-        with _using(settings.state):  # in a thread, while health is answered
-            await asyncio.to_thread(_recover, machine, journal)
-        for event in _first_events(settings, clock):  # before the first request
+        reread = asyncio.Event()
+        nursery.start_eternal(_reread(settings, authorizer, reread), "reread")
+        entrance = Entrance()
+        if settings.standby:
+            follower = Follower(parts.log, machine, settings.budget, clock, parts.fingerprint)
+            entrance.refuse(lambda: follower.status, authorizer, admission)
+            socket = await _listen_socket(entrance, settings, stack)
+            http_endpoint.stand_by(lambda: follower.status)
+            standing_by({"socket": socket, "http": http, "epoch": 0, "role": "standby"})
+            await _stand_by(follower, machine, journal)
+        else:
+            logger.info("recovering", extra={"event": "recovering", "http": http})
+            with _using(settings.state):  # in a thread, while health is answered
+                await asyncio.to_thread(_recover, machine, journal)
+            check_master_key(machine, parts.fingerprint)
+        for event in _first_events(settings, clock, parts.fingerprint):  # before the first request
             decision = machine.handle(event)
             await journal.append(decision.changes)
             for action in decision.actions:
                 performer.perform(action)
         metrics.epoch = machine.state.epoch
         decoder = RequestDecoder(clock, journal, performer.submit, metrics, authorizer)
-        hub = Hub(machine.state, clock, decoder, registry)
-        driver = Driver(machine, WatchedJournal(journal, hub), performer.perform, nursery)
+        hub = Hub(machine.state, clock, decoder, parts.registry)
+        appending = _beating(settings, journal, clock, nursery)
+        driver = Driver(machine, WatchedJournal(appending, hub), performer.perform, nursery)
         performer.driver = driver
+        handover.epoch = metrics.epoch if settings.log is not None else None
         nursery.start_eternal(driver.run(), "driver")
         nursery.start_eternal(performer.watch_room(journal, settings.budget), "room")
         nursery.start_eternal(hub.beats(settings.budget.client_beat_s), "watch")
         stack.callback(hub.end_all, "ssgmd stops")
-
-        def connection() -> Connection:
-            return Connection(decoder, registry, metrics, authorizer, admission)
-
-        socket = await _listen_socket(connection, settings, stack)
-        stack.callback(registry.close_all)
-        reread = asyncio.Event()
-        nursery.start_eternal(_reread(settings, authorizer, reread), "reread")
-        http_endpoint.open(Calls(decoder, registry), hub, CoreCounts.of(machine.state))
+        entrance.connection = lambda: Connection(
+            decoder, parts.registry, metrics, authorizer, admission
+        )
+        if not settings.standby:
+            socket = await _listen_socket(entrance, settings, stack)
+        stack.callback(parts.registry.close_all)
+        http_endpoint.open(Calls(decoder, parts.registry), hub, CoreCounts.of(machine.state))
         fields = {"event": "serving", "socket": socket, "http": http, "epoch": metrics.epoch}
         logger.info("ssgmd serves", extra=fields)
         yield RunningDaemon(
@@ -198,12 +240,51 @@ async def running_daemon(
         )
 
 
+async def _stand_by(
+    follower: Follower, machine: SchedulerMachine, journal: SchedulerJournal
+) -> None:
+    """Follow the log until this ssgmd may take over, and prepare to append to it."""
+    logger.info("standing by", extra={"event": "standby"})
+    await follower.follow()
+    fields = {"event": "taking_over", "epoch": machine.state.epoch, "item": follower.status.item}
+    logger.info("taking over", extra=fields)
+    await asyncio.to_thread(follower.take_over)
+    journal.snapshot = machine.parts
+
+
+def _beating(
+    settings: DaemonSettings, journal: SchedulerJournal, clock: Clock, nursery: Nursery
+) -> DriverJournal[Entry]:
+    """The journal of the driver; one in a log also gets signs of life."""
+    if settings.log is None:
+        return journal
+    beating = BeatingJournal(journal, settings.budget.leader_beat_s, clock.monotonic_s)
+    nursery.start_eternal(beating.beats(), "beats")
+    return beating
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Parts:
+    """The parts of a daemon that exist before its journal is read."""
+
+    authorizer: Authorizer
+    journal: SchedulerJournal
+    machine: SchedulerMachine
+    registry: ConnectionRegistry
+    fingerprint: str  #: of the master key
+
+    @property
+    def log(self) -> LogJournal:
+        assert isinstance(self.journal, LogJournal), "settings.check"
+        return self.journal
+
+
 def _locked(
     settings: DaemonSettings,
     disk: Disk | None,
     metrics: Metrics,
     stack: contextlib.AsyncExitStack,
-) -> tuple[Authorizer, SchedulerJournal, SchedulerMachine, ConnectionRegistry]:
+) -> _Parts:
     """Lock the state folder, read keys and secrets, and make the parts that are empty yet."""
     with _using(settings.state):
         private_folder(settings.state)
@@ -221,11 +302,12 @@ def _locked(
         lambda holder: _job_owner_of(machine.state, holder),
     )
     _only_loopback_without_keys(settings, authorizer)
-    return (
-        authorizer,
-        journal,
-        machine,
-        ConnectionRegistry(secret_of, metrics, Redaction(authorizer)),
+    return _Parts(
+        authorizer=authorizer,
+        journal=journal,
+        machine=machine,
+        registry=ConnectionRegistry(secret_of, metrics, Redaction(authorizer)),
+        fingerprint=secret_of.fingerprint,
     )
 
 
@@ -336,15 +418,28 @@ def _using(folder: Path) -> Iterator[None]:
         raise AppError(ErrorCode.EXHAUSTED if full else ErrorCode.INVALID, text) from error
 
 
-def _first_events(settings: DaemonSettings, clock: Clock) -> Iterator[on.Event]:
+def _first_events(settings: DaemonSettings, clock: Clock, fingerprint: str) -> Iterator[on.Event]:
     now = {"at_s": clock.monotonic_s(), "wall_s": clock.wall_s()}
-    yield on.EpochBegan(run=secrets.token_hex(8), build=BUILD, **now)
+    began = on.EpochBegan(
+        run=secrets.token_hex(8),
+        build=BUILD,
+        at_s=now["at_s"],
+        wall_s=now["wall_s"],
+    )
+    if settings.log is not None:  # standbys follow
+        began = replace(
+            began,
+            socket=_advertised(settings.advertise or settings.listen),
+            http=_advertised(settings.advertise_http or settings.http),
+            master_key=fingerprint,
+        )
+    yield began
     if settings.capacity is not None:
         yield on.CapacityDeclared(devices=settings.capacity, **now)
 
 
 async def _listen_socket(
-    connection: Callable[[], Connection],
+    connection: Callable[[], asyncio.Protocol],
     settings: DaemonSettings,
     stack: contextlib.AsyncExitStack,
 ) -> str:
@@ -367,6 +462,12 @@ async def _listen_http(
         return _address_of(
             await listen(endpoint.application(), *address, settings.tls, admission, stack)
         )
+
+
+def _advertised(address: str) -> str:
+    """The address, if other machines can use it; "" otherwise."""
+    host, port = parse_address(address)
+    return "" if port == 0 or host in ("0.0.0.0", "::") else address
 
 
 @contextlib.contextmanager

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import os
 import signal
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,16 +29,26 @@ from gpu_scheduler.daemon.access.tls import Certificate
 from gpu_scheduler.daemon.app import DaemonSettings, running_daemon
 from gpu_scheduler.daemon.config import SETTINGS, Config
 from gpu_scheduler.daemon.journal import repair
+from gpu_scheduler.daemon.journal.log_reader import LogTrimmed
 from gpu_scheduler.daemon.log.port import LogAddress
 from gpu_scheduler.daemon.log.registry import FILE, parse_log_address
+from gpu_scheduler.daemon.log.writer import LogSuperseded
 from gpu_scheduler.monitor.probes import FileProbe
 from gpu_scheduler.protocol.keys import checked_name
+
+logger = logging.getLogger(__name__)
 
 
 def _settings(command: click.Group) -> click.Group:
     """An option for every setting; `config.resolve` applies variables, file and defaults."""
     settings = (
-        Setting(name=s.name, type=str, about=Option(s.help), default=s.default) for s in SETTINGS
+        Setting(
+            name=s.name,
+            type=bool if s.switch else str,
+            about=Option(s.help),
+            default=False if s.switch else s.default,
+        )
+        for s in SETTINGS
     )
     command.params += [setting.option(resolved_later=True) for setting in settings]
     return command
@@ -55,11 +67,18 @@ def _settings(command: click.Group) -> click.Group:
     "--ready-file",
     type=click.Path(path_type=Path),
     default=None,
-    help='JSON file, written once it serves: {"pid", "socket", "http", "epoch"}.',
+    help='JSON file, written once it serves or stands by: {"pid", "socket", "http", "epoch", '
+    '"role"}.',
 )
 @click.pass_context
 def main(
-    context: click.Context, /, config_file: str | None, ready_file: Path | None, **flags: str | None
+    context: click.Context,
+    /,
+    config_file: str | None,
+    ready_file: Path | None,
+    *,
+    standby: bool | None,
+    **flags: str | None,
 ) -> None:
     """The scheduler: it decides who gets which device, and writes leases and job records.
 
@@ -72,7 +91,8 @@ def main(
                     --tls-cert ssgmd.pem --tls-key ssgmd.key
     """
     with exiting_by_code("ssgmd"):
-        found = config.resolve({"config": config_file, **flags}, os.environ)
+        switches = {"standby": "yes" if standby else None}
+        found = config.resolve({"config": config_file, **switches, **flags}, os.environ)
     context.obj = found
     if context.invoked_subcommand is None:
         log_as_json()
@@ -83,6 +103,9 @@ def main(
                 budget=budget_from_environment(),
                 listen=found.text("listen") or "",
                 http=found.text("http") or "",
+                advertise=found.text("advertise"),
+                advertise_http=found.text("advertise_http"),
+                standby=found.switch("standby"),
                 keys=_source(found, "keys"),
                 master_key=_source(found, "master_key"),
                 certificate=_certificate(found),
@@ -95,11 +118,31 @@ async def _serve(settings: DaemonSettings, capacity: Path | None, ready_file: Pa
     if capacity is not None:
         declared = await FileProbe(capacity, "declared").devices()
         settings = replace(settings, capacity=declared)
-    async with running_daemon(settings) as daemon:
+
+    def standing_by(addresses: Mapping[str, object]) -> None:
+        write_ready(ready_file, addresses)
+
+    while True:
+        try:
+            await _serve_once(settings, ready_file, standing_by)
+        except (LogSuperseded, LogTrimmed) as error:
+            if not settings.standby:
+                raise
+            logger.warning("standby again: %s", error.message, extra={"event": "standby_again"})
+            await asyncio.sleep(settings.budget.standby_poll_s)
+
+
+async def _serve_once(
+    settings: DaemonSettings,
+    ready_file: Path | None,
+    standing_by: Callable[[Mapping[str, object]], None],
+) -> None:
+    """One leadership, with the standby before it. Raises the error that ends it."""
+    async with running_daemon(settings, standing_by=standing_by) as daemon:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, daemon.reread.set)
         gc.freeze()  # what was loaded and recovered stays: a full collection would stop all grants
         addresses = {"socket": daemon.socket, "http": daemon.http, "epoch": daemon.epoch}
-        write_ready(ready_file, addresses)
+        write_ready(ready_file, {**addresses, "role": "leader"})
         await daemon.nursery.failed()
 
 

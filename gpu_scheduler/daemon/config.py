@@ -31,6 +31,7 @@ class Setting:
     name: str  #: key of the file; the flag is `--name`, with hyphens
     help: str
     default: str | None = None  #: None: no default
+    switch: bool = False  #: `yes` or `no`; the flag has no value, the file true or false
 
     @property
     def flag(self) -> str:
@@ -50,6 +51,18 @@ SETTINGS = (
     ),
     Setting(name="listen", help="Address of the socket endpoint.", default="127.0.0.1:0"),
     Setting(name="http", help="Address of the HTTP endpoint.", default="127.0.0.1:0"),
+    Setting(
+        name="advertise",
+        help="Address of the socket endpoint as clients reach it; standbys name it. "
+        "[default: that of --listen]",
+    ),
+    Setting(name="advertise_http", help="As --advertise, of the HTTP endpoint."),
+    Setting(
+        name="standby",
+        help="Follow the log, and take over when its writer is silent.",
+        default="no",
+        switch=True,
+    ),
     Setting(
         name="capacity",
         help="Inventory file of devices that may register later; a request that only they could "
@@ -88,6 +101,9 @@ class Config:
 
     def text(self, name: str) -> str | None:
         return self.settings[name].value
+
+    def switch(self, name: str) -> bool:
+        return self.settings[name].value == "yes"
 
     def path(self, name: str) -> Path | None:
         value = self.settings[name].value
@@ -131,13 +147,24 @@ def _resolved(
     if (flag := flags.get(setting.name)) is not None:
         return ResolvedSetting(value=flag, source=f"flag {setting.flag}")
     if variable := environment.get(setting.variable):
+        if setting.switch and variable not in _SWITCH:
+            raise invalid(f"{setting.variable} must be yes or no, got {variable!r:.60}")
+        variable = _SWITCH[variable] if setting.switch else variable
         return ResolvedSetting(value=variable, source=f"variable {setting.variable}")
     if setting.name in given:
         value = given[setting.name]
+        if setting.switch and isinstance(value, bool):
+            value = "yes" if value else "no"
+        if setting.switch and value not in ("yes", "no"):
+            raise invalid(f"{file}: {setting.name} must be true or false, got {value!r:.60}")
         if not isinstance(value, str):
             raise invalid(f"{file}: {setting.name} must be a string, got {value!r:.60}")
         return ResolvedSetting(value=value, source=str(file))
     return ResolvedSetting(value=setting.default, source="default")
+
+
+#: Values of a switch in a variable.
+_SWITCH = {"yes": "yes", "1": "yes", "true": "yes", "no": "no", "0": "no", "false": "no"}
 
 
 def _read(path: Path) -> dict[str, object]:

@@ -35,7 +35,7 @@ def standby_of(leader: list[str]) -> Callable[[Peer, dict[str, Any]], None]:
     """A standby; `leader` has the address that it knows, if any."""
 
     def script(peer: Peer, message: dict[str, Any]) -> None:
-        details = {"leader": leader[0]} if leader else {}
+        details = {"standby": True, **({"leader": leader[0]} if leader else {})}
         refusal = {"code": "unavailable", "message": "a standby", "details": details}
         peer.send(id=message["id"], error=refusal)
 

@@ -34,8 +34,11 @@ def test_the_leader_that_a_standby_names_is_next() -> None:
 
 def test_a_leader_that_was_tried_already_is_not_tried_again_before_a_pause() -> None:
     addresses = SchedulerAddresses("a:1,b:2")
-    assert not addresses.failed()  # the leader of old is gone
-    assert addresses.failed(A)  # its standby has not taken over yet
+    assert not addresses.failed()  # the old leader is gone
+    assert addresses.failed(A, standby=True)  # its standby has not taken over yet
+    assert addresses.current == B, "and is asked again after the pause"
+    assert not addresses.failed(A, standby=True)
+    assert addresses.current == A
 
 
 def test_a_leader_beside_the_list_is_tried_and_the_list_goes_on() -> None:
@@ -50,6 +53,8 @@ def test_a_leader_beside_the_list_is_tried_and_the_list_goes_on() -> None:
 def test_a_connection_that_broke_is_followed_by_the_next_address() -> None:
     addresses = SchedulerAddresses("a:1,b:2")
     addresses.lost()
+    assert addresses.current == B
+    assert addresses.failed(A, standby=True), "the standby still names the one that is lost"
     assert addresses.current == B
     addresses.failed(X)
     addresses.lost()  # of x: the list begins
