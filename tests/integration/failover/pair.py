@@ -80,10 +80,6 @@ class Ssgmd:
         except (OSError, urllib.error.URLError):
             return {}
 
-    @property
-    def role(self) -> str:
-        return str(self.health().get("role", ""))
-
 
 class RecordingHost(Host):
     """A host that notes every device which two leases have at once."""
@@ -144,11 +140,12 @@ class Pair:
     again_s: dict[str, list[float]] = field(default_factory=dict)  #: fault → times of no grant
 
     async def leader(self) -> Ssgmd:
-        return await until(self._leader, "one leads")
+        found: Ssgmd = await until(self._leader, "one leads")
+        return found
 
     async def _leader(self) -> Ssgmd | None:
         for one in self.daemons:
-            if await asyncio.to_thread(lambda one=one: one.role) == "leader":
+            if (await asyncio.to_thread(one.health)).get("role") == "leader":
                 return one
         return None
 
