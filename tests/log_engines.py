@@ -4,8 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import boto3
 
 from gpu_scheduler.daemon.log.port import Log, LogLimits, Snapshot
 from gpu_scheduler.daemon.log.registry import open_log, parse_log_address
@@ -46,6 +58,68 @@ def _postgres() -> Iterator[EngineUnderTest]:
         yield EngineUnderTest("postgres", server.url)
 
 
+#: For clouds that verify no signature.
+CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
+_START_S_MAX = 60.0  # two loaded cores
+
+
+@contextlib.contextmanager
+def _with_credentials() -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in CREDENTIALS}
+    os.environ.update(CREDENTIALS)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+@contextlib.contextmanager
+def cloud(module: str, *arguments: str) -> Iterator[str]:
+    """A cloud as a process; its endpoint."""
+    with tempfile.TemporaryDirectory() as name, _with_credentials():
+        folder = Path(name)
+        ready, given = folder / "ready.json", [one.format(folder=name) for one in arguments]
+        command = [sys.executable, "-m", module, "--ready-file", str(ready), *given]
+        with (
+            (folder / "log").open("wb") as log,
+            subprocess.Popen(command, stdout=log, stderr=log) as process,
+        ):
+            try:
+                ends_s = time.monotonic() + _START_S_MAX
+                while not ready.exists():
+                    assert process.poll() is None, (folder / "log").read_text()
+                    assert time.monotonic() < ends_s, "it does not start"
+                    time.sleep(0.02)
+                yield json.loads(ready.read_text())["endpoint"]
+            finally:
+                process.send_signal(signal.SIGTERM)
+                process.wait()
+
+
+def _aws(name: str, endpoint: str, at: str) -> EngineUnderTest:
+    options = f"region=us-east-1&endpoint={endpoint}"
+    return EngineUnderTest(name, lambda log: f"{at}/{log}?{options}", CREDENTIALS)
+
+
+@contextlib.contextmanager
+def _s3(name: str, module: str, *arguments: str) -> Iterator[EngineUnderTest]:
+    with cloud(module, *arguments) as endpoint:
+        s3 = boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1")
+        s3.create_bucket(Bucket="scheduler-logs")
+        s3.close()
+        yield _aws(name, endpoint, "s3://scheduler-logs")
+
+
+@contextlib.contextmanager
+def _dynamodb() -> Iterator[EngineUnderTest]:
+    with cloud("orchgpu.local.moto", "--one-at-a-time") as endpoint:
+        yield _aws("dynamodb", endpoint, "dynamodb://scheduler-logs")
+
+
 class WrappedLog:
     """A log that passes every call on; tests override some."""
 
@@ -81,4 +155,11 @@ class WrappedLog:
         self.log.close()
 
 
-ENGINES = {"postgres": _postgres}
+#: Moto's backends have no locks; AWS's conditional writes are atomic.
+#: Name → context manager of a running engine.
+ENGINES: Mapping[str, Callable[[], AbstractContextManager[EngineUnderTest]]] = {
+    "postgres": _postgres,
+    "s3": partial(_s3, "s3", "local_cloud.server", "--state", "{folder}/state"),
+    "s3_moto": partial(_s3, "s3_moto", "orchgpu.local.moto", "--one-at-a-time"),
+    "dynamodb": _dynamodb,
+}

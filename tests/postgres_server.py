@@ -50,8 +50,13 @@ def programs() -> Path:
 
 
 @contextlib.contextmanager
-def postgres_server(options: Mapping[str, str] | None = None) -> Iterator[PostgresServer]:
-    """A fresh server until the block ends. `options`: of its configuration."""
+def postgres_server(
+    options: Mapping[str, str] | None = None, access: str = ""
+) -> Iterator[PostgresServer]:
+    """A fresh server until the block ends.
+
+    `options`: of its configuration. `access`: lines before the others of pg_hba.conf.
+    """
     # pytest's own folder is closed to other users, and too long for a socket's path
     folder = Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))
     try:
@@ -73,6 +78,8 @@ def postgres_server(options: Mapping[str, str] | None = None) -> Iterator[Postgr
             [*map(str, run), "--no-locale"], user=user, cwd=folder, capture_output=True, env=_env()
         )
         assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()
+        rules = data / "pg_hba.conf"
+        rules.write_text(f"{access}\n{rules.read_text()}")
         # fsync costs only time here: no test cuts the power
         given = {"listen_addresses": "", "unix_socket_directories": str(folder), "fsync": "off"}
         given |= {"shared_buffers": "16MB", "max_wal_size": "64MB", **(options or {})}

@@ -20,18 +20,16 @@ from corekit.cli.daemon_command import DaemonGroup
 from corekit.cli.screen import echo, echo_json, json_option
 from corekit.cli.settings import Option, Setting
 from corekit.decode import encode
-from corekit.errors import AppError, ErrorCode, invalid
+from corekit.errors import invalid
 from gpu_scheduler.daemon import config
 from gpu_scheduler.daemon.access.keys import NAME as KEYS_NAME
 from gpu_scheduler.daemon.access.keys import KeyEntry, Role, add_key, keys_in, revoke_key
 from gpu_scheduler.daemon.access.sources import FileSecret, SecretSource, is_stored, source_of
 from gpu_scheduler.daemon.access.tls import Certificate
 from gpu_scheduler.daemon.app import DaemonSettings, running_daemon
-from gpu_scheduler.daemon.config import SETTINGS, Config
-from gpu_scheduler.daemon.journal import repair
+from gpu_scheduler.daemon.config import SETTINGS, Config, log_address_of, state_of
 from gpu_scheduler.daemon.journal.log_reader import LogTrimmed
-from gpu_scheduler.daemon.log.port import LogAddress
-from gpu_scheduler.daemon.log.registry import FILE, parse_log_address
+from gpu_scheduler.daemon.journal_commands import journal_group
 from gpu_scheduler.daemon.log.writer import LogSuperseded
 from gpu_scheduler.monitor.probes import FileProbe
 from gpu_scheduler.protocol.keys import checked_name
@@ -98,8 +96,8 @@ def main(
         log_as_json()
         with exiting_by_code("ssgmd"):
             settings = DaemonSettings(
-                state=_state(found),
-                log=_log(found),
+                state=state_of(found),
+                log=log_address_of(found),
                 budget=budget_from_environment(),
                 listen=found.text("listen") or "",
                 http=found.text("http") or "",
@@ -146,32 +144,9 @@ async def _serve_once(
         await daemon.nursery.failed()
 
 
-def _state(found: Config) -> Path:
-    state = found.path("state")
-    if state is None:
-        raise invalid(
-            "which state folder? Give --state, SSGMD_STATE, or state in the --config file"
-        )
-    return state
-
-
 def _source(found: Config, name: str) -> SecretSource | None:
     text = found.text(name)
     return source_of(text) if text else None
-
-
-def _log(found: Config) -> LogAddress | None:
-    """The log that holds the journal; None: the state folder does."""
-    given = found.text("log")
-    if not given:
-        return None
-    address = parse_log_address(given)
-    if address.scheme != FILE:
-        return address
-    if address.host or Path("/", address.path) != _state(found).absolute():
-        text = f"--log {given}: a journal file is in the state folder; give --state /{address.path}"
-        raise invalid(text)
-    return None
 
 
 def _certificate(found: Config) -> Certificate | None:
@@ -221,7 +196,7 @@ def _keys_file(found: Config) -> Path:
         why = f"{text} is changed where it is stored: change a keys file, ssgmd --keys FILE keys …,"
         why += " and store its text as the new value; running daemons read it within a minute"
         raise invalid(why)
-    return found.path("keys") or _state(found) / KEYS_NAME
+    return found.path("keys") or state_of(found) / KEYS_NAME
 
 
 @main.group("keys")
@@ -290,42 +265,4 @@ def keys_revoke(found: Config, name: str) -> None:
     echo(f"{name} is revoked")
 
 
-# ---------------------------------------------------------------------- journal
-
-
-@main.group("journal")
-def journal_group() -> None:
-    """Check or repair the journal, while no daemon uses it."""
-
-
-@journal_group.command("check")
-@json_option
-@click.pass_obj
-def journal_check(found: Config, as_json: bool) -> None:
-    """Read the whole journal without changes. Ends with 1 when it is damaged."""
-    with exiting_by_code("ssgmd"):
-        checked = repair.check(_state(found))
-        _say(checked, as_json)
-        if checked.damage is not None:
-            raise AppError(ErrorCode.INTERNAL, f"damaged: {checked.damage}; run: {checked.remedy}")
-
-
-@journal_group.command("repair", short_help="Keep the entries before the damage.")
-@json_option
-@click.pass_obj
-def journal_repair(found: Config, as_json: bool) -> None:
-    """Keep the entries before the damage; the old file is kept beside the new one.
-
-    Leases and jobs after the damage are lost: hosts revoke leases that the scheduler does not know,
-    and redelivered messages start their jobs again. Prints the dropped entries. An undamaged
-    journal is not changed.
-    """
-    with exiting_by_code("ssgmd"):
-        _say(repair.repair(_state(found)), as_json)
-
-
-def _say(checked: repair.Checked, as_json: bool) -> None:
-    if as_json:
-        echo_json(encode(checked))
-    else:
-        echo(checked.sentence)
+main.add_command(journal_group)

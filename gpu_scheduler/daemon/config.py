@@ -15,6 +15,8 @@ from pathlib import Path
 from corekit.aio.environment import SCALE_VARIABLE
 from corekit.errors import AppError, invalid
 from corekit.suggest import one_of_known
+from gpu_scheduler.daemon.log.port import LogAddress
+from gpu_scheduler.daemon.log.registry import FILE, parse_log_address
 from gpu_scheduler.parameters import Parameters, overridden
 from gpu_scheduler.policy_registry import installed_policies
 
@@ -135,6 +137,30 @@ def resolve(flags: Mapping[str, str | None], environment: Mapping[str, str]) -> 
         raise invalid(f"{file}: {error.message}") from None
     sources = {n: ResolvedSetting(value=str(v), source=str(file)) for n, v in parameters.items()}
     return Config(settings=settings, parameters=value, parameter_sources=sources)
+
+
+def state_of(found: Config) -> Path:
+    """The state folder. Raises INVALID when none is given."""
+    state = found.path("state")
+    if state is None:
+        raise invalid(
+            "which state folder? Give --state, SSGMD_STATE, or state in the --config file"
+        )
+    return state
+
+
+def log_address_of(found: Config) -> LogAddress | None:
+    """The log that holds the journal; None: the state folder does. Raises INVALID."""
+    given = found.text("log")
+    if not given:
+        return None
+    address = parse_log_address(given)
+    if address.scheme != FILE:
+        return address
+    if address.host or Path("/", address.path) != state_of(found).absolute():
+        text = f"--log {given}: a journal file is in the state folder; give --state /{address.path}"
+        raise invalid(text)
+    return None
 
 
 def _resolved(

@@ -45,6 +45,8 @@ def main() -> None:
     application = guarded(
         DomainDispatcherApplication(create_backend_app), (address, *arguments.allow_host)
     )
+    if arguments.one_at_a_time:
+        application = one_at_a_time(application)
     server = make_server(
         address, int(port), application, threaded=True, request_handler=MotoRequestHandler
     )
@@ -61,8 +63,25 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="orchgpu.local.moto", description=__doc__)
     parser.add_argument("--listen", default="127.0.0.1:0", metavar="ADDR:PORT")
     parser.add_argument("--ready-file", type=Path, required=True)
+    parser.add_argument(
+        "--one-at-a-time",
+        action="store_true",
+        help="Serve requests one after the other: moto's backends have no locks, so that of two "
+        "conditional writes both may succeed. Long polls delay all others then.",
+    )
     parser.add_argument("--allow-host", action="append", default=[], metavar="NAME")
     return parser
+
+
+def one_at_a_time(application: Wsgi) -> Wsgi:
+    """The application behind a lock."""
+    lock = threading.Lock()
+
+    def answer(environ: Environment, start: Start) -> Iterable[bytes]:
+        with lock:
+            return list(application(environ, start))
+
+    return answer
 
 
 def guarded(application: Wsgi, allowed: Iterable[str]) -> Wsgi:

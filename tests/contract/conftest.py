@@ -187,14 +187,18 @@ def cloud(running_cloud: CloudUnderTest, request: pytest.FixtureRequest) -> Clou
     return running_cloud
 
 
-@pytest.fixture(scope="session", params=ENGINES)
+@pytest.fixture(scope="module", params=ENGINES)
 def running_engine(request: pytest.FixtureRequest) -> Iterator[EngineUnderTest]:
     with ENGINES[request.param]() as engine:
         yield engine
 
 
 @pytest.fixture
-def engine(running_engine: EngineUnderTest) -> Iterator[EngineUnderTest]:
+def engine(
+    running_engine: EngineUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[EngineUnderTest]:
+    for name, value in running_engine.environment.items():
+        monkeypatch.setenv(name, value)
     try:
         yield running_engine
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -307,6 +308,52 @@ def test_a_log_without_an_answer_ends_the_journal(
     finally:
         journal.close()
     assert names(opened(address).recover()) == ["a"]
+
+
+class Hangs(WrappedLog):
+    """Its puts hang from the third item on, until they are interrupted."""
+
+    def __init__(self, log: Log) -> None:
+        super().__init__(log)
+        self.begun, self.broken = threading.Event(), threading.Event()
+
+    def put_if_absent(self, seq: int, data: bytes) -> bool:
+        if seq > 2:
+            self.begun.set()
+            assert self.broken.wait(60)
+            raise AppError(ErrorCode.UNAVAILABLE, "broken off")
+        return super().put_if_absent(seq, data)
+
+    def interrupt(self) -> None:
+        self.broken.set()
+
+
+def test_a_put_that_hangs_stops_grants_and_then_the_journal(
+    engine: EngineUnderTest, tmp_path: Path
+) -> None:
+    parsed = parse_log_address(engine.fresh())
+    hanging, now = Hangs(open_log(parsed, CALL_S)), [0.0]
+    limits = RetryLimits(within_s=0.01, first_s=0.01, most_s=0.01)
+    settings = LogSettings(address=parsed, state=tmp_path, call_s=0.01, retry=limits)
+    journal = LogJournal(settings, lambda where, call_s: hanging, lambda: now[0])
+
+    async def hang() -> None:
+        durable = asyncio.ensure_future(journal.append([entry("b")]))
+        assert await asyncio.to_thread(hanging.begun.wait, 60)
+        room = [journal.has_room]
+        now[0] = 1.5
+        assert [*room, journal.has_room] == [True, False]
+        with pytest.raises(AppError, match="has not answered") as ended:
+            await durable
+        assert ended.value.code is ErrorCode.TIMEOUT
+
+    try:
+        journal.recover()
+        append(journal, [entry("a")])
+        assert journal.has_room
+        asyncio.run(hang())
+    finally:
+        journal.close()
 
 
 @pytest.mark.parametrize(

@@ -426,6 +426,11 @@ def remedy_of(path: Path) -> str:
     return f"ssgmd --state {path.parent} journal repair"
 
 
+def log_remedy_of(address: str) -> str:
+    """The command that repairs a journal in a log."""
+    return f"ssgmd --log '{address}' journal repair"
+
+
 def free_name(path: Path, word: str) -> Path:
     """The first unused name beside the journal: `journal.WORD-1`, …"""
     number = 1

@@ -32,6 +32,7 @@ from gpu_scheduler.daemon.journal.journal import (
     COMPACT_RATIO,
     NAME,
     free_name,
+    log_remedy_of,
 )
 from gpu_scheduler.daemon.journal.log_reader import LogLine, LogReader, encode_snapshot
 from gpu_scheduler.daemon.journal.port import JournalFigures
@@ -66,11 +67,13 @@ class LogJournal:
         self,
         settings: LogSettings,
         opener: Callable[[LogAddress, float], Log] = open_log,
+        now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.settings = settings
         self.snapshot: Callable[[], Iterable[Part]] | None = None
         self.compact_bytes_min = COMPACT_BYTES_MIN
         self._opener = opener
+        self._now_s = now_s
         self._log = self._open()
         self._writer = LogWriter(self._log, self.name, settings.retry)
         self._figures = JournalFigures(engine=settings.address.scheme)
@@ -102,7 +105,7 @@ class LogJournal:
 
     @property
     def remedy(self) -> str:
-        return f"ssgmd --log {self.name} journal repair"
+        return log_remedy_of(self.name)
 
     @property
     def figures(self) -> JournalFigures:
@@ -117,7 +120,7 @@ class LogJournal:
     @property
     def has_room(self) -> bool:
         since_s = self._since_s
-        return since_s is None or time.monotonic() - since_s < STALLED_S
+        return since_s is None or self._now_s() - since_s < STALLED_S
 
     # --- recovery
 
@@ -209,14 +212,14 @@ class LogJournal:
         return items
 
     def _put_all(self, items: Sequence[tuple[int, bytes]]) -> None:
-        started_s = self._since_s = time.monotonic()
+        started_s = self._since_s = self._now_s()
         try:
             for seq, item in items:
                 self._writer.put(seq, item)
         finally:
             self._since_s = None
         self._figures.syncs += 1
-        self._figures.sync_s += time.monotonic() - started_s
+        self._figures.sync_s += self._now_s() - started_s
 
     # --- compaction
 

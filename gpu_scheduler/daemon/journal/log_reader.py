@@ -52,6 +52,7 @@ class LogLine:
     run: str  #: of its writer; empty: a snapshot
     group: bytes  #: JSON text: a list of entries
     data: bytes  #: as in a file
+    mark: Mark  #: its position in the chain
 
 
 class LogReader:
@@ -87,20 +88,31 @@ class LogReader:
     def begin(self) -> list[LogLine]:
         """Read the log up to its end, from the newest snapshot on. Raises LogDamage."""
         for last_try in (*[False] * (BEGIN_TRIES - 1), True):
-            self._restart()
             try:
-                return [*self._from_snapshot(), *self.poll()]
+                return list(self.lines())
             except LogTrimmed:
                 if last_try:
                     raise
         raise AssertionError("unreachable")
 
+    def lines(self) -> Iterator[LogLine]:
+        """The same one by one: what was read before damage is known then. No further try."""
+        self._restart()
+        yield from self._from_snapshot()
+        yield from self._lines()
+        self._compare_with_snapshot()
+
     def poll(self) -> list[LogLine]:
         """The lines that were added since. Raises LogTrimmed, LogDamage."""
         found = list(self._lines())
-        if not found and self._log.newest_snapshot_seq() > self.seq:
-            raise LogTrimmed(self._where, self.seq + 1)
+        if not found:
+            self._compare_with_snapshot()
         return found
+
+    def _compare_with_snapshot(self) -> None:
+        """Where a log ends, its next item may have been trimmed behind a newer snapshot."""
+        if self._log.newest_snapshot_seq() > self.seq:
+            raise LogTrimmed(self._where, self.seq + 1)
 
     # --- the parts
 
@@ -110,11 +122,12 @@ class LogReader:
             return
         head, data = self._opened(snapshot)
         scanned = self._scanned(snapshot.seq, data)
+        assert self.last is not None, "a snapshot has a first line"
         self.seq = self.snapshot_seq = snapshot.seq
         self.fences = list(head.fences)
         self._snapshot_bytes = len(snapshot.data)
         for group in scanned.groups:
-            yield LogLine(snapshot.seq, "", group, data)
+            yield LogLine(snapshot.seq, "", group, data, self.last)
 
     def _opened(self, snapshot: Snapshot) -> tuple[SnapshotHead, bytes]:
         first, _, data = snapshot.data.partition(b"\n")
@@ -167,7 +180,7 @@ class LogReader:
             raise LogDamage(self._where, seq, f"line {due} does not follow the line before it")
         self.last = Mark(due, line.crc)
         self.bytes += len(data)
-        return LogLine(seq, run, line.body, data)
+        return LogLine(seq, run, line.body, data, self.last)
 
 
 def encode_snapshot(fences: list[int], data: bytes) -> bytes:

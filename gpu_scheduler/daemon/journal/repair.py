@@ -27,7 +27,13 @@ from gpu_scheduler.core import events as on
 from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.daemon.build import BUILD
 from gpu_scheduler.daemon.journal.format import JournalDamage, Scanned, body_of, whole_lines
-from gpu_scheduler.daemon.journal.journal import NAME, free_name, lock_folder, remedy_of
+from gpu_scheduler.daemon.journal.journal import (
+    NAME,
+    free_name,
+    lock_folder,
+    log_remedy_of,
+    remedy_of,
+)
 from gpu_scheduler.daemon.journal.reader import Entries, read_journal, rewritten
 from gpu_scheduler.daemon.journal.sync_marker import NAME as MARKER_NAME
 from gpu_scheduler.daemon.journal.sync_marker import write_marker
@@ -56,6 +62,7 @@ class Checked(Value):
     leases: int  #: live after them
     records: int  #: job records after them
     torn_bytes: int  #: of a last entry that was never answered; dropped at the next start
+    items: int | None = None  #: items behind the newest snapshot of a log; None: a file
     damage: str | None = None
     damaged_bytes: int = 0  #: from the damage to the end
     lost_lines: int | None = 0  #: synced lines from the damage on; None = unknown
@@ -67,7 +74,8 @@ class Checked(Value):
 
     @property
     def remedy(self) -> str:
-        return remedy_of(Path(self.journal))
+        in_log = "://" in self.journal
+        return log_remedy_of(self.journal) if in_log else remedy_of(Path(self.journal))
 
     @property
     def sentence(self) -> str:
@@ -83,7 +91,7 @@ class Checked(Value):
         if self.kept_as is None:
             return found
         ended = f"live leases ended: {', '.join(self.live)}" if self.live else "no lease was live"
-        return f"{found}. They are dropped ({ended}); the old file is {self.kept_as}"
+        return f"{found}. They are dropped ({ended}); the old contents are in {self.kept_as}"
 
     @property
     def _lost(self) -> str:
@@ -96,7 +104,7 @@ class Checked(Value):
 
 
 @dataclass(slots=True)
-class _Read:
+class Read:
     """A journal, read up to the damage."""
 
     checked: Checked
@@ -130,7 +138,7 @@ def repair(folder: Path) -> Checked:
         read = _read(path)
         if read.checked.damage is None:
             return read.checked
-        kept = _replace(path, [*read.sound, *_continuation(read)])
+        kept = _replace(path, [*read.sound, *continuation(read)])
         return replace(read.checked, kept_as=kept)
     except OSError as error:
         text = f"the repaired journal cannot be written beside {path}: {error.strerror}"
@@ -145,14 +153,14 @@ def apply_all(machine: SchedulerMachine, entries: Iterable[Entry], name: str, re
     Raises INTERNAL for an entry that contradicts those before it.
     """
     for number, entry in enumerate(entries, 1):
-        why = _misfit(machine, entry)
+        why = misfit_of(machine, entry)
         if why is not None:
             text = f"{name} is damaged: entry {number} does not follow from those before it "
             text += f"({why}); run: {remedy}"
             raise AppError(ErrorCode.INTERNAL, text)
 
 
-def _misfit(machine: SchedulerMachine, entry: Entry) -> str | None:
+def misfit_of(machine: SchedulerMachine, entry: Entry) -> str | None:
     try:
         machine.apply(entry)
     except (AppError, LookupError, TypeError, ValueError, AssertionError) as error:
@@ -167,7 +175,7 @@ def _existing(folder: Path) -> Path:
     return path
 
 
-def _read(path: Path) -> _Read:
+def _read(path: Path) -> Read:
     """Raises INVALID, INTERNAL for another version's."""
     data = path.read_bytes() if path.exists() else b""
     synced: int | None = 0
@@ -177,15 +185,15 @@ def _read(path: Path) -> _Read:
     except JournalDamage as found:
         scanned, synced = found.sound, found.synced
         damage = f"{found.why} (byte {scanned.end})"
-    machine, decoder = _empty(), Entries(str(path), scanned.wrote)
+    machine, decoder = empty_machine(), Entries(str(path), scanned.wrote)
     entries, sound, end = 0, len(scanned.groups), scanned.end
     for number, group in enumerate(scanned.groups):
         parsed = decoder.of(group)
-        why = next((w for entry in parsed if (w := _misfit(machine, entry))), None)
+        why = next((w for entry in parsed if (w := misfit_of(machine, entry))), None)
         if why is not None:
             sound, end = number, scanned.lines[number]
             damage = f"the line at byte {end} does not follow from those before it ({why})"
-            machine = _replayed(scanned.groups[:number], path)  # half a line may not count
+            machine = replayed(scanned.groups[:number], str(path))  # half a line may not count
             break
         entries += len(parsed)
     lost = data[end:].rstrip(b"\0") if damage else b""
@@ -198,13 +206,13 @@ def _read(path: Path) -> _Read:
         torn_bytes=0 if damage else scanned.torn,
         damage=damage,
         damaged_bytes=len(lost),
-        named_there=_named(lost),
+        named_there=names_in(lost),
         lost_lines=lines,
         whole_after=len(whole_lines(lost)),
         live=tuple(machine.state.leases)[:NAMES_MAX],
         ignored=(*decoder.ignored, *machine.state.ignored),
     )
-    return _Read(checked, machine, scanned.groups[:sound], len(lost), lines)
+    return Read(checked, machine, scanned.groups[:sound], len(lost), lines)
 
 
 def _lost_lines(scanned: Scanned, sound: int, synced: int | None, lost: bytes) -> int | None:
@@ -218,23 +226,23 @@ def _lost_lines(scanned: Scanned, sound: int, synced: int | None, lost: bytes) -
     return max(newest - last, lost.count(b"\n"))
 
 
-def _empty() -> SchedulerMachine:
+def empty_machine() -> SchedulerMachine:
     return SchedulerMachine(Budget(), IdSource("repair"))
 
 
-def _replayed(groups: Iterable[bytes], path: Path) -> SchedulerMachine:
-    machine = _empty()
-    for entry in Entries(str(path), "").all_of(groups):
+def replayed(groups: Iterable[bytes], name: str) -> SchedulerMachine:
+    machine = empty_machine()
+    for entry in Entries(name, "").all_of(groups):
         machine.apply(entry)
     return machine
 
 
-def _named(lost: bytes) -> tuple[str, ...]:
+def names_in(lost: bytes) -> tuple[str, ...]:
     names = dict.fromkeys(_LEASE_OR_JOB.findall(lost))
     return tuple(name.decode(errors="replace") for name in list(names)[:NAMES_MAX])
 
 
-def _continuation(read: _Read) -> Iterable[bytes]:
+def continuation(read: Read) -> Iterable[bytes]:
     """Groups to append: epoch and fence above all that was lost, then the ends of live leases."""
     machine = read.machine
     lines = UNKNOWN_LINES if read.lost_lines is None else read.lost_lines

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 LIMITS = LogLimits(item_bytes_max=2**20, snapshot_after=50_000)
 #: Rows of one page of `read`; of `item_bytes_max` bytes each at most.
-PAGE_ROWS = 256
+PAGE_ROWS = 64
 #: A snapshot's rows have this many bytes: the client holds one of them in memory twice.
 PART_BYTES = 8 * 2**20
 #: Options of an address that are handed to libpq.
@@ -212,13 +212,20 @@ def _translated(error: psycopg.Error) -> AppError:
             return AppError(ErrorCode.NOT_FOUND, text)
         case errors.ReadOnlySqlTransaction() | errors.SerializationFailure():
             return AppError(ErrorCode.UNAVAILABLE, text)  # a failover is under way
-        case psycopg.OperationalError() if "authentication failed" in text or "no password" in text:
-            return AppError(ErrorCode.DENIED, text)
+        case psycopg.OperationalError() if error.sqlstate is None and _is_refused(text):
+            missing = "database" in text and "does not exist" in text
+            return AppError(ErrorCode.NOT_FOUND if missing else ErrorCode.DENIED, text)
         case psycopg.OperationalError() if error.sqlstate is None or error.sqlstate[:2] in _PASSING:
             return AppError(ErrorCode.UNAVAILABLE, text)
         case psycopg.InterfaceError():
             return AppError(ErrorCode.UNAVAILABLE, text)
     return AppError(ErrorCode.INTERNAL, text)
+
+
+def _is_refused(text: str) -> bool:
+    """Whether the server refused a new connection for good; libpq gives no SQLSTATE then."""
+    words = ("authentication failed", "no password", "does not exist", "not permitted to log in")
+    return any(word in text for word in words)
 
 
 #: Classes of SQLSTATE that pass: connection, resources, rollback, an operator's action.
