@@ -11,6 +11,8 @@ from typing import Any
 from corekit.errors import AppError
 from corekit.net.addresses import Address, parse_address, parse_addresses
 
+#: Rounds in which a lost leader is left out, about a second: its standby may name it until then.
+LOST_ROUNDS = 3
 #: Key of the leader's address in the details of a standby's refusal.
 LEADER = "leader"
 #: Key that marks a standby's refusal.
@@ -25,6 +27,8 @@ class SchedulerAddresses:
         self.given = parse_addresses(text)
         self.current: Address = self.given[0]
         self._tried: dict[Address, None] = {}  # since the last pause or welcome
+        self._lost: Address | None = None  # the last one that had welcomed us
+        self._rounds = 0  # in which it is still left out
 
     @property
     def several(self) -> bool:
@@ -41,14 +45,12 @@ class SchedulerAddresses:
         is about to take over.
         """
         self._tried[self.current] = None
-        if leader is not None and leader not in self._tried:
-            self.current = leader
-            return False
-        rest = [one for one in self.given if one not in self._tried]
-        if rest:
-            self.current = rest[0]
-            return False
+        for one in (*([leader] if leader else []), *self.given):
+            if one not in self._tried and not (one == self._lost and self._rounds):
+                self.current = one
+                return False
         self._tried.clear()
+        self._rounds = max(0, self._rounds - 1)
         if not standby:
             self._advance()
         return True
@@ -56,11 +58,10 @@ class SchedulerAddresses:
     def lost(self) -> None:
         """Select the next address after a connection that had been welcomed.
 
-        The lost one is tried again after a pause only: a standby may still name it.
+        The lost one is left out for some rounds: a standby may still name it.
         """
         self._tried.clear()
-        if self.several:
-            self._tried[self.current] = None
+        self._lost, self._rounds = self.current, LOST_ROUNDS if self.several else 0
         self._advance()
 
     def _advance(self) -> None:
