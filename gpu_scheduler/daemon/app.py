@@ -204,11 +204,7 @@ async def running_daemon(
             with _using(settings.state):  # in a thread, while health is answered
                 await asyncio.to_thread(_recover, machine, journal)
             check_master_key(machine, parts.fingerprint)
-        for event in _first_events(settings, clock, parts.fingerprint):  # before the first request
-            decision = machine.handle(event)
-            await journal.append(decision.changes)
-            for action in decision.actions:
-                performer.perform(action)
+        await _begin_epoch(parts, performer, _first_events(settings, clock, parts.fingerprint))
         metrics.epoch = machine.state.epoch
         decoder = RequestDecoder(clock, journal, performer.submit, metrics, authorizer)
         hub = Hub(machine.state, clock, decoder, parts.registry)
@@ -238,6 +234,15 @@ async def running_daemon(
             reread=reread,
             hub=hub,
         )
+
+
+async def _begin_epoch(parts: _Parts, performer: Performer, events: Iterator[on.Event]) -> None:
+    """Handle the first events, before any request. Raises LogSuperseded when another one leads."""
+    for event in events:
+        decision = parts.machine.handle(event)
+        await parts.journal.append(decision.changes)
+        for action in decision.actions:
+            performer.perform(action)
 
 
 async def _stand_by(

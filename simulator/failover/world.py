@@ -256,7 +256,7 @@ class World:
             return
         asked, connection, op = self.pending.pop(action.reply_to)
         if asked is not node or connection != node.connection:
-            return  # the connection broke: nobody hears the answer
+            return  # the connection broke: the answer is lost
         if isinstance(action, do.ReplyError):
             return
         if isinstance(op, ops.Renew) and op.lease in self.granted and op.lease not in self.ended:

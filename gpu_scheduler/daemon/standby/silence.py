@@ -1,6 +1,6 @@
 """When a standby takes over. Pure.
 
-Only liveness depends on it: whoever takes over too early or too late, the log has one writer for
+Only liveness depends on it: a take-over may come too early or too late, the log has one writer for
 each item. Silence is counted between two reads that worked, by this machine's own clock; a standby
 that was suspended, or could not read the log, has observed nothing meanwhile.
 """
