@@ -53,8 +53,9 @@ class EngineUnderTest:
 
 
 @contextlib.contextmanager
-def _postgres() -> Iterator[EngineUnderTest]:
-    with postgres_server() as server:
+def _postgres(**options: str) -> Iterator[EngineUnderTest]:
+    """`options`: of the server's configuration."""
+    with postgres_server(options) as server:
         yield EngineUnderTest("postgres", server.url)
 
 
@@ -155,6 +156,12 @@ class WrappedLog:
         self.log.close()
 
 
+#: Of benchmarks: here PostgreSQL waits for its disk.
+MEASURED: Mapping[str, Callable[[], AbstractContextManager[EngineUnderTest]]] = {
+    "postgres": partial(_postgres, fsync="on"),
+    "s3": partial(_s3, "s3", "local_cloud.server", "--state", "{folder}/state"),
+    "dynamodb": _dynamodb,
+}
 #: Moto's backends have no locks; AWS's conditional writes are atomic.
 #: Name → context manager of a running engine.
 ENGINES: Mapping[str, Callable[[], AbstractContextManager[EngineUnderTest]]] = {

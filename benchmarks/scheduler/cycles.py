@@ -8,7 +8,13 @@ connection and 32 requests in flight, or one aiohttp session with 32), in turns,
 rounds. 16 devices × 4 quarters on one watched host, in a process of its own, which is told of every
 lease as in production. `typed_client_cycles_32` is the same through `SchedulerClient`.
 
-    python -m benchmarks.scheduler.cycles [--json] [--rounds N] [--seconds S]
+Then the same with the journal in a log (`--engines postgres,s3,dynamodb`, `--engines ""` for none),
+beside a bare append to that log:
+
+    ENGINE_cycle_ratio       time of one cycle (two groups, so two appends) / of two bare appends
+    ENGINE_group_ratio_32    cycles/s with 32 in flight / bare appends/s, one after the other
+
+    python -m benchmarks.scheduler.cycles [--json] [--rounds N] [--seconds S] [--engines NAMES]
 """
 
 from __future__ import annotations
@@ -22,7 +28,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,6 +36,7 @@ from typing import Any
 import aiohttp
 
 from benchmarks import report
+from benchmarks.scheduler import logs
 from corekit.budget import Budget
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import Request
@@ -154,6 +161,37 @@ class Measured:
         return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
+@dataclass
+class InLog:
+    """Cycles of a scheduler whose journal is in a log, and bare appends to that log."""
+
+    one: Measured = field(default_factory=Measured)
+    many: Measured = field(default_factory=Measured)
+    append_ms: list[float] = field(default_factory=list)
+
+    def figures(self, name: str) -> list[report.Figure]:
+        append_ms, cycle_ms = logs.median(self.append_ms), self.one.percentile_ms(0.5)
+        per_s = 1000 / append_ms
+        return [
+            report.Figure(
+                metric=f"{name}_cycle_ratio",
+                value=cycle_ms / (2 * append_ms),
+                unit="ratio",
+                baseline=f"two bare appends, ms (a cycle {cycle_ms:.2f} ms)",
+                baseline_value=2 * append_ms,
+                ratio=cycle_ms / (2 * append_ms),
+            ),
+            report.Figure(
+                metric=f"{name}_group_ratio_{IN_FLIGHT}",
+                value=self.many.rate / per_s,
+                unit="ratio",
+                baseline=f"bare appends/s, one after the other ({self.many.rate:.0f} cycles/s)",
+                baseline_value=per_s,
+                ratio=self.many.rate / per_s,
+            ),
+        ]
+
+
 async def _round(cycle: Cycle, at_once: int, seconds: float, into: Measured) -> None:
     begin_s = time.perf_counter()
     done: list[float] = []
@@ -206,18 +244,50 @@ def program(module: str, ready: Path, *arguments: str) -> Iterator[dict[str, str
         process.wait()
 
 
-def run(rounds: int, seconds: float) -> dict[tuple[str, int], Measured]:
-    """Start everything, measure, stop everything."""
-    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
-        folder = Path(name)
+@contextlib.contextmanager
+def scheduler(folder: Path, *options: str) -> Iterator[dict[str, str]]:
+    """ssgmd and one watched host, as processes."""
+    with contextlib.ExitStack() as stack:
         device = {"kind": "cuda", "model": "bench", "memory_mib": DEVICE_MIB}
         inventory = folder / "inventory.json"
         inventory.write_text(json.dumps({"devices": [device] * DEVICES}))
-        state = ("--state", str(folder / "state"))
+        state = ("--state", str(folder / "state"), *options)
         ours = stack.enter_context(program("gpu_scheduler.daemon", folder / "ssgmd", *state))
         where = ("--scheduler", ours["socket"], "--host-id", "bench")
         monitor = ("gpu_scheduler.monitor", folder / "monitor", *where)
         stack.enter_context(program(*monitor, "--inventory", str(inventory)))
+        yield ours
+
+
+async def _in_log(address: str, append: logs.Append, rounds: int, seconds: float) -> InLog:
+    """Cycles and bare appends, in turns."""
+    found = InLog()
+    async with line_cycles(address) as cycle:
+        await _round(cycle, IN_FLIGHT, min(seconds, 0.3), Measured())  # warm
+        for _ in range(rounds):
+            await _round(cycle, 1, seconds, found.one)
+            await _round(cycle, IN_FLIGHT, seconds, found.many)
+            found.append_ms += logs.append_ms(append, seconds, len(found.append_ms))
+    return found
+
+
+def run_in_logs(names: Sequence[str], rounds: int, seconds: float) -> list[report.Figure]:
+    """The figures of every engine that is there."""
+    shown: list[report.Figure] = []
+    with logs.running(names) as engines:
+        for engine in engines:
+            with tempfile.TemporaryDirectory() as name, logs.bare_append(engine) as append:
+                with scheduler(Path(name), "--log", engine.fresh()) as ours:
+                    found = asyncio.run(_in_log(ours["socket"], append, rounds, seconds))
+                shown += found.figures(engine.name)
+    return shown
+
+
+def run(rounds: int, seconds: float) -> dict[tuple[str, int], Measured]:
+    """Start everything, measure, stop everything."""
+    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
+        folder = Path(name)
+        ours = stack.enter_context(scheduler(folder))
         echo = stack.enter_context(program("benchmarks.scheduler.echo", folder / "echo"))
         return asyncio.run(measure(ours, echo, rounds, seconds))
 
@@ -256,9 +326,12 @@ def main() -> None:
     parser = report.arguments(__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=1.0, help="of one round of one path")
+    parser.add_argument("--engines", default="postgres,s3,dynamodb", help="of logs")
     asked = parser.parse_args()
-    found = run(asked.rounds, asked.seconds)
-    report.show("scheduler.cycles", figures(found), as_json=asked.json)
+    found = figures(run(asked.rounds, asked.seconds))
+    names = [name for name in asked.engines.split(",") if name]
+    found += run_in_logs(names, asked.rounds, asked.seconds)
+    report.show("scheduler.cycles", found, as_json=asked.json)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,10 @@
 The journal is the scheduler's own, one entry per grant, on devices of four quarters; in turns,
 median of the rounds. `recovery_memory_mib` is what the process grew by with the state in it.
 
+    ENGINE_recovery_ratio   the same, log to state / reading the log's items and json.loads of each
+
+The engines are those of `--engines` (postgres, s3, dynamodb) that are there.
+
     python -m benchmarks.scheduler.recovery [--json] [--leases N] [--rounds N]
 """
 
@@ -16,15 +20,20 @@ import json
 import statistics
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks import report
+from benchmarks.scheduler import logs
 from corekit.budget import Budget
 from corekit.ids import AttemptId, DeviceId, HostId, IdSource, SessionId
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.daemon.journal.journal import NAME, Journal
+from gpu_scheduler.daemon.journal.log_journal import LogJournal, LogSettings
+from gpu_scheduler.daemon.journal.port import SchedulerJournal
+from gpu_scheduler.daemon.log.registry import parse_log_address
 from gpu_scheduler.model import Device, DeviceKind, Request
 from gpu_scheduler.protocol import host as host_ops
 from gpu_scheduler.protocol import ops
@@ -70,9 +79,8 @@ def _reserve(number: int) -> on.Event:
     return on.Asked(session=SessionId("bench"), reply_to="", op=op, **_NOW)
 
 
-async def write(folder: Path, leases: int) -> None:
+async def write(journal: SchedulerJournal, leases: int) -> None:
     """The journal of a scheduler that granted so many leases."""
-    journal, _ = Journal.open(folder)
     machine = _machine()
     hosts = -(-leases // (QUARTERS * PER_HOST))
     events: list[on.Event] = [on.EpochBegan(**_NOW), *map(_host, range(hosts))]
@@ -86,10 +94,12 @@ async def write(folder: Path, leases: int) -> None:
     assert len(machine.state.leases) == leases
 
 
-def recover(folder: Path) -> SchedulerMachine:
+def recover(journal: SchedulerJournal) -> SchedulerMachine:
     """What ssgmd does before it serves."""
-    journal, entries = Journal.open(folder)
-    journal.close()
+    try:
+        entries = journal.recover()
+    finally:
+        journal.close()
     machine = _machine()
     for entry in entries:
         machine.apply(entry)
@@ -103,6 +113,49 @@ def parse(path: Path) -> int:
     return len([json.loads(text) for text in texts])
 
 
+def parse_log(address: str) -> int:
+    """Reading and parsing the same items, nothing else."""
+    log = logs.opened(address)
+    try:
+        lines = [data.split(b" ", 2)[2] for _, data in log.read(2)]
+    finally:
+        log.close()
+    return len([json.loads(line.split(b" ", 3)[3]) for line in lines])
+
+
+def _in_log(address: str) -> LogJournal:
+    where = parse_log_address(address)
+    return LogJournal(LogSettings(address=where, state=Path("/nonexistent"), call_s=logs.CALL_S))
+
+
+def in_logs(names: Sequence[str], leases: int, rounds: int) -> Iterator[report.Figure]:
+    """The figure of every engine that is there."""
+    with logs.running(names) as engines:
+        for engine in engines:
+            address = engine.fresh()
+            journal = _in_log(address)
+            journal.recover()
+            asyncio.run(write(journal, leases))
+            ours_s, bare_s = [], []
+            for _ in range(rounds):
+                gc.collect()
+                started_s = time.perf_counter()
+                assert len(recover(_in_log(address)).state.leases) == leases
+                between_s = time.perf_counter()
+                parse_log(address)
+                ours_s.append(between_s - started_s)
+                bare_s.append(time.perf_counter() - between_s)
+            ours, bare = statistics.median(ours_s), statistics.median(bare_s)
+            yield report.Figure(
+                metric=f"{engine.name}_recovery_ratio",
+                value=ours / bare,
+                unit="ratio",
+                baseline=f"reading and parsing the same items, s (ours {ours:.2f} s)",
+                baseline_value=bare,
+                ratio=ours / bare,
+            )
+
+
 def _resident_mib() -> float:
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * 4096 / 2**20
@@ -112,13 +165,15 @@ def main() -> None:
     parser = report.arguments(__doc__)
     parser.add_argument("--leases", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--engines", default="postgres,s3,dynamodb", help="of logs")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        asyncio.run(write(folder, asked.leases))
+        journal, _ = Journal.open(folder)
+        asyncio.run(write(journal, asked.leases))
         gc.collect()
         empty_mib = _resident_mib()
-        machine = recover(folder)
+        machine = recover(Journal.locked(folder))
         assert len(machine.state.leases) == asked.leases
         grown_mib = _resident_mib() - empty_mib
         del machine
@@ -126,7 +181,7 @@ def main() -> None:
         for _ in range(asked.rounds):
             gc.collect()
             started_s = time.perf_counter()
-            recover(folder)
+            recover(Journal.locked(folder))
             between_s = time.perf_counter()
             parse(folder / NAME)
             ours_s.append(between_s - started_s)
@@ -147,6 +202,8 @@ def main() -> None:
         report.Figure(metric="recovery_leases", value=asked.leases, unit="leases"),
         report.Figure(metric="recovery_memory_mib", value=grown_mib, unit="MiB"),
     ]
+    names = [name for name in asked.engines.split(",") if name]
+    figures += in_logs(names, asked.leases, asked.rounds)
     report.show("scheduler.recovery", figures, as_json=asked.json)
 
 

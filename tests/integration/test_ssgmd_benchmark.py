@@ -23,6 +23,8 @@ def test_cycles_prints_one_object_with_the_fixed_names() -> None:
             "1",
             "--seconds",
             "0.1",
+            "--engines",
+            "postgres",
         ],
         cwd=ROOT,
         capture_output=True,
@@ -37,6 +39,9 @@ def test_cycles_prints_one_object_with_the_fixed_names() -> None:
         assert result["value"] > 0
         assert result["target"] == f">= {target}"
         assert result["baseline_value"] > 0
+    for metric in ("postgres_cycle_ratio", "postgres_group_ratio_32"):
+        assert results[metric]["value"] > 0
+        assert results[metric]["baseline_value"] > 0
 
 
 @pytest.mark.soak
@@ -44,7 +49,7 @@ def test_cycles_prints_one_object_with_the_fixed_names() -> None:
     ("name", "arguments", "metrics"),
     [
         ("handover", ("--rounds", "1", "--seconds", "0.2"), ["handover_host", "handover_watched"]),
-        ("recovery", ("--rounds", "1", "--leases", "500"), ["recovery_ratio"]),
+        ("recovery", ("--rounds", "1", "--leases", "500"), ["recovery_ratio", "s3_recovery_ratio"]),
         ("peers", ("--seconds", "0.2"), []),
     ],
 )
