@@ -11,8 +11,9 @@ from typing import Any
 from corekit.errors import AppError
 from corekit.net.addresses import Address, parse_address, parse_addresses
 
-#: Rounds in which a lost leader is left out, about a second: its standby may name it until then.
-LOST_ROUNDS = 3
+#: Rounds in which a lost leader is left out, a second or two: its standby may name it until then,
+#: and a stopped process costs `failover_connect_s` at each try.
+LOST_ROUNDS = 6
 #: Key of the leader's address in the details of a standby's refusal.
 LEADER = "leader"
 #: Key that marks a standby's refusal.
