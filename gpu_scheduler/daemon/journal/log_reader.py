@@ -110,7 +110,7 @@ class LogReader:
         return found
 
     def _compare_with_snapshot(self) -> None:
-        """Where a log ends, its next item may have been trimmed behind a newer snapshot."""
+        """Raise LogTrimmed when the next item may have been removed behind a newer snapshot."""
         if self._log.newest_snapshot_seq() > self.seq:
             raise LogTrimmed(self._where, self.seq + 1)
 
