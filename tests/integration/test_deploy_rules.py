@@ -61,11 +61,12 @@ def test_a_deploy_refuses_what_no_known_device_can_hold(
     file, scheduler = bench.write(FDL, "bulky"), ("--scheduler", address)
     refused = bench.run("deploy", file, *scheduler, status=7)
     assert f"{file}:8:5: error: functions.aws[0].gpu: no known device could do" in refused.stderr
-    assert "orchgpu: nothing was deployed: functions.aws[0].gpu: " in refused.stderr
-    assert "the largest such device has 512 MiB, the largest fit is" in refused.stderr
+    assert "orchgpu: nothing was deployed, because of functions.aws[0].gpu. " in refused.stderr
+    assert refused.stderr.count("the largest such device has 512 MiB, the largest fit is") == 1
     assert "--allow-infeasible" in refused.stderr
     error = json.loads(bench.run("deploy", file, *scheduler, "--json", status=7).stdout)["error"]
     assert error["code"] == "impossible"
+    assert error["message"].count("the largest such device has 512 MiB, the largest fit is") == 1
     planned = bench.run("plan", file, *scheduler, "--json", status=2)
     assert [note["severity"] for note in json.loads(planned.stdout)["notes"]] == ["error"]
     buckets = [bucket["Name"] for bucket in bench.clients["s3"].list_buckets()["Buckets"]]
