@@ -45,8 +45,9 @@ experiments: $(STAMP)  ## the simulations of docs/simulator.md, into build/exper
 	for run in azure2019 azure2021 alibaba2023 bursts tenants hardless; do $(BIN)/orchgpu simulate compare \
 	  simulator/runs/$$run.yaml fifo backfill fair balance sticky fair_sticky || exit 1; done
 
-sim: $(STAMP)  ## 1,000 seeds of the simulation of faults
+sim: $(STAMP)  ## 1,000 seeds of the simulations of faults
 	$(BIN)/python -m simulator.faults --seeds 1000 $(ARGS)
+	$(BIN)/python -m simulator.failover --seeds 1000 $(ARGS)
 
 bench: $(STAMP)  ## the short benchmarks, written to docs/benchmarks.md
 	$(BIN)/python -m benchmarks $(ARGS)

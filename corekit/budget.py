@@ -48,6 +48,7 @@ class Budget:
     record_forget_s: float = 3600.0  #: a finished job record is kept this long
     room_poll_s: float = 1.0  #: waiting clients learn this soon that the journal's disk is full
     keys_poll_s: float = 2.0  #: files of keys and certificates are checked this often
+    stored_keys_poll_s: float = 60.0  #: keys in a secret store: each look is a call with a price
     spawner_restart_s: float = 1.0  #: between starts of a spawner of workers that died
     log_call_s: float = 5.0  #: one call to the log that holds the scheduler's journal
     log_retry_s: float = 30.0  #: ssgmd ends when its log fails this long
@@ -88,6 +89,16 @@ class Budget:
     drain_s: float = 10.0  #: SIGTERM to exit
     reconnect_base_s: float = 0.2  #: first back-off of a lost connection, doubling with jitter
     reconnect_s_max: float = 5.0
+    # --- several schedulers over one log, of which one leads
+    leader_beat_s: float = 1.0  #: an idle leader appends an empty group this often
+    standby_poll_s: float = 0.25  #: a standby reads the log this often
+    takeover_s: float = 3.0  #: after this silence of the log: three beats, or one slow put
+    handover_s: float = 2.0  #: a stopping leader's last put takes no longer
+    # --- clients and hosts that know the addresses of several schedulers
+    failover_silence_s: float = 3.0  #: a leader this silent is left for the next address
+    failover_beat_s: float = 1.0  #: an orchestrator session beats this often
+    failover_connect_s: float = 1.0  #: a machine that is gone answers no connection and no hello
+    failover_pause_s_max: float = 0.5  #: between two rounds of all addresses
     # --- function
     function_timeout_s_max: float = 900.0  #: Lambda's own limit
     gateway_dial_s: float = 5.0  #: a host without a connection by then is gone
@@ -135,6 +146,12 @@ _AT_MOST = (
     ("reserved_renew_s", "reserved_ttl_s", 4),
     ("session_beat_s", "session_silence_s", 4),
     ("client_beat_s", "client_gone_s", 3),
+    ("keys_poll_s", "stored_keys_poll_s", 1),
+    ("failover_beat_s", "failover_silence_s", 3),
+    ("leader_beat_s", "takeover_s", 3),
+    ("standby_poll_s", "leader_beat_s", 2),
+    ("host_report_s", "failover_silence_s", 1),
+    ("failover_silence_s", "client_gone_s", 2),
     ("host_report_s", "host_stale_s", 3),
     ("result_check_s", "result_check_s_max", 1),
     ("log_call_s", "log_retry_s", 3),

@@ -6,13 +6,21 @@ import ipaddress
 
 from corekit.errors import invalid
 
+Address = tuple[str, int]
 
-def parse_address(text: str) -> tuple[str, int]:
+
+def parse_address(text: str) -> Address:
     """The parts of `"host:port"`. Raises INVALID."""
     host, colon, port = text.rpartition(":")
     if not colon or not host or not port.isdecimal() or int(port) > 65535:
         raise invalid(f"{text!r} is not an address; write host:port, as 127.0.0.1:4700")
     return host.strip("[]"), int(port)
+
+
+def parse_addresses(text: str) -> tuple[Address, ...]:
+    """The parts of "host:port,host:port", each address once, at least one. Raises INVALID."""
+    named = (one.strip() for one in text.split(","))
+    return tuple(dict.fromkeys(parse_address(one) for one in named))
 
 
 def address_of(url: str) -> str:

@@ -1,7 +1,8 @@
 """One connection to ssgmd that repairs itself: many requests in flight, pushes, re-hello.
 
-A request that was in flight when the connection broke is sent again on the next one, in its old
-order, until its own deadline; that is right because every op of the protocol is idempotent.
+With several addresses the connection goes to the scheduler that leads. A request that was in flight
+when the connection broke is sent again on the next one, in its old order, until its own deadline;
+that is right because every op of the protocol is idempotent.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from corekit.aio.backoff import Backoff
 from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
-from corekit.net.addresses import parse_address
+from corekit.net.addresses import Address
 from corekit.values import Value
 from gpu_scheduler.client.access import Access, find_access
+from gpu_scheduler.client.addresses import STANDBY, SchedulerAddresses, leader_of
 from gpu_scheduler.protocol.codec import (
     AnswerFrame,
     Body,
@@ -71,9 +73,11 @@ class Channel:
         name: str,
         access: Access | None = None,  #: None: the environment's
     ) -> None:
-        self._address = parse_address(address)
+        self.addresses = SchedulerAddresses(address)
         self._access = access or find_access()
         self._tls = self._access.tls()
+        self._leader: Address | None = None  # as a standby gave it on the last connection
+        self._is_standby = False  # it was one
         self._why_not = "is ssgmd up?"  # reason of the newest failure to connect
         self._events = events
         self._budget = budget
@@ -137,16 +141,15 @@ class Channel:
 
     def _expire(self, pending: _Pending, op: str, deadline_s: float) -> None:
         if pending.sent:
-            where = "{}:{}".format(*self._address)
-            text = f"the scheduler at {where} did not answer {op!r} in {deadline_s:g} s"
+            text = f"the scheduler at {self.addresses} did not answer {op!r} in {deadline_s:g} s"
             _fail(pending.answer, AppError(ErrorCode.TIMEOUT, text))
         else:
             _fail(pending.answer, self.unreachable(deadline_s))
 
     def unreachable(self, deadline_s: float) -> AppError:
         """The error for a scheduler that was not reached in time: the address and the reason."""
-        where = "{}:{}".format(*self._address)
-        text = f"no connection to the scheduler at {where} in {deadline_s:g} s; {self._why_not}"
+        where = f"{self.addresses} in {deadline_s:g} s"
+        text = f"no connection to the scheduler at {where}; {self._why_not}"
         return AppError(ErrorCode.UNAVAILABLE, text)
 
     def say_hello_again(self) -> None:
@@ -158,7 +161,7 @@ class Channel:
         """Renew a key that expires soon. Raises AppError, OSError."""
         source = self._access.source
         if source is not None and source.is_due:
-            await source.renew(self._address, self._tls)
+            await source.renew(self.addresses.current, self._tls)
 
     def _say_hello(self, wire: _Wire) -> None:
         events = self._events
@@ -167,23 +170,33 @@ class Channel:
             wire.write(request_line(HELLO_ID, op, fields))
 
     async def _stay_connected(self) -> None:
-        backoff = Backoff(self._budget.reconnect_base_s, self._budget.reconnect_s_max)
+        budget, addresses = self._budget, self.addresses
+        longest_s = budget.failover_pause_s_max if addresses.several else budget.reconnect_s_max
+        backoff = Backoff(min(budget.reconnect_base_s, longest_s), longest_s)
         while True:
+            self._leader, self._is_standby = None, False
             try:
-                if await self._one_connection():
-                    backoff.reset()
+                welcomed = await self._one_connection()
             except OSError as error:
+                welcomed = False
                 self._not_connected(error)
-            except AppError as error:
+            except AppError as error:  # of a key that cannot be renewed
+                welcomed = False
                 self._why_not = error.message
                 logger.warning("%s: %s", self._name, error.message)
+            if welcomed:
+                backoff.reset()
+                addresses.lost()
+            elif not addresses.failed(self._leader, standby=self._is_standby):
+                continue
             await asyncio.sleep(backoff.next_s())
 
     def _not_connected(self, error: OSError) -> None:
         logger.debug("no connection to the scheduler", extra={"event": str(error)})
         self._why_not = "is ssgmd up?"
         if isinstance(error, ssl.SSLCertVerificationError):  # waiting would not make it better
-            text = "the certificate at {}:{} is not the scheduler's".format(*self._address)
+            text = "the certificate at {}:{} is not the scheduler's"
+            text = text.format(*self.addresses.current)
             denied = AppError(ErrorCode.DENIED, f"{text}: {error.verify_message}; check the CA")
             logger.warning("%s: %s", self._name, denied.message)
             for pending in list(self._pending.values()):
@@ -193,12 +206,17 @@ class Channel:
 
     async def _one_connection(self) -> bool:
         loop = asyncio.get_running_loop()
-        silence_s = self._budget.client_gone_s
+        budget, address = self._budget, self.addresses.current
+        silence_s = connect_s = budget.client_gone_s
+        if self.addresses.several:  # another one may lead
+            silence_s, connect_s = budget.failover_silence_s, budget.failover_connect_s
         await self.renew_key()
-        async with asyncio.timeout(silence_s):
+        async with asyncio.timeout(connect_s):
             _, wire = await loop.create_connection(
-                lambda: _Wire(self._line, silence_s), *self._address, ssl=self._tls
+                lambda: _Wire(self._line, silence_s), *address, ssl=self._tls
             )
+        if self.addresses.several:
+            wire.expect_welcome(connect_s)
         try:
             self._say_hello(wire)
             reason = await wire.gone
@@ -207,7 +225,7 @@ class Channel:
             self._wire = None
         if wire.welcomed:
             self._events.lost(reason)
-        else:
+        elif not wire.refused:
             self._why_not = (
                 f"it broke off before its welcome: {reason}; does only one side speak TLS (--ca)?"
             )
@@ -236,8 +254,14 @@ class Channel:
         return None
 
     def _refused(self, wire: _Wire, error: AppError) -> None:
-        """A refusal is final: waiting calls fail with the reason, instead of a timeout."""
-        logger.warning("%s: hello refused: %s", self._name, error.message)
+        """A refusal is final: waiting calls fail with the reason, instead of a timeout.
+
+        That of a standby names the leader, and the next connection goes there.
+        """
+        self._leader, self._is_standby = leader_of(error), bool(error.details.get(STANDBY))
+        level = logging.DEBUG if error.retryable and self.addresses.several else logging.WARNING
+        logger.log(level, "%s: hello refused: %s", self._name, error.message)
+        self._why_not, wire.refused = error.message, True
         self._wire = None
         if error.code is ErrorCode.DENIED and self._access.source is not None:
             self._access.source.refused()
@@ -259,10 +283,12 @@ class _Wire(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self.gone: asyncio.Future[str] = self._loop.create_future()
         self.welcomed = False
+        self.refused = False
         self._on_frame = on_frame
         self._silence_s = silence_s
         self._heard_s = self._loop.time()
         self._silence = self._loop.call_later(silence_s, self._check_silence)
+        self._welcome: asyncio.TimerHandle | None = None
         self._lines = LineBuffer()
         self._transport: asyncio.Transport | None = None
 
@@ -288,6 +314,14 @@ class _Wire(asyncio.Protocol):
         else:
             self._silence = self._loop.call_later(self._silence_s - silent_s, self._check_silence)
 
+    def expect_welcome(self, within_s: float) -> None:
+        """End the connection unless its hello is answered in time: the peer may be stopped."""
+        self._welcome = self._loop.call_later(within_s, self._check_welcome)
+
+    def _check_welcome(self) -> None:
+        if not self.welcomed:
+            self.break_off("no answer to the hello")
+
     def write(self, line: bytes) -> None:
         assert self._transport is not None
         self._transport.write(line)
@@ -299,6 +333,8 @@ class _Wire(asyncio.Protocol):
 
     def abort(self) -> None:
         self._silence.cancel()
+        if self._welcome is not None:
+            self._welcome.cancel()
         if self._transport is not None:
             self._transport.abort()
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from corekit.aio.newer import known
 from corekit.budget import Budget
 from corekit.decode import decode_known
-from corekit.errors import AppError
+from corekit.errors import AppError, ErrorCode
 from corekit.ids import AttemptId, DeviceId, HostId, JobId, LeaseId, SessionId
 from corekit.values import Value, replace
 from gpu_scheduler.client.access import Access, find_access
@@ -25,7 +25,7 @@ from gpu_scheduler.client.pushes import Connected, Disconnected, OnPush, PushWor
 from gpu_scheduler.model import Door, EndReason, Lease, LeaseLifetime, Record, Request
 from gpu_scheduler.policy_parameters import Given
 from gpu_scheduler.protocol import answers, ops
-from gpu_scheduler.protocol.codec import VERSION, Body
+from gpu_scheduler.protocol.codec import HELLO_OLDEST_VERSION, VERSION, Body
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +42,9 @@ def new_session() -> str:
 
 class SchedulerClient:
     """`async with SchedulerClient("127.0.0.1:4700", on_push=...) as scheduler: ...`
+
+    With a standby the address is a list, "10.0.1.10:4700,10.0.2.10:4700": the client uses the
+    scheduler that leads.
 
     Every method waits through disconnects until `deadline_s` and raises only AppError: the
     scheduler's own, or UNAVAILABLE / TIMEOUT. CONFLICT carries the current record, as a `Record`,
@@ -66,7 +69,9 @@ class SchedulerClient:
         self._deadline_s = deadline_s or self._budget.client_gone_s + self._budget.reconnect_s_max
         self._on_push = on_push
         self._welcomed = asyncio.Event()
-        hello = ops.Hello(session=self.session, version=VERSION)
+        hello = ops.Hello(
+            session=self.session, version=VERSION, oldest_version=HELLO_OLDEST_VERSION
+        )
         events = ChannelEvents(
             role="requester",
             hello=lambda: hello,
@@ -328,8 +333,10 @@ class SchedulerClient:
         return known(logger, body.read_known(ops.answer_of(type(op))))
 
     async def _beats(self) -> None:
+        several = self._channel.addresses.several
+        every_s = self._budget.failover_beat_s if several else self._budget.client_beat_s
         while True:
-            await asyncio.sleep(self._budget.client_beat_s)
+            await asyncio.sleep(every_s)
             if self._channel.connected:
                 try:
                     await self._channel.call(
@@ -339,7 +346,11 @@ class SchedulerClient:
                     logger.debug("beat: %s", error.message)
 
     def _on_welcome(self, body: Body) -> None:
-        self.epoch = known(logger, body.read_known(answers.SessionWelcome)).epoch
+        epoch = known(logger, body.read_known(answers.SessionWelcome)).epoch
+        if self._channel.addresses.several and epoch < self.epoch:
+            text = f"epoch {epoch} is lower than {self.epoch}, seen before: another one leads now"
+            raise AppError(ErrorCode.CONFLICT, text)
+        self.epoch = epoch
         self._welcomed.set()
         self._tell(Connected(epoch=self.epoch))
 

@@ -32,6 +32,9 @@ class EpochBegan(Happened):
 
     run: str = ""  #: random: unique to each run, even if the journal was copied
     build: str = ""  #: version of this ssgmd
+    socket: str = ""  #: addresses that it advertises, for standbys; "" = none
+    http: str = ""
+    master_key: str = ""  #: fingerprint of its master key
 
 
 class Ticked(Happened):

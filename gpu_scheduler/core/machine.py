@@ -159,7 +159,7 @@ def _timer_fired(tx: Transaction, kind: TimerKind, name: str) -> None:
 
 
 def _begin(tx: Transaction, event: on.EpochBegan) -> None:
-    recovery.begin(tx, event.run, event.build)
+    recovery.begin(tx, event)
 
 
 def _done(tx: Transaction, event: on.Asked[ops.Beat] | on.HostAsked[host_ops.Cut]) -> None:

@@ -83,6 +83,14 @@ class Preemption:
     devices: tuple[DeviceId, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """The addresses that the ssgmd of an epoch advertises; "" = none."""
+
+    socket: str = ""
+    http: str = ""
+
+
 @dataclass(slots=True)
 class State:
     """The whole state. Dicts keep insertion order, so the same events give the same decisions."""
@@ -90,6 +98,9 @@ class State:
     epoch: int = 0
     run: str = ""  #: random id of this epoch
     build: str = ""  #: version of the ssgmd of this epoch
+    leader: Leader = Leader()
+    master_key: str = ""  #: fingerprint of its master key; "" = not journalled
+    epoch_ended: bool = False  #: it stopped in order
     position: int = 0  #: journal position: number of parts ever applied; the fence of a grant
     configured: Parameters = field(default_factory=Parameters)  #: as the daemon was started
     policies: Mapping[str, Policy] = field(default_factory=dict)  #: installed, by name

@@ -17,12 +17,14 @@ from typing import Any
 from corekit.aio.admission import AdmissionLimits
 from corekit.aio.clock import Clock, SystemClock
 from corekit.aio.driver import Driver
+from corekit.aio.driver import Journal as DriverJournal
 from corekit.aio.process import private_folder, raise_descriptor_limit
 from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
-from corekit.errors import AppError, ErrorCode
+from corekit.errors import AppError, ErrorCode, invalid
 from corekit.ids import IdSource, JobId, LeaseId
 from corekit.net.addresses import is_loopback, parse_address
+from corekit.values import replace
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.machine import SchedulerMachine
@@ -33,6 +35,7 @@ from gpu_scheduler.daemon.access.iam_join import IamJoin
 from gpu_scheduler.daemon.access.keys import NAME as KEYS_NAME
 from gpu_scheduler.daemon.access.redaction import Redaction
 from gpu_scheduler.daemon.access.secret import Secrets
+from gpu_scheduler.daemon.access.sources import SecretSource
 from gpu_scheduler.daemon.access.tls import Certificate
 from gpu_scheduler.daemon.build import BUILD
 from gpu_scheduler.daemon.endpoints.calls import Calls
@@ -49,6 +52,9 @@ from gpu_scheduler.daemon.journal.repair import apply_all
 from gpu_scheduler.daemon.log.port import LogAddress
 from gpu_scheduler.daemon.log.writer import RetryLimits
 from gpu_scheduler.daemon.metrics import CoreCounts, Metrics
+from gpu_scheduler.daemon.standby.beats import BeatingJournal, Handover
+from gpu_scheduler.daemon.standby.endpoint import Entrance
+from gpu_scheduler.daemon.standby.follower import Follower, check_master_key
 from gpu_scheduler.model import Device
 from gpu_scheduler.parameters import Parameters
 from gpu_scheduler.policy_registry import installed_policies
@@ -66,16 +72,36 @@ class DaemonSettings:
     log: LogAddress | None = None  #: of the journal; None: in the state folder
     listen: str = "127.0.0.1:0"  #: address of the socket endpoint
     http: str = "127.0.0.1:0"  #: address of the HTTP endpoint
+    advertise: str | None = None  #: of the socket endpoint, for clients; None: `listen`
+    advertise_http: str | None = None  #: of the HTTP endpoint; None: `http`
+    standby: bool = False  #: follows the log, and takes over when its writer is silent
     capacity: tuple[Device, ...] | None = None  #: devices that may register later
     parameters: Parameters = field(default_factory=Parameters)  #: without overrides of `ssgm set`
-    keys: Path | None = None  #: None: `keys.json` in the state folder, if it exists
+    #: None: `keys.json` in the state folder, if it exists.
+    keys: SecretSource | None = None
     join_iam: Path | None = None  #: roles whose holders may join as hosts
+    #: None: a file in the state folder, made for a new one.
+    master_key: SecretSource | None = None
     certificate: Certificate | None = None  #: of both endpoints; None: no TLS
     descriptors: int | None = None  #: files it may open; None: as many as the system permits
 
     @property
     def tls(self) -> ssl.SSLContext | None:
         return None if self.certificate is None else self.certificate.context
+
+    def check(self) -> None:
+        """Raise INVALID for addresses or settings that do not fit together."""
+        for address in (self.listen, self.http, self.advertise, self.advertise_http):
+            if address is not None:
+                parse_address(address)
+        if not self.standby:
+            return
+        if self.log is None:
+            text = "--standby needs a log that several machines reach, such as --log postgres://…"
+            raise invalid(text)
+        for name, address in (("listen", self.listen), ("http", self.http)):
+            if parse_address(address)[1] == 0:
+                raise invalid(f"--standby needs a fixed port in --{name}: clients know it")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,47 +168,63 @@ class Performer:
 
 @contextlib.asynccontextmanager
 async def running_daemon(
-    settings: DaemonSettings, disk: Disk | None = None
+    settings: DaemonSettings,
+    disk: Disk | None = None,
+    standing_by: Callable[[Mapping[str, object]], None] = lambda _: None,
 ) -> AsyncIterator[RunningDaemon]:
-    """A complete ssgmd for the length of the block. Raises AppError when it cannot start."""
-    for address in (settings.listen, settings.http):
-        parse_address(address)  # refused before any state is created
+    """A complete ssgmd for the length of the block. Raises AppError when it cannot start.
+
+    A standby calls `standing_by` with its addresses, and the block begins once it has taken over.
+    LogSuperseded and LogTrimmed mean for it that it begins again.
+    """
+    settings.check()  # before any state is created
     clock, metrics = SystemClock(), Metrics()
     async with contextlib.AsyncExitStack() as stack:
-        authorizer, journal, machine, registry = _locked(settings, disk, metrics, stack)
-        performer = Performer(registry, clock)
+        parts = _locked(settings, disk, metrics, stack)
+        authorizer, journal, machine = parts.authorizer, parts.journal, parts.machine
+        performer = Performer(parts.registry, clock)
         stack.callback(performer.close)
+        handover = Handover(journal, settings.budget.handover_s)
+        stack.push_async_exit(handover.at_exit)  # when the driver has ended
         nursery = await stack.enter_async_context(Nursery("ssgmd"))
         admission = _admission_of(settings)
         metrics.admission = admission
         http_endpoint = HttpEndpoint(metrics, journal, authorizer, admission)
         http = await _listen_http(http_endpoint, settings, admission, stack)
-        logger.info("recovering", extra={"event": "recovering", "http": http})
-        with _using(settings.state):  # in a thread, while health is answered
-            await asyncio.to_thread(_recover, machine, journal)
-        for event in _first_events(settings, clock):  # before the first request
-            decision = machine.handle(event)
-            await journal.append(decision.changes)
-            for action in decision.actions:
-                performer.perform(action)
+        reread = asyncio.Event()
+        nursery.start_eternal(_reread(settings, authorizer, reread), "reread")
+        entrance = Entrance()
+        if settings.standby:
+            follower = Follower(parts.log, machine, settings.budget, clock, parts.fingerprint)
+            entrance.refuse(lambda: follower.status, authorizer, admission)
+            socket = await _listen_socket(entrance, settings, stack)
+            http_endpoint.stand_by(lambda: follower.status)
+            standing_by({"socket": socket, "http": http, "epoch": 0, "role": "standby"})
+            await _stand_by(follower, machine, journal)
+        else:
+            logger.info("recovering", extra={"event": "recovering", "http": http})
+            with _using(settings.state):  # in a thread, while health is answered
+                await asyncio.to_thread(_recover, machine, journal)
+            check_master_key(machine, parts.fingerprint)
+        await _begin_epoch(parts, performer, _first_events(settings, clock, parts.fingerprint))
         metrics.epoch = machine.state.epoch
         decoder = RequestDecoder(clock, journal, performer.submit, metrics, authorizer)
-        hub = Hub(machine.state, clock, decoder, registry)
-        driver = Driver(machine, WatchedJournal(journal, hub), performer.perform, nursery)
+        hub = Hub(machine.state, clock, decoder, parts.registry)
+        appending = _beating(settings, journal, clock, nursery)
+        driver = Driver(machine, WatchedJournal(appending, hub), performer.perform, nursery)
         performer.driver = driver
+        handover.epoch = metrics.epoch if settings.log is not None else None
         nursery.start_eternal(driver.run(), "driver")
         nursery.start_eternal(performer.watch_room(journal, settings.budget), "room")
         nursery.start_eternal(hub.beats(settings.budget.client_beat_s), "watch")
         stack.callback(hub.end_all, "ssgmd stops")
-
-        def connection() -> Connection:
-            return Connection(decoder, registry, metrics, authorizer, admission)
-
-        socket = await _listen_socket(connection, settings, stack)
-        stack.callback(registry.close_all)
-        reread = asyncio.Event()
-        nursery.start_eternal(_reread(settings, authorizer, reread), "reread")
-        http_endpoint.open(Calls(decoder, registry), hub, CoreCounts.of(machine.state))
+        entrance.connection = lambda: Connection(
+            decoder, parts.registry, metrics, authorizer, admission
+        )
+        if not settings.standby:
+            socket = await _listen_socket(entrance, settings, stack)
+        stack.callback(parts.registry.close_all)
+        http_endpoint.open(Calls(decoder, parts.registry), hub, CoreCounts.of(machine.state))
         fields = {"event": "serving", "socket": socket, "http": http, "epoch": metrics.epoch}
         logger.info("ssgmd serves", extra=fields)
         yield RunningDaemon(
@@ -196,21 +238,71 @@ async def running_daemon(
         )
 
 
+async def _begin_epoch(parts: _Parts, performer: Performer, events: Iterator[on.Event]) -> None:
+    """Handle the first events, before any request. Raises LogSuperseded when another one leads."""
+    for event in events:
+        decision = parts.machine.handle(event)
+        await parts.journal.append(decision.changes)
+        for action in decision.actions:
+            performer.perform(action)
+
+
+async def _stand_by(
+    follower: Follower, machine: SchedulerMachine, journal: SchedulerJournal
+) -> None:
+    """Follow the log until this ssgmd may take over, and prepare to append to it."""
+    logger.info("standing by", extra={"event": "standby"})
+    await follower.follow()
+    fields = {"event": "taking_over", "epoch": machine.state.epoch, "item": follower.status.item}
+    logger.info("taking over", extra=fields)
+    await asyncio.to_thread(follower.take_over)
+    journal.snapshot = machine.parts
+
+
+def _beating(
+    settings: DaemonSettings, journal: SchedulerJournal, clock: Clock, nursery: Nursery
+) -> DriverJournal[Entry]:
+    """The journal of the driver; one in a log also gets signs of life."""
+    if settings.log is None:
+        return journal
+    beating = BeatingJournal(journal, settings.budget.leader_beat_s, clock.monotonic_s)
+    nursery.start_eternal(beating.beats(), "beats")
+    return beating
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Parts:
+    """The parts of a daemon that exist before its journal is read."""
+
+    authorizer: Authorizer
+    journal: SchedulerJournal
+    machine: SchedulerMachine
+    registry: ConnectionRegistry
+    fingerprint: str  #: of the master key
+
+    @property
+    def log(self) -> LogJournal:
+        assert isinstance(self.journal, LogJournal), "settings.check"
+        return self.journal
+
+
 def _locked(
     settings: DaemonSettings,
     disk: Disk | None,
     metrics: Metrics,
     stack: contextlib.AsyncExitStack,
-) -> tuple[Authorizer, SchedulerJournal, SchedulerMachine, ConnectionRegistry]:
+) -> _Parts:
     """Lock the state folder, read keys and secrets, and make the parts that are empty yet."""
     with _using(settings.state):
         private_folder(settings.state)
         journal, history = _journal_of(settings, disk, stack)
         # under the lock: only its holder may make a key
-        secret_of = Secrets.open(settings.state, history)
+        secret_of = Secrets.open(settings.state, settings.master_key, history)
     # ids of a new run must never repeat those of an earlier one: each run has its own seed
     ids = IdSource(secrets.token_hex(16))
     machine = SchedulerMachine(settings.budget, ids, settings.parameters, installed_policies())
+    if settings.keys is not None:
+        settings.keys.refresh()
     authorizer = Authorizer(
         settings.keys or settings.state / KEYS_NAME,
         lambda lease: _owner_of(machine.state, lease),
@@ -218,11 +310,12 @@ def _locked(
         None if settings.join_iam is None else IamJoin(settings.join_iam, SystemClock()),
     )
     _only_loopback_without_keys(settings, authorizer)
-    return (
-        authorizer,
-        journal,
-        machine,
-        ConnectionRegistry(secret_of, metrics, Redaction(authorizer)),
+    return _Parts(
+        authorizer=authorizer,
+        journal=journal,
+        machine=machine,
+        registry=ConnectionRegistry(secret_of, metrics, Redaction(authorizer)),
+        fingerprint=secret_of.fingerprint,
     )
 
 
@@ -282,7 +375,7 @@ def _job_owner_of(state: State, holder: str) -> JobOwner | None:
 def _only_loopback_without_keys(settings: DaemonSettings, authorizer: Authorizer) -> None:
     """Refuse to listen for other machines without keys. Raises DENIED, NOT_FOUND."""
     if settings.keys is not None and not authorizer.has_keys:
-        text = f"the keys file {settings.keys} does not exist; create it with `ssgmd keys add`"
+        text = f"the keys file {settings.keys.name} does not exist; create it with `ssgmd keys add`"
         raise AppError(ErrorCode.NOT_FOUND, text)
     if settings.join_iam is not None and not authorizer.has_keys:
         text = (
@@ -308,14 +401,27 @@ def _only_loopback_without_keys(settings: DaemonSettings, authorizer: Authorizer
 
 async def _reread(settings: DaemonSettings, authorizer: Authorizer, now: asyncio.Event) -> None:
     """Read changed keys and certificates again, without a restart. Endless."""
+    due_s, poll_s = 0.0, settings.budget.stored_keys_poll_s
     while True:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(settings.budget.keys_poll_s):
                 await now.wait()
+        at_s = asyncio.get_running_loop().time()
+        if settings.keys is not None and (now.is_set() or at_s >= due_s):
+            due_s = at_s + poll_s
+            await _refresh(settings.keys)
         now.clear()
         authorizer.reread_if_changed()
         if settings.certificate is not None:
             settings.certificate.reread_if_changed()
+
+
+async def _refresh(keys: SecretSource) -> None:
+    """Fetch the newest keys of a secret store, which may be out of reach for a while."""
+    try:
+        await asyncio.to_thread(keys.refresh)
+    except AppError as error:
+        logger.error("the keys in force stay: %s", error.message, extra={"event": "keys"})
 
 
 @contextlib.contextmanager
@@ -329,15 +435,28 @@ def _using(folder: Path) -> Iterator[None]:
         raise AppError(ErrorCode.EXHAUSTED if full else ErrorCode.INVALID, text) from error
 
 
-def _first_events(settings: DaemonSettings, clock: Clock) -> Iterator[on.Event]:
+def _first_events(settings: DaemonSettings, clock: Clock, fingerprint: str) -> Iterator[on.Event]:
     now = {"at_s": clock.monotonic_s(), "wall_s": clock.wall_s()}
-    yield on.EpochBegan(run=secrets.token_hex(8), build=BUILD, **now)
+    began = on.EpochBegan(
+        run=secrets.token_hex(8),
+        build=BUILD,
+        at_s=now["at_s"],
+        wall_s=now["wall_s"],
+    )
+    if settings.log is not None:  # standbys follow
+        began = replace(
+            began,
+            socket=_advertised(settings.advertise or settings.listen),
+            http=_advertised(settings.advertise_http or settings.http),
+            master_key=fingerprint,
+        )
+    yield began
     if settings.capacity is not None:
         yield on.CapacityDeclared(devices=settings.capacity, **now)
 
 
 async def _listen_socket(
-    connection: Callable[[], Connection],
+    connection: Callable[[], asyncio.Protocol],
     settings: DaemonSettings,
     stack: contextlib.AsyncExitStack,
 ) -> str:
@@ -360,6 +479,12 @@ async def _listen_http(
         return _address_of(
             await listen(endpoint.application(), *address, settings.tls, admission, stack)
         )
+
+
+def _advertised(address: str) -> str:
+    """The address, if other machines can use it; "" otherwise."""
+    host, port = parse_address(address)
+    return "" if port == 0 or host in ("0.0.0.0", "::") else address
 
 
 @contextlib.contextmanager

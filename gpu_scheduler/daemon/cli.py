@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import os
 import signal
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,19 +23,30 @@ from corekit.decode import encode
 from corekit.errors import invalid
 from gpu_scheduler.daemon import config
 from gpu_scheduler.daemon.access.keys import NAME as KEYS_NAME
-from gpu_scheduler.daemon.access.keys import KeyEntry, Role, add_key, read_keys, revoke_key
+from gpu_scheduler.daemon.access.keys import KeyEntry, Role, add_key, keys_in, revoke_key
+from gpu_scheduler.daemon.access.sources import FileSecret, SecretSource, is_stored, source_of
 from gpu_scheduler.daemon.access.tls import Certificate
 from gpu_scheduler.daemon.app import DaemonSettings, running_daemon
 from gpu_scheduler.daemon.config import SETTINGS, Config, log_address_of, state_of
+from gpu_scheduler.daemon.journal.log_reader import LogTrimmed
 from gpu_scheduler.daemon.journal_commands import journal_group
+from gpu_scheduler.daemon.log.writer import LogSuperseded
 from gpu_scheduler.monitor.probes import FileProbe
 from gpu_scheduler.protocol.keys import checked_name
+
+logger = logging.getLogger(__name__)
 
 
 def _settings(command: click.Group) -> click.Group:
     """An option for every setting; `config.resolve` applies variables, file and defaults."""
     settings = (
-        Setting(name=s.name, type=str, about=Option(s.help), default=s.default) for s in SETTINGS
+        Setting(
+            name=s.name,
+            type=bool if s.switch else str,
+            about=Option(s.help),
+            default=False if s.switch else s.default,
+        )
+        for s in SETTINGS
     )
     command.params += [setting.option(resolved_later=True) for setting in settings]
     return command
@@ -52,11 +65,18 @@ def _settings(command: click.Group) -> click.Group:
     "--ready-file",
     type=click.Path(path_type=Path),
     default=None,
-    help='JSON file, written once it serves: {"pid", "socket", "http", "epoch"}.',
+    help='JSON file, written once it serves or stands by: {"pid", "socket", "http", "epoch", '
+    '"role"}.',
 )
 @click.pass_context
 def main(
-    context: click.Context, /, config_file: str | None, ready_file: Path | None, **flags: str | None
+    context: click.Context,
+    /,
+    config_file: str | None,
+    ready_file: Path | None,
+    *,
+    standby: bool | None,
+    **flags: str | None,
 ) -> None:
     """The scheduler: it decides who gets which device, and writes leases and job records.
 
@@ -69,7 +89,8 @@ def main(
                     --tls-cert ssgmd.pem --tls-key ssgmd.key
     """
     with exiting_by_code("ssgmd"):
-        found = config.resolve({"config": config_file, **flags}, os.environ)
+        switches = {"standby": "yes" if standby else None}
+        found = config.resolve({"config": config_file, **switches, **flags}, os.environ)
     context.obj = found
     if context.invoked_subcommand is None:
         log_as_json()
@@ -80,8 +101,12 @@ def main(
                 budget=budget_from_environment(),
                 listen=found.text("listen") or "",
                 http=found.text("http") or "",
-                keys=found.path("keys"),
                 join_iam=found.path("join_iam"),
+                advertise=found.text("advertise"),
+                advertise_http=found.text("advertise_http"),
+                standby=found.switch("standby"),
+                keys=_source(found, "keys"),
+                master_key=_source(found, "master_key"),
                 certificate=_certificate(found),
                 parameters=found.parameters,
             )
@@ -92,12 +117,37 @@ async def _serve(settings: DaemonSettings, capacity: Path | None, ready_file: Pa
     if capacity is not None:
         declared = await FileProbe(capacity, "declared").devices()
         settings = replace(settings, capacity=declared)
-    async with running_daemon(settings) as daemon:
+
+    def standing_by(addresses: Mapping[str, object]) -> None:
+        write_ready(ready_file, addresses)
+
+    while True:
+        try:
+            await _serve_once(settings, ready_file, standing_by)
+        except (LogSuperseded, LogTrimmed) as error:
+            if not settings.standby:
+                raise
+            logger.warning("standby again: %s", error.message, extra={"event": "standby_again"})
+            await asyncio.sleep(settings.budget.standby_poll_s)
+
+
+async def _serve_once(
+    settings: DaemonSettings,
+    ready_file: Path | None,
+    standing_by: Callable[[Mapping[str, object]], None],
+) -> None:
+    """One leadership, with the standby before it. Raises the error that ends it."""
+    async with running_daemon(settings, standing_by=standing_by) as daemon:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, daemon.reread.set)
         gc.freeze()  # what was loaded and recovered stays: a full collection would stop all grants
         addresses = {"socket": daemon.socket, "http": daemon.http, "epoch": daemon.epoch}
-        write_ready(ready_file, addresses)
+        write_ready(ready_file, {**addresses, "role": "leader"})
         await daemon.nursery.failed()
+
+
+def _source(found: Config, name: str) -> SecretSource | None:
+    text = found.text(name)
+    return source_of(text) if text else None
 
 
 def _certificate(found: Config) -> Certificate | None:
@@ -141,6 +191,12 @@ def config_show(found: Config, as_json: bool) -> None:
 
 
 def _keys_file(found: Config) -> Path:
+    """The keys file, to be changed. Raises INVALID for keys in a secret store."""
+    text = found.text("keys") or ""
+    if is_stored(text):
+        why = f"{text} is changed where it is stored: change a keys file, ssgmd --keys FILE keys …,"
+        why += " and store its text as the new value; running daemons read it within a minute"
+        raise invalid(why)
     return found.path("keys") or state_of(found) / KEYS_NAME
 
 
@@ -188,8 +244,9 @@ def keys_add(found: Config, name: str, role: str, tenant: str | None, host: str 
 def keys_list(found: Config, as_json: bool) -> None:
     """The keys, without their secrets."""
     with exiting_by_code("ssgmd"):
-        path = _keys_file(found)
-        keys = list(read_keys(path).by_name.values()) if path.exists() else []
+        source = _source(found, "keys") or FileSecret(_keys_file(found))
+        source.refresh()
+        keys = [] if source.stamp() is None else list(keys_in(source).by_name.values())
     if as_json:
         shown = [{k: v for k, v in encode(key).items() if k != "sha256"} for key in keys]
         echo_json({"keys": shown})

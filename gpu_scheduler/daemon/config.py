@@ -33,6 +33,7 @@ class Setting:
     name: str  #: key of the file; the flag is `--name`, with hyphens
     help: str
     default: str | None = None  #: None: no default
+    switch: bool = False  #: `yes` or `no`; the flag has no value, the file true or false
 
     @property
     def flag(self) -> str:
@@ -53,15 +54,36 @@ SETTINGS = (
     Setting(name="listen", help="Address of the socket endpoint.", default="127.0.0.1:0"),
     Setting(name="http", help="Address of the HTTP endpoint.", default="127.0.0.1:0"),
     Setting(
+        name="advertise",
+        help="Address of the socket endpoint as clients reach it; standbys name it. "
+        "[default: that of --listen]",
+    ),
+    Setting(name="advertise_http", help="As --advertise, of the HTTP endpoint."),
+    Setting(
+        name="standby",
+        help="Follow the log, and take over when its writer is silent.",
+        default="no",
+        switch=True,
+    ),
+    Setting(
         name="capacity",
         help="Inventory file of devices that may register later; a request that only they could "
         "serve waits instead of being refused as impossible.",
     ),
-    Setting(name="keys", help="Keys file. [default: keys.json in the state folder, if it exists]"),
+    Setting(
+        name="keys",
+        help="Keys of clients and hosts: a file, secretsmanager:NAME or ssm:NAME. "
+        "[default: keys.json in the state folder, if it exists]",
+    ),
     Setting(
         name="join_iam",
         help="TOML file of the IAM roles whose holders may join as hosts without a key of their"
         " own; read again when it changes.",
+    ),
+    Setting(
+        name="master_key",
+        help="Master key of the leases' secrets: a file, secretsmanager:NAME or ssm:NAME; equal on "
+        "leader and standby. [default: master.key in the state folder, made for a new one]",
     ),
     Setting(name="tls_cert", help="PEM file of the endpoints' certificate chain; needs --tls-key."),
     Setting(name="tls_key", help="PEM file of the certificate's private key; needs --tls-cert."),
@@ -86,6 +108,9 @@ class Config:
 
     def text(self, name: str) -> str | None:
         return self.settings[name].value
+
+    def switch(self, name: str) -> bool:
+        return self.settings[name].value == "yes"
 
     def path(self, name: str) -> Path | None:
         value = self.settings[name].value
@@ -153,13 +178,24 @@ def _resolved(
     if (flag := flags.get(setting.name)) is not None:
         return ResolvedSetting(value=flag, source=f"flag {setting.flag}")
     if variable := environment.get(setting.variable):
+        if setting.switch and variable not in _SWITCH:
+            raise invalid(f"{setting.variable} must be yes or no, got {variable!r:.60}")
+        variable = _SWITCH[variable] if setting.switch else variable
         return ResolvedSetting(value=variable, source=f"variable {setting.variable}")
     if setting.name in given:
         value = given[setting.name]
+        if setting.switch and isinstance(value, bool):
+            value = "yes" if value else "no"
+        if setting.switch and value not in ("yes", "no"):
+            raise invalid(f"{file}: {setting.name} must be true or false, got {value!r:.60}")
         if not isinstance(value, str):
             raise invalid(f"{file}: {setting.name} must be a string, got {value!r:.60}")
         return ResolvedSetting(value=value, source=str(file))
     return ResolvedSetting(value=setting.default, source="default")
+
+
+#: Values of a switch in a variable.
+_SWITCH = {"yes": "yes", "1": "yes", "true": "yes", "no": "no", "0": "no", "false": "no"}
 
 
 def _read(path: Path) -> dict[str, object]:

@@ -19,6 +19,7 @@ from gpu_scheduler.core.leases.learned_times import LearnedTimes
 from gpu_scheduler.core.state import State
 from gpu_scheduler.daemon.access.connection_admission import ConnectionAdmission
 from gpu_scheduler.daemon.journal.port import SchedulerJournal
+from gpu_scheduler.daemon.standby.follower import StandbyStatus
 from gpu_scheduler.model import DeviceKind, Health, HostState, Lease, Share
 from gpu_scheduler.protocol import answers
 from gpu_scheduler.warm import workload_key
@@ -77,6 +78,7 @@ def prometheus_lines(
     yield from _inventory(standing)
     yield from _usage_counts(standing.counts.usage_counts)
     yield from _workloads(standing.counts)
+    yield from _one("leader", "1: it grants; 0: a standby", 1)
     yield from _journal(metrics, journal)
     yield from _devices(standing.hosts)
     yield from _dcgm(standing.hosts)
@@ -122,6 +124,14 @@ def _inventory(standing: Standing) -> Iterator[str]:
     yield from _one("memory_mib", "Memory that may be allocated", memory_mib)
     free_mib = sum(view.memory_free_mib for view in devices)
     yield from _one("memory_free_mib", "Memory not allocated", free_mib)
+
+
+def standby_lines(status: StandbyStatus) -> Iterator[str]:
+    """The metrics of a standby."""
+    yield from _one("leader", "1: it grants; 0: a standby", 0)
+    yield from _one("epoch", "Epoch of the leader", status.epoch)
+    yield from _one("standby_lag_seconds", "Age of the applied state, at most", status.lag_s)
+    yield from _one("standby_log_item", "Newest item of the log that was read", status.item)
 
 
 def _journal(metrics: Metrics, journal: SchedulerJournal) -> Iterator[str]:

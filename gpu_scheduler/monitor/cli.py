@@ -30,7 +30,9 @@ from gpu_scheduler.monitor.watched import WatchedHost
 class MonitorOptions:
     """One field for each option of `ssgm-monitor`."""
 
-    scheduler: Annotated[str, Option("Socket endpoint of ssgmd.", metavar="HOST:PORT")]
+    scheduler: Annotated[
+        str, Option("Socket endpoint of ssgmd, and those of its standbys.", metavar="HOST:PORT[,…]")
+    ]
     host_id: Annotated[str, Option("Name of this host, unique in the system.")]
     inventory: Annotated[
         Path | None, Option("YAML or JSON file of devices; read again for every report.")

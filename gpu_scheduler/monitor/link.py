@@ -28,7 +28,7 @@ from gpu_scheduler.model import Device, EndReason, Health, Request, Share, Shari
 from gpu_scheduler.monitor.full_state import FullState, pages_of
 from gpu_scheduler.monitor.ports import HostControl, Probe
 from gpu_scheduler.monitor.watch import LastSeen, Watch
-from gpu_scheduler.protocol.codec import VERSION, Body
+from gpu_scheduler.protocol.codec import HELLO_OLDEST_VERSION, VERSION, Body
 from gpu_scheduler.protocol.host import (
     Cut,
     DoorOpened,
@@ -275,6 +275,7 @@ class HostLink:
             more=bool(self._hello_pages),
             residents=residents,
             ephemeral=self._ephemeral,
+            oldest_version=HELLO_OLDEST_VERSION,
         )
 
     def _more_of_hello(self) -> Iterator[tuple[str, MoreInstalled]]:

@@ -30,13 +30,24 @@ from gpu_scheduler.model import (
 )
 
 
-class EpochStarted(Value):
+class EpochStarted(Value, omit_defaults=True):
     """One run of ssgmd. `position` is the journal position after this part: it never decreases."""
 
     epoch: int
     position: int
     run: str = ""  #: a copy of the journal continues with the same epoch, but another `run`
     build: str = ""  #: version of the ssgmd of this run, which wrote the following changes
+    #: Of a journal in a log, for standbys: the addresses that this ssgmd advertises.
+    socket: str = ""
+    http: str = ""
+    master_key: str = ""  #: fingerprint of its master key
+
+
+class EpochEnded(Value):
+    """The last change of a run that stopped in order: a standby takes over at once."""
+
+    epoch: int
+    ignorable: bool = True  #: an older version waits for the leader's silence
 
 
 class InventoryDeclared(Value):
@@ -238,6 +249,7 @@ class Unknown(Value):
 
 Part = (
     EpochStarted
+    | EpochEnded
     | InventoryDeclared
     | HostRegistered
     | HostDrained
@@ -273,6 +285,7 @@ class Entry(Value):
 #: Name in the journal → class of every change.
 CHANGES: Mapping[str, type[Part]] = {
     "epoch_started": EpochStarted,
+    "epoch_ended": EpochEnded,
     "inventory_declared": InventoryDeclared,
     "host_registered": HostRegistered,
     "host_drained": HostDrained,

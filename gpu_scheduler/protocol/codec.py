@@ -21,8 +21,13 @@ from corekit.errors import AppError, ErrorCode, invalid
 from corekit.values import Value
 from corekit.walk import parse_json
 
-#: Version of the protocol; a daemon refuses any other in `hello`.
-VERSION = 1
+#: Version of the protocol. It rises when an older side would misread a message, not when a message
+#: has one more key; see docs/protocol.md, Versions.
+VERSION: int = 1
+#: The oldest version that this side speaks too: that of the release before.
+OLDEST_VERSION: int = 1
+#: `oldest_version` of a hello: left out where it is the only one.
+HELLO_OLDEST_VERSION = OLDEST_VERSION if OLDEST_VERSION < VERSION else None
 #: The longest message.
 LINE_BYTES_MAX = 2**20
 #: Data that grows with the number of leases, devices or records is sent in pages of this size.

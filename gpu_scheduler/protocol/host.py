@@ -185,6 +185,7 @@ class HostHello(Checked, omit_defaults=True):
     #: All warm workers of the host.
     residents: Annotated[tuple[DeviceResidents, ...], Meta(max_length=DEVICES_MAX)] = ()
     ephemeral: bool = False  #: forgotten `forget_after_s` after it is lost
+    oldest_version: int | None = None  #: as in a requester's hello
 
 
 class HostWelcome(Value, omit_defaults=True):

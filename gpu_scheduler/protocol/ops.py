@@ -93,11 +93,12 @@ class Op(Checked, Generic[AnswerT_co]):
     """A request of a requester session; the parameter is the class of the successful answer."""
 
 
-class Hello(Op[SessionWelcome]):
+class Hello(Op[SessionWelcome], omit_defaults=True):
     """The first request of a connection (`role: "requester"`)."""
 
     session: Name
-    version: int
+    version: int  #: the newest of the protocol that the client speaks
+    oldest_version: int | None = None  #: the oldest; None: no other
 
 
 class Beat(Op[Done]):

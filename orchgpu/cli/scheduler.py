@@ -11,7 +11,7 @@ import click
 
 from corekit.aio.environment import budget_from_environment
 from corekit.errors import AppError, ErrorCode, invalid
-from corekit.net.addresses import parse_address
+from corekit.net.addresses import parse_addresses
 from gpu_scheduler.client import SchedulerClient
 from orchgpu.local.home import default_home
 from orchgpu.local.system import SCHEDULER_VARIABLE
@@ -25,8 +25,9 @@ NO_ANSWER = (ErrorCode.UNAVAILABLE, ErrorCode.TIMEOUT)
 
 scheduler_option = click.option(
     "--scheduler",
-    metavar="ADDR:PORT",
-    help=f"Socket endpoint of ssgmd. [default: ${SCHEDULER_VARIABLE}, else the local system's]",
+    metavar="ADDR:PORT[,…]",
+    help="Socket endpoint of ssgmd, and those of its standbys. "
+    f"[default: ${SCHEDULER_VARIABLE}, else the local system's]",
 )
 
 
@@ -43,10 +44,10 @@ def scheduler_address(given: str | None) -> str:
             )
         return system.scheduler
     try:
-        _, port = parse_address(address)
+        ports = [port for _, port in parse_addresses(address)]
     except AppError as error:
         raise invalid(f"--scheduler: {error.message}") from None
-    if port == 0:
+    if 0 in ports:
         raise invalid(f"--scheduler {address!r} is not an address to connect to: its port is 0")
     return address
 

@@ -78,7 +78,7 @@ class HostSettings:
 class Upstream:
     """The scheduler of this host, and the data that this host reports to it."""
 
-    scheduler: str  #: "address:port"
+    scheduler: str  #: "address:port", or several, separated by commas
     access: Access
     advertise: tuple[str, int]  #: the gateway as functions reach it; port 0 = the one it got
     drivers: Sequence[str]  #: whose devices are listed beside the CPU; of `monitor.probes.PROBES`

@@ -26,7 +26,7 @@ from corekit.cli.daemon_command import DaemonCommand
 from corekit.cli.settings import options_from
 from corekit.errors import EXIT_STATUS, AppError, ErrorCode, invalid
 from corekit.ids import HostId
-from corekit.net.addresses import parse_address
+from corekit.net.addresses import parse_address, parse_addresses
 from corekit.suggest import one_of_known
 from corekit.units import parse_memory_mib
 from gpu_scheduler.client.access import (
@@ -94,7 +94,7 @@ def main(options: HostOptions) -> None:
     try:
         _hide()
         _use_mps(options.mps)
-        parse_address(options.scheduler)  # before anything is started
+        parse_addresses(options.scheduler)  # before anything is started
         listen = _address("--listen", options.listen)
         public = _advertised(options.advertise or options.listen)
         upstream = Upstream(

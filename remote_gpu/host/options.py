@@ -41,7 +41,10 @@ class HostOptions:
     """One field for each option."""
 
     host_id: Annotated[str, Option("Name of this host, unique in the system.")]
-    scheduler: Annotated[str, Option("Socket endpoint of ssgmd.", metavar="ADDRESS:PORT")]
+    scheduler: Annotated[
+        str,
+        Option("Socket endpoint of ssgmd, and those of its standbys.", metavar="ADDRESS:PORT[,…]"),
+    ]
     listen: Annotated[str, Option("Address of the gateway; port 0: any free port.")] = "127.0.0.1:0"
     advertise: Annotated[
         str,

@@ -335,7 +335,7 @@ def test_the_http_door_speaks_the_same_ops(programs: Any) -> None:
                 text, status = error.read().decode(), error.code
         return status, text if path == "/metrics" else json.loads(text)
 
-    assert ask("GET", "/healthz") == (200, {"ok": True})
+    assert ask("GET", "/healthz") == (200, {"ok": True, "role": "leader", "epoch": 1})
     assert ask("GET", "/readyz") == (200, {"ready": True})
     status, answer = ask("GET", "/v1/leases")
     assert (status, answer["leases"]) == (200, [])

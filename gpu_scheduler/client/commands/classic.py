@@ -7,6 +7,7 @@ ends with its code's own status: 2 for wrong arguments, 8 when the scheduler doe
 request option is accepted, with one dash or two. Classic leases are weaker than a session's: they
 last `--lease-length` or until `-dealloc`, and each has a port of its own on its hosts, open to the
 machines of `--sources` (networks, separated by commas; by default this host) without any proof.
+With standbys `-S` is a list, separated by commas; their ports are equal.
 Without `-m` and `--sharing` the devices are exclusive.
 """
 
@@ -91,7 +92,8 @@ def _add(parser: argparse.ArgumentParser, word: RequestOption) -> None:
 
 
 def _context(parsed: argparse.Namespace) -> CommandContext:
-    return CommandContext(scheduler=f"{parsed.host}:{parsed.port}", access=find_access())
+    scheduler = ",".join(f"{host}:{parsed.port}" for host in _listed(parsed.host))
+    return CommandContext(scheduler=scheduler, access=find_access())
 
 
 async def _alloc(parsed: argparse.Namespace) -> tuple[str, str]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from corekit.cli.screen import JSON_VERSION
 from corekit.values import Value
+from gpu_scheduler.client.status import SystemStatus
 from gpu_scheduler.policy_parameters import Given
 from gpu_scheduler.protocol import answers
 from gpu_scheduler.protocol.openapi import ERROR, Schema, components_of
@@ -64,6 +65,7 @@ FORMS: Mapping[str, type[Value]] = {
     "resize": answers.LeaseAnswer,
     "transfer": answers.LeaseAnswer,
     "leases": answers.LeasesAnswer,
+    "status": SystemStatus,
     "hosts": answers.InventoryAnswer,
     "devices": answers.InventoryAnswer,
     "queue": answers.QueueAnswer,

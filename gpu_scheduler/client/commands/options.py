@@ -30,7 +30,7 @@ Command = Callable[..., int | None]
 class CommandContext(Value):
     """The connection of one command to ssgmd, and the form of its output."""
 
-    scheduler: str  #: "host:port" of the socket endpoint
+    scheduler: str  #: "host:port" of the socket endpoint, or several, separated by commas
     access: Access
     as_json: bool = False
     timeout_s: float | None = None  #: None: the time of a restart of ssgmd
@@ -91,8 +91,8 @@ _CONNECTION = (
     click.option(
         "--scheduler",
         envvar=["SSGM_SCHEDULER", "ORCHGPU_SCHEDULER"],
-        metavar="HOST:PORT",
-        help="Socket endpoint of ssgmd.  [variable: SSGM_SCHEDULER]",
+        metavar="HOST:PORT[,…]",
+        help="Socket endpoint of ssgmd, and those of its standbys.  [variable: SSGM_SCHEDULER]",
     ),
     click.option(
         "--key-file",

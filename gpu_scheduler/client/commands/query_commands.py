@@ -8,14 +8,28 @@ import json
 import click
 
 from corekit.cli.screen import echo, echo_json, echo_raw
-from corekit.errors import AppError, ErrorCode
+from corekit.errors import EXIT_STATUS, AppError, ErrorCode
 from gpu_scheduler.client.client import SchedulerClient
 from gpu_scheduler.client.commands import stream, tables
 from gpu_scheduler.client.commands.allocation import with_length
 from gpu_scheduler.client.commands.forms import json_schema
 from gpu_scheduler.client.commands.options import CommandContext, connected, requesting, run
+from gpu_scheduler.client.status import system_status
 from gpu_scheduler.model import LeaseLifetime, Request
 from gpu_scheduler.protocol.answers import ExplainAnswer
+
+
+@click.command(epilog="Example: ssgm status --scheduler 10.0.1.10:4700,10.0.2.10:4700")
+@connected
+def status(context: CommandContext) -> int:
+    """The schedulers: the leader, its standbys and their lag.
+
+    Asks each address of --scheduler for itself; ends with 8 when none of them leads.
+    """
+    within_s = context.timeout_s or context.budget.failover_silence_s
+    found = run(system_status(context.scheduler, context.access, within_s))
+    context.show(found, lambda: tables.echo_schedulers(found))
+    return 0 if found.leader is not None else EXIT_STATUS[ErrorCode.UNAVAILABLE]
 
 
 @click.command(epilog="Example: ssgm hosts --json")
@@ -109,8 +123,8 @@ def dry_run(context: CommandContext, request: Request) -> None:
 @click.option(
     "--http",
     envvar="SSGM_HTTP",
-    metavar="HOST:PORT",
-    help="HTTP endpoint of ssgmd, for all events.  [variable: SSGM_HTTP]",
+    metavar="HOST:PORT[,…]",
+    help="HTTP endpoint of ssgmd, and of its standbys, for all events.  [variable: SSGM_HTTP]",
 )
 @click.option(
     "--count", default=0, metavar="N", help="Stop after this many events; 0 = at Ctrl-C only."
@@ -152,4 +166,4 @@ def schema() -> None:
     echo_raw(json.dumps(json_schema(), indent=2))
 
 
-COMMANDS = (hosts, devices, leases, queue, workloads, explain, dry_run, events, schema)
+COMMANDS = (status, hosts, devices, leases, queue, workloads, explain, dry_run, events, schema)

@@ -7,6 +7,7 @@ which every command uses, those of leases. Both have the form of `protocol/watch
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -40,7 +41,28 @@ async def of_leases(context: CommandContext) -> AsyncGenerator[Event, None]:
 
 
 async def of_everything(http: str, access: Access, within_s: float) -> AsyncGenerator[Event, None]:
-    """`GET /v1/watch` until it ends. Raises UNAVAILABLE, or the endpoint's error."""
+    """`GET /v1/watch` of the first of these endpoints that serves, until it ends.
+
+    Raises UNAVAILABLE, or the endpoint's error.
+    """
+    *others, last = http.split(",")
+    for one in others:
+        started = False
+        try:
+            async with contextlib.aclosing(_of_endpoint(one, access, within_s)) as events:
+                async for event in events:
+                    started = True
+                    yield event
+            return
+        except AppError as error:
+            if started or error.code is not ErrorCode.UNAVAILABLE:
+                raise
+    async with contextlib.aclosing(_of_endpoint(last, access, within_s)) as events:
+        async for event in events:
+            yield event
+
+
+async def _of_endpoint(http: str, access: Access, within_s: float) -> AsyncGenerator[Event, None]:
     import aiohttp  # takes 0.2 s, and no other command needs it
 
     tls = access.tls()

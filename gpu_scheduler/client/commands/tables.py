@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from corekit.cli.screen import Coloured, echo, echo_table
 from corekit.cli.table import Column
 from corekit.units import format_duration, format_percent, plain_percent
+from gpu_scheduler.client.status import SystemStatus
 from gpu_scheduler.model import Device, HostState, Share
 from gpu_scheduler.policy_parameters import Given
 from gpu_scheduler.protocol.answers import (
@@ -50,6 +51,7 @@ WORKLOADS = _columns(
     *("WARM NOW", "RUNS", "STARTS", "TENANT"),
 )
 PARAMETERS = _columns("PARAMETER, VALUE, SOURCE")
+SCHEDULERS = _columns("SCHEDULER, ROLE, EPOCH, LAG, DETAIL", "EPOCH")
 POLICIES = _columns("POLICY, STATE, FORM, NEXT REQUEST", "FORM")
 POLICY_PARAMETERS = _columns("PARAMETER, VALUE, VALID, MEANING", "VALID")
 
@@ -73,6 +75,21 @@ def echo_outcome(answer: AttemptAnswer) -> None:
         return
     assert answer.explanation is not None
     echo(Coloured(answer.outcome.value), f": {answer.explanation.sentence}")
+
+
+def echo_schedulers(found: SystemStatus) -> None:
+    """The schedulers: which one leads, and how far its standbys are behind."""
+    rows = [
+        (
+            one.address,
+            one.role.value,
+            "-" if one.epoch is None else str(one.epoch),
+            "-" if one.lag_s is None else format_duration(one.lag_s),
+            one.problem or (f"follows {one.leader}" if one.leader else ""),
+        )
+        for one in found.schedulers
+    ]
+    echo_table(SCHEDULERS, rows)
 
 
 def echo_leases(found: LeasesAnswer) -> None:

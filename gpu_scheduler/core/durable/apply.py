@@ -17,7 +17,7 @@ from gpu_scheduler.core.admission.tenants import (
 )
 from gpu_scheduler.core.inventory.inventory import Inventory, OwnDrain
 from gpu_scheduler.core.leases.learned_times import COMPLETE, Times, WorkloadOn
-from gpu_scheduler.core.state import NO_RESIDENTS_TAKEN, LeaseEntry, State
+from gpu_scheduler.core.state import NO_RESIDENTS_TAKEN, Leader, LeaseEntry, State
 from gpu_scheduler.model import LeaseLifetime, LeaseState
 from gpu_scheduler.protocol import changes as to
 
@@ -30,7 +30,13 @@ def apply_part(state: State, part: to.Part) -> None:
 
 def _began(state: State, part: to.EpochStarted) -> None:
     state.epoch, state.position, state.run = part.epoch, part.position, part.run
-    state.build = part.build
+    state.build, state.master_key = part.build, part.master_key
+    state.leader = Leader(socket=part.socket, http=part.http)
+    state.epoch_ended = False
+
+
+def _epoch_ended(state: State, part: to.EpochEnded) -> None:
+    state.epoch_ended = part.epoch == state.epoch
 
 
 def _used(state: State, part: to.TenantUsed) -> None:
@@ -224,6 +230,7 @@ _EFFECTS: Mapping[type[to.Part], Callable[[State, Any], None]] = {
     to.RequestQueued: _queued,
     to.RequestDropped: lambda state, part: _dropped(state, part.attempt),
     to.EpochStarted: _began,
+    to.EpochEnded: _epoch_ended,
     to.ParameterSet: lambda state, part: state.set_parameter(part.name, part.value),
     to.PolicyRemembered: lambda state, part: state.remember(part),
     to.TenantUsed: _used,

@@ -8,6 +8,7 @@ left of a deadline lease, and the retention of an ended record.
 from __future__ import annotations
 
 from corekit.ids import SessionId
+from gpu_scheduler.core import events as on
 from gpu_scheduler.core.inventory import departures
 from gpu_scheduler.core.queue import decide
 from gpu_scheduler.core.state import LeaseEntry
@@ -17,11 +18,17 @@ from gpu_scheduler.model import HostState, LeaseLifetime, LeaseState, Step
 from gpu_scheduler.protocol import changes as to
 
 
-def begin(tx: Transaction, run: str, build: str) -> None:
+def begin(tx: Transaction, event: on.EpochBegan) -> None:
     """Begin an epoch after the replay, and arm every deadline again."""
     state, budget = tx.state, tx.budget
     began = to.EpochStarted(
-        epoch=state.epoch + 1, position=state.position + 1, run=run, build=build
+        epoch=state.epoch + 1,
+        position=state.position + 1,
+        run=event.run,
+        build=event.build,
+        socket=event.socket,
+        http=event.http,
+        master_key=event.master_key,
     )
     tx.emit(began)
     decide.switched(tx)  # the daemon may be configured with another policy than before

@@ -29,7 +29,13 @@ def parts(state: State) -> Iterator[to.Part]:
     records = list(state.records.values())
     # last: it sets the position, which the parts before it have moved
     last = to.EpochStarted(
-        epoch=state.epoch, position=state.position, run=state.run, build=state.build
+        epoch=state.epoch,
+        position=state.position,
+        run=state.run,
+        build=state.build,
+        socket=state.leader.socket,
+        http=state.leader.http,
+        master_key=state.master_key,
     )
     return chain(
         list(_known(state)),

@@ -16,7 +16,8 @@ from typing import Protocol
 
 from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.daemon.access.iam_join import IamJoin
-from gpu_scheduler.daemon.access.keys import KeyEntry, Role, read_keys
+from gpu_scheduler.daemon.access.keys import KeyEntry, Role, keys_in
+from gpu_scheduler.daemon.access.sources import FileSecret, SecretSource
 from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol.keys import session_of
 
@@ -103,22 +104,22 @@ class Authorizer:
 
     def __init__(
         self,
-        path: Path,
+        keys: Path | SecretSource,
         owner_of: Callable[[str], str | None],
         job_owner_of: Callable[[str], JobOwner | None],
         join: IamJoin | None = None,
     ) -> None:
-        """A missing file means that no keys are required. Raises what `read_keys` raises.
+        """A missing file means that no keys are required. Raises what `keys_in` raises.
 
         `owner_of` is the session of a live lease, `job_owner_of` None for a job without a record,
         `join` the keys of hosts that joined by their IAM role.
         """
         self.join = join
-        self._path = path
+        self._source = FileSecret(keys) if isinstance(keys, Path) else keys
         self._owner_of = owner_of
         self._job_owner_of = job_owner_of
-        self._seen = _stamp(path)
-        self._keys = None if self._seen is None else read_keys(path)
+        self._seen = self._source.stamp()
+        self._keys = None if self._seen is None else keys_in(self._source)
         self._open: dict[Closable, Caller] = {}
 
     @property
@@ -252,18 +253,18 @@ class Authorizer:
             entry.name for entry in self._keys.by_name.values() if not _may_act_for(key, entry)
         )
 
-    # --- the file
+    # --- the source
 
     def reread_if_changed(self) -> None:
-        """Read a changed keys file; the last valid keys stay in force otherwise."""
+        """Read changed keys; the last valid ones stay in force otherwise."""
         if self.join is not None:
             self.join.reread_if_changed()
             self._close_revoked()
-        if (stamp := _stamp(self._path)) == self._seen:
+        if (stamp := self._source.stamp()) == self._seen:
             return
         self._seen = stamp
         try:
-            self._keys = read_keys(self._path)
+            self._keys = keys_in(self._source)
         except AppError as error:
             logger.error("the keys in force stay: %s", error.message, extra={"event": "keys"})
             return
@@ -290,11 +291,3 @@ def _role_denial(caller: Caller, role: Role, what: str) -> AppError:
         return AppError(ErrorCode.DENIED, f"{what} needs a key of role {role.value}", needs="key")
     text = f"key {caller.name!r} has role {caller.key.role.value}; {what} needs {role.value}"
     return AppError(ErrorCode.DENIED, text, needs=role.value)
-
-
-def _stamp(path: Path) -> tuple[int, int] | None:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_ino

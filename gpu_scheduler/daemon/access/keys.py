@@ -22,6 +22,7 @@ from corekit.aio.files import replace_file
 from corekit.decode import decode, encode
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.values import Value, replace
+from gpu_scheduler.daemon.access.sources import FileSecret, SecretSource
 from gpu_scheduler.protocol.keys import checked_name, name_of, new_key
 
 NAME = "keys.json"
@@ -90,21 +91,23 @@ class _File(Value):
 
 def read_keys(path: Path) -> Keys:
     """Read a keys file. Raises INVALID for any other file, DENIED for one that others may read."""
+    return keys_in(FileSecret(path))
+
+
+def keys_in(source: SecretSource) -> Keys:
+    """The keys in the content of a source. Raises INVALID, and what `read` raises."""
+    name = f"the keys file {source.name}"
     try:
-        mode = path.stat().st_mode & 0o777
-        value = json.loads(path.read_text())
-    except (OSError, ValueError, RecursionError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise invalid(f"cannot read the keys file {path}: {reason}") from None
-    if mode & 0o077:
-        text = f"{path} is readable by others (mode {mode:o}); run: chmod 600 {path}"
-        raise AppError(ErrorCode.DENIED, text)
-    file = decode(_File, value, str(path))
+        value = json.loads(source.read())
+    except (ValueError, RecursionError) as error:  # without the text: it may be another secret
+        reason = f"line {error.lineno}" if isinstance(error, json.JSONDecodeError) else "its text"
+        raise invalid(f"cannot read {name}: {reason} is not JSON") from None
+    file = decode(_File, value, source.name)
     if file.ssgmd_keys != VERSION:
-        raise invalid(f"{path} has version {file.ssgmd_keys}; this ssgmd reads {VERSION}")
+        raise invalid(f"{name} has version {file.ssgmd_keys}; this ssgmd reads {VERSION}")
     by_name = {entry.name: entry for entry in file.keys}
     if len(by_name) != len(file.keys):
-        raise invalid(f"{path} has two keys of one name")
+        raise invalid(f"{name} has two keys of one name")
     return Keys(by_name)
 
 

@@ -23,7 +23,7 @@ from typing import TypeVar
 
 from aiohttp import web
 
-from corekit.decode import encode_json
+from corekit.decode import encode, encode_json
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.ids import LeaseId
 from corekit.net.browsers import foreign_part
@@ -36,7 +36,8 @@ from gpu_scheduler.daemon.endpoints.http_server import Connection
 from gpu_scheduler.daemon.endpoints.scrape import PAGE, Scrapes
 from gpu_scheduler.daemon.endpoints.watch import Hub, Subscriber
 from gpu_scheduler.daemon.journal.port import SchedulerJournal
-from gpu_scheduler.daemon.metrics import CoreCounts, Metrics
+from gpu_scheduler.daemon.metrics import CoreCounts, Metrics, standby_lines
+from gpu_scheduler.daemon.standby.follower import StandbyStatus, standby_error
 from gpu_scheduler.names import NAME_CHARS_MAX
 from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol.answers import AttemptAnswer, Outcome
@@ -68,7 +69,10 @@ _PATHS = [*(f"/v1/{op}" for op in OPS if op not in NOT_OVER_HTTP), "/v1/watch", 
 
 
 class HttpEndpoint:
-    """Routes and handlers. Until `open`, paths that need the core are UNAVAILABLE."""
+    """Routes and handlers. Until `open`, paths that need the core are UNAVAILABLE.
+
+    Those of a standby are refused with the leader's address in `details.leader_http`.
+    """
 
     def __init__(
         self,
@@ -84,10 +88,15 @@ class HttpEndpoint:
         self._calls: Calls | None = None
         self._hub: Hub | None = None
         self._scrapes: Scrapes | None = None
+        self._standby: Callable[[], StandbyStatus] | None = None
+
+    def stand_by(self, status: Callable[[], StandbyStatus]) -> None:
+        """Answer as a standby, until `open`."""
+        self._standby = status
 
     def open(self, calls: Calls, hub: Hub, counts: CoreCounts) -> None:
         """Serve all paths, once recovery is complete."""
-        self._calls, self._hub = calls, hub
+        self._calls, self._hub, self._standby = calls, hub, None
         self._scrapes = Scrapes(calls, self._metrics, self._journal, counts)
 
     def application(self) -> web.Application:
@@ -109,7 +118,10 @@ class HttpEndpoint:
     # --- without a key
 
     async def _healthz(self, _: web.Request) -> web.Response:
-        return web.json_response({"ok": True})
+        if self._standby is not None:
+            return web.json_response({"ok": True, "role": "standby", **encode(self._standby())})
+        role = "leader" if self._calls is not None else "recovering"
+        return web.json_response({"ok": True, "role": role, "epoch": self._metrics.epoch})
 
     async def _readyz(self, _: web.Request) -> web.Response:
         ready = self._calls is not None
@@ -181,6 +193,8 @@ class HttpEndpoint:
         return await calls.ask(caller, session, op)
 
     def _opened(self) -> tuple[Calls, Hub]:
+        if self._standby is not None:
+            raise standby_error(self._standby())
         if self._calls is None or self._hub is None:
             text = "the scheduler is recovering its journal; try again in a moment (GET /readyz)"
             raise AppError(ErrorCode.UNAVAILABLE, text)
@@ -198,10 +212,14 @@ class HttpEndpoint:
     # --- figures and events
 
     async def _metrics_text(self, request: web.Request) -> web.Response:
+        kind = "text/plain; version=0.0.4; charset=utf-8"
+        if self._standby is not None:
+            self._authorizer.authorize(self._caller(request), "inventory", None)
+            text = "\n".join(standby_lines(self._standby())) + "\n"
+            return web.Response(body=text.encode(), headers={"Content-Type": kind})
         self._opened()
         self._authorizer.authorize(self._caller(request), "inventory", None)
         assert self._scrapes is not None, "created by `open`"
-        kind = "text/plain; version=0.0.4; charset=utf-8"
         return web.Response(body=await self._scrapes.text(), headers={"Content-Type": kind})
 
     async def _watch(self, request: web.Request) -> web.StreamResponse:

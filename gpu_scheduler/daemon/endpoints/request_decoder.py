@@ -24,7 +24,7 @@ from gpu_scheduler.daemon.metrics import Metrics
 from gpu_scheduler.model import Door
 from gpu_scheduler.protocol import host as host_ops
 from gpu_scheduler.protocol import ops
-from gpu_scheduler.protocol.codec import VERSION, Body
+from gpu_scheduler.protocol.codec import OLDEST_VERSION, VERSION, Body
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ class RequestDecoder:
         """The session of the hello; `admit` is called once it is accepted. Raises INVALID, DENIED,
         and the errors of `admit`."""
         hello = _read_tolerant(ops.Hello, "hello", body)
-        _same_version(hello.version)
+        _common_version(hello)
         self._authorizer.authorize(caller, "beat", hello)
         admit()
         session = SessionId(caller.session(hello.session))
@@ -101,7 +101,7 @@ class RequestDecoder:
     ) -> HostId:
         """The host of the hello; `pages` belong to the connection. As `requester_hello`."""
         hello = _read_tolerant(host_ops.HostHello, "hello", body)
-        _same_version(hello.version)
+        _common_version(hello)
         self._authorizer.authorize_host(caller, hello.host)
         admit()
         pages.begin(hello, reply_to)
@@ -198,6 +198,11 @@ def _read_tolerant(cls: type[T], op: str, body: Body) -> T:
         return known(logger, read_reworded(cls, body.plain(), op))
 
 
-def _same_version(version: int) -> None:
-    if version != VERSION:
-        raise invalid(f"protocol version {version} is not supported; this is version {VERSION}")
+def _common_version(hello: ops.Hello | host_ops.HostHello) -> None:
+    """Check that both sides speak a version of the protocol. Raises INVALID."""
+    oldest = hello.version if hello.oldest_version is None else hello.oldest_version
+    if oldest <= VERSION and hello.version >= OLDEST_VERSION:
+        return
+    older = "this ssgmd" if oldest > VERSION else "the program that sent it"
+    text = f"protocol version {hello.version} is not supported; this ssgmd speaks versions "
+    raise invalid(f"{text}{OLDEST_VERSION} to {VERSION}: upgrade {older}")

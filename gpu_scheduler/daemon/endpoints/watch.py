@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
 from contextlib import contextmanager
 
 from corekit.aio.clock import Clock
-from corekit.aio.driver import DURABLE
+from corekit.aio.driver import DURABLE, Journal
 from corekit.decode import encode_json
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import AttemptId, DeviceId, HostId, SessionId
@@ -22,7 +22,6 @@ from gpu_scheduler.core.state import State
 from gpu_scheduler.daemon.access.authorizer import TRUSTED, Caller
 from gpu_scheduler.daemon.endpoints.connections import AnyPush, ConnectionRegistry
 from gpu_scheduler.daemon.endpoints.request_decoder import RequestDecoder
-from gpu_scheduler.daemon.journal.port import SchedulerJournal
 from gpu_scheduler.protocol import changes as to
 from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol import watch as words
@@ -260,7 +259,7 @@ def _standing(
 class WatchedJournal:
     """The journal, with a hub that is notified of changes once they are durable."""
 
-    def __init__(self, journal: SchedulerJournal, hub: Hub) -> None:
+    def __init__(self, journal: Journal[to.Entry], hub: Hub) -> None:
         self._journal = journal
         self._hub = hub
 

@@ -125,20 +125,26 @@ class LogJournal:
     # --- recovery
 
     def recover(self) -> tuple[Entry, ...]:
-        reader = LogReader(self._log, self.name)
+        reader = self.reader()
         entries = self.continue_behind(reader, reader.begin())
         if reader.dropped:
             text = "%d pieces of an entry that was never committed are dropped"
             logger.warning(text, reader.dropped, extra={"event": "torn_tail"})
         return entries
 
-    def continue_behind(self, reader: LogReader, lines: Sequence[LogLine]) -> tuple[Entry, ...]:
+    def reader(self) -> LogReader:
+        """A position before the log's beginning; to be used until `continue_behind` only."""
+        return LogReader(self._log, self.name)
+
+    def continue_behind(
+        self, reader: LogReader, lines: Sequence[LogLine], decoder: Entries | None = None
+    ) -> tuple[Entry, ...]:
         """Prepare to append behind a position, and decode what was read up to there.
 
-        A standby applies lines as they come and passes none. The first append begins the take-over:
-        it fails with LogSuperseded when another run was faster.
+        A standby applies lines as they come; it passes none, and its decoder. The first append
+        begins the take-over: it fails with LogSuperseded when another run was faster.
         """
-        decoder = Entries(self.name, reader.wrote)
+        decoder = decoder or Entries(self.name, reader.wrote)
         entries = decoder.all_of(line.group for line in lines)
         self._has_newer = decoder.compaction_loses
         warn_ignored(logger, decoder.ignored)

@@ -24,6 +24,7 @@ from corekit.ids import LeaseId
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.client.access import Access
 from gpu_scheduler.daemon.access.keys import NAME, KeyEntry, Role, add_key, revoke_key
+from gpu_scheduler.daemon.access.sources import FileSecret
 from gpu_scheduler.daemon.access.tls import Certificate
 from gpu_scheduler.model import Request
 from gpu_scheduler.monitor.link import HostLink
@@ -343,7 +344,7 @@ async def test_other_machines_are_let_in_by_key_only(tmp_path: Path, door: str) 
 @pytest.mark.asyncio
 async def test_a_named_keys_file_must_be_there(tmp_path: Path) -> None:
     with pytest.raises(AppError, match="ssgmd keys add") as caught:
-        async with serving(tmp_path, keys=tmp_path / "none.json"):
+        async with serving(tmp_path, keys=FileSecret(tmp_path / "none.json")):
             pass
     assert caught.value.code is ErrorCode.NOT_FOUND
 

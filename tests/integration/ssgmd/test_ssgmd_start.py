@@ -65,7 +65,7 @@ async def test_it_is_not_ready_before_its_journal_is_read(
             async with http.get(base + path) as answer:
                 return answer.status, await answer.json()
 
-        assert await ask("/healthz") == (200, {"ok": True})
+        assert await ask("/healthz") == (200, {"ok": True, "role": "recovering", "epoch": 0})
         assert await ask("/readyz") == (503, {"ready": False})
         for path in ("/v1/leases", "/metrics", "/v1/watch"):
             status, value = await ask(path)
@@ -73,6 +73,7 @@ async def test_it_is_not_ready_before_its_journal_is_read(
         disk.let.set()
         await ready.wait()
         assert await ask("/readyz") == (200, {"ready": True})
+        assert await ask("/healthz") == (200, {"ok": True, "role": "leader", "epoch": 1})
         assert (await ask("/v1/leases"))[0] == 200
     stop.set()
     await daemon

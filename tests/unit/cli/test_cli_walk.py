@@ -18,6 +18,7 @@ import remote_gpu.host.cli
 from corekit.aio.output import BROKEN_PIPE_STATUS, UNWRITABLE_STATUS
 from corekit.cli.program import INTERRUPTED_STATUS
 from corekit.errors import EXIT_STATUS
+from gpu_scheduler.daemon.log.writer import SUPERSEDED_STATUS
 from orchgpu.cli.main import cli
 from tests.commandline import run
 
@@ -114,6 +115,7 @@ def test_every_exit_status_is_documented() -> None:
         INTERRUPTED_STATUS,
         BROKEN_PIPE_STATUS,
         UNWRITABLE_STATUS,
+        SUPERSEDED_STATUS,
         *EXIT_STATUS.values(),
     }
 

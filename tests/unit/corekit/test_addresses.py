@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from corekit.errors import AppError
-from corekit.net.addresses import address_of, is_loopback, parse_address
+from corekit.net.addresses import address_of, is_loopback, parse_address, parse_addresses
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,17 @@ def test_an_address_has_a_host_and_a_port(text: str, parts: tuple[str, int]) -> 
 def test_a_malformed_address_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(AppError, match=r"write host:port, as 127\.0\.0\.1:4700"):
         parse_address(text)
+
+
+def test_a_list_of_addresses_has_each_one_once() -> None:
+    assert parse_addresses("a:1, b:2,a:1") == (("a", 1), ("b", 2))
+    assert parse_addresses("a:1") == (("a", 1),)
+
+
+@pytest.mark.parametrize("text", ["", "a:1,", "a:1,,b:2", "a:1,b"])
+def test_a_malformed_list_is_refused(text: str) -> None:
+    with pytest.raises(AppError, match="write host:port"):
+        parse_addresses(text)
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:80", "http://127.0.0.1:80/", "127.0.0.1:80"])

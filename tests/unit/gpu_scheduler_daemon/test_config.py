@@ -52,6 +52,7 @@ def test_parameters_come_from_their_table(tmp_path: Path) -> None:
         ("parameters = 3", "parameters must be a table"),
         ("state = true", "state must be a string"),
         ("listen = ", "is not valid TOML"),
+        ('standby = "maybe"', "standby must be true or false, got 'maybe'"),
         ("time_scale = 2", "'time_scale' is unknown"),
         ("a = " + "[" * 5000 + "]" * 5000, "is not valid TOML"),
     ],
@@ -70,3 +71,26 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "large").write_bytes(b"#" * (2**20 + 1))
     with pytest.raises(AppError, match="larger than"):
         resolve({"config": str(tmp_path / "large")}, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "variable", "flag", "on"),
+    [
+        ("", None, None, False),
+        ("standby = true", None, None, True),
+        ("standby = true", "no", None, False),
+        ("", "1", None, True),
+        ("standby = false", "no", "yes", True),
+    ],
+)
+def test_a_switch_of_each_source(
+    tmp_path: Path, text: str, variable: str | None, flag: str | None, on: bool
+) -> None:
+    environment = {} if variable is None else {"SSGMD_STANDBY": variable}
+    found = resolve({"config": written(tmp_path, text), "standby": flag}, environment)
+    assert found.switch("standby") is on
+
+
+def test_a_wrong_switch_in_a_variable_is_named() -> None:
+    with pytest.raises(AppError, match="SSGMD_STANDBY must be yes or no, got 'perhaps'"):
+        resolve({}, {"SSGMD_STANDBY": "perhaps"})

@@ -19,6 +19,13 @@ from corekit.errors import AppError, ErrorCode, invalid
 from corekit.net.addresses import parse_address
 from corekit.units import parse_duration_s
 from corekit.values import Value
+from gpu_scheduler.client.access import find_access
+from gpu_scheduler.client.status import (
+    SchedulerRole,
+    SchedulerStatus,
+    SystemStatus,
+    system_status,
+)
 from gpu_scheduler.model import Health, HostState
 from gpu_scheduler.protocol.answers import HostView
 from orchgpu.cli.cloud import JobCloud
@@ -27,7 +34,13 @@ from orchgpu.cli.inspecting import Options, inspect
 from orchgpu.cli.jobs.follow import follow
 from orchgpu.cli.jobs.report import echo_nothing, relative_times
 from orchgpu.cli.local.launching import START_AGAIN
-from orchgpu.cli.scheduler import ask, scheduler_address, scheduler_option, scheduler_or_none
+from orchgpu.cli.scheduler import (
+    ANSWER_WITHIN_S,
+    ask,
+    scheduler_address,
+    scheduler_option,
+    scheduler_or_none,
+)
 from orchgpu.inspection.model import Verdict
 from orchgpu.local.home import ProgramState, SystemRecord, default_home
 from orchgpu.local.system import health, unhealthy
@@ -36,6 +49,8 @@ from orchgpu.local.system import health, unhealthy
 WRONG_STATUS = 1
 #: S3 refuses requests that are 15 minutes off; timelines are misleading long before.
 SKEW_S_MAX = 5.0
+#: A standby reads its leader's log several times a second.
+LAG_S_MAX = 3.0
 #: The limit for one gateway; a slower network is too slow for computing.
 DIAL_WITHIN_S = 3.0
 #: A canary on an idle system takes seconds; a busy one may need `--timeout`.
@@ -183,6 +198,8 @@ def _checks(
     yield answers
     yield checked("clock", lambda: check_clock(cloud.identity()[1]))
     yield checked("scheduler", lambda: _scheduler(scheduler, hosts))
+    if "," in (scheduler_or_none(scheduler) or ""):
+        yield checked("standbys", lambda: _standbys(scheduler))
     if hosts:
         yield checked("gateways", lambda: check_gateways(hosts, near=cloud.local))
     for name in (names or deployed) if answers.good else ():
@@ -274,6 +291,38 @@ def _scheduler(given: str | None, hosts: list[HostView]) -> str:
     if not sound:
         raise invalid(f"{address} answers, but no job can be served: {summary} sound")
     return f"{address} answers: {summary} sound"
+
+
+def _standbys(given: str | None) -> str:
+    """The leader and its standbys. Raises UNAVAILABLE when one of them could not take over."""
+    status = asyncio.run(system_status(scheduler_address(given), find_access(), ANSWER_WITHIN_S))
+    return check_standbys(status)
+
+
+def check_standbys(status: SystemStatus) -> str:
+    """Check that one scheduler leads and the others follow it closely. Raises UNAVAILABLE."""
+    words, wrong = [], []
+    for one in status.schedulers:
+        words.append(_standing(one))
+        behind = one.role is SchedulerRole.STANDBY and (one.lag_s or 0.0) > LAG_S_MAX
+        if behind or one.role is SchedulerRole.UNKNOWN:
+            wrong.append(one.address)
+    summary = "; ".join(words)
+    if status.leader is None:
+        raise AppError(ErrorCode.UNAVAILABLE, f"none of them leads: {summary}")
+    if wrong:
+        raise AppError(ErrorCode.UNAVAILABLE, f"{', '.join(wrong)} could not take over: {summary}")
+    return summary
+
+
+def _standing(one: SchedulerStatus) -> str:
+    match one.role:
+        case SchedulerRole.LEADER:
+            return f"{one.address} leads (epoch {one.epoch})"
+        case SchedulerRole.STANDBY:
+            return f"{one.address} stands by, {one.lag_s:.1f} s behind"
+        case _:
+            return f"{one.address}: {one.problem}"
 
 
 def _deployed(cloud: JobCloud, name: str) -> str:
