@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench experiments sim soak lock clean
+.PHONY: help demo test check bench experiments gpu sim soak lock clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -51,6 +51,11 @@ sim: $(STAMP)  ## 1,000 seeds of the simulations of faults
 
 bench: $(STAMP)  ## the short benchmarks, written to docs/benchmarks.md
 	$(BIN)/python -m benchmarks $(ARGS)
+
+# Without .venv, for there may be no network: the plain Python, and the wheels of a folder.
+gpu:  ## every check that needs an NVIDIA GPU, into docs/gpu-runs; WHEELS=folder of packages
+	$$(test -x $(BIN)/python && echo $(BIN)/python || echo $(PYTHON)) -m tools.gpu_check \
+	  $(if $(WHEELS),--wheels $(WHEELS)) $(ARGS)
 
 soak: $(STAMP)  ## long fault runs
 	$(BIN)/python -m pytest -m soak $(ARGS)

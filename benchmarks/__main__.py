@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import ROOT, commit, machine
+from benchmarks.report import ROOT, commit, machine, row
 
 OUTPUT = ROOT / "docs" / "benchmarks.md"
 #: What each of them is asked, so that all are done in a few minutes on two cores.
@@ -72,7 +72,7 @@ def main() -> int:
             print(f"    failed: {answer}", flush=True)
         else:
             for figure in answer["results"]:
-                print("    " + " | ".join(_row(figure)), flush=True)
+                print("    " + " | ".join(row(figure)), flush=True)
         sections.append(_section(name, answer))
     options.output.write_text("\n".join([head, *sections]))
     print(f"written to {options.output}")
@@ -111,27 +111,9 @@ def _section(name: str, answer: dict[str, Any] | str) -> str:
     if isinstance(answer, str):
         return "\n".join([*lines, f"Failed: {answer}", ""])
     lines += ["| metric | value | baseline | ratio | target | met |", "| --- " * 6 + "|"]
-    lines += ["| " + " | ".join(_row(figure)) + " |" for figure in answer["results"]]
+    lines += ["| " + " | ".join(row(figure)) + " |" for figure in answer["results"]]
     lines += [line for one in answer["skipped"] for line in ("", one)]
     return "\n".join([*lines, ""])
-
-
-def _row(figure: dict[str, Any]) -> list[str]:
-    """The cells of one figure."""
-    baseline = figure.get("baseline", "")
-    if baseline and "baseline_value" in figure:
-        baseline = f"{baseline}: {figure['baseline_value']:.4g}"
-    ratio = f"{figure['ratio']:.3g}" if "ratio" in figure else ""
-    met = "" if figure.get("met") is None else "yes" if figure["met"] else "no"
-    unit = "" if figure["unit"] == "ratio" else f" {figure['unit']}"
-    return [
-        figure["metric"],
-        f"{figure['value']:.4g}{unit}",
-        baseline,
-        ratio,
-        figure.get("target", ""),
-        met,
-    ]
 
 
 if __name__ == "__main__":

@@ -53,6 +53,24 @@ def show(benchmark: str, figures: Sequence[Figure], *, as_json: bool) -> None:
         print(f"{figure.metric:36} {figure.value:12.4g} {figure.unit}{beside}{target}")
 
 
+def row(figure: dict[str, Any]) -> list[str]:
+    """The cells of one figure, as JSON has it: metric, value, baseline, ratio, target, met."""
+    baseline = figure.get("baseline", "")
+    if baseline and "baseline_value" in figure:
+        baseline = f"{baseline}: {figure['baseline_value']:.4g}"
+    ratio = f"{figure['ratio']:.3g}" if "ratio" in figure else ""
+    met = "" if figure.get("met") is None else "yes" if figure["met"] else "no"
+    unit = "" if figure["unit"] == "ratio" else f" {figure['unit']}"
+    return [
+        figure["metric"],
+        f"{figure['value']:.4g}{unit}",
+        baseline,
+        ratio,
+        figure.get("target", ""),
+        met,
+    ]
+
+
 def commit() -> str:
     """The checked-out commit, with `+` where the tree differs from it; "" outside git."""
     try:

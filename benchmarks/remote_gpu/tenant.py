@@ -4,7 +4,7 @@ Two lanes, a thread each: while one call computes, the next one waits in the wor
 does not idle between the calls of a tenant. The matrices stay on the device. The program works from
 a moment of the monotonic clock until another one, and prints how many products it had done by then.
 
-    python -m benchmarks.remote_gpu.tenant --start S --end S
+    python -m benchmarks.remote_gpu.tenant --start S --end S [--side N]
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from concurrent.futures import ThreadPoolExecutor
 
 from remote_gpu.client import connect
 
-N = 160  #: of an n × n × n product: about a millisecond on one core
+N = 160  #: of an n × n × n product, unless given: about a millisecond on one core
 LANES = 2
 
 
-def products(start_s: float, end_s: float, ready: threading.Barrier) -> int:
+def products(start_s: float, end_s: float, ready: threading.Barrier, n: int = N) -> int:
     """The number of products that one lane has done by `end_s`."""
     done = 0
     with connect() as device:
-        matrix, result = device.buffer(4 * N * N), device.buffer(4 * N * N)
-        device.op("sgemm", matrix, matrix, out=[result], m=N, n=N, k=N)
+        matrix, result = device.buffer(4 * n * n), device.buffer(4 * n * n)
+        device.op("sgemm", matrix, matrix, out=[result], m=n, n=n, k=n)
         ready.wait()
         time.sleep(max(0.0, start_s - time.monotonic()))
         while time.monotonic() < end_s:
-            device.op("sgemm", matrix, matrix, out=[result], m=N, n=N, k=N)
+            device.op("sgemm", matrix, matrix, out=[result], m=n, n=n, k=n)
             done += 1
     return done
 
@@ -39,10 +39,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--start", type=float, required=True)
     parser.add_argument("--end", type=float, required=True)
+    parser.add_argument("--side", type=int, default=N, help="of the matrices")
     options = parser.parse_args()
     ready = threading.Barrier(LANES)
     with ThreadPoolExecutor(LANES) as lanes:
-        runs = [lanes.submit(products, options.start, options.end, ready) for _ in range(LANES)]
+        window = (options.start, options.end, ready, options.side)
+        runs = [lanes.submit(products, *window) for _ in range(LANES)]
         done = sum(run.result() for run in runs)
     print(json.dumps({"done": done}))
 

@@ -1,0 +1,94 @@
+"""Products and copies through the gateway, against the same in place and against loopback."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+import numpy as np
+
+from benchmarks.remote_gpu.card import Resident, best_s
+from benchmarks.remote_gpu.host import from_elsewhere
+from benchmarks.remote_gpu.transport import Floor
+from benchmarks.report import Figure
+from remote_gpu.client import Lane
+from remote_gpu.worker.backends.cublas import Cublas
+from remote_gpu.worker.backends.matrix_product import BLOCKED, Method
+from remote_gpu.worker.memory.quota import Quota
+from tools.gpu_check.first_device import first_backend
+from tools.gpu_check.part import Answer, Part, Target
+from tools.gpu_check.system import session, system
+
+PART = Part(
+    title="Products and copies through the gateway, against the same in place",
+    order=75,
+    limit_s=90,
+    modules=("numpy", "msgspec", "aiohttp", "click", "rich", "PIL", "cryptography", "pyopal"),
+)
+_OVERHEAD_PCT_MAX = 2.0
+_RATIO_MIN = 0.9
+
+
+def run(target: Target) -> Answer:
+    card = target.kind == "cuda"
+    side = 256 if target.quick else 4096 if card else 512
+    size = (8 if target.quick else 256 if card else 64) << 20
+    backend = first_backend(target.kind)
+    rng = np.random.default_rng(1)
+    a, b = (rng.standard_normal((side, side), np.float32) for _ in range(2))
+    method: Method = Cublas() if card else BLOCKED
+    core = min(os.sched_getaffinity(0))
+    with system(target) as host, contextlib.ExitStack() as stack:
+        alone = Resident(backend, method, side, a, b)
+        alone_s = best_s(alone.compute)
+        alone.close()
+        memory = backend.allocate(Quota(), size)
+        data, room = np.ones(size, np.uint8), np.empty(size, np.uint8)
+        floor = Floor(stack, target.folder, core)
+        limits_s = [floor.seconds(way, size, 3) for way in ("send", "receive")]
+        if memory.view is None:  # else host and device share their memory
+            local_s = [best_s(lambda: memory.write(data.data)), best_s(memory.read)]
+            limits_s = [max(both) for both in zip(limits_s, local_s, strict=True)]
+        memory.close()
+        lease = session(host, target, 256 + (2 * size >> 20) + (12 * side * side >> 20))
+        with Lane.open(from_elsewhere(lease)) as lane:
+            left, right, product = (lane.buffer(4 * side * side) for _ in range(3))
+            left.write(a)
+            right.write(b)
+            whole_s = best_s(
+                lambda: lane.op("sgemm", left, right, out=[product], m=side, n=side, k=side)
+            )
+            buffer = lane.buffer(size)
+
+            def upload() -> None:
+                buffer.write(data)
+                lane.sync()
+
+            ours_s = [best_s(upload), best_s(lambda: buffer.read(out=room))]
+        lease.close()
+    overhead = 100 * (whole_s / alone_s - 1)
+    figures = [
+        Figure(
+            metric=f"gateway_sgemm_overhead_pct_{side}",
+            value=overhead,
+            unit="%",
+            baseline=f"{method.name} in place, s",
+            baseline_value=alone_s,
+            target=f"<= {_OVERHEAD_PCT_MAX:g}" if card else None,
+            met=overhead <= _OVERHEAD_PCT_MAX if card else None,
+        )
+    ]
+    for name, took_s, limit_s in zip(("h2d", "d2h"), ours_s, limits_s, strict=True):
+        figures.append(
+            Figure(
+                metric=f"gateway_{name}_ratio",
+                value=limit_s / took_s,
+                unit="ratio",
+                ratio=limit_s / took_s,
+                baseline="slower one of local copy and loopback, s",
+                baseline_value=limit_s,
+                target=f">= {_RATIO_MIN:g}" if card else None,
+                met=limit_s >= _RATIO_MIN * took_s if card else None,
+            )
+        )
+    return Answer(figures, [f"Matrices stay on the device; copies of {size >> 20} MiB over TCP."])
