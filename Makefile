@@ -51,8 +51,9 @@ sim: $(STAMP)  ## 1,000 seeds of the simulation of faults
 bench: $(STAMP)  ## the short benchmarks, written to docs/benchmarks.md
 	$(BIN)/python -m benchmarks $(ARGS)
 
-soak: $(STAMP)  ## long fault runs
+soak: $(STAMP)  ## long fault runs; the end-to-end tests in AWS's weather
 	$(BIN)/python -m pytest -m soak $(ARGS)
+	$(BIN)/python -m pytest tests/e2e --weather aws $(ARGS)
 
 lock: $(STAMP)  ## pin the newest versions that the bounds allow, with hashes
 	$(BIN)/python -m pip install --quiet uv

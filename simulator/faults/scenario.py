@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import random
 
-from corekit.values import Value, field
+from corekit.values import Value, field, replace
 from gpu_scheduler.parameters import EVERYBODY, Parameters, Quota
 from gpu_scheduler.policy_registry import installed_policies
+from local_cloud.model.weather.weather import AWS, NO_WEATHER, Weather
 from simulator.faults.function import Behaviour, Fate
 
 FAULTS = (
@@ -54,6 +55,7 @@ class Scenario(Value):
     lambda_duplicate_rate: float = 0.0
     faults: tuple[Fault, ...] = ()
     parameters: Parameters = field(default_factory=Parameters)  #: of the scheduler
+    weather: Weather = NO_WEATHER  #: of the cloud
 
     @property
     def faults_end_s(self) -> float:
@@ -98,6 +100,7 @@ def draw(seed: int) -> Scenario:
         lambda_duplicate_rate=stream.choice((0.0, 0.3)),
         faults=_draw_faults(stream, stream.randrange(5, 25) if harsh else stream.randrange(8)),
         parameters=_draw_parameters(stream),
+        weather=replace(AWS, seed=str(seed)) if losses.random() < 0.25 else NO_WEATHER,
     )
 
 

@@ -33,6 +33,7 @@ from orchgpu.local.programs import (
     base_environment,
     cloud_environment,
 )
+from tests.weather import chosen
 
 ROOT = Path(__file__).resolve().parents[2]
 SCALE = "0.05"
@@ -57,6 +58,7 @@ class Live:
 
     path: Path
     data: Mapping[str, Path] = field(default_factory=dict)
+    weather: str | None = None  #: of its cloud; None = that of the option --weather
     children: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     ready: dict[str, dict[str, Any]] = field(default_factory=dict)
 
@@ -64,7 +66,8 @@ class Live:
         self.home = Home(self.path / "home")
         self.home.create()
         cores = tuple(sorted(os.sched_getaffinity(0)))
-        settings = LocalSettings(cores=cores, host_memory_mib=2048, data=self.data)
+        weather = chosen() if self.weather is None else self.weather
+        settings = LocalSettings(cores=cores, host_memory_mib=2048, data=self.data, weather=weather)
         outer = {**os.environ, "ORCHGPU_TIME_SCALE": SCALE}
         environment = base_environment(outer, self.home, ROOT)
         self._programs = Programs(settings, self.home, environment)
@@ -192,7 +195,10 @@ class Live:
             region_name="us-east-1",
             aws_access_key_id="local",
             aws_secret_access_key="local",
-            config=Config(retries={"max_attempts": 1}, s3={"addressing_style": "path"}),
+            config=Config(
+                retries={"mode": "standard", "max_attempts": 6 if chosen() or self.weather else 2},
+                s3={"addressing_style": "path"},
+            ),
         )
 
     def orchgpu(self, *arguments: str, status: int = 0) -> str:
