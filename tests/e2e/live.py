@@ -189,7 +189,7 @@ class Live:
         }
 
     def client(self, service: str) -> Any:
-        return boto3.client(
+        client = boto3.client(
             service,
             endpoint_url=self.endpoint,
             region_name="us-east-1",
@@ -200,6 +200,10 @@ class Live:
                 s3={"addressing_style": "path"},
             ),
         )
+        if service == "s3" and (chosen() or self.weather):
+            for operation in ("GetObject", "HeadObject"):
+                client.meta.events.register(f"needs-retry.s3.{operation}", _repeated_404)
+        return client
 
     def orchgpu(self, *arguments: str, status: int = 0) -> str:
         done = subprocess.run(
@@ -333,6 +337,12 @@ class FunctionSpec:
             "gpu": {"memory": 256, "kinds": ["cpu"], **self.gpu},
             "job": {"input": [source], **self.job},
         }
+
+
+def _repeated_404(attempts: int, response: Any, **_: object) -> float | None:
+    """The pause before a read is repeated: in weather a 404 may be false."""
+    missing = response is not None and response[0].status_code == 404
+    return 0.01 if missing and attempts < 6 else None
 
 
 def get(s3: Any, bucket: str, key: str) -> bytes | None:
