@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from fdl.plan.plan import Step
 from local_cloud.model.weather.weather import AWS, Weather
 from orchgpu.adapters.aws.deploy.cloud import AwsCloud
 from orchgpu.adapters.aws.endpoints import ClientSettings, resolve
-from orchgpu.deploy.deployment import execute, prepare
+from orchgpu.deploy.deployment import execute, prepare, prepare_removal
 from tests.contract.conftest import TRUST
 from tests.contract.zips import zipped
 from tests.embedded_cloud import Address, client_of, cloud_in
@@ -172,6 +174,28 @@ def test_a_bucket_of_another_region_is_found_by_the_answers(
         assert address.ask("GET", "/far", headers=signed).code == "PermanentRedirect"
 
 
+#: A deploy that ends when botocore got the answer of the call named by the last argument.
+_CUT_OFF = """
+import os, pathlib, sys
+from corekit.budget import Budget
+from corekit.values import replace
+from orchgpu.adapters.aws.deploy.cloud import AwsCloud
+from orchgpu.adapters.aws.endpoints import resolve
+from orchgpu.deploy.deployment import execute, prepare
+
+path, endpoint, call = sys.argv[1:]
+settings = lambda service: replace(resolve(service, endpoint_url=endpoint), local=False)
+cloud = AwsCloud(settings)
+
+def after(http_response, **_):
+    if http_response.status_code < 300:
+        os._exit(9)
+
+cloud._client("lambda").meta.events.register("after-call.lambda." + call, after)
+execute(prepare(pathlib.Path(path), cloud, Budget()), cloud, lambda *_: None)
+"""
+
+
 class FirstDeploy:
     """`orchgpu deploy` as on AWS, with a role of its own, against the cloud of a test."""
 
@@ -182,32 +206,83 @@ class FirstDeploy:
         script.write_text("#!/bin/sh\ntrue\n")
         script.chmod(0o755)
         self.file = folder / "first.yaml"
-        self.file.write_text(FDL)
+        self.write(FDL)
+
+    def write(self, text: str) -> None:
+        self.file.write_text(text)
 
     def settings(self, service: str) -> ClientSettings:
         return replace(resolve(service, endpoint_url=self.endpoint), local=False)
 
     def run(self) -> list[Step]:
         """Deploy; the steps that were done."""
-        cloud = AwsCloud(self.settings)
-        try:
+        with closing(AwsCloud(self.settings)) as cloud:
             prepared = prepare(self.file, cloud, Budget())
             execute(prepared, cloud, lambda *_: None)
             return list(prepared.plan.steps)
-        finally:
-            cloud.close()
+
+    def cut_off(self, at: str) -> None:
+        """Deploy until just after Lambda was asked for the function, as by SIGKILL."""
+        command = [sys.executable, "-c", _CUT_OFF, str(self.file), self.endpoint, at]
+        assert subprocess.run(command, check=False, timeout=60).returncode == 9
+
+    def remove(self) -> None:
+        with closing(AwsCloud(self.settings)) as cloud:
+            execute(prepare_removal(["first"], cloud), cloud, lambda *_: None)
 
 
-@pytest.mark.parametrize("seed", ["7", "8"])
 def test_a_first_deploy_with_a_role_of_its_own_survives(
-    weather: Callable[[Weather], Clients], tmp_path: Path, seed: str
+    weather: Callable[[Weather], Clients], tmp_path: Path
 ) -> None:
     slow = (80.0, 120.0)  # at this scale about two seconds
-    rough = replace(FAST, seed=seed, role_s=slow, role_policy_s=slow, bucket_busy_rate=0.5)
+    rough = replace(FAST, role_s=slow, role_policy_s=slow, bucket_busy_rate=0.5)
     deploy = FirstDeploy(weather(rough), tmp_path)
     assert deploy.run()
     made = deploy.aws.lambda_.get_function_configuration(FunctionName="first")
     role = deploy.aws.iam.get_role(RoleName=made["Role"].rpartition("/")[2])["Role"]
     assert made["Role"] == role["Arn"]
     assert deploy.aws.counts()["role unknown"] > 0
+    assert deploy.run() == []
+
+
+def test_a_deploy_that_was_cut_off_while_the_function_is_pending_is_repeated(
+    weather: Callable[[Weather], Clients], tmp_path: Path
+) -> None:
+    pending = (100.0, 100.0)  # two seconds
+    deploy = FirstDeploy(weather(replace(FAST, pending_s=pending, update_s=pending)), tmp_path)
+    deploy.cut_off("CreateFunction")
+    assert deploy.run()
+    deploy.write(FDL.replace("memory: 256", "memory: 512"))
+    deploy.cut_off("UpdateFunctionConfiguration")
+    deploy.write(FDL.replace("memory: 256", "memory: 1024"))
+    assert deploy.run()
+    made = deploy.aws.lambda_.get_function_configuration(FunctionName="first")
+    assert made["MemorySize"] == 1024
+    counts = deploy.aws.counts()
+    assert counts["function pending"] > 0
+    assert counts["update in progress"] > 0
+
+
+@pytest.mark.soak
+def test_a_function_is_removed_and_deployed_again(
+    weather: Callable[[Weather], Clients], tmp_path: Path
+) -> None:
+    deploy = FirstDeploy(weather(replace(FAST, queue_deleted_s=300.0)), tmp_path)
+    assert deploy.run()
+    deploy.remove()
+    assert deploy.run()
+    assert deploy.aws.counts()["queue deleted recently"] > 0
+
+
+def test_a_function_in_a_vpc_is_deployed(
+    weather: Callable[[Weather], Clients], tmp_path: Path
+) -> None:
+    slow = (100.0, 100.0)
+    deploy = FirstDeploy(weather(replace(FAST, role_policy_s=slow, vpc_pending_s=slow)), tmp_path)
+    vpc = "lambda:\n      vpc: {SubnetIds: [subnet-1], SecurityGroupIds: [sg-1]}"
+    deploy.write(FDL.replace("lambda:", vpc, 1))
+    assert deploy.run()
+    made = deploy.aws.lambda_.get_function_configuration(FunctionName="first")
+    assert (made["State"], made["VpcConfig"]["SubnetIds"]) == ("Active", ["subnet-1"])
+    assert deploy.aws.counts()["role's policy unknown"] > 0
     assert deploy.run() == []
