@@ -8,6 +8,7 @@ from local_cloud.model.weather.weather import parse_weather
 
 #: Minutes of AWS become seconds; orchestrators of tests run at 0.05, so their margins hold.
 SCALE = "0.02"
+ORCHESTRATORS = "0.05"
 _chosen = [""]
 
 
@@ -30,6 +31,18 @@ def choose(config: pytest.Config) -> None:
             text += f"{',' if ':' in text else ':'}{field}={value}"
     parse_weather(text)
     _chosen[0] = text
+
+
+def environment() -> dict[str, str]:
+    """The variables of commands that start a system."""
+    if not chosen():
+        return {}
+    return {"ORCHGPU_WEATHER": chosen(), "ORCHGPU_TIME_SCALE": ORCHESTRATORS}
+
+
+def is_attempt(found: int, wanted: int) -> bool:
+    """Whether an attempt has its number; in weather some before it did not start, uncounted."""
+    return found == wanted or (bool(chosen()) and found > wanted)
 
 
 def chosen() -> str:

@@ -175,12 +175,15 @@ class JobCloud:
 
     def submitted_before(self, function: Function, file: Path) -> Submitted | None:
         """The job of the same content, uploaded for the function as it is deployed now, if any."""
+        bucket, key = function.input_bucket, input_key(function, file)
         try:
-            head = self.services.head_object(function.input_bucket, input_key(function, file))
+            head = self.services.head_object(bucket, key)
         except AppError as error:
             if error.code is not ErrorCode.NOT_FOUND:
                 raise
-            return None
+            if not self._listed(bucket, key):
+                return None
+            head = _existing(lambda: self.services.head_object(bucket, key))
         if head.metadata != _origin(function, file):
             return None
         return _submitted(function, file, head, head.modified.timestamp())
@@ -263,6 +266,11 @@ class JobCloud:
         """Close the connections that were opened."""
         if "services" in self.__dict__:
             self.services.close()
+
+    def _listed(self, bucket: str, key: str) -> bool:
+        """Whether an object exists, by a listing, which is never false."""
+        first = next(iter(self.services.list_objects(bucket, key)), None)
+        return first is not None and first.key == key
 
     def _found(self, bucket: str, key: str) -> bytes | None:
         """One object, or None where there is none."""

@@ -203,6 +203,8 @@ class Live:
         if service == "s3" and (chosen() or self.weather):
             for operation in ("GetObject", "HeadObject"):
                 client.meta.events.register(f"needs-retry.s3.{operation}", _repeated_404)
+        if service == "lambda" and (chosen() or self.weather):
+            client.meta.events.register("needs-retry.lambda", _repeated_conflict)
         return client
 
     def orchgpu(self, *arguments: str, status: int = 0) -> str:
@@ -343,6 +345,12 @@ def _repeated_404(attempts: int, response: Any, **_: object) -> float | None:
     """The pause before a read is repeated: in weather a 404 may be false."""
     missing = response is not None and response[0].status_code == 404
     return 0.01 if missing and attempts < 6 else None
+
+
+def _repeated_conflict(attempts: int, response: Any, **_: object) -> float | None:
+    """The pause before a change is repeated: in weather another one may be in progress."""
+    busy = response is not None and response[0].status_code == 409
+    return 0.2 if busy and attempts < 50 else None
 
 
 def get(s3: Any, bucket: str, key: str) -> bytes | None:

@@ -53,10 +53,12 @@ weather_option = click.option(
 )
 
 
-def check_weather(cloud: str, weather: str) -> None:
-    """Raises INVALID: only the embedded cloud has weather."""
+def check_weather(cloud: str, weather: str, *, quiet: bool) -> None:
+    """Show the weather of the start. Raises INVALID: only the embedded cloud has one."""
     if weather and cloud != "embedded":
         raise invalid(f"--weather: {cloud} has none; use --cloud embedded")
+    if weather and not quiet:
+        echo(f"weather       {parse_weather(weather)}   (--weather {weather} repeats it)", err=True)
 
 
 def await_up(
@@ -130,8 +132,6 @@ def show_system(system: SystemRecord, *, as_json: bool) -> None:
     if system.access_key:
         access = f"AWS_ACCESS_KEY_ID={system.access_key}"
         echo(f"key pair      export {access} AWS_SECRET_ACCESS_KEY={system.secret_key}")
-    if has_weather(system):
-        echo(f"weather       {system.weather}")
     echo(f"scheduler     {system.scheduler}, http://{system.scheduler_http}")
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from gpu_scheduler.model import DeviceKind, Request
 from local_cloud.model.weather.weather import Weather
-from orchgpu.cli.cloud import JobCloud
+from orchgpu.cli.cloud import JobCloud, _origin
 from orchgpu.core.function import Function
 from tests.embedded_cloud import client_of, cloud_in
 
@@ -58,3 +58,17 @@ def test_an_upload_is_a_job_although_s3_answers_404_at_first(
     submitted = cloud.submit(FUNCTION, tmp_path / "input", now_s=time.time())
     assert submitted.key == "input"
     assert submitted.job_ids
+
+
+def test_an_input_that_was_uploaded_before_is_found_although_s3_answers_404_at_first(
+    cloud: JobCloud, tmp_path: Path
+) -> None:
+    file = tmp_path / "input"
+    file.write_bytes(b"x")
+    assert cloud.submitted_before(FUNCTION, file) is None
+    services = cloud.services
+    services.upload(file, "fresh", "input", _origin(FUNCTION, file))
+    services.upload(file, "fresh", "input and more")
+    found = cloud.submitted_before(FUNCTION, file)
+    assert found is not None
+    assert found.key == "input"

@@ -77,7 +77,7 @@ def command(cloud: str, keep: bool, weather: str, as_json: bool) -> int:
     \b
     Example:  orchgpu demo --json
     """
-    check_weather(cloud, weather)
+    check_weather(cloud, weather, quiet=as_json)
     check_installed(cloud)
     home = Home(Path(tempfile.mkdtemp(prefix="orchgpu-demo-")))
     launch = Launch(
@@ -119,8 +119,6 @@ class _Demo:
 
     def run(self) -> Outcome:
         """Deploy, upload, follow, count what is left."""
-        if has_weather(self._system):
-            self._echo(f"weather: {self._system.weather}")
         _adopt_environment(environment_of(self._system))
         self._show_devices()
         examples = [example(name) for name in DEMO_EXAMPLES]

@@ -81,11 +81,11 @@ def command(
     """
     if verify_signatures and cloud != "embedded":
         raise invalid(f"--verify-signatures: {cloud} verifies none; use --cloud embedded")
-    check_weather(cloud, weather)
     home = default_home()
     running = home.read_system()
     if running is not None:
         return _show_running(running, str(home.path), as_json=as_json)
+    check_weather(cloud, weather, quiet=as_json)
     check_installed(cloud)
     launch = Launch(
         home,
