@@ -7,7 +7,7 @@ from pathlib import Path
 
 from remote_gpu.worker.arguments import REQUIRED, Argument, Port
 from remote_gpu.worker.operation import Limits, Operation
-from remote_gpu.worker.registry import Registry, first_word, load_registry
+from remote_gpu.worker.registry import first_word, load_registry
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "operations.md"
 BEGIN, END = "<!-- operations -->\n", "<!-- end of operations -->"
@@ -17,8 +17,11 @@ _KINDS = ("cpu", "opencl", "cuda")
 def table() -> str:
     """A section for each operation, by name."""
     registry = load_registry()
-    names = sorted({name for kind in _KINDS for name in registry.names(kind)})
-    return "\n".join(line for name in names for line in _section(_all(registry, name)))
+    by_name: dict[str, dict[str, Operation]] = {}
+    for operation in (one for kind in _KINDS for one in registry.registered(kind)):
+        by_name.setdefault(operation.name, {})[first_word(operation)] = operation
+    sections = (_section(list(found.values())) for _, found in sorted(by_name.items()))
+    return "\n".join(line for section in sections for line in section)
 
 
 def renewed(page: str) -> str:
@@ -26,12 +29,6 @@ def renewed(page: str) -> str:
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
     return f"{before}{BEGIN}{table()}\n{END}{after}"
-
-
-def _all(registry: Registry, name: str) -> list[Operation]:
-    """Its implementations, each once."""
-    every = (one for kind in _KINDS for one in registry.all(name, kind))
-    return list({first_word(one): one for one in every}.values())
 
 
 def _section(implementations: list[Operation]) -> Iterator[str]:

@@ -11,7 +11,7 @@ from collections.abc import MutableMapping
 from pathlib import Path
 
 from remote_gpu.worker.backends.matrix_product import Kernel, Sizes
-from remote_gpu.worker.operations.sgemm import KernelSgemm
+from remote_gpu.worker.operations.sgemm import DeviceSgemm
 from remote_gpu.worker.registry import GROUP
 
 ENTRY = "sgemm_kernels"  #: its name beside the names of gpud's own operations
@@ -78,4 +78,7 @@ def _up(value: int, to: int) -> int:
 
 TILED = Kernel(name="opencl-tiled", source=SOURCE, entry="tiled", sizes=_in_tiles)
 NAIVE = Kernel(name="opencl-naive", source=SOURCE, entry="naive", sizes=_one_each)
-OPERATIONS = (KernelSgemm(TILED), KernelSgemm(NAIVE))
+OPERATIONS = (
+    DeviceSgemm(TILED, ("cpu", "opencl"), ("pyopencl",)),
+    DeviceSgemm(NAIVE, ("cpu", "opencl"), ("pyopencl",)),
+)

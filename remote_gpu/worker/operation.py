@@ -227,5 +227,10 @@ class CpuOperation:
     #: Distributions of which a request may constrain the version.
     libraries: tuple[str, ...] = ()
 
+    def kernel_sources(self) -> Sequence[str]:
+        """The sources of its kernels. They build for every architecture, and a source without
+        macros builds together with others: its names are its own."""
+        return ()
+
     def prepare(self, context: Context) -> None:
         """Load nothing."""

@@ -91,6 +91,11 @@ class Registry:
         )
         return {name: version for name in sorted(set(named)) if (version := _installed(name))}
 
+    def registered(self, kind: str) -> list[Operation]:
+        """All implementations for `kind`, by name, whether its driver works or not."""
+        keys = sorted(key for key in self._operations if key[1] == kind)
+        return [operation for key in keys for operation in self._operations[key]]
+
     def all(self, name: str, kind: str) -> tuple[Operation, ...]:
         """The implementations of an operation for `kind`, best first; none: ()."""
         return tuple(self._available(name, kind))

@@ -8,6 +8,7 @@ Runtime have one thread), so that forking is safe.
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import json
 import os
@@ -63,7 +64,8 @@ def main() -> None:
     )
     if context.programs and isolation.policy.programs_refused:
         registry.refuse("exec", isolation.policy.programs_refused)
-    registry.prepare(context)
+    for kind in KINDS:
+        registry.prepare(dataclasses.replace(context, kind=kind))
     emulation = decode(Emulation, settings["emulation"], "emulation")
     emulate(registry, emulation, settings["emulated"])
     gc.collect()

@@ -15,8 +15,11 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from remote_gpu.wire.errors import OpFailed
 from remote_gpu.wire.graphs import Scalar, Shared
 from remote_gpu.worker.backends import staging
+from remote_gpu.worker.backends.cublas import WORK_AREA_BYTES
 from remote_gpu.worker.backends.cuda import CudaBackend, open_cuda
 from remote_gpu.worker.memory.quota import Quota
+from remote_gpu.worker.operation import Context
+from remote_gpu.worker.operations import sgemm
 
 N = 3 * staging.PAGE_BYTES // 4 + 5  #: three full pages, and some bytes of a fourth
 
@@ -65,6 +68,27 @@ def check_lost(backend: CudaBackend, ended: list[str]) -> None:
     assert ended == ["ended"]
 
 
+def check_products() -> None:
+    """cuBLAS multiplies row-major matrices, in memory that the quota counts."""
+    quota = Quota(1 << 28)
+    context = Context(kind="cuda", quota=quota)
+    by_library = next(one for one in sgemm.OPERATIONS if one.implementation == "cublas")
+    by_library.prepare(context)
+    m, n, k = 3, 5, 4
+    a = np.arange(m * k, dtype=np.float32).reshape(m, k)
+    b = np.arange(k * n, dtype=np.float32).reshape(k, n)
+    views = [a.data.cast("B"), b.data.cast("B")]
+    sides = {"m": m, "n": n, "k": k}
+    values, (c,) = by_library.run(context, sides, views)
+    assert values == {"shape": [m, n]}
+    assert (np.asarray(c) == a @ b).all(), c
+    assert quota.used_bytes > WORK_AREA_BYTES
+    wide = np.zeros((1, 7), np.float32)
+    views = [wide[:, :1].copy().data.cast("B"), wide.data.cast("B")]
+    failed = code_of(lambda: by_library.run(context, {"m": 1, "n": 7, "k": 1}, views))
+    assert failed == "EIO: the device failed: cublasSgemm_v2 returned EXECUTION_FAILED", failed
+
+
 def check_choice() -> None:
     """The device that was lent is the one that is opened."""
     for visible, words in (
@@ -82,6 +106,7 @@ def check_choice() -> None:
 def main() -> None:
     """Everything; an assertion says what was wrong."""
     image = b"\x7fELF, as far as the stand-in looks"
+    check_products()
     backend = open_cuda("", None, lambda source, architecture, cache: image)
     assert backend.implementation == "cuda: sm_90, Stand-in", backend.implementation
     check_memory(backend)

@@ -17,6 +17,12 @@ import pytest
 
 FOLDER = Path(__file__).parent
 COMPILER = shutil.which("cc") or shutil.which("gcc")
+#: The second one only has to be there: cuBLAS needs it.
+LIBRARIES = {
+    "libcuda.so.1": "cuda_driver.c",
+    "libcublasLt.so.13": "cublas.c",
+    "libcublas.so.13": "cublas.c",
+}
 pytestmark = [
     pytest.mark.skipif(COMPILER is None, reason="the stand-in needs a C compiler"),
     pytest.mark.skipif(
@@ -26,8 +32,9 @@ pytestmark = [
 
 
 def test_the_backend_calls_the_driver_as_it_should(tmp_path: Path) -> None:
-    target, source = tmp_path / "libcuda.so.1", FOLDER / "cuda_driver.c"
-    subprocess.run([str(COMPILER), "-shared", "-fPIC", "-o", target, source, "-ldl"], check=True)
+    for target, source in LIBRARIES.items():
+        command = [str(COMPILER), "-shared", "-fPIC", "-o", str(tmp_path / target)]
+        subprocess.run([*command, str(FOLDER / source), "-ldl"], check=True)
     path = f"{tmp_path}:{os.environ.get('LD_LIBRARY_PATH', '')}"
     log = tmp_path / "launches"
     done = subprocess.run(

@@ -108,7 +108,7 @@ async def _alloc(parsed: argparse.Namespace) -> tuple[str, str]:
     )
     outcome = await allocate(context.client, context.budget, ask)
     if outcome.granted is not None:
-        return ssgm_text.granted(outcome.granted), ""
+        return ssgm_text.granted(outcome.granted, request.middleware), ""
     assert outcome.explanation is not None
     return ssgm_text.refused(_REFUSALS[outcome.outcome]), outcome.explanation.sentence
 

@@ -21,6 +21,7 @@ from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.wire.graphs import SCALARS, Scalar, Shared
 from remote_gpu.worker.backends.base import Bound, DeviceMemory, Kernel, Program
 from remote_gpu.worker.backends.nvrtc import compile_source
+from remote_gpu.worker.backends.ordinals import visible_ordinal
 from remote_gpu.worker.backends.staging import Staging
 from remote_gpu.worker.kernels.cuda import shared_offsets
 from remote_gpu.worker.memory.memory import Memory
@@ -101,6 +102,11 @@ class CudaBackend:
     def finish(self) -> None:
         self.enter()
         self.call(driver.cuStreamSynchronize, self.stream)
+
+    def address_of(self, memory: DeviceMemory) -> int:
+        """The card's address of memory of this backend, for a vendor's library."""
+        assert isinstance(memory, _CudaMemory), "memory of another backend"
+        return memory.address
 
     def enter(self) -> None:
         """Make the context current in this thread. Ends the process after a loss."""
@@ -259,11 +265,7 @@ def open_cuda(
         raise OpFailed(OpCode.ENODEV, f"no NVIDIA driver on this host: {error}") from None
     if result != driver.CUresult.CUDA_SUCCESS:
         raise OpFailed(OpCode.ENODEV, f"the NVIDIA driver has no devices: {result.name}")
-    visible = [item.strip() for item in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")]
-    number = visible.index(device) if device in visible else 0
-    if device and device not in visible and any(visible):
-        raise OpFailed(OpCode.ENODEV, f"{device} is not among the devices of this process")
-    result, found = driver.cuDeviceGet(number)
+    result, found = driver.cuDeviceGet(visible_ordinal(device))
     if result != driver.CUresult.CUDA_SUCCESS:
         message = f"the NVIDIA driver does not list {device or 'a device'}: {result.name}"
         raise OpFailed(OpCode.ENODEV, message)

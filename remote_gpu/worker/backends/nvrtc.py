@@ -11,6 +11,7 @@ import functools
 import hashlib
 import re
 import secrets
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,12 @@ from remote_gpu.worker.kernels.cuda import to_cuda
 
 _OPTIONS = ("--device-as-default-execution-space", "--std=c++17", "--extra-device-vectorization")
 _LOG_CHARS_MAX = 1500  #: of a compiler's log, from its beginning
+#: Of a kernel in the log of `--ptxas-options=-v`.
+_KERNEL_LOG = re.compile(
+    r"Compiling entry function '(?P<kernel>\w+)'.*?(?P<spilled>\d+) bytes spill stores"
+    r".*?Used (?P<registers>\d+) registers[^\n]*?(?:(?P<shared>\d+) bytes smem)?[^\n]*\n",
+    re.DOTALL,
+)
 _HASH_BYTES = hashlib.sha256().digest_size
 
 
@@ -39,7 +46,7 @@ def compile_source(source: str, architecture: str, cache: Path | None = None) ->
         known = ", ".join(architectures())
         message = f"NVRTC {_version()} compiles for {known}, not for {architecture}"
         raise OpFailed(OpCode.ENOTSUP, message)
-    image = _compile(code, architecture)
+    image, _ = _compile(code, architecture)
     if path is not None:
         with contextlib.suppress(OSError):  # a full disk costs the next lease 60 ms
             _write(path, image)
@@ -60,32 +67,66 @@ def _version() -> str:
     return f"{major}.{minor}"
 
 
-def _compile(code: str, architecture: str) -> bytes:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelFigures:
+    """The registers of a work-item and the memory of a group that a kernel takes."""
+
+    kernel: str
+    architecture: str
+    registers: int
+    spilled_bytes: int  #: of registers, stored in memory instead
+    shared_bytes: int  #: declared in the kernel
+
+
+def figures_of(source: str, architecture: str) -> list[KernelFigures]:
+    """The figures of every kernel of a source. Raises OpFailed as `compile_source` does."""
+    _, log = _compile(to_cuda(source), architecture, "--ptxas-options=-v")
+    return [
+        KernelFigures(
+            kernel=found["kernel"],
+            architecture=architecture,
+            registers=int(found["registers"]),
+            spilled_bytes=int(found["spilled"]),
+            shared_bytes=int(found["shared"] or 0),
+        )
+        for found in _KERNEL_LOG.finditer(log)
+    ]
+
+
+def _compile(code: str, architecture: str, *more: str) -> tuple[bytes, str]:
+    """The image, and the compiler's log."""
     program = _checked(nvrtc.nvrtcCreateProgram(code.encode(), b"graph.cu", 0, [], []))
     try:
-        options = [f"--gpu-architecture={architecture}".encode(), *(o.encode() for o in _OPTIONS)]
+        options = [
+            f"--gpu-architecture={architecture}".encode(),
+            *(o.encode() for o in (*_OPTIONS, *more)),
+        ]
         (result,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
         if result == nvrtc.nvrtcResult.NVRTC_ERROR_COMPILATION:
             raise OpFailed(OpCode.EINVAL, f"the source does not build: {_errors(program)}")
         _checked((result,))
         image = bytes(_checked(nvrtc.nvrtcGetCUBINSize(program)))
         _checked(nvrtc.nvrtcGetCUBIN(program, image))
-        return image
+        return image, _log(program)
     finally:
         nvrtc.nvrtcDestroyProgram(program)
 
 
 def _errors(program: Any) -> str:
     """The compiler's errors with their lines: `line 3: error: …`."""
-    log = bytes(_checked(nvrtc.nvrtcGetProgramLogSize(program)))
-    _checked(nvrtc.nvrtcGetProgramLog(program, log))
-    text = log.rstrip(b"\0").decode(errors="replace")
+    text = _log(program)
     errors = [
         re.sub(r"^\w+\((\d+)\): ", r"line \1: ", line)
         for line in text.splitlines()
         if re.search(r"\): (catastrophic )?error", line)
     ]
     return ("; ".join(errors) or text.strip())[:_LOG_CHARS_MAX]
+
+
+def _log(program: Any) -> str:
+    log = bytes(_checked(nvrtc.nvrtcGetProgramLogSize(program)))
+    _checked(nvrtc.nvrtcGetProgramLog(program, log))
+    return log.rstrip(b"\0").decode(errors="replace")
 
 
 def _checked(result: tuple[Any, ...]) -> Any:

@@ -1,4 +1,4 @@
-"""A loaded ONNX model: ONNX Runtime on one thread, with its inputs and outputs.
+"""A loaded ONNX model: ONNX Runtime on one thread or on a card, with its inputs and outputs.
 
 A model is named by host data (`data:NAME` or `data:NAME/file.onnx`), loaded once for all leases, or
 by its content (`sha256:<hex>`), registered by a session of this lease.
@@ -6,12 +6,15 @@ by its content (`sha256:<hex>`), registered by a session of this lease.
 
 from __future__ import annotations
 
+import contextlib
+import io
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnxruntime
@@ -19,11 +22,16 @@ import onnxruntime
 from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.wire.frames import Meta
 from remote_gpu.wire.graphs import CONTENT_PREFIX
+from remote_gpu.worker.backends.ordinals import visible_ordinal
 from remote_gpu.worker.inference.batching import Batcher
 from remote_gpu.worker.memory.arrays import Array, array_of
 from remote_gpu.worker.operation import Context
 
+_log = logging.getLogger(__name__)
+
 IMPLEMENTATION = f"onnxruntime {onnxruntime.__version__}"
+CUDA_IMPLEMENTATION = f"onnxruntime-cuda {onnxruntime.__version__}"
+_CUDA = "CUDAExecutionProvider"
 _DTYPES = {
     "tensor(float)": "float32",
     "tensor(double)": "float64",
@@ -38,6 +46,9 @@ _DTYPES = {
     "tensor(uint64)": "uint64",
     "tensor(bool)": "bool",
 }
+#: ONNX Runtime's providers in the order of preference, with their options.
+Providers: TypeAlias = "tuple[str | tuple[str, dict[str, str]], ...]"
+ON_CPU: Providers = ("CPUExecutionProvider",)
 #: ONNX Runtime's messages for a failed allocation.
 _NO_MEMORY = re.compile(r"bad_alloc|AllocateRaw|[Ff]ailed to allocate|SIZE_MAX")
 #: A model may refer to files with weights. For sent models the library would read them from gpud's
@@ -60,9 +71,9 @@ class Tensor:
 class Model:
     """A loaded model. Immutable and thread-safe."""
 
-    def __init__(self, source: bytes | Path) -> None:
-        """Load for the CPU; bytes must include all weights. Raises OpFailed: ENOMEM, EINVAL for a
-        malformed model."""
+    def __init__(self, source: bytes | Path, providers: Providers = ON_CPU) -> None:
+        """Load for a device; bytes must include all weights. Raises OpFailed: ENOMEM, ENOTSUP for a
+        card without its libraries, EINVAL for a malformed model."""
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1  # the lease's share is one core of the host
         options.inter_op_num_threads = 1
@@ -72,11 +83,11 @@ class Model:
         if given is source:
             options.add_session_config_entry(_WEIGHTS_FOLDER, _NOWHERE)
         try:
-            self._session = onnxruntime.InferenceSession(
-                given, options, providers=["CPUExecutionProvider"]
-            )
+            self._session = onnxruntime.InferenceSession(given, options, providers=list(providers))
         except Exception as error:  # of a dozen classes of the library
             raise _failed("not a valid model", error) from None
+        if providers is not ON_CPU:
+            check_on_card(self._session)
         self.inputs = {tensor.name: _declared(tensor) for tensor in self._session.get_inputs()}
         self.outputs = {tensor.name: _declared(tensor) for tensor in self._session.get_outputs()}
         # not `self.run`: a reference cycle would delay freeing the memory
@@ -124,14 +135,47 @@ class Model:
         return isinstance(name, str) and name in self.outputs
 
 
+def check_cuda() -> None:
+    """Load the libraries of ONNX Runtime's provider for NVIDIA cards, without a driver or threads.
+
+    Raises OpFailed(ENOTSUP) where the installed ONNX Runtime has no such provider.
+    """
+    if _CUDA not in onnxruntime.get_available_providers():
+        message = "this ONNX Runtime computes on CPUs only: install orchgpu[host-cuda]"
+        raise OpFailed(OpCode.ENOTSUP, message)
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        onnxruntime.preload_dlls()
+    if missing := printed.getvalue().strip():
+        _log.warning("libraries of cards", extra={"event": "libraries", "missing": missing})
+
+
+def providers_of(context: Context) -> Providers:
+    """The device of a context, for ONNX Runtime. The library's memory on a card has the lease's
+    limit, and grows by what is asked for."""
+    if context.kind != "cuda":
+        return ON_CPU
+    options = {
+        "device_id": str(visible_ordinal(context.device)),
+        "arena_extend_strategy": "kSameAsRequested",
+        "do_copy_in_default_stream": "1",
+    }
+    if context.quota.limit_bytes is not None:
+        options["gpu_mem_limit"] = str(context.quota.limit_bytes)
+    return ((_CUDA, options), "CPUExecutionProvider")
+
+
 def find_model(context: Context, name: str) -> Model:
     """A model by its name, loaded on first use. Raises OpFailed: EINVAL, ENOENT, ENOMEM."""
+    providers = providers_of(context)
     if name.startswith(CONTENT_PREFIX):
-        return context.resources.loaded(name, context.quota, lambda data: Model(bytes(data)))
+        return context.resources.loaded(
+            name, context.quota, lambda data: Model(bytes(data), providers), context.kind
+        )
     kind, _, rest = name.partition(":")
     if kind != "data":
         raise OpFailed(OpCode.EINVAL, f"model {name!r} is neither data:NAME nor sha256:HEX")
-    return context.warm.get(name, lambda: Model(_path(context, rest)))
+    key = name if context.kind == "cpu" else f"{name} on {context.kind} {context.device}"
+    return context.warm.get(key, lambda: Model(_path(context, rest), providers))
 
 
 def load_host_models(context: Context) -> None:
@@ -139,6 +183,15 @@ def load_host_models(context: Context) -> None:
     for name, path in context.data.items():
         if path.suffix == ".onnx":
             find_model(context, f"data:{name}")
+
+
+def check_on_card(session: Any) -> None:
+    """Raises OpFailed(ENOTSUP) if the library fell back to the CPU, as it does with a log line only
+    where one of the card's libraries is missing."""
+    session.disable_fallback()
+    if _CUDA not in session.get_providers():
+        message = "ONNX Runtime cannot use this card: CUDA's or cuDNN's libraries are missing"
+        raise OpFailed(OpCode.ENOTSUP, f"{message}; install orchgpu[host-cuda]")
 
 
 def _computed(session: Any, feeds: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:

@@ -1,4 +1,4 @@
-"""`map` and `reduce`: elementwise functions and reductions of arrays, by numpy."""
+"""`map` and `reduce`: elementwise functions and reductions of arrays, by numpy or by kernels."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import numpy as np
 
 from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.worker.arguments import Arguments, Port, Signature, Structure, Text
+from remote_gpu.worker.array_kernels import elementwise, reductions
+from remote_gpu.worker.backends.calls import calls_of
 from remote_gpu.worker.memory.arrays import Array, array_of
 from remote_gpu.worker.operation import Context, CpuOperation, Limits, Outcome
 
@@ -66,7 +68,7 @@ class Map(CpuOperation):
 
     name = "map"
     implementation = f"numpy {np.__version__}"
-    libraries = ("numpy",)
+    libraries: tuple[str, ...] = ("numpy",)
     limits = Limits(inputs_min=1, inputs_max=2, input_bytes_max=1 << 33)
     signature = Signature(
         arguments=(
@@ -97,11 +99,42 @@ class Map(CpuOperation):
             raise OpFailed(
                 OpCode.EINVAL, f"the shapes cannot be broadcast together: {error}"
             ) from None
+        if name == "power" and arrays[0].dtype.kind != "f" and (arrays[1] < 0).any():
+            raise OpFailed(OpCode.EINVAL, "power: integers to negative powers are not integers")
         with context.quota.held(8 * math.prod(shape)), np.errstate(all="ignore"):
-            try:
-                return _described(np.asarray(known[name](*arrays)))
-            except ValueError as error:  # integers to a negative power
-                raise OpFailed(OpCode.EINVAL, f"{name}: {error}") from None
+            return _described(self._mapped(context, name, arrays, shape))
+
+    def _mapped(
+        self, context: Context, name: str, arrays: Sequence[Array], shape: Sequence[int]
+    ) -> Array:
+        del context, shape
+        return np.asarray((UNARY, BINARY)[len(arrays) - 1][name](*arrays))
+
+
+class KernelMap(Map):
+    """`map` by a kernel of the function and its types. Roots, powers, exponential, logarithmic and
+    trigonometric functions differ from numpy's in the last places."""
+
+    implementation = "kernel-map"
+    kinds = ("opencl", "cuda")
+    libraries = ()
+    by_kernels = True
+
+    def kernel_sources(self) -> Sequence[str]:
+        return [
+            elementwise.Elementwise.of(name, arrays, _result_type(function, arrays)).source
+            for dtype in DTYPES
+            for count, functions in enumerate((UNARY, BINARY), start=1)
+            for name, function in functions.items()
+            for arrays in [[np.ones(1, dtype)] * count]
+        ]
+
+    def _mapped(
+        self, context: Context, name: str, arrays: Sequence[Array], shape: Sequence[int]
+    ) -> Array:
+        dtype = _result_type((UNARY, BINARY)[len(arrays) - 1][name], arrays)
+        with calls_of(context).call(context.quota) as call:
+            return elementwise.mapped(call, name, arrays, shape, dtype)
 
 
 class Reduce(CpuOperation):
@@ -112,7 +145,7 @@ class Reduce(CpuOperation):
 
     name = "reduce"
     implementation = f"numpy {np.__version__}"
-    libraries = ("numpy",)
+    libraries: tuple[str, ...] = ("numpy",)
     limits = Limits(inputs_min=1, inputs_max=1, input_bytes_max=1 << 33)
     signature = Signature(
         arguments=(
@@ -141,7 +174,34 @@ class Reduce(CpuOperation):
             raise OpFailed(OpCode.EINVAL, "an empty array cannot be reduced")
         held = 8 if axis is None else 8 * array.size // array.shape[axis]
         with context.quota.held(held), np.errstate(all="ignore"):
-            return _described(np.asarray(REDUCTIONS[name](array, axis=axis)))
+            return _described(self._reduced(context, name, array, axis))
+
+    def _reduced(self, context: Context, name: str, array: Array, axis: int | None) -> Array:
+        del context
+        return np.asarray(REDUCTIONS[name](array, axis=axis))
+
+
+class KernelReduce(Reduce):
+    """`reduce` by kernels: sums of fractions in another order than numpy's, all else equal."""
+
+    implementation = "kernel-reduce"
+    kinds = ("opencl", "cuda")
+    libraries = ()
+    by_kernels = True
+
+    def kernel_sources(self) -> Sequence[str]:
+        return [
+            reductions.Reduction(function=name, element=dtype, number=str(number)).source
+            for dtype in DTYPES
+            for name, function in REDUCTIONS.items()
+            for number in [_result_type(function, [np.ones(1, dtype)])]
+            if name != "mean"
+        ]
+
+    def _reduced(self, context: Context, name: str, array: Array, axis: int | None) -> Array:
+        dtype = _result_type(REDUCTIONS[name], [array])
+        with calls_of(context).call(context.quota) as call:
+            return reductions.reduced(call, name, array, axis, dtype)
 
 
 def _arrays(args: Arguments, inputs: Sequence[memoryview]) -> list[Array]:
@@ -151,8 +211,13 @@ def _arrays(args: Arguments, inputs: Sequence[memoryview]) -> list[Array]:
     return [array_of(view, dtype, shape) for view, shape in zip(inputs, shapes, strict=True)]
 
 
+def _result_type(function: Function, arrays: Sequence[Array]) -> np.dtype[np.generic]:
+    """numpy's type of the function's result."""
+    return np.asarray(function(*(np.ones(1, array.dtype) for array in arrays))).dtype
+
+
 def _described(array: Array) -> Outcome:
     return {"dtype": str(array.dtype), "shape": list(array.shape)}, [np.ascontiguousarray(array)]
 
 
-OPERATIONS = (Map(), Reduce())
+OPERATIONS = (Map(), KernelMap(), Reduce(), KernelReduce())

@@ -8,7 +8,7 @@ from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.worker.arguments import Arguments, Integer, Port, Signature, Structure, Text
 from remote_gpu.worker.inference.classes import SIDE_MAX, TEXT_DIRECTION, find_classifier
 from remote_gpu.worker.inference.joined import run_joined
-from remote_gpu.worker.inference.model import IMPLEMENTATION
+from remote_gpu.worker.inference.model import CUDA_IMPLEMENTATION, IMPLEMENTATION, check_cuda
 from remote_gpu.worker.operation import Context, CpuOperation, Limits, Outcome
 from remote_gpu.worker.recognition.image import ImageError, decode
 
@@ -26,7 +26,7 @@ class ImageClassification(CpuOperation):
 
     name = "image_classification"
     implementation = IMPLEMENTATION
-    libraries = ("onnxruntime",)
+    libraries: tuple[str, ...] = ("onnxruntime",)
     own_turns = True
     limits = Limits(inputs_min=1, inputs_max=1, input_bytes_max=_IMAGE_BYTES_MAX)
     signature = Signature(
@@ -100,4 +100,18 @@ class ImageClassification(CpuOperation):
         }, [results[0]]
 
 
-OPERATIONS = (ImageClassification(),)
+class CudaClassification(ImageClassification):
+    """`image_classification` with its model on an NVIDIA card; images are decoded on the host."""
+
+    implementation = CUDA_IMPLEMENTATION
+    kinds = ("cuda",)
+    libraries = ("onnxruntime-gpu",)
+    by_kernels = True
+
+    def prepare(self, context: Context) -> None:
+        """Check that the library serves cards."""
+        del context
+        check_cuda()
+
+
+OPERATIONS = (ImageClassification(), CudaClassification())

@@ -46,7 +46,7 @@ class SequenceSearch(CpuOperation):
 
     name = "sequence_search"
     implementation = IMPLEMENTATION
-    libraries = ("pyopal", "numpy")
+    libraries: tuple[str, ...] = ("pyopal", "numpy")
     limits = Limits(inputs_min=1, inputs_max=1, input_bytes_max=_QUERY_BYTES_MAX)
     signature = Signature(
         arguments=(
@@ -116,8 +116,11 @@ class KernelSearch(SequenceSearch):
     """`sequence_search` with scores by the kernel of `alignment.scan`, on hosts with OpenCL."""
 
     implementation = "opencl-smith-waterman"
-    kinds = ("cpu", "opencl")
+    kinds: tuple[str, ...] = ("cpu", "opencl")
     by_kernels = True
+
+    def kernel_sources(self) -> Sequence[str]:
+        return (scan.source(1), scan.source_of_pairs())
 
     def prepare(self, context: Context) -> None:
         """Index and pack the host's FASTA files; a lease's first call copies them to the device."""
@@ -127,11 +130,19 @@ class KernelSearch(SequenceSearch):
 
     def _scores(self, context: Context, database: Database) -> Scores:
         def load() -> scan.Scanner:
-            backend, vectors = context.open_backend(), context.kind == "cpu"
-            return scan.Scanner(backend, context.quota, _packed(context, database), vectors=vectors)
+            backend, packed = context.open_backend(), _packed(context, database)
+            return scan.Scanner(backend, context.quota, packed, vectors=backend.on_host)
 
         scanner = context.warm.get(f"scanner of {database.sha256}", load)
         return lambda query: scanner.scores(scoring.encode(query))
+
+
+class CudaSearch(KernelSearch):
+    """`sequence_search` on an NVIDIA card, with its instructions for pairs of 16-bit scores."""
+
+    implementation = "cuda-smith-waterman"
+    kinds = ("cuda",)
+    libraries = ("cuda-bindings",)
 
 
 def _packed(context: Context, database: Database) -> scan.Packed:
@@ -184,4 +195,4 @@ def _cache(context: Context) -> DatabaseCache:
     return context.warm.get("sequence_search", DatabaseCache)
 
 
-OPERATIONS = (SequenceSearch(), KernelSearch())
+OPERATIONS = (SequenceSearch(), KernelSearch(), CudaSearch())

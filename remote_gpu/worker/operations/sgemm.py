@@ -1,4 +1,4 @@
-"""`sgemm`: C = A × B in single precision, row-major: by numpy's BLAS or an OpenCL kernel."""
+"""`sgemm`: C = A × B in single precision, row-major: by numpy's BLAS, cuBLAS or a kernel."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import numpy as np
 
 from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.worker.arguments import Arguments, Integer, Port, Signature
-from remote_gpu.worker.backends.matrix_product import BLOCKED, Kernel, Product
+from remote_gpu.worker.backends.cublas import Cublas, library
+from remote_gpu.worker.backends.matrix_product import BLOCKED, TILED, Kernel, Method, Product
 from remote_gpu.worker.operation import Context, CpuOperation, Limits, Outcome
 
 _SIDE_MAX = 32768
@@ -49,27 +50,38 @@ class NumpySgemm(CpuOperation):
             return {"shape": [m, n]}, [np.matmul(a, b)]
 
 
-class KernelSgemm(CpuOperation):
-    """The product by a kernel, where the host has OpenCL. Starts threads: never before a fork."""
+class DeviceSgemm(CpuOperation):
+    """The product on a device that is not numpy's. Starts threads: never before a fork."""
 
     name = "sgemm"
-    kinds = ("cpu", "opencl")
     by_kernels = True
-    libraries = ("pyopencl",)
     limits = _LIMITS
     signature = _SIGNATURE
 
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
-        self.implementation = kernel.name
+    def __init__(self, method: Method, kinds: tuple[str, ...], libraries: tuple[str, ...]) -> None:
+        self._method = method
+        self.kinds = kinds
+        self.libraries = libraries
+        self.implementation = method.name
+
+    def kernel_sources(self) -> Sequence[str]:
+        return (self._method.source,) if isinstance(self._method, Kernel) else ()
 
     def run(self, context: Context, args: Arguments, inputs: Sequence[memoryview]) -> Outcome:
         m, n, k = _sides(args, inputs)
         product = context.warm.get(
             f"{self.implementation} on {context.kind}",
-            lambda: Product(context.open_backend(), self._kernel),
+            lambda: Product(context.open_backend(), self._method, context.quota),
         )
         return {"shape": [m, n]}, [product.compute(context.quota, (m, n, k), *inputs)]
+
+
+class CublasSgemm(DeviceSgemm):
+    """The product by NVIDIA's library, which is loaded before any lease."""
+
+    def prepare(self, context: Context) -> None:
+        del context
+        library()
 
 
 def _sides(args: Arguments, inputs: Sequence[memoryview]) -> tuple[int, int, int]:
@@ -87,4 +99,9 @@ def _check(what: str, size: int, rows: int, columns: int) -> None:
         raise OpFailed(OpCode.EINVAL, f"{what} must be {wanted}, not {size}")
 
 
-OPERATIONS = (NumpySgemm(), KernelSgemm(BLOCKED))
+OPERATIONS = (
+    NumpySgemm(),
+    CublasSgemm(Cublas(), ("cuda",), ("nvidia-cublas",)),
+    DeviceSgemm(BLOCKED, ("cpu", "opencl"), ("pyopencl",)),
+    DeviceSgemm(TILED, ("opencl", "cuda"), ()),
+)

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.worker.arguments import Arguments, Number, Port, Signature
+from remote_gpu.worker.backends.ordinals import visible_ordinal
+from remote_gpu.worker.inference.model import check_cuda
 from remote_gpu.worker.operation import Context, CpuOperation, Limits, Outcome
-from remote_gpu.worker.recognition.engine import IMPLEMENTATION, Recognizer
+from remote_gpu.worker.recognition.engine import IMPLEMENTATION, Card, Recognizer
 from remote_gpu.worker.recognition.image import ImageError, decode
 
 _IMAGE_BYTES_MAX = 32 * 2**20
@@ -22,7 +24,7 @@ class TextRecognition(CpuOperation):
 
     name = "text_recognition"
     implementation = IMPLEMENTATION
-    libraries = ("rapidocr", "onnxruntime")
+    libraries: tuple[str, ...] = ("rapidocr", "onnxruntime")
     limits = Limits(inputs_min=1, inputs_max=1, input_bytes_max=_IMAGE_BYTES_MAX)
     signature = Signature(
         arguments=(
@@ -63,8 +65,27 @@ class TextRecognition(CpuOperation):
         return {"width": width, "height": height, "lines": lines}, [text.encode()]
 
 
+class CudaRecognition(TextRecognition):
+    """`text_recognition` with its models on an NVIDIA card."""
+
+    implementation = f"{IMPLEMENTATION.replace('rapidocr', 'rapidocr-cuda', 1)}"
+    kinds = ("cuda",)
+    libraries = ("rapidocr", "onnxruntime-gpu")
+    by_kernels = True
+
+    def prepare(self, context: Context) -> None:
+        """Check that the library serves cards."""
+        del context
+        check_cuda()
+
+
 def _recognizer(context: Context) -> Recognizer:
-    return context.warm.get("text_recognition", Recognizer)
+    if context.kind != "cuda":
+        return context.warm.get("text_recognition", Recognizer)
+    ordinal = visible_ordinal(context.device)
+    limit_bytes = context.quota.limit_bytes
+    key = f"text_recognition on {context.device}"
+    return context.warm.get(key, lambda: Recognizer(Card(ordinal, limit_bytes)))
 
 
-OPERATIONS = (TextRecognition(),)
+OPERATIONS = (TextRecognition(), CudaRecognition())

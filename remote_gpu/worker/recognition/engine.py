@@ -1,8 +1,8 @@
-"""The recognizer: RapidOCR's three ONNX models on one thread, from its own package, offline.
+"""The recognizer: RapidOCR's three ONNX models on one thread or on a card, offline.
 
-Every model has its path inside the installed package. By default the library downloads missing
-models from a table; here the table is empty, a missing file is an error at loading, and there is no
-network access.
+The models are those of its own package: every model has its path inside it. By default the library
+downloads missing models from a table; here the table is empty, a missing file is an error at
+loading, and there is no network access.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from remote_gpu.worker.inference.model import check_on_card
 
 #: Part of every result.
 IMPLEMENTATION = (
@@ -44,11 +46,35 @@ class Line:
     box: tuple[tuple[int, int], ...]  #: four corners (x, y) in pixels, from the top left, clockwise
 
 
+@dataclass(frozen=True, slots=True)
+class Card:
+    """An NVIDIA card for the models."""
+
+    ordinal: int  #: among those that this process sees
+    limit_bytes: int | None  #: of all models together; None = no limit
+
+    def parameters(self, engine: str) -> dict[str, object]:
+        """The library's parameters; its exhaustive search would be repeated for every size."""
+        found: dict[str, object] = {
+            f"{engine}.use_cuda": True,
+            f"{engine}.cuda_ep_cfg.device_id": self.ordinal,
+            f"{engine}.cuda_ep_cfg.arena_extend_strategy": "kSameAsRequested",
+            f"{engine}.cuda_ep_cfg.cudnn_conv_algo_search": "HEURISTIC",
+        }
+        if self.limit_bytes is not None:
+            found[f"{engine}.cuda_ep_cfg.gpu_mem_limit"] = self.limit_bytes // len(MODELS)
+        return found
+
+
 class Recognizer:
     """Loaded models, deterministic on one machine. Thread-safe; calls are serialised."""
 
-    def __init__(self) -> None:
-        """Raises FileNotFoundError naming a missing model."""
+    def __init__(self, card: Card | None = None) -> None:
+        """Load; on the CPU without a card.
+
+        Raises FileNotFoundError naming a missing model, OpFailed(ENOTSUP) for a card without its
+        libraries.
+        """
         import cv2  # slow to import; for hosts that recognise text only
 
         with _without_downloads():
@@ -65,10 +91,14 @@ class Recognizer:
                 f"{engine}.inter_op_num_threads": 1,
                 "Det.limit_type": "max",
                 "Det.limit_side_len": DETECTION_SIDE_MAX,
+                **({} if card is None else card.parameters(engine)),
             }
         )
         self._lock = threading.Lock()
         self.read(_blank())  # loads the models now, not in a job
+        if card is not None:
+            for part in ("text_det", "text_cls", "text_rec"):
+                check_on_card(getattr(self._engine, part).session.session)
 
     def read(self, pixels: npt.NDArray[np.uint8]) -> tuple[Line, ...]:
         """The lines from top to bottom, then left to right."""

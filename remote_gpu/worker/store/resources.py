@@ -40,8 +40,8 @@ class _Resource:
         self.references: Counter[int] = Counter()  # by session
         self.lock = threading.Lock()  # of the fields below: loading takes seconds
         self.gone = False
-        self.loaded: object = None
-        self.free: Callable[[], None] | None = None
+        self.forms: dict[str, object] = {}  #: loaded, by the kind of device that uses them
+        self.frees: list[Callable[[], None]] = []
 
 
 class Resources:
@@ -99,28 +99,30 @@ class Resources:
         """The bytes of a resource. Raises OpFailed(ENOENT)."""
         return self._find(content).data
 
-    def loaded(self, content: str, quota: Quota, load: Callable[[memoryview], T]) -> T:
-        """The result of `load`, called at most once while the resource is registered.
+    def loaded(
+        self, content: str, quota: Quota, load: Callable[[memoryview], T], form: str = ""
+    ) -> T:
+        """The result of `load`, called at most once per form while the resource is registered.
 
-        The size of the bytes is reserved in the quota. Raises OpFailed: ENOENT, ENOMEM, or of
-        `load`.
+        The size of the bytes is reserved in the quota for each form. Raises OpFailed: ENOENT,
+        ENOMEM, or of `load`.
         """
         resource = self._find(content)
         with resource.lock:
             if resource.gone:
                 raise _unregistered(content)
-            if resource.free is None:
+            if form not in resource.forms:
                 size = resource.data.nbytes
                 quota.reserve(size)
                 try:
                     with self.loading:
-                        resource.loaded = load(resource.data)
+                        resource.forms[form] = load(resource.data)
                         self.loading.count(size)
                 except BaseException:
                     quota.free(size)
                     raise
-                resource.free = lambda: quota.free(size)
-            return cast("T", resource.loaded)
+                resource.frees.append(lambda: quota.free(size))
+            return cast("T", resource.forms[form])
 
     def unused(self) -> tuple[str, ...]:
         """The contents that are loaded, and registered by no session."""
@@ -157,7 +159,7 @@ class Resources:
 
     def _kept(self, name: str, resource: _Resource) -> bool:
         """Keep a loaded resource that has lost its last reference, in place of an earlier one."""
-        if not self.keeps_loaded or resource.free is None or name in self._unused:
+        if not self.keeps_loaded or not resource.forms or name in self._unused:
             return False
         if len(self._unused) >= RESOURCES_MAX:
             return False
@@ -239,6 +241,7 @@ def _free(resources: list[_Resource]) -> None:
 
 def _release(resource: _Resource) -> None:
     resource.gone = True
-    if resource.free is not None:
-        resource.free()
-        resource.free = resource.loaded = None
+    resource.forms.clear()
+    for free in resource.frees:
+        free()
+    resource.frees.clear()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from corekit.ids import AttemptId, DeviceId, HostId, LeaseId
@@ -24,7 +26,9 @@ def share(host: str, index: int) -> Share:
     )
 
 
-def lease(*shares: Share, gateways: dict[str, str]) -> GrantedLease:
+def lease(
+    *shares: Share, gateways: dict[str, str], doors: dict[str, str] | None = None
+) -> GrantedLease:
     body = Lease(
         id=LeaseId("lease-7"),
         attempt=AttemptId("a"),
@@ -32,6 +36,7 @@ def lease(*shares: Share, gateways: dict[str, str]) -> GrantedLease:
         fence=3,
         state=LeaseState.ACTIVE,
         shares=shares,
+        doors={HostId(host): door for host, door in (doors or {}).items()},
     )
     return GrantedLease(lease=body, epoch=1, gateways=gateways, secrets={})
 
@@ -47,6 +52,29 @@ def test_two_devices_on_two_hosts() -> None:
 def test_devices_are_listed_in_order() -> None:
     text = granted(lease(share("b", 0), share("a", 1), share("a", 0), gateways={}))
     assert "RCUDA_DEVICE_0=a@8308:0;RCUDA_DEVICE_1=a@8308:1;RCUDA_DEVICE_2=b@8308:0;" in text
+
+
+@pytest.mark.parametrize(
+    ("middleware", "doors", "devices"),
+    [
+        ("rcuda", {"a": "10.0.0.1:20001"}, ["10.0.0.1@20001:0"]),  # its server sees one device
+        ("builtin", {"a": "10.0.0.1:20001"}, ["10.0.0.1@20001:3"]),
+        (None, {"a": "10.0.0.1:20001"}, ["10.0.0.1@20001:3"]),
+        ("rcuda", {}, ["a@8308:3"]),  # the host's own server
+    ],
+)
+def test_the_index_is_that_of_the_server_behind_the_port(
+    middleware: str | None, doors: dict[str, str], devices: list[str]
+) -> None:
+    text = granted(lease(share("a", 3), gateways={}, doors=doors), middleware)
+    assert re.findall(r"RCUDA_DEVICE_\d=([^;]+);", text) == devices
+
+
+def test_a_server_numbers_each_kind_in_the_order_of_the_lease() -> None:
+    shares = (share("a", 5), share("b", 2), share("a", 3), share("b", 7))
+    doors = {"a": "a:1", "b": "b:2"}
+    text = granted(lease(*shares, gateways={}, doors=doors), "rcuda")
+    assert re.findall(r"RCUDA_DEVICE_\d=([^;]+);", text) == ["a@1:0", "a@1:1", "b@2:0", "b@2:1"]
 
 
 def test_refusals_are_one_field() -> None:

@@ -14,6 +14,7 @@ from remote_gpu.worker.operation import Context
 from remote_gpu.worker.operations import sgemm
 from remote_gpu.worker.registry import Registry
 from tests.drivers import needs_cpu_driver
+from tests.unit.operations.conftest import Card
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +42,18 @@ def multiply(context: Context, name: str, m: int, n: int, k: int) -> None:
 def test_the_product_of_any_shape_is_correct(context: Context, name: str) -> None:
     for m, n, k in ((64, 32, 16), (1, 1, 1), (70, 9, 21), (17, 33, 5), (17, 33, 5)):
         multiply(context, name, m, n, k)
+
+
+@pytest.mark.parametrize("sides", [(64, 64, 16), (1, 1, 1), (130, 70, 33), (65, 64, 17)])
+def test_the_product_for_cards_is_correct(card: Card, sides: tuple[int, int, int]) -> None:
+    m, n, k = sides
+    rng = np.random.default_rng(m * n * k)
+    a = rng.standard_normal((m, k), dtype=np.float32)
+    b = rng.standard_normal((k, n), dtype=np.float32)
+    operation = next(one for one in sgemm.OPERATIONS if one.implementation == "kernel-tiles")
+    views = [a.data.cast("B"), b.data.cast("B")]
+    _, (c,) = operation.run(card(), {"m": m, "n": n, "k": k}, views)
+    np.testing.assert_allclose(np.asarray(c), a @ b, rtol=1e-4, atol=1e-4)
 
 
 @needs_cpu_driver

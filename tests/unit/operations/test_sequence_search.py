@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.worker.alignment import scan, scoring
+from remote_gpu.worker.alignment.database import Database
+from remote_gpu.worker.alignment.fasta import Protein
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.operation import Context
 from remote_gpu.worker.operations.sequence_search import HEADER, KernelSearch, SequenceSearch
 from tests.drivers import needs_cpu_driver
+from tests.unit.operations.conftest import Card
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "fdl/examples/sequence-search"
 GOLDEN = Path(__file__).parent / "golden"
@@ -47,6 +52,45 @@ def test_the_kernel_gives_the_same_tables(context: Context, query: Path) -> None
     args = {"database": "proteins", "implementation": "opencl-smith-waterman"}
     _, (table,) = KernelSearch().run(context, args, [memoryview(query.read_bytes())])
     assert bytes(table).decode() == (GOLDEN / f"{query.stem}.tsv").read_text()
+
+
+def random_proteins(stream: random.Random, count: int) -> list[bytes]:
+    lengths = [1, 2, scan.TILE - 1, scan.TILE, scan.TILE + 1, 100, 400]
+    letters = scoring.ALPHABET.encode()
+    return [bytes(stream.choices(letters, k=stream.choice(lengths))) for _ in range(count)]
+
+
+@pytest.mark.parametrize("count", [1, 16, 75])
+def test_scores_for_cards_are_those_of_the_library(card: Card, count: int) -> None:
+    stream = random.Random(count)
+    subjects = [*random_proteins(stream, count), b"W" * 3500]  # 16 bits are not enough for it
+    proteins = tuple(
+        Protein(name=f"p{n}", residues=residues) for n, residues in enumerate(subjects)
+    )
+    database = Database(proteins, sha256="")
+    packed = scan.pack([scoring.encode(residues) for residues in subjects])
+    context = card()
+    scanner = scan.Scanner(context.open_backend(), context.quota, packed, vectors=False)
+    for query in [*random_proteins(stream, 6), b"W" * 3300]:
+        found = scanner.scores(scoring.encode(query))
+        assert found.tolist() == database.scores(query).tolist()
+    scanner.close()
+    assert context.quota.used_bytes == 0
+
+
+def test_a_small_lease_is_searched_in_batches(card: Card) -> None:
+    stream = random.Random(7)
+    subjects = random_proteins(stream, 400)
+    packed = scan.pack([scoring.encode(residues) for residues in subjects])
+    tables = packed.residues.nbytes + (1 << 16)
+    context = card(Quota(2 * tables))
+    small = scan.Scanner(context.open_backend(), context.quota, packed, vectors=False)
+    large_context = card()
+    large = scan.Scanner(large_context.open_backend(), Quota(), packed, vectors=False)
+    query = scoring.encode(random_proteins(stream, 1)[0])
+    assert small.scores(query).tolist() == large.scores(query).tolist()
+    small.close()
+    large.close()
 
 
 def test_values_describe_the_search(context: Context) -> None:

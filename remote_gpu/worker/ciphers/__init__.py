@@ -1,0 +1,1 @@
+"""Ciphers on devices."""
