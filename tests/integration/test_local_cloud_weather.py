@@ -14,15 +14,19 @@ import pytest
 from botocore.exceptions import ClientError
 
 from corekit.budget import Budget
+from corekit.errors import AppError, ErrorCode
 from corekit.values import replace
 from fdl.plan.plan import Step
 from local_cloud.model.weather.weather import AWS, Weather
+from orchgpu.adapters.aws.commands import connect
 from orchgpu.adapters.aws.deploy.cloud import AwsCloud
 from orchgpu.adapters.aws.endpoints import ClientSettings, resolve
+from orchgpu.cloud_services import Address
 from orchgpu.deploy.deployment import execute, prepare, prepare_removal
 from tests.contract.conftest import TRUST
 from tests.contract.zips import zipped
-from tests.embedded_cloud import Address, client_of, cloud_in
+from tests.embedded_cloud import Address as CloudAddress
+from tests.embedded_cloud import client_of, cloud_in
 
 FAST = replace(AWS, scale=0.02, seed="7")
 FDL = """\
@@ -42,7 +46,7 @@ functions:
 class Clients:
     """boto3 clients of one cloud, by service; they repeat nothing."""
 
-    def __init__(self, address: Address, stack: ExitStack) -> None:
+    def __init__(self, address: CloudAddress, stack: ExitStack) -> None:
         self._address = address
         self._stack = stack
         self._clients: dict[str, Any] = {}
@@ -286,3 +290,33 @@ def test_a_function_in_a_vpc_is_deployed(
     assert (made["State"], made["VpcConfig"]["SubnetIds"]) == ("Active", ["subnet-1"])
     assert deploy.aws.counts()["role's policy unknown"] > 0
     assert deploy.run() == []
+
+
+def test_conditional_writes_of_a_deploy_are_repeated_and_recognised(
+    weather: Callable[[Weather], Clients], tmp_path: Path
+) -> None:
+    racing = Weather(seed="1", write_conflict_rate=0.4, lost_answer_rate=0.4)
+    deploy = FirstDeploy(weather(racing), tmp_path)
+    assert deploy.run()
+    with closing(AwsCloud(deploy.settings)) as cloud:
+        assert [revision.number for revision in cloud.revisions("first")] == [1]
+    counts = deploy.aws.counts()
+    assert counts["write conflict"] > 0
+    assert counts["answer lost"] > 0
+
+
+def test_a_result_that_a_command_writes_is_repeated_and_recognised(
+    weather: Callable[[Weather], Clients],
+) -> None:
+    aws = weather(Weather(seed="1", write_conflict_rate=0.4, lost_answer_rate=0.4))
+    aws.s3.create_bucket(Bucket="b-1")
+    address = Address(endpoint_url=f"http://{aws._address.netloc}")
+    with closing(connect(address, connections=1, within_s=None)) as services:
+        for number in range(6):
+            services.write_once("b-1", f"{number}", b"{}", replaces=None)
+        with pytest.raises(AppError) as error:
+            services.write_once("b-1", "0", b'{"other": 1}', replaces=None)
+    assert error.value.code is ErrorCode.CONFLICT
+    counts = aws.counts()
+    assert counts["write conflict"] > 0
+    assert counts["answer lost"] > 0
