@@ -127,6 +127,7 @@ class Router:
             {
                 "weather": encode(cloud.weather),
                 "counts": dict(sorted(cloud.stream.counts.items())),
+                "late_rules": cloud.late_rules.pending(now_s),
                 "throttled_now": cloud.functions.concurrency.busy(now_s),
             }
         )

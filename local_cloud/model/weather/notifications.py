@@ -29,6 +29,10 @@ class RulePropagation:
         """The rules by which events are delivered now."""
         return newest if self._changes.settled(now_s, bucket) else self._before[bucket]
 
+    def pending(self, now_s: float) -> list[str]:
+        """The buckets whose newest rules are not in force."""
+        return self._changes.pending(now_s)
+
     def count(self) -> None:
         """An event went by other rules than the newest."""
         self._stream.count("notification rules late")

@@ -34,6 +34,10 @@ class Propagation:
         """The same without counting."""
         return now_s >= self._known_at_s.get(key, now_s)
 
+    def pending(self, now_s: float) -> list[str]:
+        """The keys whose change is not known yet, sorted."""
+        return sorted(key for key, at_s in self._known_at_s.items() if now_s < at_s)
+
     def forget(self, key: str) -> None:
         """The thing was deleted."""
         self._known_at_s.pop(key, None)

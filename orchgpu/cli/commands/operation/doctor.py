@@ -139,11 +139,13 @@ def check_weather(system: SystemRecord) -> str:
     try:
         with closing(HTTPConnection(urlsplit(system.endpoint).netloc, timeout=10)) as connection:
             connection.request("GET", "/_local_cloud/weather")
-            counts = json.load(connection.getresponse())["counts"]
+            found = json.load(connection.getresponse())
+            counts, late = found["counts"], found.get("late_rules", ())
     except (OSError, ValueError, KeyError) as error:
         raise AppError(ErrorCode.UNAVAILABLE, f"the cloud shows no weather: {error}") from error
     shown = ", ".join(f"{rule}: {count}" for rule, count in counts.items())
-    return f"{system.weather}; {shown or 'no rule took effect yet'}"
+    waiting = f"; notification rules not in force yet: {', '.join(late)}" if late else ""
+    return f"{system.weather}; {shown or 'no rule took effect yet'}{waiting}"
 
 
 def check_processes(system: SystemRecord) -> str:

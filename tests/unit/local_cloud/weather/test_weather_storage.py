@@ -127,6 +127,8 @@ def test_old_notification_rules_deliver_until_the_new_ones_are_in_force() -> Non
     world.cloud.restore_rules("bucket", [world.rule(old)])
     world.cloud.configure_notifications(0.0, "bucket", [world.rule(new)])
     assert [rule.id for rule in world.cloud.rules("bucket")] == ["new"]
+    assert world.cloud.late_rules.pending(29.9) == ["bucket"]
+    assert world.cloud.late_rules.pending(30.0) == []
     world.put(29.9, "early")
     world.put(30.0, "late")
     assert (world.keys(old), world.keys(new)) == (["early"], ["late"])
