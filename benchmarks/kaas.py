@@ -5,6 +5,8 @@
     requests_N_shared     the same with devices that keep several models as warm workers
     fall_exclusive        requests of N clients / of N + 1; paper, with N = 4: 30 to 110
     change_shared_pct     from N clients to N + 1; paper: 3 % at most
+    runs_…, gain…         graph runs on a lease with two devices, whose device is chosen by affinity
+                          (benchmarks.remote_gpu.affinity; emulated devices)
     cold_N_…              requests of the measured time whose worker was new
 
 Every request is a lease of its own: reserved, granted, one inference of one item, given back. A
@@ -31,6 +33,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import report
+from benchmarks.remote_gpu import affinity
 from benchmarks.remote_gpu.host import Host
 from benchmarks.remote_gpu.resnet import write_dense
 from benchmarks.remote_gpu.waiting import WaitingLeases
@@ -211,7 +214,7 @@ def main() -> None:
     options = parser.parse_args()
     counts = (options.devices, options.devices + 1)
     found: list[report.Figure] = []
-    bar, done = Bar(4, quiet=options.json), itertools.count(1)
+    bar, done = Bar(8, quiet=options.json), itertools.count(1)
     with tempfile.TemporaryDirectory(prefix="kaas-models-") as folder:
         models = Path(folder)
         for number in range(counts[1]):
@@ -222,6 +225,7 @@ def main() -> None:
                 measured.append(measure(form, options.devices, count, models, options.seconds))
                 bar.draw(next(done), f"{form.name}, {count} clients")
             found += figures(form, measured[0], measured[1], counts)
+    found += affinity.figures(options.seconds / 3, lambda name: bar.draw(next(done), name))
     bar.end()
     report.show("kaas", found, as_json=options.json)
 

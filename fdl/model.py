@@ -21,8 +21,14 @@ DEFAULT_RUNTIME = "python3.12"
 RETIRED_RUNTIMES = ("python2.7", "python3.6", "python3.7", "python3.8", "python3.9")
 #: Lambda's limits of one function.
 LAMBDA_MEMORY_MIB_MIN, LAMBDA_MEMORY_MIB_MAX, LAMBDA_TIMEOUT_S_MAX = 128, 10240, 900
+#: Lambda's limits of /tmp; the least is the default.
+STORAGE_MIB_MIN, STORAGE_MIB_MAX = 512, 10240
+#: Of a file's own tags: AWS takes 50 of a resource, and a value of 256 characters.
+TAGS_MAX, TAG_NAMES_CHARACTERS_MAX = 40, 256
 #: An envelope is read within minutes of its staging; a day leaves time to examine a failure.
 STAGED_DAYS = 1
+#: Results and reports are for people; a result must outlive every late copy of its event.
+RESULT_DAYS, RESULT_DAYS_MIN = 90, 30
 #: SQS's longest retention: a job must not expire while no orchestrator runs.
 RETENTION_S = 14 * 86400.0
 #: Storage paths and filters of one file: S3 takes 100 rules for a bucket, one for each, and lint
@@ -66,6 +72,8 @@ class Storage:
     storage_provider: str = "s3"  #: `<type>` or `<type>.<id>`
     suffixes: tuple[str, ...] = ()  #: OR inside a list, AND between the two; empty = all
     prefixes: tuple[str, ...] = ()  #: output only: of the path relative to TMP_OUTPUT_DIR
+    owner: str | None = None  #: account of the bucket; None = the account of the deploy
+    kms_key: str | None = None  #: ARN of the key of its objects; None = as the bucket shows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +83,7 @@ class Intermediate:
     path: Path
     storage_provider: str = "s3"
     expire_days: int = STAGED_DAYS
+    results_days: int = RESULT_DAYS  #: of results and reports
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +113,16 @@ class Vpc:
 
     subnet_ids: tuple[str, ...] = ()
     security_group_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Logging:
+    """`LoggingConfig`: form and place of a function's log."""
+
+    format: str = "Text"
+    level: str | None = None  #: with JSON only
+    system_level: str | None = None  #: with JSON only
+    group: str | None = None  #: None = /aws/lambda/<name>
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,6 +286,12 @@ class Lambda:
     invocation_type: str | None = None
     log_type: str | None = None
     preheat: bool = False
+    ephemeral_storage_mib: int = STORAGE_MIB_MIN
+    reserved_concurrency: int | None = None  #: None = the account's common limit
+    kms_key: str | None = None  #: ARN of the key of the variables; None = AWS's own
+    logging: Logging = field(default_factory=Logging)
+    tracing: str = "PassThrough"
+    tags: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,6 +300,8 @@ class Iam:
 
     role: str | None = None
     create: bool = False  #: make one with least privilege; on AWS only
+    permissions_boundary: str | None = None  #: ARN of a policy that limits the role made
+    path: str = "/"  #: of the role made
     boto_profile: str | None = None
     region: str | None = None
 
@@ -323,6 +350,11 @@ class Function:
         """The image in which the script is meant to run, as the file names it."""
         container = self.function.container
         return container.image or container.image_file
+
+    @property
+    def log_group(self) -> str:
+        """The log group of the function in CloudWatch."""
+        return self.function.logging.group or f"/aws/lambda/{self.name}"
 
     @property
     def queued(self) -> bool:

@@ -84,6 +84,10 @@ class CloudServices(Protocol):
         """The bucket with the registry of deployed functions."""
         ...
 
+    def expect_owners(self, owners: Mapping[str, str]) -> None:
+        """Accounts that must own buckets: from now on a call fails when another one does."""
+        ...
+
     def list_objects(self, bucket: str, prefix: str) -> Iterator[Entry]:
         """Every object below a prefix, in the order of keys."""
         ...

@@ -66,6 +66,10 @@ class JobQueue(Protocol):
 class ObjectStore(Protocol):
     """S3."""
 
+    def expect_owners(self, owners: Mapping[str, str]) -> None:
+        """Accounts that must own buckets: from now on a call fails when another one does."""
+        ...
+
     async def get(
         self,
         bucket: str,

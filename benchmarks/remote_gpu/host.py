@@ -10,12 +10,14 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import GrantedLease, LeaseLifetime, Request
 from remote_gpu.client import Session
+from remote_gpu.host.warm.private_memory import private_bytes
 from remote_gpu.middleware import render
 from remote_gpu.wire.connection import Access
 
@@ -71,15 +73,24 @@ class Host:
     def computed_s(self) -> dict[int, float]:
         """Processor seconds of gpud's descendants so far, by their pids: the spawner, which rests
         once it has loaded everything, and the workers, two or three generations below gpud."""
-        parents = _parents()
         found: dict[int, float] = {}
+        for pid in self._descendants():
+            with contextlib.suppress(OSError):  # it has ended
+                found[pid] = processor_s(pid)
+        return found
+
+    def private_mib(self) -> float:
+        """Memory that gpud's descendants hold and share with no other process."""
+        return sum(map(private_bytes, self._descendants())) / 2**20
+
+    def _descendants(self) -> Iterator[int]:
+        """The pids of the spawner and of the workers of the first host."""
+        parents = _parents()
         for pid in parents:
             above = pid
             while (above := parents.get(above, 0)) > 1:
                 if above == self._pid:
-                    with contextlib.suppress(OSError):  # it has ended
-                        found[pid] = processor_s(pid)
-        return found
+                    yield pid
 
     def session(self, guarantee_pct: float, memory_mib: int = 256, **fields: Any) -> Session:
         """A lease with its session open; both end with the stack at the latest.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from fdl.keys.storage import STORAGE, STORAGE_KEYS
-from fdl.model import BatchRules, Compute, Gpu, Intermediate, Job, Queue
+from fdl.model import RESULT_DAYS_MIN, BatchRules, Compute, Gpu, Intermediate, Job, Queue
 from fdl.schema.scalars import (
     Choice,
     DeviceMemory,
@@ -218,6 +218,11 @@ JOB = Block(
                     "expire_days": Key(
                         reader=Integer(low=1, high=365, unit="days"),
                         about="Staged envelopes are deleted after this time.",
+                    ),
+                    "results_days": Key(
+                        reader=Integer(low=RESULT_DAYS_MIN, high=3650, unit="days"),
+                        about="Results and reports are deleted after this time; `orchgpu job`"
+                        " knows a job as long as its result.",
                     ),
                 },
             ),

@@ -57,7 +57,8 @@ _LEFT_OUT = {
     "interlink_node_name": _PLACED,
     "image_prefetch": "Lambda caches images of ECR by itself",
     "image_pull_secrets": "the function's role reaches ECR",
-    "ephemeral_storage_request": "the function has Lambda's own /tmp",
+    "ephemeral_storage_request": "the function has Lambda's own /tmp; write `ephemeral_storage` for"
+    " its size, in MB",
     "file_stage_in": "the input is always there as a file, at INPUT_FILE_PATH",
     "propagate_token": "a job carries no token; the function has its own role",
     "storage_providers": "all storage is in S3, reached by the function's role",

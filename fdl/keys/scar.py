@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TypedDict
 
 from corekit.values import replace
+from fdl.keys.aws import AWS_KEYS
 from fdl.keys.storage import STORAGES, BucketName
 from fdl.model import (
     LAMBDA_MEMORY_MIB_MAX,
@@ -254,6 +255,7 @@ LAMBDA = Block(
         "preheat": Key(
             reader=Flag(), about="Calls the function once after a deploy that changed it."
         ),
+        **AWS_KEYS,
     },
 )
 
@@ -273,6 +275,22 @@ IAM = Block(
             reader=Flag(),
             about="Make a role that may do what this function needs and nothing else, and remove"
             " it with the function; on AWS only.",
+        ),
+        "permissions_boundary": Key(
+            reader=Text(
+                pattern=r"arn:aws[a-z-]*:iam::(\d{12}|aws):policy/\S+",
+                what="the ARN of a policy (arn:aws:iam::<12 digits>:policy/<name>)",
+                short="an ARN",
+            ),
+            about="With `create`: the policy that limits what the role may ever do.",
+        ),
+        "path": Key(
+            reader=Text(
+                pattern=r"/([A-Za-z0-9_.,+@=-]+/)*",
+                what="a path of IAM (begins and ends with /)",
+                short="a path, as /team/",
+            ),
+            about="With `create`: the path of the role; it cannot be changed later.",
         ),
         "boto_profile": _ONE_PROFILE,
         "region": _ONE_REGION,

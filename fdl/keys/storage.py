@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from corekit.bucket_names import CHARACTERS, broken_rule
+from fdl.keys.aws import ACCOUNT, KMS_KEY
 from fdl.model import Path, Storage
 from fdl.schema.scalars import Text
 from fdl.schema.schema import Block, Key, ListOf, Reading, Schema
@@ -89,6 +90,17 @@ STORAGE_KEYS = {
         reader=ListOf(item=_FILTER, one=True),
         to="prefixes",
         about="Outputs only: files whose path below TMP_OUTPUT_DIR starts with one of these.",
+    ),
+    "owner": Key(
+        reader=ACCOUNT,
+        about="Account that owns the bucket, where it is another one; S3 refuses every call to a"
+        " bucket that another account owns.",
+        default="the account of the deploy",
+    ),
+    "kms_key": Key(
+        reader=KMS_KEY,
+        about="KMS key of the bucket's objects, for a role of ours.",
+        default="the key of the bucket's default encryption",
     ),
 }
 STORAGE = Block(into=Storage, short="path", keys=STORAGE_KEYS)

@@ -15,8 +15,10 @@ from corekit.suggest import did_you_mean
 from fdl.diagnostics import Diagnostic, FileFacts, FileKind, Finding, MiddlewareFacts, Severity
 from fdl.lint.flow import deployment_findings, workflow_findings
 from fdl.lint.foreign import foreign
+from fdl.lint.settings import owner_findings, settings_findings
 from fdl.model import Document, Function, Storage
-from fdl.plan.desired import RETENTION, variables_of
+from fdl.plan.desired import RETENTION
+from fdl.plan.functions import variables_of
 from fdl.plan.groups import check, deployed
 from fdl.plan.resources import DeployTarget
 
@@ -87,6 +89,7 @@ def lint(
     of_groups = list(check(document))
     findings = [*_document(document), *workflow_findings(document.functions.aws), *of_groups]
     findings += deployment_findings(deployed(document)) if not of_groups else ()
+    findings += owner_findings(document.functions.aws)
     for function in document.functions.aws:
         findings += _one_place(function)
         findings += _script_time(function, document)
@@ -97,6 +100,7 @@ def lint(
         findings += _variables(function, middlewares or {})
         findings += _code(function, place)
         findings += _outside(function)
+        findings += settings_findings(function, place)
         if place is not None:
             findings += _at_place(function, place)
         if files is not None:

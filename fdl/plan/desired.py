@@ -2,46 +2,40 @@
 
 from __future__ import annotations
 
-import base64
-import json
 from collections.abc import Iterable, Mapping
 
 from contract.timing import CAP_SLACK_S
 from corekit.budget import Budget
 from corekit.decode import encode
 from corekit.values import Value, replace
-from fdl.model import STAGED_DAYS, Function, Gpu, Job, Storage
+from fdl.model import Function, Gpu, Intermediate, Job, Storage
 from fdl.plan import resources as kinds
-from fdl.plan.groups import STEPS_FILE
+from fdl.plan.facts import Facts
+from fdl.plan.functions import (
+    DIRECT_BYTES_MAX,
+    Code,
+    function_of,
+    has_package,
+    is_image,
+    makes_role,
+    owners_of,
+    role_arn,
+    stored_package,
+)
 from fdl.plan.resources import QUEUE_URL, DeployTarget, Resource, digest, key_of
-from fdl.plan.roles import role_name, role_of
+from fdl.plan.roles import role_of
+from fdl.plan.tags import CREATOR, tags_of
 from fdl.plan.workload import workload_of
 from gpu_scheduler.model import Request
 
-HANDLER = "lambda_functions.gpu_runner.handler.handle"
-#: Role of functions on a cloud that is not AWS and whose file names none.
-LOCAL_ROLE = "orchgpu-function"
-#: Tag with the zip that an image function runs on a cloud that is not AWS, and that moto's bridge
-#: runs for every function (moto serves no zips): s3://bucket/key.
-PACKAGE_TAG = "orchgpu:package"
-#: Tag with the package's hash, set after the update: without it the update was interrupted.
-DEPLOYED_TAG = "orchgpu:deployed"
 #: A completion message only wakes an orchestrator; the result itself is in the bucket.
 COMPLETION_RETENTION_S = 86400
 #: Lambda's smallest MaximumEventAgeInSeconds; an envelope older than this has lost its lease.
 EVENT_AGE_S = 60
 #: SCAR's key of a log group's retention.
 RETENTION = "log_retention_policy_in_days"
-#: Lambda takes 50 MB directly, base64 and request included; above this the zip goes through S3.
-DIRECT_BYTES_MAX = 32 * 2**20
-
-
-class Code(Value):
-    """The built package of one function."""
-
-    sha256: str  #: hex
-    size: int  #: bytes
-    contents: str = ""  #: sha256 of the user's own files in it, hex; "" = there are none
+#: Parts of an upload that was cut off are deleted after this.
+UPLOAD_DAYS = 7
 
 
 class DesiredFunction(Value):
@@ -52,22 +46,27 @@ class DesiredFunction(Value):
     notices: tuple[str, ...] = ()  #: warnings about this deployment
 
 
-def desired(function: Function, place: DeployTarget, code: Code, budget: Budget) -> DesiredFunction:
+def desired(
+    function: Function,
+    place: DeployTarget,
+    code: Code,
+    budget: Budget,
+    facts: Facts | None = None,
+) -> DesiredFunction:
     """The resources that `function` needs at `place`."""
-    lambda_function = _function(function, place, code)
+    known = facts or Facts()
+    lambda_function = function_of(function, place, code, known)
     parts: list[Resource] = list(_packages(function, place, code))
-    parts += [
-        kinds.Bucket(name=name, versioned=name in users_buckets(function))
-        for name in buckets_of(function)
-    ]
-    if _makes_role(function, place):
-        parts.append(role_of(function, place))
+    parts += [_bucket(name, function, place) for name in buckets_of(function)]
+    if makes_role(function, place):
+        parts.append(role_of(function, place, known))
     days = function.cloudwatch.get(RETENTION)
     if isinstance(days, int) and not place.local:
-        parts.append(kinds.LogRetention(name=function.name, days=days))
+        parts.append(_log_retention(function, days))
+    parts += _upload_expiries(function)
     if function.queued:
-        parts.append(_expiry(function))
-        parts += _queues(function, place, budget)
+        parts += _expiries(function)
+        parts += _queues(function, place, budget, known)
         parts += [lambda_function, _invoke_config(function, place)]
     else:
         parts.append(lambda_function)
@@ -99,178 +98,108 @@ def users_buckets(function: Function) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
+def _bucket(name: str, function: Function, place: DeployTarget) -> kinds.Bucket:
+    sources = [*_event_buckets(function), *(s.path.bucket for s in function.user_input)]
+    return kinds.Bucket(
+        name=name,
+        versioned=name in users_buckets(function),
+        owner=owners_of(function).get(name, ""),
+        region=place.region if name in sources else "",
+        tags=tags_of(function),
+    )
+
+
+def _log_retention(function: Function, days: int) -> kinds.LogRetention:
+    group = function.function.logging.group or ""
+    return kinds.LogRetention(
+        name=function.name, days=days, group_name=group, tags=tags_of(function)
+    )
+
+
 def runs_outside_image(function: Function, place: DeployTarget) -> bool:
     """True when an image is declared, but the script will run on this machine's own files."""
     return place.local and function.image is not None
 
 
-def outputs_of(function: Function) -> list[dict[str, object]]:
-    """The outputs in the form of `contract.envelope.Job.outputs`."""
-    return [
-        {
-            "bucket": storage.path.bucket,
-            "prefix": storage.path.prefix,
-            "suffix": list(storage.suffixes),
-            "filter": list(storage.prefixes),
-        }
-        for storage in function.function.output
-    ]
-
-
-def variables_of(function: Function) -> dict[str, str]:
-    """The Lambda process's environment: the declared one and what the runner needs."""
-    declared = function.function
-    variables = dict(declared.variables)
-    variables["ORCHGPU_MODE"] = "job" if function.queued else "plain"
-    variables["ORCHGPU_TIMEOUT_THRESHOLD_S"] = str(declared.container.timeout_threshold_s)
-    variables["ORCHGPU_LOG_LEVEL"] = declared.log_level
-    if declared.init_script is not None:
-        variables["ORCHGPU_SCRIPT"] = "script/" + declared.init_script.rsplit("/", 1)[-1]
-    if function.foreign:
-        variables |= _foreign_variables(function)
-    elif declared.handler is not None:
-        variables["ORCHGPU_HANDLER"] = declared.handler
-    if function.steps:
-        variables["ORCHGPU_STEPS"] = STEPS_FILE
-    elif not function.queued:
-        variables["ORCHGPU_OUTPUTS"] = _compact(outputs_of(function))
-        variables["ORCHGPU_VARIABLES"] = _compact(dict(declared.container.variables))
-    return dict(sorted(variables.items()))
-
-
-def _foreign_variables(function: Function) -> dict[str, str]:
-    """The user's variables, and for an image SCAR's supervisor's settings, without credentials."""
-    declared = function.function
-    variables = dict(declared.container.variables)
-    if _is_image(function):
-        staged = f"{function.intermediate.bucket}/staging/{function.name}"
-        settings = {
-            "name": function.name,
-            "log_level": declared.log_level,
-            "execution_mode": "lambda",
-            "container": {"timeout_threshold": declared.container.timeout_threshold_s},
-            "input": [{"storage_provider": "s3", "path": staged}],
-            "output": [_scar_output(storage) for storage in declared.output],
-            "storage_providers": {},
-        }
-        # the supervisor reads YAML, which JSON is
-        variables["FDL"] = base64.b64encode(_compact(settings).encode()).decode()
-    return variables
-
-
-def _scar_output(storage: Storage) -> dict[str, object]:
-    output: dict[str, object] = {"storage_provider": "s3", "path": str(storage.path)}
-    filters = {"suffix": list(storage.suffixes), "prefix": list(storage.prefixes)}
-    return output | {key: value for key, value in filters.items() if value}
-
-
-def _compact(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-
-
 def _packages(function: Function, place: DeployTarget, code: Code) -> tuple[Resource, ...]:
-    state = kinds.Bucket(name=place.state_bucket, versioned=False)
-    package = _stored(function, place, code)
-    if not _has_package(function, place):
+    state = kinds.Bucket(
+        name=place.state_bucket, versioned=False, region=place.region, tags=CREATOR
+    )
+    package = stored_package(function, place, code)
+    if not has_package(function, place):
         return (state,)
     if package.bucket != place.state_bucket:
-        return (state, kinds.Bucket(name=package.bucket, versioned=False), package)
-    by_bucket = place.local or _is_image(function) or code.size > DIRECT_BYTES_MAX
+        named = kinds.Bucket(
+            name=package.bucket, versioned=False, region=place.region, tags=CREATOR
+        )
+        return (state, named, package)
+    by_bucket = place.local or is_image(function) or code.size > DIRECT_BYTES_MAX
     return (state, package) if by_bucket else (state,)
 
 
-def _stored(function: Function, place: DeployTarget, code: Code) -> kinds.Package:
-    """The location of a zip that goes through a bucket."""
-    bucket = function.function.deployment.bucket or place.state_bucket
-    return kinds.Package(bucket=bucket, sha256=code.sha256)
-
-
-def _is_image(function: Function) -> bool:
-    return function.function.runtime == "image"
-
-
-def _has_package(function: Function, place: DeployTarget) -> bool:
-    return place.local or not _is_image(function)
-
-
-def _function(function: Function, place: DeployTarget, code: Code) -> kinds.FunctionResource:
-    declared = function.function
-    image = _is_image(function)
-    package = code.sha256 if _has_package(function, place) else ""
-    stored = _stored(function, place, code)
-    by_bucket = stored.bucket != place.state_bucket or code.size > DIRECT_BYTES_MAX
-    tags = {"createdby": "orchgpu"}
-    if place.local and package:
-        tags[PACKAGE_TAG] = f"s3://{stored.bucket}/{stored.object_key}"
-    if image and package:
-        tags[DEPLOYED_TAG] = code.sha256
-    return kinds.FunctionResource(
-        name=function.name,
-        role=_role_arn(function, place),
-        memory_mib=declared.memory_mib,
-        timeout_s=declared.timeout_s,
-        runtime="" if image else declared.runtime,
-        handler=(declared.handler if function.foreign else None) or HANDLER if package else "",
-        package="" if image else package,
-        image=(declared.container.image or "") if image else "",
-        code_at=(stored.bucket, stored.object_key) if by_bucket and not image else (),
-        architectures=declared.architectures[:1] or ("x86_64",),
-        description=declared.description,
-        layers=() if image else declared.layers,
-        variables=variables_of(function),
-        subnet_ids=declared.vpc.subnet_ids,
-        security_group_ids=declared.vpc.security_group_ids,
-        file_systems=tuple((fs.arn, fs.local_mount_path) for fs in declared.file_system),
-        tags=tags,
-    )
-
-
-def _expiry(function: Function) -> kinds.Expiry:
-    """The lifecycle rule that deletes envelopes, which are not needed after their attempt."""
+def _expiries(function: Function) -> list[Resource]:
+    """The lifecycle rules that delete envelopes after their attempt, and old results."""
     declared = function.job.intermediate if function.job is not None else None
-    return kinds.Expiry(
-        bucket=function.intermediate.bucket,
-        id=f"orchgpu-{function.name}-staging",
-        prefix=f"staging/{function.name}/",
-        days=declared.expire_days if declared is not None else STAGED_DAYS,
+    days = declared or Intermediate(path=function.intermediate)
+    ages = (
+        ("staging", f"staging/{function.name}/", days.expire_days),
+        ("results", "results/", days.results_days),
+        ("attempts", "attempts/", days.results_days),
     )
+    return [
+        kinds.Expiry(
+            bucket=function.intermediate.bucket,
+            id=f"orchgpu-{function.name}-{word}",
+            prefix=prefix,
+            days=age_days,
+        )
+        for word, prefix, age_days in ages
+    ]
 
 
-def _makes_role(function: Function, place: DeployTarget) -> bool:
-    """True for a role of ours: its own policy allows what it needs, and no other policy names it.
+def _upload_expiries(function: Function) -> list[Resource]:
+    """The lifecycle rules that delete the parts of outputs whose upload was cut off."""
+    paths = [storage.path for storage in function.function.output if storage.owner is None]
+    stem = f"orchgpu-{function.name}-uploads"
+    return [
+        kinds.Expiry(
+            bucket=path.bucket,
+            id=stem if number == 1 else f"{stem}-{number}",
+            prefix=path.key_prefix,
+            uploads_days=UPLOAD_DAYS,
+        )
+        for number, path in enumerate(dict.fromkeys(paths), start=1)
+    ]
 
-    AWS refuses a policy with the name of a role that was made a moment ago.
-    """
-    return function.iam.create and not place.local
 
-
-def _role_arn(function: Function, place: DeployTarget) -> str:
-    if _makes_role(function, place):
-        return place.role_arn(role_name(function.name))
-    return function.iam.role or place.role_arn(LOCAL_ROLE)
-
-
-def _queues(function: Function, place: DeployTarget, budget: Budget) -> list[Resource]:
+def _queues(
+    function: Function, place: DeployTarget, budget: Budget, facts: Facts
+) -> list[Resource]:
     jobs, dead, done = function.queues
+    tags = tags_of(function)
     visibility_s = max(1, round(budget.visibility_s))
     retention_s = round((function.job or Job()).queue.retention_s)
-    dead_letter = kinds.QueueResource(name=dead, retention_s=retention_s, visibility_s=visibility_s)
+    dead_letter = kinds.QueueResource(
+        name=dead, retention_s=retention_s, visibility_s=visibility_s, tags=tags
+    )
     job_queue = kinds.QueueResource(
         name=jobs,
         retention_s=retention_s,
         visibility_s=visibility_s,
         dead_letter_arn=place.queue_arn(dead),
         receives_max=budget.max_receive_count,
-        policy=_policy(_from_s3(place, jobs, function.user_input[0].path.bucket)),
+        policy=_policy(_from_s3(function, place, jobs, function.user_input[0].path.bucket)),
+        tags=tags,
     )
-    allowed = [_from_s3(place, done, *_event_buckets(function))]
-    if not _makes_role(function, place):
-        allowed.append(_from_role(place, done, _role_arn(function, place)))
+    allowed = [_from_s3(function, place, done, *_event_buckets(function))]
+    if not makes_role(function, place):
+        allowed.append(_from_role(place, done, role_arn(function, place, facts)))
     completion = kinds.QueueResource(
         name=done,
         retention_s=COMPLETION_RETENTION_S,
         visibility_s=visibility_s,
         policy=_policy(*allowed),
+        tags=tags,
     )
     return [dead_letter, job_queue, completion]
 
@@ -286,8 +215,12 @@ def _event_buckets(function: Function) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def _from_s3(place: DeployTarget, queue: str, *buckets: str) -> dict[str, object]:
+def _from_s3(
+    function: Function, place: DeployTarget, queue: str, *buckets: str
+) -> dict[str, object]:
     arns = [place.bucket_arn(bucket) for bucket in buckets]
+    owners = owners_of(function)
+    accounts = list(dict.fromkeys(owners.get(bucket) or place.account for bucket in buckets))
     return {
         "Sid": "events",
         "Effect": "Allow",
@@ -296,7 +229,7 @@ def _from_s3(place: DeployTarget, queue: str, *buckets: str) -> dict[str, object
         "Resource": place.queue_arn(queue),
         "Condition": {
             "ArnEquals": {"aws:SourceArn": arns[0] if len(arns) == 1 else arns},
-            "StringEquals": {"aws:SourceAccount": place.account},
+            "StringEquals": {"aws:SourceAccount": accounts[0] if len(accounts) == 1 else accounts},
         },
     }
 
@@ -327,7 +260,7 @@ def _permissions(function: Function, place: DeployTarget) -> list[Resource]:
             function=function.name,
             statement="orchgpu-s3-" + bucket.replace(".", "_"),
             source_arn=place.bucket_arn(bucket),
-            account=place.account,
+            account=owners_of(function).get(bucket) or place.account,
         )
         for bucket in dict.fromkeys(path.bucket for path in sources)
     ]
@@ -429,6 +362,9 @@ def _record(
         "on_unavailable": gpu.on_unavailable if gpu is not None else "fail",
         "variables": dict(function.function.container.variables),
         "image": function.image,
+        "owners": {
+            name: owners_of(function).get(name) or place.account for name in buckets_of(function)
+        },
         "request": encode(_request(function, budget, contents)),
     }
     body["revision"] = digest([revision, body])
@@ -451,9 +387,19 @@ def _notices(function: Function, place: DeployTarget) -> tuple[str, ...]:
     return (f"{function.name}: this cloud starts no containers; {where}",)
 
 
-def ledger_of(name: str, place: DeployTarget, created: Iterable[str]) -> kinds.Ledger:
+def ledger_of(
+    name: str, place: DeployTarget, created: Iterable[str], owners: Mapping[str, str]
+) -> kinds.Ledger:
     """The ledger of the resources that deploy made for a function."""
-    return kinds.Ledger(name=name, bucket=place.state_bucket, created=tuple(sorted(created)))
+    return kinds.Ledger(
+        name=name, bucket=place.state_bucket, created=tuple(sorted(created)), owners=owners
+    )
+
+
+def foreign_owners(wanted: DesiredFunction) -> dict[str, str]:
+    """The accounts of a function's buckets in other accounts."""
+    buckets = [r for r in wanted.resources if isinstance(r, kinds.Bucket)]
+    return {bucket.name: bucket.owner for bucket in buckets if bucket.owner}
 
 
 def owned_keys(wanted: DesiredFunction, place: DeployTarget) -> tuple[str, ...]:

@@ -44,6 +44,12 @@ _SAME_LAMBDA = (
     "extra_payload",
     "vpc",
     "file_system",
+    "ephemeral_storage_mib",
+    "reserved_concurrency",
+    "kms_key",
+    "logging",
+    "tracing",
+    "tags",
 )
 _SAME_GPU = (
     "kinds",
@@ -250,7 +256,10 @@ def _same_gpu(first: Function, other: Function) -> Iterator[Finding]:
 
 _DIFFERS = "{} differs from {}'s: a group has one sandbox and one lease"
 #: Keys whose name in a file is another one.
-_WRITTEN: Mapping[str, str] = {"variables": "environment"}
+_WRITTEN: Mapping[str, str] = {
+    "variables": "environment",
+    "ephemeral_storage_mib": "ephemeral_storage",
+}
 
 
 def _sums(members: list[Function]) -> Iterator[Finding]:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from corekit.errors import AppError, ErrorCode
-from corekit.values import Value
-from fdl.plan.desired import DesiredFunction, ledger_of, owned_keys
+from corekit.values import Value, replace
+from fdl.plan.desired import DesiredFunction, foreign_owners, ledger_of, owned_keys
 from fdl.plan.resources import (
     ORDER,
     Bucket,
@@ -30,6 +30,8 @@ from fdl.plan.resources import (
     fields_of,
     key_of,
 )
+from fdl.plan.roles import uses_interfaces
+from fdl.plan.tags import FUNCTION_TAG
 
 #: The one field that the cloud does not show, so that it is not compared.
 _UNOBSERVED = "code_at"
@@ -155,6 +157,7 @@ def plan(wanted: Sequence[DesiredFunction], observed: Observed, place: DeployTar
     owned = _owned(observed.ledgers.values())
     state = key_of(Bucket(name=place.state_bucket))
     _check_foreign(wanted, observed)
+    _check_regions(wanted, observed, place)
     garbage = _garbage(wanted, observed, resources)
     _check_overlaps(resources, observed, garbage)
     steps = [_upsert(resource, observed, owned) for resource in resources.values()]
@@ -215,7 +218,20 @@ _NOTIFY = ORDER.index("notification")
 
 
 def _rank(step: Step, state: str) -> int:
-    return -1 if step.key == state else ORDER.index(step.resource.kind)
+    if step.key == state:
+        return -1
+    return len(ORDER) if frees_interfaces(step) else ORDER.index(step.resource.kind)
+
+
+def frees_interfaces(step: Step) -> bool:
+    """True for a step that takes away the rights by which Lambda removes network interfaces.
+
+    It is the last one of a plan, and waits until they are gone: without the rights they stay.
+    """
+    before = step.resource if step.action is Action.DELETE else step.before
+    after = None if step.action is Action.DELETE else step.resource
+    had = isinstance(before, Role) and uses_interfaces(before)
+    return had and not (isinstance(after, Role) and uses_interfaces(after))
 
 
 def _owned(ledgers: Iterable[Ledger]) -> tuple[str, ...]:
@@ -226,16 +242,55 @@ def _upsert(resource: Resource, observed: Observed, owned: tuple[str, ...]) -> S
     found = observed.resources.get(key_of(resource))
     if found is None:
         return Step(action=Action.CREATE, resource=resource)
-    if isinstance(resource, Bucket) and key_of(resource) not in owned:
-        return None  # foreign: used as it is
-    if isinstance(resource, Bucket) and isinstance(found, Bucket) and found.versioned:
-        return None  # an older version made it so; versioning stays once it is enabled
+    if isinstance(resource, Bucket) and isinstance(found, Bucket):
+        return _bucket_step(resource, found) if key_of(resource) in owned else None
+    if isinstance(resource, Role) and isinstance(found, Role) and resource.path != found.path:
+        message = (
+            f"role {found.name!r} has the path {found.path}, which IAM cannot change: write `path:"
+            f" {found.path}`, or remove the function with `orchgpu rm` first"
+        )
+        raise AppError(ErrorCode.CONFLICT, message, resource=key_of(found))
     final = resource
     if isinstance(resource, Record):
         final = resource.resolved(observed.queue_urls)
     if final == found:
         return None
     return Step(action=Action.UPDATE, resource=final, before=found)
+
+
+def _bucket_step(resource: Bucket, found: Bucket) -> Step | None:
+    """The change of a bucket that deploy made.
+
+    Versioning stays once it is enabled. Functions may share a bucket: it keeps the tag of the one
+    that it was made for.
+    """
+    shared = {FUNCTION_TAG: found.tags[FUNCTION_TAG]} if FUNCTION_TAG in found.tags else {}
+    final = replace(
+        resource,
+        versioned=resource.versioned or found.versioned,
+        region=found.region,
+        owner=found.owner,
+        tags={**resource.tags, **shared} if FUNCTION_TAG in resource.tags else resource.tags,
+    )
+    return None if final == found else Step(action=Action.UPDATE, resource=final, before=found)
+
+
+def _check_regions(
+    wanted: Sequence[DesiredFunction], observed: Observed, place: DeployTarget
+) -> None:
+    """S3 notifies targets of the bucket's own region only. Raises INVALID."""
+    for resource in (one for function in wanted for one in function.resources):
+        key = key_of(resource)
+        found = observed.resources.get(key)
+        if not isinstance(resource, Bucket) or not isinstance(found, Bucket):
+            continue
+        if resource.region and found.region and resource.region != found.region:
+            message = (
+                f"bucket {found.name!r} is in {found.region}, this deploy is in {place.region}: S3"
+                " notifies only functions and queues of its own region; choose another bucket, or"
+                f" write `region: {found.region}`"
+            )
+            raise AppError(ErrorCode.INVALID, message, resource=key)
 
 
 def _check_foreign(wanted: Sequence[DesiredFunction], observed: Observed) -> None:
@@ -308,13 +363,18 @@ def _deletions(
 ) -> tuple[tuple[Step, ...], tuple[Kept, ...]]:
     steps, kept = [], []
     found = [observed.resources[key] for key in keys if key in observed.resources]
-    for resource in sorted(found, key=lambda r: (-ORDER.index(r.kind), r.name)):
+    for resource in sorted(found, key=_deletion_rank):
         if isinstance(resource, Bucket) and resource.name in observed.filled:
             kept.append(Kept(key=key_of(resource), reason="it holds data"))
         else:
             others = _deleted_with(resource, found)
             steps.append(Step(action=Action.DELETE, resource=resource, deleted_with=others))
     return tuple(steps), tuple(kept)
+
+
+def _deletion_rank(resource: Resource) -> tuple[bool, int, str]:
+    waits = isinstance(resource, Role) and uses_interfaces(resource)
+    return waits, -ORDER.index(resource.kind), resource.name
 
 
 def _deleted_with(resource: Resource, deleted: Sequence[Resource]) -> tuple[Notification, ...]:
@@ -345,5 +405,7 @@ def _ledgers(
         keys = owned_keys(function, place)
         created = {key for key in keys if key not in observed.resources or key in owned}
         earlier = () if before is None else before.created
-        intent = ledger_of(function.name, place, created.union(earlier))
-        yield _Ledgers(before, intent, ledger_of(function.name, place, created))
+        foreign = foreign_owners(function)
+        both = {**(before.owners if before is not None else {}), **foreign}
+        intent = ledger_of(function.name, place, created.union(earlier), both)
+        yield _Ledgers(before, intent, ledger_of(function.name, place, created, foreign))

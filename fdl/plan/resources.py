@@ -52,6 +52,9 @@ class Bucket(Value):
     kind: ClassVar[str] = "bucket"
     name: str
     versioned: bool = True  #: job ids are made of object versions
+    owner: str = ""  #: account of a foreign bucket; "" = the account of the deploy
+    region: str = ""  #: where it must be, or (observed) is; "" = anywhere, unknown
+    tags: Mapping[str, str] = {}  #: of a bucket that deploy makes
 
 
 class Package(Value):
@@ -80,6 +83,7 @@ class QueueResource(Value):
     dead_letter_arn: str = ""
     receives_max: int = 0  #: of the redrive policy; 0 = none
     policy: Json = {}  #: {} = none
+    tags: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +109,14 @@ class FunctionResource:
     security_group_ids: tuple[str, ...] = ()
     file_systems: tuple[tuple[str, str], ...] = ()  #: (arn, mount path)
     tags: Mapping[str, str] = field(default_factory=dict)
+    storage_mib: int = 512  #: of /tmp
+    reserved: int | None = None  #: concurrency; None = the account's common limit
+    kms_key: str = ""  #: "" = AWS's own
+    log_format: str = "Text"
+    log_level: str = ""  #: of a JSON log
+    log_system_level: str = ""  #: of a JSON log
+    log_group: str = ""  #: "" = /aws/lambda/<name>, as older versions wrote it
+    tracing: str = "PassThrough"
 
 
 class Role(Value):
@@ -113,6 +125,14 @@ class Role(Value):
     kind: ClassVar[str] = "role"
     name: str
     policy: Json
+    path: str = "/"
+    boundary: str = ""  #: ARN of the policy that limits it; "" = none
+    tags: Mapping[str, str] = {}
+
+    @property
+    def full_name(self) -> str:
+        """Path and name, as an ARN has them."""
+        return self.path[1:] + self.name
 
 
 class InvokeConfig(Value):
@@ -176,7 +196,8 @@ class Expiry(Value):
     bucket: str
     id: str
     prefix: str
-    days: int
+    days: int = 0  #: of objects; 0 = they stay
+    uploads_days: int = 0  #: of uploads in parts that were never completed; 0 = they stay
 
     @property
     def name(self) -> str:
@@ -189,10 +210,12 @@ class LogRetention(Value):
     kind: ClassVar[str] = "log-retention"
     name: str  #: the function's
     days: int
+    group_name: str = ""  #: "" = Lambda's own
+    tags: Mapping[str, str] = {}
 
     @property
     def group(self) -> str:
-        return f"/aws/lambda/{self.name}"
+        return self.group_name or f"/aws/lambda/{self.name}"
 
 
 class Record(Value):
@@ -226,6 +249,7 @@ class Ledger(Value):
     name: str  #: the function's
     bucket: str
     created: tuple[str, ...] = ()  #: keys of resources, sorted
+    owners: Mapping[str, str] = {}  #: accounts of the buckets that are not of this account
 
     @property
     def object_key(self) -> str:

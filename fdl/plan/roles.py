@@ -1,7 +1,9 @@
 """The execution role of a function with `iam: {create: true}`: the least that it needs.
 
 The actions are those of the function in `infra/README.md`; every resource is named, but for the
-network interfaces that Lambda itself makes for a function in a VPC, which IAM cannot name.
+network interfaces that Lambda itself makes for a function in a VPC, and X-Ray's traces, which IAM
+cannot name. The function's own code may not use the rights on network interfaces: AWS's documented
+Deny (Lambda developer guide, "Giving Lambda functions access to resources in an Amazon VPC").
 """
 
 from __future__ import annotations
@@ -9,8 +11,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 
-from fdl.model import Function, Path
+from fdl.model import Function, Path, Storage
+from fdl.plan.facts import Facts
 from fdl.plan.resources import DeployTarget, Role
+from fdl.plan.tags import FUNCTION_TAG, tags_of
 
 #: IAM's limit for the name of a role.
 _NAME_CHARS_MAX = 64
@@ -23,29 +27,63 @@ _INTERFACES = (
     "ec2:AssignPrivateIpAddresses",
     "ec2:UnassignPrivateIpAddresses",
 )
+#: Denied to the function's code; Lambda itself calls without a function as source.
+_DENIED = (*_INTERFACES, "ec2:DetachNetworkInterface")
 _MOUNT = ("elasticfilesystem:ClientMount", "elasticfilesystem:ClientWrite")
+_TRACES = ("xray:PutTraceSegments", "xray:PutTelemetryRecords")
+_LOGS = ("logs:CreateLogGroup", "logs:CreateLogStream", "logs:PutLogEvents")
 
 Statement = Mapping[str, object]
 
 
-def role_of(function: Function, place: DeployTarget) -> Role:
+def role_of(function: Function, place: DeployTarget, facts: Facts | None = None) -> Role:
     """The role that a function with `create: true` runs under."""
-    policy = {"Version": "2012-10-17", "Statement": list(_statements(function, place))}
-    return Role(name=role_name(function.name), policy=policy)
+    known = facts or Facts()
+    policy = {"Version": "2012-10-17", "Statement": list(_statements(function, place, known))}
+    return Role(
+        name=known.roles.get(function.name) or role_name(function.name, place.region),
+        policy=policy,
+        path=function.iam.path,
+        boundary=function.iam.permissions_boundary or "",
+        tags=tags_of(function),
+    )
 
 
-def role_name(function: str) -> str:
-    """Unique for each function; a name too long for IAM ends with its hash."""
-    name = _PREFIX + function
+def role_name(function: str, region: str) -> str:
+    """Unique for each function and region; a name too long for IAM ends with its hash."""
+    return _shortened(f"{_PREFIX}{function}-{region}", f"{function}-{region}")
+
+
+def older_role_name(function: str) -> str:
+    """The name that versions before 2026-11 gave the role, one for all regions of an account."""
+    return _shortened(_PREFIX + function, function)
+
+
+def function_of_role(role: Role) -> str:
+    """The function that a role was made for; older versions did not tag it."""
+    return role.tags.get(FUNCTION_TAG) or role.name.removeprefix(_PREFIX)
+
+
+def _shortened(name: str, hashed: str) -> str:
     if len(name) <= _NAME_CHARS_MAX:
         return name
-    digest = hashlib.sha256(function.encode()).hexdigest()[:8]
+    digest = hashlib.sha256(hashed.encode()).hexdigest()[:8]
     return f"{name[: _NAME_CHARS_MAX - 9]}-{digest}"
 
 
-def _statements(function: Function, place: DeployTarget) -> list[Statement]:
+def uses_interfaces(role: Role) -> bool:
+    """Whether Lambda manages network interfaces by the rights of this role."""
+    statements = role.policy.get("Statement", ())
+    return any(
+        statement.get("Effect") == "Allow" and _INTERFACES[0] in statement.get("Action", ())
+        for statement in statements
+    )
+
+
+def _statements(function: Function, place: DeployTarget, facts: Facts) -> list[Statement]:
+    declared = function.function
     reads = [s.path for s in function.user_input]
-    writes = [s.path for s in function.function.output]
+    writes = [s.path for s in declared.output]
     statements = [
         _allow("Inputs", ("s3:GetObject", "s3:GetObjectVersion"), _objects(place, reads)),
         _allow("Outputs", ("s3:PutObject", "s3:AbortMultipartUpload"), _objects(place, writes)),
@@ -55,14 +93,15 @@ def _statements(function: Function, place: DeployTarget) -> list[Statement]:
         statements += _of_jobs(function, place)
     lists = [*reads, *([function.intermediate] if function.queued else [])]
     statements.append(_allow("Absence", ("s3:ListBucket",), _buckets(place, lists)))
-    if function.function.vpc.subnet_ids:
+    if declared.vpc.subnet_ids:
         statements.append(_allow("Network", _INTERFACES, ("*",)))
-    mounts = tuple(fs.arn for fs in function.function.file_system)
+        statements.append(_not_by_code(function, place))
+    mounts = tuple(fs.arn for fs in declared.file_system)
     statements.append(_allow("Files", _MOUNT, mounts))
+    if declared.tracing == "Active":
+        statements.append(_allow("Traces", _TRACES, ("*",)))
+    statements += _keys(function, facts)
     return [statement for statement in statements if statement["Resource"]]
-
-
-_LOGS = ("logs:CreateLogGroup", "logs:CreateLogStream", "logs:PutLogEvents")
 
 
 def _of_jobs(function: Function, place: DeployTarget) -> list[Statement]:
@@ -76,12 +115,43 @@ def _of_jobs(function: Function, place: DeployTarget) -> list[Statement]:
     ]
 
 
+def _keys(function: Function, facts: Facts) -> list[Statement]:
+    """KMS: reading needs Decrypt; writing needs a data key, and Decrypt for parts of an upload."""
+    inputs, outputs = function.user_input, function.function.output
+    between = facts.bucket_keys.get(function.intermediate.bucket, "") if function.queued else ""
+    written = [_key_of(storage, facts) for storage in outputs]
+    if not function.foreign:
+        written.append(between)
+    read = [function.function.kms_key or "", between, *written]
+    read += [_key_of(storage, facts) for storage in inputs]
+    return [
+        _allow("Decryption", ("kms:Decrypt",), [key for key in read if key]),
+        _allow("Encryption", ("kms:GenerateDataKey",), [key for key in written if key]),
+    ]
+
+
+def _key_of(storage: Storage, facts: Facts) -> str:
+    return storage.kms_key or facts.bucket_keys.get(storage.path.bucket, "")
+
+
 def _allow(sid: str, actions: Sequence[str], resources: Sequence[str]) -> Statement:
     return {
         "Sid": sid,
         "Effect": "Allow",
         "Action": list(actions),
         "Resource": list(dict.fromkeys(resources)),
+    }
+
+
+def _not_by_code(function: Function, place: DeployTarget) -> Statement:
+    return {
+        "Sid": "NetworkNotByCode",
+        "Effect": "Deny",
+        "Action": list(_DENIED),
+        "Resource": ["*"],
+        "Condition": {
+            "ArnEquals": {"lambda:SourceFunctionArn": [place.function_arn(function.name)]}
+        },
     }
 
 
@@ -95,4 +165,4 @@ def _buckets(place: DeployTarget, paths: Sequence[Path]) -> list[str]:
 
 def _log_group(function: Function, place: DeployTarget) -> str:
     where = f"arn:{place.partition}:logs:{place.region}:{place.account}"
-    return f"{where}:log-group:/aws/lambda/{function.name}:*"
+    return f"{where}:log-group:{function.log_group}:*"

@@ -26,13 +26,17 @@ from lambda_functions.gpu_runner.storage.s3 import make_client
 
 #: Only Lambda puts a function's code there; /tmp then belongs to this sandbox alone.
 _IN_LAMBDA = os.environ.get("LAMBDA_TASK_ROOT") == "/var/task"
+#: Programs of layers that run beside the function all the time, and have files in /tmp too.
+_EXTENSIONS = Path("/opt/extensions")
 
 SETTINGS = settings_of_process()
-S3 = make_client()
+S3 = make_client(SETTINGS.account, SETTINGS.owners)
 hiding.hide()
 logging.getLogger("lambda_functions").setLevel(SETTINGS.log_level)
 workspace.sweep()
-_OWN_TMP = workspace.own_folder(Path(tempfile.gettempdir()), in_lambda=_IN_LAMBDA)
+_OWN_TMP = workspace.own_folder(
+    Path(tempfile.gettempdir()), in_lambda=_IN_LAMBDA, extensions=_EXTENSIONS
+)
 
 
 class Context(Protocol):

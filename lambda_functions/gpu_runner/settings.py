@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -31,6 +31,8 @@ class Settings:
     handler: str = ""  #: module.function below `folder`: runs instead of a script
     folder: Path = IMPORT_ROOT
     group: tuple[Step, ...] = ()  #: the steps of a group, the first one first
+    account: str = ""  #: owner of the buckets; "" = deployed by an older version
+    owners: Mapping[str, str] = field(default_factory=dict)  #: bucket → another account
 
     def steps(self, outputs: Sequence[JsonObject]) -> tuple[Step, ...]:
         """The group's steps, or the one step that writes to `outputs`."""
@@ -63,6 +65,8 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
         handler=environ.get("ORCHGPU_HANDLER") or "",
         folder=root / "script",
         group=_group(root, environ.get("ORCHGPU_STEPS")),
+        account=environ.get("ORCHGPU_ACCOUNT") or "",
+        owners=_json(environ, "ORCHGPU_BUCKET_OWNERS", dict),
     )
 
 

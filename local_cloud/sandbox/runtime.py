@@ -38,6 +38,12 @@ class RunSpec(Value):
     timeout_s: float
     memory_mib: int
     variables: Mapping[str, str] = field(default_factory=dict)
+    named_group: str = ""  #: log group; "" = Lambda's own
+
+    @property
+    def log_group(self) -> str:
+        """The log group that the run writes to."""
+        return self.named_group or log_group(self.name)
 
 
 class Runtime:
@@ -95,7 +101,7 @@ class Runtime:
             "AWS_LAMBDA_FUNCTION_NAME": spec.name,
             "AWS_LAMBDA_FUNCTION_VERSION": "$LATEST",
             "AWS_LAMBDA_INITIALIZATION_TYPE": "on-demand",
-            "AWS_LAMBDA_LOG_GROUP_NAME": log_group(spec.name),
+            "AWS_LAMBDA_LOG_GROUP_NAME": spec.log_group,
             "AWS_LAMBDA_LOG_STREAM_NAME": stream,
             "AWS_LAMBDA_RUNTIME_API": runtime_api,
             "LAMBDA_RUNTIME_DIR": str(self._packages),

@@ -17,7 +17,7 @@ from local_cloud.model.functions.function import Outcome
 from local_cloud.sandbox.environment import Crashed, ExecutionEnvironment
 from local_cloud.sandbox.log_store import LogStore
 from local_cloud.sandbox.process_tree import kill, processes_in
-from local_cloud.sandbox.runtime import RunSpec, Runtime, log_group
+from local_cloud.sandbox.runtime import RunSpec, Runtime
 from local_cloud.sandbox.runtime_api import RuntimeApi, Work, error_payload
 
 logger = logging.getLogger(__name__)
@@ -137,7 +137,7 @@ class Sandbox:
 
         def log(line: str) -> None:
             tail.append(line)
-            self.logs.append(log_group(spec.name), stream, self._clock.wall_s(), line)
+            self.logs.append(spec.log_group, stream, self._clock.wall_s(), line)
 
         process = ExecutionEnvironment(spec, self._folder / f"{slot.id}", log)
         live = _Live(slot=slot, process=process, stream=stream, tail=tail)
@@ -172,7 +172,7 @@ class Sandbox:
 
     def _line(self, live: _Live, spec: RunSpec, text: str) -> None:
         live.tail.append(text)
-        self.logs.append(log_group(spec.name), live.stream, self._clock.wall_s(), text)
+        self.logs.append(spec.log_group, live.stream, self._clock.wall_s(), text)
 
     async def _rest(self, number: int) -> None:
         live = self._live[number]

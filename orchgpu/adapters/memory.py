@@ -165,6 +165,9 @@ class MemoryStore:
         self._clock = clock
         self._faults = faults or Faults()
 
+    def expect_owners(self, owners: Mapping[str, str]) -> None:
+        """One account has all buckets here."""
+
     async def get(
         self,
         bucket: str,

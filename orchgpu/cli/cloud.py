@@ -86,13 +86,20 @@ class JobCloud:
         body = self._found(self.services.state_bucket, key)
         if body is None:
             raise self._not_served(name)
-        return _known(Function, body, key)
+        return self._expecting_owners(_known(Function, body, key))
 
     def functions(self) -> list[Function]:
         """Every deployed function that the orchestrator serves, by name."""
         keys = [f"functions/{name}.json" for name in self.served()]
         bodies = {key: self._found(self.services.state_bucket, key) for key in keys}
-        return [_known(Function, body, key) for key, body in bodies.items() if body is not None]
+        found = [_known(Function, body, key) for key, body in bodies.items() if body is not None]
+        return [self._expecting_owners(function) for function in found]
+
+    def _expecting_owners(self, function: Function) -> Function:
+        """The function, whose buckets must have the owners of its deploy from now on."""
+        if function.owners:
+            self.services.expect_owners(function.owners)
+        return function
 
     def ledger(self, name: str) -> Ledger | None:
         """The deploy's notes of a function, served or not; None when it is not deployed."""

@@ -51,6 +51,8 @@ class Function(Value):
     #: Wall clock of the store: an upload before the first deploy with this input starts no job.
     #: 0 = deployed by a version that did not note it; the reconciler leaves such functions out.
     deployed_at_s: float = 0.0
+    #: Accounts that must own the buckets; a record of an older version names none.
+    owners: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def hold(self) -> LeaseLifetime:

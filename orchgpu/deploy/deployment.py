@@ -24,6 +24,8 @@ from orchgpu.deploy.revisions import chosen, digest_of, package_of, revision_of
 
 #: Called before each step: its number from 1, the number of steps, the step.
 Progress = Callable[[int, int, Step], None]
+#: Called with a sentence while a step waits for the cloud.
+Notice = Callable[[str], None]
 
 
 class Drift(Value):
@@ -72,9 +74,10 @@ def prepare(path: Path, cloud: Cloud, budget: Budget, document: Document | None 
     if errors:
         raise invalid("\n".join(note.text(name_of(path)) for note in errors))
     functions = deployed(document)
+    facts = cloud.facts(functions)
     built = [build(function, path.parent) for function in functions]
     wanted = [
-        desired(function, cloud.place, package.code, budget)
+        desired(function, cloud.place, package.code, budget, facts)
         for function, package in zip(functions, built, strict=True)
     ]
     names = tuple(function.name for function in functions)
@@ -155,13 +158,15 @@ def warm_up(prepared: Prepared, cloud: Cloud) -> tuple[str, ...]:
     return tuple(notices)
 
 
-def execute(prepared: Prepared, cloud: Cloud, progress: Progress) -> None:
+def execute(
+    prepared: Prepared, cloud: Cloud, progress: Progress, notice: Notice = lambda _text: None
+) -> None:
     """Do every step in order, then keep the state as a revision. The first failure ends it, with
     the step in its message.
 
-    A second run plans again from what exists.
+    A second run plans again from what exists. `notice` gets a sentence while a step waits.
     """
-    _execute(prepared, cloud, progress)
+    _execute(prepared, cloud, progress, notice)
     for wanted in prepared.wanted:
         _keep(wanted, prepared, cloud)
     for name in () if prepared.wanted else prepared.names:
@@ -185,12 +190,12 @@ def _keep(wanted: DesiredFunction, prepared: Prepared, cloud: Cloud) -> None:
     cloud.keep(revision, prepared.packages.get(package))
 
 
-def _execute(prepared: Prepared, cloud: Cloud, progress: Progress) -> None:
+def _execute(prepared: Prepared, cloud: Cloud, progress: Progress, notice: Notice) -> None:
     steps = prepared.plan.steps
     for number, step in enumerate(steps, start=1):
         progress(number, len(steps), step)
         try:
-            cloud.apply(step, prepared.packages)
+            cloud.apply(step, prepared.packages, notice)
         except AppError as error:
             done = f"step {number} of {len(steps)} ({step.sentence()}) failed: {error.message}"
             hint = "; completed steps stay: run the command again to continue"

@@ -19,7 +19,7 @@ from corekit.errors import invalid
 from corekit.units import format_bytes
 from corekit.values import Value
 from fdl.model import Function
-from fdl.plan.desired import Code
+from fdl.plan.functions import Code
 from fdl.plan.groups import STEPS_FILE, steps_json
 from remote_gpu.middleware.registry import rules_table
 from remote_gpu.wire.variables import TABLE

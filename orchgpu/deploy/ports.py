@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from fdl.model import Function
+from fdl.plan.facts import Facts
 from fdl.plan.plan import Observed, Step
 from fdl.plan.resources import DeployTarget, Resource
 from orchgpu.deploy.revisions import Revision
@@ -47,6 +49,15 @@ class Cloud(Protocol):
         """Delete all revisions of a removed function."""
         ...
 
-    def apply(self, step: Step, packages: Mapping[str, bytes]) -> None:
-        """Do one step. Idempotent: a step that is done is done. `packages`: sha256 → zip."""
+    def facts(self, functions: Sequence[Function]) -> Facts:
+        """Read what the desired state of these functions depends on."""
+        ...
+
+    def apply(
+        self, step: Step, packages: Mapping[str, bytes], notice: Callable[[str], None]
+    ) -> None:
+        """Do one step. Idempotent: a step that is done is done. `packages`: sha256 → zip.
+
+        `notice` is called with a sentence while the step waits for the cloud.
+        """
         ...

@@ -5,8 +5,10 @@
     async with await aio.connect() as devices:
         c = await devices.op("sgemm", a, b, m=64, n=64, k=64)
         await asyncio.gather(devices[0].run(graph, x=x), devices[1].run(graph, x=y))
+    await asyncio.gather(*(devices.run(graph, x=x) for x in many))     # on any of the devices
 
-Every device has one thread, which runs its blocking calls in order. `loop.sock_*` is not used: a
+Every device has one thread, which runs its blocking calls in order; runs that name no device have
+as many threads as there are devices. `loop.sock_*` is not used: a
 round trip takes twice as long there, and TLS, shared memory and the proof would exist twice. A
 thread that waits, sends or receives does not hold the interpreter's lock.
 
@@ -38,12 +40,19 @@ T = TypeVar("T")
 class Device:
     """A device with its thread; the calls of `remote_gpu.client.Device`, awaitable."""
 
-    def __init__(self, opened: Callable[[], blocking.Device], info: DeviceInfo) -> None:
-        """`opened` returns the blocking device; called in the thread, at each use."""
+    def __init__(
+        self,
+        opened: Callable[[], blocking.Device],
+        info: DeviceInfo,
+        thread: ThreadPoolExecutor | None = None,
+    ) -> None:
+        """`opened` returns the blocking device; called in the thread, at each use. `thread`:
+        another device's, which ends it; None: one of its own."""
         self.info = info
         self._opened = opened
         self._closed = False
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="device")
+        self._own_thread = thread is None
+        self._thread = thread or ThreadPoolExecutor(max_workers=1, thread_name_prefix="device")
 
     async def do(self, work: Callable[[blocking.Device], T]) -> T:
         """Run a function of the blocking device in its thread: `device.do(Operations)`.
@@ -103,7 +112,8 @@ class Device:
 
     def stop(self) -> None:
         """Wait for the thread after its last call; blocking."""
-        self._thread.shutdown()
+        if self._own_thread:
+            self._thread.shutdown()
 
     def _close(self) -> None:
         self._opened().close()
@@ -134,12 +144,14 @@ class Buffer:
 
 
 class Devices(Device):
-    """All devices of a lease: `devices[1]` is the second, `devices.op(…)` calls the first."""
+    """All devices of a lease: `devices[1]` is the second, `devices.op(…)` calls the first, and
+    `devices.run(…)` the one that is the best for its graph (`remote_gpu.client.Devices.run`)."""
 
     def __init__(self, devices: BlockingDevices | BlockingLocal) -> None:
         super().__init__(lambda: devices[0], devices.info)
         self._devices = devices
-        self._others: dict[int, Device] = {}
+        self._each = {0: Device(lambda: devices[0], self.info, self._thread)}
+        self._runs = ThreadPoolExecutor(len(devices), thread_name_prefix="runs")
         self.infos = devices.infos  #: of all devices of the lease
 
     def __len__(self) -> int:
@@ -148,16 +160,26 @@ class Devices(Device):
     def __getitem__(self, index: int) -> Device:
         """A device, whose lane its first call opens. Raises IndexError."""
         number = range(len(self))[index]
-        if number == 0:
-            return self
-        if number not in self._others:
+        if number not in self._each:
             devices = self._devices
-            self._others[number] = Device(lambda: devices[number], self.infos[number])
-        return self._others[number]
+            self._each[number] = Device(lambda: devices[number], self.infos[number])
+        return self._each[number]
+
+    async def run(
+        self, graph: Graph, /, *, iterations: int = 1, **inputs: BufferLike
+    ) -> GraphResult:
+        """See `remote_gpu.client.Devices.run`."""
+        if len(self) == 1:  # in the order of the other calls
+            return await super().run(graph, iterations=iterations, **inputs)
+        if self._closed:
+            raise Refused(Refusal.ENDED, "the device was closed")
+        run = partial(self._devices.run, graph, iterations=iterations, **inputs)
+        return await asyncio.get_running_loop().run_in_executor(self._runs, run)
 
     def _close(self) -> None:
         self._devices.close()
-        for device in (self, *self._others.values()):
+        self._runs.shutdown()
+        for device in (self, *self._each.values()):
             device.stop()
 
 

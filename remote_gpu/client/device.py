@@ -197,6 +197,10 @@ class Lane(Device):
         """See `Device.run`."""
         return run_graph(self, self._graphs, graph, iterations, inputs)
 
+    def has(self, graph: Graph) -> bool:
+        """Whether a graph has run on this lane."""
+        return graph.spec.id in self._graphs
+
     def post(
         self, name: str, /, *buffers: BufferLike, out: Sequence[DeviceBuffer] = (), **args: object
     ) -> None:

@@ -23,6 +23,7 @@ from types import FrameType
 
 from remote_gpu.client import Refused, Session
 from remote_gpu.forwarder import client_variables
+from remote_gpu.forwarder.pidfd import pidfd_open
 from remote_gpu.wire.errors import WireError
 
 #: Lambda's longest run; the lease's own length is shorter.
@@ -86,7 +87,7 @@ def _run_to_end(pid: int, lost: int) -> bool:
 
     The program is not reaped before: its number names the group.
     """
-    pidfd = os.pidfd_open(pid)
+    pidfd = pidfd_open(pid)
     try:
         ended_first = pidfd in select.select([pidfd, lost], [], [])[0]
         _signal_group(pid, signal.SIGTERM)

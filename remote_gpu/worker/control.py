@@ -12,13 +12,15 @@ worker are not trusted: it may run foreign code.
                      {"turn": [device, ticket, until_s | null, width]}: a token, due at a moment
                      of the monotonic clock; {"due": [device, until_s | null]}: a new moment;
                      {"release": {"cap_s": seconds}}: its lease is over, its lanes are shut down;
-                     {"batch": device}, with the socket of a lane to the batch process, if any
+                     {"batch": device}, with the socket of a lane to the batch process, if any;
+                     {"loads": [number, [[device, free, slowdown], …]]}: the answer to "load"
     gpud → batch process (a worker)   lanes with "lease"; {"leave": lease}: end its calls
     batch process → gpud   {"used": [device, lease, seconds]} of the device;
                      {"left": lease}: nothing is computed for it any more
     worker → gpud    {"ask": [device, ticket]}: a token wanted, {"done": [device, ticket]}:
                      returned;
                      {"join": device}: a lane to the batch process of that device wanted;
+                     {"load": number}: the use of its devices by other leases wanted;
                      {"lane_taken": {}} for each lane, in their order; {"lane_ended": number};
                      {"loaded": seconds}: spent loading for this lease so far;
                      {"tainted": {}}, before the first kernel or program of a caller;

@@ -64,6 +64,7 @@ class Runner:
             "buffer.new": self._buffers.new,
             "buffer.read": self._buffers.read,
             "buffer.free": self._buffers.free,
+            "device.loads": self._loads,
             "operations": self._operations,
             "operations.describe": self._described,
             "sync": _nothing,
@@ -167,6 +168,12 @@ class Runner:
     def _operations(self, args: Arguments) -> Outcome:
         del args
         return {"operations": list(self._registry.names(self._context.kind))}, []
+
+    def _loads(self, args: Arguments) -> Outcome:
+        """The use of the lease's devices on this host by other leases: [free, slowdown]."""
+        del args
+        loads = self._context.loads
+        return {"devices": {} if loads is None else loads.ask()}, []
 
     def _described(self, args: Arguments) -> Outcome:
         del args

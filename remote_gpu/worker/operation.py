@@ -21,7 +21,7 @@ from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.programs.programs import Program
 from remote_gpu.worker.store.contents import Contents
 from remote_gpu.worker.store.resources import Resources
-from remote_gpu.worker.turns import Gate
+from remote_gpu.worker.turns import Gate, Loads
 
 T = TypeVar("T")
 
@@ -104,6 +104,7 @@ class Context:
     lifeline: int | None = None  #: descriptor that programs hold open: gpud sees their end
     compiled: Path | None = None  #: folder for compiled kernels of the tenant
     gate: Gate | None = None  #: of the device; None: not shared
+    loads: Loads | None = None  #: of the lease's devices; None: not shared
     within_turn: bool = False  #: the caller holds the turn
     batch_wait_s: float = BATCH_WAIT_S  #: `gpud --batch-wait-ms`
     batch_items_max: int | None = None  #: of one run; None: the operation's own limit

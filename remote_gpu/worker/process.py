@@ -44,7 +44,7 @@ from remote_gpu.worker.memory.segments import shared_lane
 from remote_gpu.worker.operation import Context
 from remote_gpu.worker.registry import Registry
 from remote_gpu.worker.store.contents import Contents
-from remote_gpu.worker.turns import Gate
+from remote_gpu.worker.turns import Gate, Loads
 
 #: Beyond the quota: interpreter, threads, work areas of libraries.
 _OVERHEAD_BYTES = 256 << 20
@@ -169,6 +169,7 @@ class _Process:
         self._lanes: list[threading.Thread] = []
         self._callers = Callers(lambda meta: control.send(stream, meta))
         self._batches = _batches(start, stream)
+        self._loads = Loads(lambda meta: control.send(stream, meta))
         self._loading = LoadingTime(self._loaded)
         for loader in (context.warm, context.resources, context.contents):
             loader.loading = self._loading
@@ -190,6 +191,8 @@ class _Process:
                 self._gate(turn[0]).granted(*turn[1:])
             elif (due := meta.get("due")) is not None:
                 self._gate(due[0]).due(due[1])
+            elif (loads := meta.get("loads")) is not None:
+                self._loads.answered(*loads)
             elif (lease := meta.get("leave")) is not None:
                 self._callers.leave(lease)
             elif (release := meta.get("release")) is not None:
@@ -210,6 +213,7 @@ class _Process:
             kind=lane["kind"],
             device=self._start.devices.get(str(index), ""),
             gate=self._gate(index),
+            loads=self._loads,
             batches=self._batches.get(index),
             caller=self._callers.enter(lease, index, stream) if lease else None,
         )

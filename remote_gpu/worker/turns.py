@@ -11,12 +11,14 @@ begins without a message. While other leases wait, a token is returned
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
+import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from remote_gpu.worker.arguments import Arguments
@@ -32,6 +34,8 @@ _SMOOTHING = 1 / 8  #: weight of the newest pause
 #: Of the smoothed pause, at each call whose token was returned: pauses can be measured only while a
 #: token is kept, so about one call in twelve keeps it again.
 _FORGETTING = 1 / 32
+#: Longest wait for an answer of gpud, which takes 0.1 ms.
+_LOADS_S = 0.25
 
 
 @dataclass(slots=True, eq=False)
@@ -210,6 +214,35 @@ class Gate:
             self._tokens.look(now_s)
             next_s = self._tokens.next_look_s(now_s)
         return None if next_s is None else max(0.0, next_s - now_s)
+
+
+class Loads:
+    """The use of this worker's devices by other leases, asked of gpud. Thread-safe."""
+
+    def __init__(self, send: Callable[[Arguments], None]) -> None:
+        """`send`: one packet to gpud, from any thread."""
+        self._send = send
+        self._lock = threading.Lock()
+        self._numbers = itertools.count(1)
+        self._answers: queue.SimpleQueue[tuple[int, Sequence[Sequence[float]]]]
+        self._answers = queue.SimpleQueue()
+
+    def ask(self) -> dict[str, Sequence[float]]:
+        """[free, slowdown] by device; empty when gpud does not answer, because the lease ends."""
+        with self._lock:
+            number = next(self._numbers)
+            self._send({"load": number})
+            until_s = time.monotonic() + _LOADS_S
+            with contextlib.suppress(queue.Empty):
+                while True:
+                    answer, loads = self._answers.get(timeout=max(0.0, until_s - time.monotonic()))
+                    if answer == number:
+                        return {str(index): load for index, *load in loads}
+        return {}
+
+    def answered(self, number: int, loads: Sequence[Sequence[float]]) -> None:
+        """Accept an answer of gpud."""
+        self._answers.put((number, loads))
 
 
 def _moment_s(until_s: float | None) -> float:

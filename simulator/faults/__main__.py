@@ -62,6 +62,7 @@ def _report(verdicts: list[Verdict], took_s: float, as_json: bool) -> None:
         "seeds": len(verdicts),
         "jobs": sum(v.jobs for v in verdicts),
         "outcomes": outcomes,
+        "preempted": sum(v.preempted for v in verdicts),
         "decisions": sum(v.decisions for v in verdicts),
         "virtual_s": round(sum(v.virtual_s for v in verdicts)),
         "real_s": round(took_s, 1),
@@ -72,6 +73,7 @@ def _report(verdicts: list[Verdict], took_s: float, as_json: bool) -> None:
         return
     click.echo(
         f"{summary['seeds']} seeds passed: {summary['jobs']} jobs {outcomes}, "
+        f"{summary['preempted']} preempted attempts, "
         f"{summary['decisions']} scheduler decisions, {summary['virtual_s']} virtual seconds in "
         f"{summary['real_s']} s"
     )

@@ -6,9 +6,11 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from gpu_scheduler.core import events as on
 from gpu_scheduler.core.invariants import check
 from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.protocol import changes as to
+from simulator.faults.preemption_checker import PreemptionChecker
 from simulator.faults.record_checker import RecordChecker
 from simulator.faults.tenant_usage import TenantUsage
 
@@ -23,6 +25,7 @@ class Checker:
 
     usage: TenantUsage
     jobs: RecordChecker = field(default_factory=RecordChecker)
+    preemptions: PreemptionChecker = field(default_factory=PreemptionChecker)
     violation: Violation | None = None  #: the first one of the run
     fence: int = 0
     decisions: int = 0
@@ -57,6 +60,9 @@ class Checker:
         beyond = [text for entry in entries for text in self.usage.note(entry)]
         wall_s = getattr(event, "wall_s", 0.0)
         beyond += [text for entry in entries for text in self.jobs.note(entry, wall_s)]
+        by_host = isinstance(event, on.HostAsked)
+        for entry in entries:
+            beyond += self.preemptions.note(entry, wall_s, by_host=by_host)
         if beyond:
             raise Violation(f"after {type(event).__name__}: {beyond}")
         for part in [part for entry in entries for part in entry.parts]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import math
 import random
 import zipfile
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import unquote_plus
 
 from contract.envelope import ENV_NAME, JOB_NAME, Job
@@ -58,6 +59,10 @@ class Behaviour(Value):
                 return fate
             at -= share
         return Fate.SUCCEEDS
+
+    def draw_stop_s(self) -> float:
+        """The time for which a script works on after SIGTERM: some ignore it."""
+        return self.stream.choice((0.0, self.stream.uniform(0.0, 5.0), math.inf))
 
 
 class SimLambda:
@@ -157,7 +162,9 @@ class SimLambda:
             if fate is Fate.HANGS
             else stream.uniform(0.1, self._behaviour.work_s_max)
         )
-        lost = await self._until_lost(installed, work_s)
+        lost, grace_s = await self._until_noticed(installed, work_s)
+        if grace_s is not None and not lost:
+            return await self._stop(job, host, installed, nonce, grace_s, started_s)
         if lost or fate in (Fate.CRASHES, Fate.HANGS):
             host.close(installed, EndReason.SESSION_LOST, "the connection broke")
             if fate is Fate.HANGS:
@@ -177,6 +184,36 @@ class SimLambda:
         host.close(installed, EndReason.DONE)
         return None
 
+    async def _stop(
+        self,
+        job: Job,
+        host: SimHost,
+        installed: InstalledLease,
+        nonce: str,
+        grace_s: float,
+        started_s: float,
+    ) -> dict[str, str] | None:
+        """Send SIGTERM to the script of a preempted lease; it ends or is killed after its grace."""
+        if await self._until_lost(installed, min(grace_s, self._behaviour.draw_stop_s())):
+            return {"errorType": "Runtime.ExitError", "errorMessage": "exited"}
+        host.release(installed)
+        times = {"EStart": started_s, "EEnd": self._clock.wall_s()}
+        await self._report(job, nonce, times, reason="PREEMPTED", exit_code=None)
+        host.close(installed, EndReason.DONE, "stopped for a request of higher priority")
+        return None
+
+    @staticmethod
+    async def _until_noticed(
+        installed: InstalledLease, pause_s: float
+    ) -> tuple[bool, float | None]:
+        """Wait; returns early with whether the session is lost, and the grace of a notice."""
+        lost = asyncio.ensure_future(installed.lost.wait())
+        waits: set[asyncio.Future[Any]] = {lost, installed.notice}
+        await asyncio.wait(waits, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
+        lost.cancel()
+        notice = installed.notice
+        return installed.lost.is_set(), notice.result() if notice.done() else None
+
     @staticmethod
     async def _until_lost(installed: InstalledLease, pause_s: float) -> bool:
         try:
@@ -186,14 +223,21 @@ class SimLambda:
             return False
         return True
 
-    async def _report(self, job: Job, nonce: str, times: dict[str, float]) -> None:
+    async def _report(
+        self,
+        job: Job,
+        nonce: str,
+        times: dict[str, float],
+        reason: str = "EXIT_NONZERO",
+        exit_code: int | None = 1,
+    ) -> None:
         report = Report(
             job_id=job.job_id,
             attempt=job.attempt,
             nonce=nonce,
-            reason="EXIT_NONZERO",
-            exit_code=1,
-            detail="exit code 1",
+            reason=reason,
+            exit_code=exit_code,
+            detail="as simulated",
             log_tail="",
             times=times,
         )

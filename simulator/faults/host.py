@@ -28,6 +28,10 @@ class Refused(Exception):
         self.code = code
 
 
+def _future() -> asyncio.Future[float]:
+    return asyncio.get_running_loop().create_future()
+
+
 @dataclass(slots=True)
 class InstalledLease:
     """A lease on this host."""
@@ -36,6 +40,8 @@ class InstalledLease:
     usable: asyncio.Event = field(default_factory=asyncio.Event)
     nonce: str = ""
     lost: asyncio.Event = field(default_factory=asyncio.Event)
+    #: With the grace time, once its session has the notice that it is preempted.
+    notice: asyncio.Future[float] = field(default_factory=_future)
     deadline: asyncio.TimerHandle | None = None
 
 
@@ -103,6 +109,8 @@ class SimHost:
                 self._end(item.lease, item.reason)
             elif isinstance(item, host_ops.Staged):
                 self._staged(item.lease, item.connect_by_s)
+            elif isinstance(item, host_ops.Preempt):
+                self._preempt(item.lease, item.grace_s)
 
     async def _connect(self) -> None:
         if self._connected:
@@ -177,6 +185,13 @@ class SimHost:
         installed = self.installed_leases.get(lease)
         if installed is not None and not installed.nonce:
             self._end_session(lease, EndReason.NOT_STARTED, "no session in time")
+
+    def _preempt(self, lease: LeaseId, grace_s: float) -> None:
+        """Pass the notice on to an open session."""
+        installed = self.installed_leases.get(lease)
+        if installed is not None and installed.nonce and not installed.notice.done():
+            self._checker.note("host", self.id, "preempt", lease, grace_s)
+            installed.notice.set_result(grace_s)
 
     def _end(self, lease: LeaseId, reason: EndReason) -> None:
         installed = self.installed_leases.pop(lease, None)

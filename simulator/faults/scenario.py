@@ -43,6 +43,8 @@ class Scenario(Value):
     device_memory_mib: int = 1024
     request_mib: int = 512
     exclusive: bool = False
+    preemptible: bool = False  #: its leases may end for urgent jobs
+    urgent_jobs: int = 0  #: of a second function, whose requests preempt
     upload_pause_s_max: float = 5.0
     duplicate_event_rate: float = 0.0
     lost_event_rate: float = 0.0  #: uploads whose event never comes
@@ -76,6 +78,7 @@ def draw(seed: int) -> Scenario:
     stream = random.Random(f"{seed}/scenario")
     sometimes = stream.random
     losses = random.Random(f"{seed}/losses")
+    preemption = random.Random(f"{seed}/preemption")
     harsh = sometimes() < 0.35
     fates = [
         (fate, stream.uniform(0.0, 0.18))
@@ -99,7 +102,11 @@ def draw(seed: int) -> Scenario:
         fates=tuple(fates),
         lambda_duplicate_rate=stream.choice((0.0, 0.3)),
         faults=_draw_faults(stream, stream.randrange(5, 25) if harsh else stream.randrange(8)),
-        parameters=_draw_parameters(stream),
+        parameters=replace(
+            _draw_parameters(stream), preempt_grace_s=preemption.choice((0.0, 2.0, 10.0))
+        ),
+        urgent_jobs=preemption.choice((0, 3, 10)),
+        preemptible=preemption.random() < 0.7,
         weather=replace(AWS, seed=str(seed)) if losses.random() < 0.25 else NO_WEATHER,
     )
 

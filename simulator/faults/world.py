@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from contract.keys import job_id, result_key
 from contract.result import Result
+from contract.states import Reason
 from corekit.aio.clock import LoopClock
 from corekit.aio.supervise import Nursery
 from corekit.aio.vloop import run_virtual
@@ -33,13 +34,15 @@ from orchgpu.shell import Replica
 from simulator.faults.checkers import Checker, Violation
 from simulator.faults.function import SimLambda, render
 from simulator.faults.host import SimHost
+from simulator.faults.preemption_checker import PreemptionChecker
 from simulator.faults.requester import SimRequester
 from simulator.faults.scenario import Scenario, draw
 from simulator.faults.scheduler import SimScheduler
 from simulator.faults.tenant_usage import TenantUsage
 
 T = TypeVar("T")
-NAME = "work"
+WORK, URGENT = "work", "urgent"  #: functions; requests of the second one preempt
+ATTEMPTS_MAX = 3  #: of a job
 _PASSING = ("OperationAborted", "TooManyRequestsException", "SlowDown", "InternalError")
 QUIET_AFTER_S = 6 * 3600.0  #: after the last fault every job must be over within this
 
@@ -50,6 +53,7 @@ class Verdict(Value):
     seed: int
     trace: str
     jobs: int
+    preempted: int  #: attempts whose lease ended for another request
     outcomes: dict[str, int]
     decisions: int
     virtual_s: float
@@ -76,7 +80,7 @@ class World:
     cloud: Cloud = field(init=False)
     bodies: MemoryBodies = field(default_factory=MemoryBodies)
     replicas: list[Running] = field(default_factory=list)
-    uploads: dict[str, str] = field(default_factory=dict)  #: job id → key
+    uploads: dict[str, str] = field(default_factory=dict)  #: job id → its function
 
     def __post_init__(self) -> None:
         self.cloud = Cloud(
@@ -108,48 +112,64 @@ class World:
 
     # ------------------------------------------------------------------ building
 
-    def deploy(self) -> Function:
-        """Create the resources of `orchgpu deploy` in the model."""
+    def deploy(self) -> tuple[Function, ...]:
+        """Create the resources of `orchgpu deploy` in the model, for all functions."""
+        return tuple(self._deploy(name) for name in self._names)
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return (WORK, URGENT) if self.scenario.urgent_jobs else (WORK,)
+
+    @property
+    def _jobs(self) -> int:
+        return self.scenario.jobs + self.scenario.urgent_jobs
+
+    def _deploy(self, name: str) -> Function:
         now_s = self.clock.wall_s()
         settings = QueueSettings(visibility_s=self.budget.visibility_s)
         for suffix in ("jobs", "dlq", "done"):
-            self.cloud.queues.create(now_s, f"{NAME}-{suffix}", {})
-            self.cloud.queues.get(f"{NAME}-{suffix}").settings = settings
+            self.cloud.queues.create(now_s, f"{name}-{suffix}", {})
+            self.cloud.queues.get(f"{name}-{suffix}").settings = settings
         for bucket in ("in", "mid"):
-            self.cloud.create_bucket(now_s, f"{NAME}-{bucket}")
-        settled(lambda: self.cloud.set_versioning(now_s, f"{NAME}-in", "Enabled"))
+            self.cloud.create_bucket(now_s, f"{name}-{bucket}")
+        settled(lambda: self.cloud.set_versioning(now_s, f"{name}-in", "Enabled"))
         lambda_function = settled(
-            lambda: self.cloud.functions.create(now_s, FunctionSettings(name=NAME))
+            lambda: self.cloud.functions.create(now_s, FunctionSettings(name=name))
         )
-        done = self.cloud.queues.get(f"{NAME}-done").arn
+        done = self.cloud.queues.get(f"{name}-done").arn
         lambda_function.invocations.config = InvokeConfig(
             retries_max=0, event_age_s_max=self.budget.event_age_s, on_failure=done
         )
         created = ("s3:ObjectCreated:*",)
         run = Rule(id="run", arn=lambda_function.arn, events=created, prefix="staging/", suffix="")
         results = Rule(id="done", arn=done, events=created, prefix="results/", suffix="")
-        for bucket, rules in (("in", self._input_rules()), ("mid", [run, results])):
-            self._configure(f"{NAME}-{bucket}", rules)
-        return self._function()
+        for bucket, rules in (("in", self._input_rules(name)), ("mid", [run, results])):
+            self._configure(f"{name}-{bucket}", rules)
+        return self._function(name)
 
     def _configure(self, bucket: str, rules: list[Rule]) -> None:
         now_s = self.clock.wall_s()
         settled(lambda: self.cloud.configure_notifications(now_s, bucket, rules))
 
-    def _function(self) -> Function:
+    def _function(self, name: str) -> Function:
+        urgent = name == URGENT
         return Function(
-            name=NAME,
+            name=name,
             revision="1",
-            queue_url=f"sim/{NAME}-jobs",
-            dead_letter_url=f"sim/{NAME}-dlq",
-            completion_url=f"sim/{NAME}-done",
-            input_bucket=f"{NAME}-in",
+            attempts_max=ATTEMPTS_MAX,
+            queue_url=f"sim/{name}-jobs",
+            dead_letter_url=f"sim/{name}-dlq",
+            completion_url=f"sim/{name}-done",
+            input_bucket=f"{name}-in",
             deployed_at_s=self.clock.wall_s(),
-            intermediate_bucket=f"{NAME}-mid",
+            intermediate_bucket=f"{name}-mid",
             request=Request(
                 kinds=(DeviceKind.CPU,),
                 memory_mib=self.scenario.request_mib,
                 sharing=Sharing.EXCLUSIVE if self.scenario.exclusive else Sharing.SHARED,
+                priority=5 if urgent else 0,
+                preempts=urgent,
+                preemptible=self.scenario.preemptible and not urgent,
             ),
         )
 
@@ -161,7 +181,7 @@ class World:
             stream=self.stream(purpose),
         )
 
-    async def start_replica(self, function: Function) -> None:
+    async def start_replica(self, functions: Sequence[Function]) -> None:
         """Start one orchestrator: the real shell, performer and machine."""
         self.started += 1
         session = f"replica-{self.started}"
@@ -184,7 +204,7 @@ class World:
             queue=queue,
             store=store,
             scheduler=requester,
-            registry=OneFunction(function),
+            registry=FixedFunctions(functions),
             render=render,
             clock=self.clock,
             budget=self.budget,
@@ -209,7 +229,7 @@ class World:
     # ------------------------------------------------------------------ running
 
     async def run(self) -> Verdict:
-        function = self.deploy()
+        deployed = self.deploy()
         self.scheduler.start()
         for host in self.hosts.values():
             self.nursery.start_eternal(host.report(), "report")
@@ -220,9 +240,11 @@ class World:
             self.cloud, store, self.hosts, self.clock, behaviour, self.checker, self.nursery
         )
         for _ in range(self.scenario.replicas):
-            await self.start_replica(function)
-        self.nursery.start(self._upload(), "uploads")
-        self.nursery.start(self._inject_faults(function), "faults")
+            await self.start_replica(deployed)
+        self.nursery.start(self._upload(WORK, self.scenario.jobs), "uploads")
+        if self.scenario.urgent_jobs:
+            self.nursery.start(self._upload(URGENT, self.scenario.urgent_jobs), "urgent uploads")
+        self.nursery.start(self._inject_faults(deployed), "faults")
         await self._until_quiet()
         outcomes = self._check(functions)
         for _ in list(self.replicas):
@@ -231,62 +253,66 @@ class World:
             seed=self.seed,
             trace=self.checker.trace,
             jobs=len(self.uploads),
+            preempted=self.checker.preemptions.ended.total(),
             outcomes=outcomes,
             decisions=self.checker.decisions,
             virtual_s=self.clock.monotonic_s(),
         )
 
-    async def _upload(self) -> None:
-        stream, losses = self.stream("uploads"), self.stream("lost events")
-        for number in range(self.scenario.jobs):
+    async def _upload(self, name: str, count: int) -> None:
+        suffix = "" if name == WORK else f" of {name}"
+        stream, losses = self.stream(f"uploads{suffix}"), self.stream(f"lost events{suffix}")
+        for number in range(count):
             await asyncio.sleep(stream.uniform(0.0, self.scenario.upload_pause_s_max))
             key = f"input {number}+%.fasta"
             content = self.bodies.add(b"x" * stream.randrange(100))
-            made = self._put(key, content, lost=losses.random() < self.scenario.lost_event_rate)
-            job = job_id(f"{NAME}-in", key, made.version_id, NAME)
-            self.uploads[job] = key
+            lost = losses.random() < self.scenario.lost_event_rate
+            made = self._put(name, key, content, lost=lost)
+            self.uploads[job_id(f"{name}-in", key, made.version_id, name)] = name
             if stream.random() < self.scenario.duplicate_event_rate:
-                self._repeat_event()
+                self._repeat_event(name)
 
-    def _put(self, key: str, content: Content, *, lost: bool) -> ObjectVersion:
+    def _put(self, name: str, key: str, content: Content, *, lost: bool) -> ObjectVersion:
         """Upload one input; its event is lost while the bucket has no notification rule."""
-        now_s, bucket = self.clock.wall_s(), f"{NAME}-in"
+        now_s, bucket = self.clock.wall_s(), f"{name}-in"
         if not lost:
             return self._upload_once(now_s, bucket, key, content)
         self.checker.note("lost event", key)
         self.cloud.restore_rules(bucket, [])
         made = self._upload_once(now_s, bucket, key, content)
-        self.cloud.restore_rules(bucket, self._input_rules())
+        self.cloud.restore_rules(bucket, self._input_rules(name))
         return made
 
     def _upload_once(self, now_s: float, bucket: str, key: str, content: Content) -> ObjectVersion:
         """The user's upload, repeated by the client when S3 refuses it or its answer is lost."""
         return settled(lambda: self.cloud.put_object(now_s, bucket, key, content))
 
-    def _input_rules(self) -> list[Rule]:
-        arn, created = self.cloud.queues.get(f"{NAME}-jobs").arn, ("s3:ObjectCreated:*",)
+    def _input_rules(self, name: str) -> list[Rule]:
+        arn, created = self.cloud.queues.get(f"{name}-jobs").arn, ("s3:ObjectCreated:*",)
         return [Rule(id="in", arn=arn, events=created, prefix="", suffix="")]
 
-    def _repeat_event(self) -> None:
-        queue = self.cloud.queues.get(f"{NAME}-jobs")
+    def _repeat_event(self, name: str) -> None:
+        queue = self.cloud.queues.get(f"{name}-jobs")
         messages = queue.messages()
         if messages:
             queue.send(self.clock.wall_s(), messages[-1].body)
             self.arrivals.arrived(queue)
 
-    async def _inject_faults(self, function: Function) -> None:
+    async def _inject_faults(self, functions: Sequence[Function]) -> None:
         """The scenario's faults, in the order of their times."""
         for fault in self.scenario.faults:
             await asyncio.sleep(max(0.0, fault.at_s - self.clock.monotonic_s()))
             self.checker.note("fault", fault.kind, fault.at_s)
-            await self._inject(fault.kind, fault.target, fault.lasts_s, function)
+            await self._inject(fault.kind, fault.target, fault.lasts_s, functions)
 
-    async def _inject(self, kind: str, target: int, lasts_s: float, function: Function) -> None:
+    async def _inject(
+        self, kind: str, target: int, lasts_s: float, functions: Sequence[Function]
+    ) -> None:
         host = self.hosts[f"host-{target % len(self.hosts)}"]
         match kind:
             case "kill orchestrator" if self.replicas:
                 await self.kill_replica(target % len(self.replicas))
-                self._later(lasts_s, self.start_replica(function))
+                self._later(lasts_s, self.start_replica(functions))
             case "kill scheduler" if self.scheduler.up:
                 self.scheduler.kill()
                 self._later(lasts_s, self._restart_scheduler())
@@ -322,31 +348,36 @@ class World:
         raise Violation(f"not quiet after {deadline_s:.0f} s: {self._left()}")
 
     def _quiet(self) -> bool:
-        return self.scheduler.up and len(self.uploads) == self.scenario.jobs and not self._left()
+        return self.scheduler.up and len(self.uploads) == self._jobs and not self._left()
 
     def _left(self) -> dict[str, int]:
         """Counts of unfinished work."""
         now_s = self.clock.wall_s()
-        counts = self.cloud.queues.get(f"{NAME}-jobs").counts(now_s)
+        counts = [self.cloud.queues.get(f"{name}-jobs").counts(now_s) for name in self._names]
         state = self.scheduler.machine.state if self.scheduler.up else None
-        results = self.cloud.bucket(f"{NAME}-mid")
         left = {
-            "messages": counts.visible + counts.in_flight,
+            "messages": sum(one.visible + one.in_flight for one in counts),
             "leases": len(state.leases) if state else 1,
             "records": sum(r.outcome is None for r in state.records.values()) if state else 1,
-            "uploads": self.scenario.jobs - len(self.uploads),
-            "jobs": sum(results.current(result_key(job)) is None for job in self.uploads),
+            "uploads": self._jobs - len(self.uploads),
+            "jobs": sum(self._stored(job) is None for job in self.uploads),
         }
         return {name: count for name, count in left.items() if count}
+
+    def _stored(self, job: str) -> ObjectVersion | None:
+        """The result of a job."""
+        return self.cloud.bucket(f"{self.uploads[job]}-mid").current(result_key(job))
 
     # ------------------------------------------------------------------ checking
 
     def _check(self, functions: SimLambda) -> dict[str, int]:
-        """Check: one result for every upload, a dead letter for every failure, no second commit."""
+        """Check: one result for every upload, a dead letter for every failure, no second commit,
+        and no failure for the attempts that were preempted."""
         outcomes: dict[str, int] = {}
-        bodies = [m.body for m in self.cloud.queues.get(f"{NAME}-dlq").messages()]
+        queues = [self.cloud.queues.get(f"{name}-dlq") for name in self._names]
+        bodies = [message.body for queue in queues for message in queue.messages()]
         for job in self.uploads:
-            stored = self.cloud.bucket(f"{NAME}-mid").current(result_key(job))
+            stored = self._stored(job)
             if stored is None:
                 raise Violation(f"{job} is over without a result")
             result = Result.from_json(self.bodies.read(stored.segments))
@@ -359,7 +390,20 @@ class World:
                 raise Violation(f"{job} is {result.state} after {commits} commits")
             if result.state in ("FAILED", "REJECTED") and not any(job in b for b in bodies):
                 raise Violation(f"{job} failed without a dead letter")
+            self._check_attempts(JobId(job), result)
         return outcomes
+
+    def _check_attempts(self, job: JobId, result: Result) -> None:
+        """Check that no preempted attempt counts: a job fails after three others at the earliest.
+
+        Raises Violation.
+        """
+        if result.state != "FAILED" or result.reason == Reason.NOT_STARTED.value:
+            return
+        preempted = self.checker.preemptions.ended[job]
+        if result.attempt - preempted < ATTEMPTS_MAX:
+            attempts = f"{result.attempt} attempts, of which {preempted} were preempted"
+            raise Violation(f"{job} is FAILED ({result.reason}) after {attempts}")
 
 
 def settled(call: Callable[[], T]) -> T:
@@ -372,14 +416,14 @@ def settled(call: Callable[[], T]) -> T:
                 raise
 
 
-class OneFunction:
-    """A registry in which one function is deployed."""
+class FixedFunctions:
+    """A registry in which the same functions are always deployed."""
 
-    def __init__(self, function: Function) -> None:
-        self._function = function
+    def __init__(self, functions: Sequence[Function]) -> None:
+        self._functions = {one.name: one for one in functions}
 
     async def functions(self) -> dict[str, Function]:
-        return {self._function.name: self._function}
+        return self._functions
 
 
 async def _call(work: Callable[[], object]) -> None:
@@ -392,7 +436,9 @@ def simulate(seed: int, scenario: Scenario | None = None) -> Verdict:
 
 
 async def _simulate(seed: int, scenario: Scenario) -> Verdict:
-    checker = Checker(TenantUsage(scenario.parameters))
+    checker = Checker(
+        TenantUsage(scenario.parameters), preemptions=PreemptionChecker(scenario.parameters)
+    )
     async with Nursery("world") as nursery:
         world = World(seed, scenario, Budget(), LoopClock(), checker, nursery)
         running = asyncio.ensure_future(world.run())

@@ -32,6 +32,8 @@ MOTO_GAPS = {
     "test_reserved_variables_are_refused": "reserved names are accepted",
     "test_the_code_can_be_fetched": "the location is an address on real AWS",
     "test_unknown_failure_destinations_are_refused": "destinations are not checked",
+    "test_settings_are_kept_changed_and_set_back": "drops LoggingConfig, and changes of /tmp",
+    "test_an_architecture_comes_with_code": "architectures are those of the creation",
 }
 
 #: Tests that do not run on moto.
@@ -39,4 +41,7 @@ NOT_ASKED = {
     "test_more_than_a_thousand_objects_take_two_pages": "1,001 puts take it ten seconds",
     "test_every_message_arrives_once_under_concurrency": "its queues have no lock: a message may"
     " come twice, now and then",
+    "test_settings_that_aws_refuses_are_refused": "it checks some of them",
+    "test_reserved_concurrency_leaves_some_for_others": "its functions do not run",
+    "test_a_function_logs_to_the_group_of_its_settings": "its functions do not run",
 }

@@ -261,3 +261,87 @@ def test_roles(cloud: Cloud, refused: Refused, role: str) -> None:
     assert iam.get_role(RoleName=role)["Role"]["Arn"].endswith(f":role/{role}")
     assert iam.list_role_policies(RoleName=role)["PolicyNames"] == ["p"]
     iam.delete_role_policy(RoleName=role, PolicyName="p")
+
+
+# --- settings of AWS beside code, memory and time
+
+KEY = "arn:aws:kms:us-east-1:000000000000:key/0a1b"
+SETTINGS: dict[str, Any] = {
+    "EphemeralStorage": {"Size": 2048},
+    "KMSKeyArn": KEY,
+    "TracingConfig": {"Mode": "Active"},
+    "LoggingConfig": {
+        "LogFormat": "JSON",
+        "ApplicationLogLevel": "INFO",
+        "SystemLogLevel": "WARN",
+        "LogGroup": "team/gpu",
+    },
+}
+
+
+def test_settings_are_kept_changed_and_set_back(cloud: Cloud) -> None:
+    functions, name = cloud.client("lambda"), cloud.function(ECHO, **SETTINGS)
+    found = functions.get_function_configuration(FunctionName=name)
+    assert {key: found[key] for key in SETTINGS} == SETTINGS
+    plain = {
+        "EphemeralStorage": {"Size": 512},
+        "KMSKeyArn": "",
+        "TracingConfig": {"Mode": "PassThrough"},
+        "LoggingConfig": {"LogFormat": "Text", "LogGroup": f"/aws/lambda/{name}"},
+    }
+    functions.update_function_configuration(FunctionName=name, **plain)
+    found = functions.get_function_configuration(FunctionName=name)
+    assert not found.get("KMSKeyArn")
+    for key in ("EphemeralStorage", "TracingConfig", "LoggingConfig"):
+        assert found[key] == plain[key]
+
+
+def test_an_architecture_comes_with_code(cloud: Cloud) -> None:
+    functions, name = cloud.client("lambda"), cloud.function(ECHO)
+    functions.update_function_code(FunctionName=name, ZipFile=zipped(ECHO), Architectures=["arm64"])
+    found = functions.get_function_configuration(FunctionName=name)
+    assert found["Architectures"] == ["arm64"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "code"),
+    [
+        ({"EphemeralStorage": {"Size": 10241}}, "ValidationException"),
+        ({"KMSKeyArn": "alias/x"}, "ValidationException"),
+        ({"TracingConfig": {"Mode": "Always"}}, "ValidationException"),
+        ({"LoggingConfig": {"LogFormat": "XML"}}, "ValidationException"),
+        ({"LoggingConfig": {"LogFormat": "JSON", "LogGroup": "a b"}}, "ValidationException"),
+        ({"LoggingConfig": {"SystemLogLevel": "INFO"}}, "InvalidParameterValueException"),
+        ({"Architectures": ["riscv"]}, "ValidationException"),
+        ({"Tags": {"aws:x": "y"}}, "InvalidParameterValueException"),
+        ({"Tags": {"a*": "y"}}, "InvalidParameterValueException"),
+        ({"Tags": {f"t{n}": "" for n in range(51)}}, "InvalidParameterValueException"),
+    ],
+)
+def test_settings_that_aws_refuses_are_refused(
+    cloud: Cloud, refused: Refused, settings: dict[str, Any], code: str
+) -> None:
+    assert refused(lambda: cloud.function(ECHO, **settings)) == code
+
+
+def test_reserved_concurrency_leaves_some_for_others(cloud: Cloud, refused: Refused) -> None:
+    functions, name, other = cloud.client("lambda"), cloud.function(ECHO), cloud.function(ECHO)
+
+    def reserve(function: str, count: int) -> Any:
+        return functions.put_function_concurrency(
+            FunctionName=function, ReservedConcurrentExecutions=count
+        )
+
+    assert refused(lambda: reserve(name, 901)) == "InvalidParameterValueException"
+    reserve(name, 850)
+    assert refused(lambda: reserve(other, 51)) == "InvalidParameterValueException"
+    assert _invoke(cloud, other)["StatusCode"] == 200, "the rest of this machine's limit is left"
+    functions.delete_function_concurrency(FunctionName=name)
+    reserve(other, 51)
+
+
+def test_a_function_logs_to_the_group_of_its_settings(cloud: Cloud) -> None:
+    name = cloud.function("def handle(event, context): print('hello')", **SETTINGS)
+    _invoke(cloud, name)
+    events = cloud.client("logs").filter_log_events(logGroupName="team/gpu")["events"]
+    assert "hello" in "".join(event["message"] for event in events)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from corekit.decode import decode
+from orchgpu.adapters.registry import CHANGED_KEY
 from orchgpu.core.function import Function
 from orchgpu.deploy.deployment import execute, prepare_removal
 from tests.integration.conftest import Programs
@@ -61,11 +62,12 @@ def test_a_deploy_refuses_what_no_known_device_can_hold(
     file, scheduler = bench.write(FDL, "bulky"), ("--scheduler", address)
     refused = bench.run("deploy", file, *scheduler, status=7)
     assert f"{file}:8:5: error: functions.aws[0].gpu: no known device could do" in refused.stderr
-    assert "orchgpu: nothing was deployed: functions.aws[0].gpu: " in refused.stderr
-    assert "the largest such device has 512 MiB, the largest fit is" in refused.stderr
+    assert "orchgpu: nothing was deployed, because of functions.aws[0].gpu. " in refused.stderr
+    assert refused.stderr.count("the largest such device has 512 MiB, the largest fit is") == 1
     assert "--allow-infeasible" in refused.stderr
     error = json.loads(bench.run("deploy", file, *scheduler, "--json", status=7).stdout)["error"]
     assert error["code"] == "impossible"
+    assert error["message"].count("the largest such device has 512 MiB, the largest fit is") == 1
     planned = bench.run("plan", file, *scheduler, "--json", status=2)
     assert [note["severity"] for note in json.loads(planned.stdout)["notes"]] == ["error"]
     buckets = [bucket["Name"] for bucket in bench.clients["s3"].list_buckets()["Buckets"]]
@@ -106,3 +108,51 @@ def test_a_record_notes_the_first_deploy_with_its_input(bench: Bench) -> None:
     assert deployed_at_s(FDL.replace("memory: 256", "memory: 512")) == 1000.0
     assert deployed_at_s(FDL.replace("queries", "others")) >= first_s > 1000.0
     bench.run("rm", "dated", "--force")
+
+
+def test_orchestrators_notice_a_deploy_and_a_removal_by_one_object(bench: Bench) -> None:
+    """Its etag changes after the record did; a deploy without changes leaves it."""
+    file, s3 = bench.write(FDL, "seen"), bench.clients["s3"]
+    with contextlib.closing(bench.cloud()) as cloud:
+        state = cloud.place.state_bucket
+
+    def etag() -> str:
+        return str(s3.head_object(Bucket=state, Key=CHANGED_KEY)["ETag"])
+
+    bench.run("deploy", file)
+    first = etag()
+    bench.run("deploy", file)
+    assert etag() == first
+    bench.run("rm", file)
+    assert etag() != first
+
+
+SETTINGS = """\
+      reserved_concurrency: 3
+      tags: {team: physics}
+    gpu:"""
+
+
+def test_settings_are_deployed_and_set_back(bench: Bench) -> None:
+    settings = SETTINGS.replace("{", "{{").replace("}", "}}")
+    file, functions = bench.write(FDL.replace("    gpu:", settings), "settings"), "settings"
+    text = file.read_text()
+    bench.run("deploy", file)
+    assert "plan: nothing to do" in bench.run("plan", file).output
+    answer = bench.clients["lambda"].get_function(FunctionName=functions)
+    assert answer["Concurrency"] == {"ReservedConcurrentExecutions": 3}
+    assert answer["Tags"]["team"] == "physics"
+    file.write_text(text.replace(SETTINGS, "    gpu:"))
+    shown = bench.run("plan", file, status=2).output
+    for change in ("reserved 3 → None", "tags (orchgpu:tags, team)"):
+        assert change in shown
+    bench.run("deploy", file)
+    assert "plan: nothing to do" in bench.run("plan", file).output
+    answer = bench.clients["lambda"].get_function(FunctionName=functions)
+    assert "Concurrency" not in answer
+    assert "team" not in answer["Tags"]
+    tags = bench.clients["s3"].get_bucket_tagging(Bucket="settings-in")["TagSet"]
+    assert {tag["Key"]: tag["Value"] for tag in tags} == {
+        "createdby": "orchgpu",
+        "orchgpu:function": "settings",
+    }

@@ -262,9 +262,6 @@ def test_a_deploy_that_was_cut_off_while_the_function_is_pending_is_repeated(
     assert deploy.run()
     made = deploy.aws.lambda_.get_function_configuration(FunctionName="first")
     assert made["MemorySize"] == 1024
-    counts = deploy.aws.counts()
-    assert counts["function pending"] > 0
-    assert counts["update in progress"] > 0
 
 
 @pytest.mark.soak

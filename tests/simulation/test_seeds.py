@@ -9,10 +9,11 @@ import sys
 import pytest
 
 from corekit.values import replace
+from gpu_scheduler.parameters import Parameters
 from local_cloud.model.weather.weather import AWS, Weather
 from simulator.faults.function import Fate
 from simulator.faults.scenario import FAULTS, Fault, Scenario, draw
-from simulator.faults.world import simulate
+from simulator.faults.world import ATTEMPTS_MAX, simulate
 
 
 @pytest.mark.parametrize("seed", range(1, 51))
@@ -98,6 +99,33 @@ def test_one_fault_loses_no_job(kind: str, caplog: pytest.LogCaptureFixture) -> 
 def test_impossible_requests_are_all_rejected(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("CRITICAL")
     assert simulate(1, replace(CALM, request_mib=4096)).outcomes == {"REJECTED": 6}
+
+
+CROWDED = replace(
+    CALM,
+    hosts=1,
+    exclusive=True,
+    urgent_jobs=3,
+    work_s_max=60.0,
+    parameters=Parameters(preempt_grace_s=2.0),
+)
+
+
+def test_jobs_that_agreed_end_for_urgent_ones_and_lose_no_attempt(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """One job is preempted more often than it has attempts."""
+    caplog.set_level("CRITICAL")
+    verdict = simulate(1, replace(CROWDED, jobs=2, urgent_jobs=20, preemptible=True))
+    assert verdict.outcomes == {"SUCCEEDED": 22}
+    assert verdict.preempted > ATTEMPTS_MAX
+
+
+def test_jobs_that_did_not_agree_are_never_preempted(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("CRITICAL")
+    verdict = simulate(1, CROWDED)
+    assert verdict.outcomes == {"SUCCEEDED": 9}
+    assert verdict.preempted == 0
 
 
 def test_seeds_give_different_scenarios() -> None:

@@ -25,7 +25,6 @@ from itertools import chain, islice
 from typing import NamedTuple
 
 from corekit.ids import DeviceId
-from gpu_scheduler.affinity import OUTSTANDING_MAX, PENALTY_RUNS, resumed_s, score_s
 from gpu_scheduler.core.policies import LARGE
 from gpu_scheduler.core.queue.policy import Choice, Declaration, HeldReason, Pause, Values
 from gpu_scheduler.core.queue.policy_view import PlacementKey, View
@@ -34,6 +33,10 @@ from gpu_scheduler.model import Request
 from gpu_scheduler.policy_parameters import PolicyParameter
 from gpu_scheduler.protocol.changes import Scalar, Waiting
 
+#: Requests of its own that a client is set back for a device without its contents.
+PENALTY_RUNS = 10
+#: Groups of equal requests that one decision compares.
+OUTSTANDING_MAX = 256
 #: Remembered values; above it those are dropped that no decision needs, and no new one is added.
 REMEMBERED_MAX = 15_000
 UNKNOWN_S = 1.0  #: the expected time of a request whose time is unknown
@@ -120,14 +123,9 @@ class _Candidates:
             if used is not None:
                 start, affine = start._replace(devices=(used,)), True
         virtual_s = _virtual_s(view, request)
-        score = score_s(
-            virtual_s,
-            _expected_s(view, request),
-            view.weight(request.tenant),
-            affine=affine,
-            penalty_runs=view.number(_PENALTY),
-        )
-        return Candidate(start, client, virtual_s, score)
+        own_run_s = _expected_s(view, request) / view.weight(request.tenant)
+        penalty_s = 0.0 if affine else view.number(_PENALTY) * own_run_s
+        return Candidate(start, client, virtual_s, virtual_s + penalty_s)
 
     def _last_used(self, waiting: Waiting) -> dict[str, DeviceId]:
         """The first free device for this request that each client used last."""
@@ -167,7 +165,7 @@ def _expected_s(view: View, request: Request) -> float:
 def _virtual_s(view: View, request: Request) -> float:
     """The virtual time of the client of a waiting request."""
     own_s = _recalled_s(view, _TIME + _client_of(view, request))
-    return resumed_s(own_s, _recalled_s(view, _NOW))
+    return max(own_s, _recalled_s(view, _NOW))  # idle clients have earned no credit
 
 
 def _recalled_s(view: View, name: str) -> float:

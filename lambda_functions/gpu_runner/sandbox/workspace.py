@@ -75,13 +75,18 @@ def sweep(parent: Path | None = None) -> int:
     return removed
 
 
-def own_folder(parent: Path, *, in_lambda: bool) -> frozenset[Path] | None:
+def own_folder(
+    parent: Path, *, in_lambda: bool, extensions: Path | None = None
+) -> frozenset[Path] | None:
     """The initial entries of a temporary folder that belongs to this sandbox alone, else None.
 
     Later entries were left by a run. Lambda's /tmp belongs to the sandbox; elsewhere a folder does
     that is private to this user and was empty when the process started (the embedded cloud makes
-    one for each environment).
+    one for each environment). Where Lambda extensions run (files in `extensions`), theirs cannot
+    be distinguished from a run's: nothing but the folders of runs is removed.
     """
+    if extensions is not None and extensions.is_dir() and any(extensions.iterdir()):
+        return None
     here = frozenset(parent.iterdir())
     if in_lambda:
         return here

@@ -21,6 +21,7 @@ from pathlib import Path
 from lambda_functions.gpu_runner.script import reaper
 from lambda_functions.gpu_runner.script.command import script_error
 from lambda_functions.gpu_runner.script.log_tail import LogTail
+from remote_gpu.forwarder.pidfd import pidfd_open
 
 #: A killed process ends at once unless the kernel blocks it; then the sandbox must end.
 _KILL_WAIT_S = 2.0
@@ -154,7 +155,7 @@ class _Watch:
 
     def wait(self, output: int, tail: LogTail, signals: Signals | None) -> Ending:
         """Block until the process has ended; after SIGKILL for _KILL_WAIT_S at most."""
-        process = os.pidfd_open(self._pid)
+        process = pidfd_open(self._pid)
         poller = select.poll()
         for fd in (process, output, *(() if signals is None else astuple(signals))):
             poller.register(fd, select.POLLIN)

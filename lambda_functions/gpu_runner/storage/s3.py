@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import boto3
@@ -29,11 +30,12 @@ _ABSENT_PAUSES_S = (0.3, 0.7, 1.5)
 CHUNK_BYTES = 1 << 20
 
 
-def make_client() -> S3:
+def make_client(account: str = "", owners: Mapping[str, str] = MappingProxyType({})) -> S3:
     """The client of this environment; made once, at import, so that warm runs reuse its connection.
 
     Timeouts are bounded like the whole run: 4 tries of 5 s + 30 s fit the reserve of a 15-minute
-    function. Emulators have no DNS for buckets, so they get path-style addresses.
+    function. Emulators have no DNS for buckets, so they get path-style addresses. `account` owns
+    all buckets but those in `owners`; "" = not known, as with deploys of older versions.
     """
     emulated = "AWS_ENDPOINT_URL" in os.environ or "AWS_ENDPOINT_URL_S3" in os.environ
     config = Config(
@@ -46,7 +48,21 @@ def make_client() -> S3:
     )
     client = boto3.client("s3", config=config)
     _send_conditions(client)
+    _send_owners(client, account, owners)
     return client
+
+
+def _send_owners(client: S3, account: str, owners: Mapping[str, str]) -> None:
+    """Name the account that must own its bucket in every call; S3 refuses any other's bucket."""
+
+    def add(params: dict[str, Any], model: Any, **_: object) -> None:
+        """`model`: botocore's description of the operation; not every one takes an owner."""
+        shape = model.input_shape
+        if shape is not None and "ExpectedBucketOwner" in shape.members:
+            params.setdefault("ExpectedBucketOwner", owners.get(params["Bucket"], account))
+
+    if account:
+        client.meta.events.register("provide-client-params.s3", add)
 
 
 def _send_conditions(client: S3) -> None:

@@ -21,6 +21,10 @@ class Environment:
     idle_since_s: float = 0.0
 
 
+#: Lambda leaves so much of an account's concurrency to functions that reserve none.
+UNRESERVED_MIN = 100
+
+
 @dataclass(slots=True, kw_only=True)
 class EnvironmentPool:
     """Every environment of an account. `concurrency_max` is the account's limit."""
@@ -86,7 +90,9 @@ class EnvironmentPool:
         if own is not None:
             return own
         others = sum(1 for e in self._environments.values() if e.busy and self._shares(e, function))
-        return max(self.concurrency_max - sum(self.reserved.values()) - others, 0)
+        least = min(UNRESERVED_MIN, self.concurrency_max // 2)
+        shared = max(self.concurrency_max - sum(self.reserved.values()), least)
+        return max(shared - others, 0)
 
     def _shares(self, environment: Environment, function: str) -> bool:
         return environment.function != function and environment.function not in self.reserved

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +13,7 @@ from corekit.ids import IdSource
 from corekit.values import Value, replace
 from local_cloud.model.arns import Account, function_name
 from local_cloud.model.errors import CloudError, refused
+from local_cloud.model.functions.environments import UNRESERVED_MIN
 from local_cloud.model.functions.function import InvocationQueue, InvokeConfig
 from local_cloud.model.recorder import NullRecorder, Recorded, Recorder, part
 from local_cloud.model.weather.concurrency import AccountConcurrency, check_control, throttled
@@ -19,6 +21,11 @@ from local_cloud.model.weather.function_states import FunctionStates
 from local_cloud.model.weather.propagation import Propagation
 from local_cloud.model.weather.roles import RolePropagation
 from local_cloud.model.weather.stream import WeatherStream
+
+#: Lambda's default quota of concurrent runs in one account and region.
+CONCURRENCY_QUOTA = 1000
+TAGS_MAX = 50  #: of one resource
+_TAG = r"[\w .:/=+\-@]"
 
 
 class FunctionSettings(Value):
@@ -41,6 +48,12 @@ class FunctionSettings(Value):
     security_group_ids: tuple[str, ...] = ()
     code_sha256: str = ""  #: base64, as AWS shows it; empty = no code that could run here
     code_bytes: int = 0
+    kms_key: str = ""  #: ARN of the key of the variables; kept, nothing is encrypted here
+    log_format: str = "Text"  #: or JSON; kept, lines are stored as they are written
+    log_level: str = ""  #: of a JSON log
+    log_system_level: str = ""  #: of a JSON log
+    log_group: str = ""  #: "" = /aws/lambda/<name>
+    tracing: str = "PassThrough"  #: or Active; kept, nothing is traced here
 
 
 @dataclass(slots=True, kw_only=True)
@@ -114,6 +127,7 @@ class Functions:
                 "ResourceConflictException", 409, f"Function already exist: {settings.name}"
             )
         _check(settings)
+        _check_tags(tags or {})
         check_control(self.stream)
         self._check_role(now_s, settings)
         arn = self.account.function_arn(settings.name)
@@ -261,6 +275,27 @@ class Functions:
             },
         )
 
+    def tag(self, function: LambdaFunction, tags: Mapping[str, str]) -> None:
+        """Add tags. Raises InvalidParameterValueException."""
+        merged = {**function.tags, **tags}
+        _check_tags(merged)
+        function.tags = merged
+        self.save(function)
+
+    def reserve(self, function: LambdaFunction, reserved: int | None) -> None:
+        """Reserve concurrency; None: none. Raises InvalidParameterValueException."""
+        others = sum(f.reserved or 0 for f in self.all() if f is not function)
+        if reserved is not None and reserved < 0:
+            raise _broken("reservedConcurrentExecutions", str(reserved), "be at least 0")
+        if others + (reserved or 0) > CONCURRENCY_QUOTA - UNRESERVED_MIN:
+            raise refused(
+                "InvalidParameterValueException",
+                "Specified ReservedConcurrentExecutions for function decreases account's"
+                f" UnreservedConcurrentExecution below its minimum value of [{UNRESERVED_MIN}].",
+            )
+        function.reserved = reserved
+        self.save(function)
+
     def restore(self, value: Recorded) -> LambdaFunction:
         """Restore a recorded function."""
         settings = decode(FunctionSettings, value["settings"])
@@ -294,8 +329,42 @@ def _check(settings: FunctionSettings) -> None:
         ("ephemeralStorage", settings.storage_mib, 512, 10_240),
     ):
         if not least <= value <= most:
-            raise refused(
-                "ValidationException",
-                f"Value '{value}' at '{name}' failed to satisfy constraint: it must lie between"
-                f" {least} and {most}",
-            )
+            raise _broken(name, str(value), f"lie between {least} and {most}")
+    _check_words(settings)
+
+
+def _check_words(settings: FunctionSettings) -> None:
+    """The patterns and closed sets of AWS's model."""
+    for name, text, pattern in (
+        ("kMSKeyArn", settings.kms_key, r"(arn:(aws[a-zA-Z-]*)?:[a-z0-9-.]+:.*)|()"),
+        ("logGroup", settings.log_group, r"[\.\-_/#A-Za-z0-9]{0,512}"),
+        ("logFormat", settings.log_format, r"JSON|Text"),
+        ("applicationLogLevel", settings.log_level, r"(TRACE|DEBUG|INFO|WARN|ERROR|FATAL)?"),
+        ("systemLogLevel", settings.log_system_level, r"(DEBUG|INFO|WARN)?"),
+        ("mode", settings.tracing, r"Active|PassThrough"),
+        ("architectures", " ".join(settings.architectures), r"x86_64|arm64"),
+    ):
+        if not re.fullmatch(pattern, text):
+            raise _broken(name, text, f"match {pattern}")
+    if settings.log_format == "Text" and (settings.log_level or settings.log_system_level):
+        raise refused(
+            "InvalidParameterValueException",
+            "To use log levels, set the log format to JSON.",
+        )
+
+
+def _check_tags(tags: Mapping[str, str]) -> None:
+    if len(tags) > TAGS_MAX:
+        raise refused("InvalidParameterValueException", f"more than {TAGS_MAX} tags")
+    for key, value in tags.items():
+        if not re.fullmatch(rf"(?!aws:){_TAG}{{1,128}}", key):
+            raise refused("InvalidParameterValueException", f"{key!r} is not the key of a tag")
+        if not re.fullmatch(rf"{_TAG}{{0,256}}", value):
+            raise refused("InvalidParameterValueException", f"{value!r} is not the value of a tag")
+
+
+def _broken(name: str, value: str, rule: str) -> CloudError:
+    return refused(
+        "ValidationException",
+        f"Value '{value}' at '{name}' failed to satisfy constraint: it must {rule}",
+    )

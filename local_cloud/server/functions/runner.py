@@ -63,6 +63,7 @@ class Runner:
             timeout_s=settings.timeout_s,
             memory_mib=settings.memory_mib,
             variables=settings.variables,
+            named_group=settings.log_group,
         )
         return await self.sandbox.invoke(spec, request_id, payload)
 

@@ -160,6 +160,8 @@ def _update_code(call: Call) -> web.Response:
     else:
         stored = settings.code_of(context, context.runner.code, body)
     changes |= {"code_sha256": stored.sha256, "code_bytes": stored.size}
+    if body.get("Architectures"):
+        changes["architectures"] = tuple(body["Architectures"])
     if body.get("DryRun"):
         return web.json_response(configuration(call.context, function))
     updated = context.cloud.functions.update(context.now_s(), function.name, **changes)
@@ -317,8 +319,7 @@ def _delete_concurrency(call: Call) -> web.Response:
 
 def _set_concurrency(call: Call, reserved: int | None) -> web.Response:
     function = call.settled_function
-    function.reserved = reserved
-    call.context.cloud.functions.save(function)
+    call.context.cloud.functions.reserve(function, reserved)
     call.context.runner.settings_changed(function)
     return web.json_response({"ReservedConcurrentExecutions": reserved})
 
@@ -338,8 +339,7 @@ def _tag(call: Call) -> web.Response:
         context.cloud.functions.update(
             context.now_s(), function.name, code_sha256=stored.sha256, code_bytes=stored.size
         )
-    function.tags = tags
-    context.cloud.functions.save(function)
+    context.cloud.functions.tag(function, given)
     return web.Response(status=204)
 
 

@@ -13,6 +13,7 @@ from corekit.errors import AppError
 from local_cloud.model.errors import CloudError, refused
 from local_cloud.model.functions.functions import FunctionSettings, LambdaFunction
 from local_cloud.sandbox.image_package import RUNNER_HANDLER, package_location
+from local_cloud.sandbox.runtime import log_group
 from local_cloud.server.context import Context
 from local_cloud.server.functions.code import Code, CodeStore
 from local_cloud.server.shapes import Body, Shape
@@ -48,7 +49,14 @@ SHAPE: dict[str, Shape] = {
     "Handler": str,
     "ImageConfig": {"Command": [str]},
     "ImageUri": str,
+    "KMSKeyArn": str,
     "Layers": [str],
+    "LoggingConfig": {
+        "ApplicationLogLevel": str,
+        "LogFormat": str,
+        "LogGroup": str,
+        "SystemLogLevel": str,
+    },
     "MaximumEventAgeInSeconds": int,
     "MaximumRetryAttempts": int,
     "MemorySize": int,
@@ -65,6 +73,7 @@ SHAPE: dict[str, Shape] = {
     "StatementId": str,
     "Tags": {"*": str},
     "Timeout": int,
+    "TracingConfig": {"Mode": str},
     "VpcConfig": {"SecurityGroupIds": [str], "SubnetIds": [str]},
     "ZipFile": str,
 }
@@ -79,6 +88,7 @@ def changes_of(body: Body) -> dict[str, Any]:
         "Description": "description",
         "Timeout": "timeout_s",
         "MemorySize": "memory_mib",
+        "KMSKeyArn": "kms_key",
     }
     changes = {field: body[name] for name, field in plain.items() if body.get(name) is not None}
     if "Environment" in body:
@@ -90,15 +100,31 @@ def changes_of(body: Body) -> dict[str, Any]:
         changes["security_group_ids"] = tuple(body["VpcConfig"].get("SecurityGroupIds") or ())
     if body.get("Architectures"):
         changes["architectures"] = tuple(body["Architectures"])
-    command = (body.get("ImageConfig") or {}).get("Command")
-    if command:
-        changes["handler"] = command[0]
+    if "ImageConfig" in body:
+        command = body["ImageConfig"].get("Command")
+        changes["handler"] = command[0] if command else RUNNER_HANDLER
+    if "TracingConfig" in body:
+        changes["tracing"] = body["TracingConfig"].get("Mode", "PassThrough")
+    if "LoggingConfig" in body:
+        changes |= _logging(body["LoggingConfig"])
     if body.get("Layers"):
         raise bad(f"Layer version {body['Layers'][0]} does not exist.")
     role = changes.get("role", "")
     if "Role" in body and not re.fullmatch(r"arn:aws[a-z-]*:iam::\d{12}:role/.+", role):
         raise refused("ValidationException", f"Value {role!r} at 'role' is not a role's ARN")
     return changes
+
+
+def _logging(given: Mapping[str, str]) -> dict[str, str]:
+    """A JSON log has levels, INFO when not given."""
+    form = given.get("LogFormat", "Text")
+    level = "INFO" if form == "JSON" else ""
+    return {
+        "log_format": form,
+        "log_level": given.get("ApplicationLogLevel", level),
+        "log_system_level": given.get("SystemLogLevel", level),
+        "log_group": given.get("LogGroup", ""),
+    }
 
 
 def _variables(given: Mapping[str, str]) -> dict[str, str]:
@@ -167,7 +193,7 @@ def configuration(context: Context, function: LambdaFunction) -> dict[str, objec
         "LastModified": f"{modified:%Y-%m-%dT%H:%M:%S}.{modified.microsecond // 1000:03d}+0000",
         "CodeSha256": settings.code_sha256,
         "Version": "$LATEST",
-        "TracingConfig": {"Mode": "PassThrough"},
+        "TracingConfig": {"Mode": settings.tracing},
         "RevisionId": function.revision,
         "State": states.state(now_s, function.name),
         "LastUpdateStatus": "InProgress" if updating else "Successful",
@@ -182,6 +208,15 @@ def configuration(context: Context, function: LambdaFunction) -> dict[str, objec
     if function.in_vpc:
         subnets, groups = list(settings.subnet_ids), list(settings.security_group_ids)
         found["VpcConfig"] = {"SubnetIds": subnets, "SecurityGroupIds": groups, "VpcId": "vpc-0"}
+    logging = {
+        "LogFormat": settings.log_format,
+        "ApplicationLogLevel": settings.log_level,
+        "SystemLogLevel": settings.log_system_level,
+        "LogGroup": settings.log_group or log_group(function.name),
+    }
+    found["LoggingConfig"] = {name: value for name, value in logging.items() if value}
+    if settings.kms_key:
+        found["KMSKeyArn"] = settings.kms_key
     if settings.variables:
         found["Environment"] = {"Variables": dict(settings.variables)}
     return found

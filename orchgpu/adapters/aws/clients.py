@@ -40,10 +40,10 @@ async def open_cloud(endpoint_url: str | None = None) -> AsyncIterator[CloudPort
         with translated("sts:GetCallerIdentity"):
             identity = await sts.get_caller_identity()
         place = DeployTarget(account=identity["Account"], region=sqs.meta.region_name)
-        expect_owner(s3, place)
-        yield CloudPorts(
-            queue=SqsQueue(sqs, polls), store=S3Store(s3), state_bucket=place.state_bucket
-        )
+        store = S3Store(s3)
+        store.expect_owners({place.state_bucket: place.account})
+        expect_owner(s3, store.owners.get)
+        yield CloudPorts(queue=SqsQueue(sqs, polls), store=store, state_bucket=place.state_bucket)
 
 
 def _client(settings: ClientSettings, connections_max: int) -> Client:

@@ -55,6 +55,8 @@ class AwsServices:
     def __init__(self, address: Address, connections: int, within_s: float | None) -> None:
         self._address = address
         self._clients: dict[str, Any] = {}
+        self._groups: dict[str, str] = {}  #: function → its log group
+        self._owners: dict[str, str] = {}  #: bucket → account that must own it
         self._config: dict[str, object] = {"max_pool_connections": connections}
         if within_s is not None:
             self._config |= {
@@ -70,8 +72,13 @@ class AwsServices:
     @cached_property
     def state_bucket(self) -> str:
         with closing(self._deployed()) as aws:
-            expect_owner(self._client("s3"), aws.place)
-            return aws.place.state_bucket
+            place = aws.place
+        self.expect_owners({place.state_bucket: place.account})
+        return place.state_bucket
+
+    def expect_owners(self, owners: Mapping[str, str]) -> None:
+        self._owners.update(owners)
+        expect_owner(self._client("s3"), self._owners.get)
 
     def list_objects(self, bucket: str, prefix: str) -> Iterator[Entry]:
         with translated(f"s3:ListObjectsV2 {bucket}/{prefix}"):
@@ -169,13 +176,29 @@ class AwsServices:
         variables = found.get("Environment", {}).get("Variables", {})
         return FunctionSettings(memory_mib=int(found["MemorySize"]), variables=dict(variables))
 
+    def _log_group(self, function: str) -> str:
+        """The group that the function's settings name; Lambda's own where they cannot be read."""
+        if function not in self._groups:
+            call = self._client("lambda").get_function_configuration
+            try:
+                with translated(f"lambda:GetFunctionConfiguration {function}"):
+                    group = call(FunctionName=function).get("LoggingConfig", {}).get("LogGroup")
+            except AppError as error:
+                if error.code not in (ErrorCode.NOT_FOUND, ErrorCode.DENIED):
+                    raise
+                group = None
+            self._groups[function] = str(group or f"/aws/lambda/{function}")
+        return self._groups[function]
+
     def log_events(self, function: str, start_s: float, text: str = "") -> Iterator[LogEvent]:
         wanted = {"filterPattern": f'"{text}"'} if text else {}
-        return log_pages(self._client("logs"), "filter_log_events", function, start_s, **wanted)
+        group = self._log_group(function)
+        return log_pages(self._client("logs"), "filter_log_events", group, start_s, **wanted)
 
     def stream_events(self, function: str, stream: str, start_s: float) -> Iterator[LogEvent]:
         wanted = {"logStreamName": stream, "startFromHead": True}
-        return log_pages(self._client("logs"), "get_log_events", function, start_s, **wanted)
+        group = self._log_group(function)
+        return log_pages(self._client("logs"), "get_log_events", group, start_s, **wanted)
 
     def identity(self) -> Identity:
         with translated("sts:GetCallerIdentity"):
@@ -216,10 +239,9 @@ def _version(answer: Mapping[str, object]) -> str | None:
 
 
 def log_pages(
-    client: Any, call: str, function: str, start_s: float, **wanted: object
+    client: Any, call: str, group: str, start_s: float, **wanted: object
 ) -> Iterator[LogEvent]:
     """All events of a paged call of CloudWatch Logs; a log group that does not exist is empty."""
-    group = f"/aws/lambda/{function}"
     given = "nextForwardToken" if call == "get_log_events" else "nextToken"
     token: dict[str, str] = {}
     while True:

@@ -15,6 +15,10 @@ class S3Store:
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        self.owners: dict[str, str] = {}  #: bucket → account that must own it
+
+    def expect_owners(self, owners: Mapping[str, str]) -> None:
+        self.owners.update(owners)
 
     async def get(
         self,

@@ -71,14 +71,17 @@ def prepared_plan(
     return replace(prepared, notes=(*prepared.notes, *capacity))
 
 
-def refuse_infeasible(prepared: Prepared) -> None:
-    """Raise IMPOSSIBLE when a request of the plan is among the findings as an error."""
+def refuse_infeasible(prepared: Prepared, *, with_reasons: bool) -> None:
+    """Raise IMPOSSIBLE when a request of the plan is among the findings as an error.
+
+    `with_reasons`: False where the findings have been printed.
+    """
     errors = [note for note in prepared.notes if note.severity is Severity.ERROR]
     if errors:
-        which = "; ".join(f"{note.path}: {note.message}" for note in errors)
+        reasons = (f"{note.path}: {note.message}" if with_reasons else note.path for note in errors)
         message = (
-            f"nothing was deployed: {which}. Ask for less, add or declare devices (`ssgmd"
-            " --capacity`), or deploy nevertheless with --allow-infeasible"
+            f"nothing was deployed, because of {'; '.join(reasons)}. Ask for less, add or declare"
+            " devices (`ssgmd --capacity`), or deploy nevertheless with --allow-infeasible"
         )
         raise AppError(ErrorCode.IMPOSSIBLE, message)
 
@@ -92,7 +95,7 @@ def execute_shown(prepared: Prepared, target: DeployCloud, *, as_json: bool) -> 
 
     if not as_json:
         echo_notices(prepared)
-    execute(prepared, target.cloud, progress)
+    execute(prepared, target.cloud, progress, lambda text: echo(f"  {text}", err=True))
     if as_json:
         echo_json(plan_json(prepared, target.where, applied=True))
 

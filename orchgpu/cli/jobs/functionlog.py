@@ -5,11 +5,14 @@ The invocations of a job are found by the first line of the runner, which names 
 
 from __future__ import annotations
 
+import json
 import re
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+from corekit.values import replace
 from orchgpu.cli.jobs.ids import JOB_ID
 from orchgpu.cli.jobs.joblog import Line
 from orchgpu.cloud_services import CloudServices, LogEvent
@@ -27,6 +30,8 @@ STARTS_MAX = 1000
 _RUNTIME = re.compile(r"\[\w+\]\t[^\t]*\t(?P<request>[0-9a-f-]{36})\t")
 #: After that, the first line of the runner.
 _MARKER = re.compile(rf"(?P<job>{JOB_ID.pattern}), attempt ")
+#: Lambda's own lines in JSON; the words of the same lines in text.
+_PLATFORM_WORDS = {"platform.start": "START", "platform.report": "REPORT"}
 _PLATFORM = re.compile(r"(?P<word>START|END|REPORT) RequestId: (?P<request>[0-9a-f-]{36})")
 
 
@@ -45,6 +50,7 @@ class JobsByRequest:
         """The events of one read, in order, each with its job if the job is known."""
         now: dict[str, str] = {}  #: by stream
         requests: list[str | None] = []
+        events = [as_text(event) for event in events]
         for event in events:
             found = _PLATFORM.match(event.message) or _RUNTIME.match(event.message)
             if found is not None:
@@ -98,17 +104,43 @@ class FunctionLog:
         """The lines of those invocations that worked on the job."""
         found: list[Line] = []
         for marker in self.services.log_events(self.function, start_s, job):
-            named = _RUNTIME.match(marker.message)
+            named = _RUNTIME.match(as_text(marker).message)
             if named is not None:
                 events = self.services.stream_events(self.function, marker.stream, start_s)
                 found += [_line(one, job) for one in invocation(events, named["request"])]
         return found
 
 
+def as_text(event: LogEvent) -> LogEvent:
+    """The event as a log in text has it, of one in JSON (`logging: {format: JSON}`)."""
+    if not event.message.startswith("{"):
+        return event
+    try:
+        found = json.loads(event.message)
+        text = _text_of(found)
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
+        return event  # a line of the script's own
+    return event if text is None else replace(event, message=text)
+
+
+def _text_of(found: Mapping[str, Any]) -> str | None:
+    """`found` is what Lambda, or the script, wrote as JSON. Raises KeyError, TypeError."""
+    kind = found.get("type")
+    if kind in _PLATFORM_WORDS:
+        request = found["record"]["requestId"]
+        metrics = found["record"].get("metrics", {})
+        shown = "".join(f"\t{name}: {value}" for name, value in metrics.items())
+        return f"{_PLATFORM_WORDS[kind]} RequestId: {request}{shown}"
+    if "requestId" in found and "message" in found:
+        level, at = found.get("level", "INFO"), found.get("timestamp", "")
+        return f"[{level}]\t{at}\t{found['requestId']}\t{found['message']}"
+    return None
+
+
 def invocation(events: Iterable[LogEvent], request: str) -> Iterator[LogEvent]:
     """The events of one request in its stream: an environment runs one at a time."""
     inside = False
-    for event in events:
+    for event in map(as_text, events):
         found = _PLATFORM.match(event.message)
         if found is not None:
             inside = found["request"] == request

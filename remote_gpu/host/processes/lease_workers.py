@@ -152,8 +152,16 @@ class LeaseWorkers:
         return worker
 
     def _requested(self, install: Install, worker: Worker, meta: Mapping[str, object]) -> None:
-        """Handle a worker's request for a token or for its batch process."""
-        if "join" not in meta:
+        """Handle a worker's request for a token, for its batch process or for its devices' load.
+
+        Raises ValueError and the like for a wrong one.
+        """
+        if (number := meta.get("load")) is not None:
+            if type(number) is not int:
+                raise ValueError("the number of a question is not one")
+            loads = self._turns.loads(install.lease)
+            worker.send({"loads": [number, [[index, *load] for index, load in loads.items()]]})
+        elif "join" not in meta:
             self._turns.requested(install.lease, meta)
         elif self.started(install.lease) is worker:  # else the lease ends
             self.batches.requested(install, worker, meta["join"])

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
@@ -38,6 +38,19 @@ AVAILABLE_PCT_MIN = 5
 _MEMINFO = Path("/proc/meminfo")
 _CHECK_S = 1.0  #: between two checks of the limits
 _ADOPT_S = 1.0  #: longest wait for a worker whose lease is ending
+
+
+class _Kind(NamedTuple):
+    """The leases that one warm worker may serve, as far as their requests differ."""
+
+    tenant: str
+    workload: str | None
+    devices: frozenset[DeviceId]
+
+    @classmethod
+    def of(cls, install: Install) -> _Kind:
+        devices = frozenset(share.device for share in install.shares)
+        return cls(install.tenant, install.workload, devices)
 
 
 class Host(Protocol):
@@ -80,8 +93,8 @@ class WarmWorkers:
         #: Of the table's, idle or ending.
         self._processes: dict[str, tuple[WarmWorker, Worker]] = {}
         self._taken: dict[LeaseId, tuple[WarmWorker, Worker]] = {}  # before a lease's first lane
-        #: Leases whose workers may become warm in a moment: their ends, tenants and workloads.
-        self._ending: dict[asyncio.Future[None], tuple[str, str]] = {}
+        #: Ends of leases whose workers may become warm in a moment.
+        self._ending: dict[asyncio.Future[None], _Kind] = {}
         self._numbers = itertools.count(1)
 
     # --- the end of a lease
@@ -99,7 +112,7 @@ class WarmWorkers:
             return ""
         assert install.workload is not None, "leases without a workload keep no worker"
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._ending[done] = install.tenant, install.workload
+        self._ending[done] = _Kind.of(install)
         try:
             return await self._keep(install, install.workload, worker)
         finally:
@@ -109,6 +122,8 @@ class WarmWorkers:
     async def _keep(self, install: Install, workload: str, worker: Worker) -> str:
         kept_bytes = await worker.release(self._cap_s(), self._budget.worker_take_s)
         if kept_bytes is None:
+            about = {"event": "warm_refused", "lease": install.lease, "pid": worker.pid}
+            logger.info("a worker that computes, hangs or is tainted is not kept", extra=about)
             return ""
         await worker.clear()
         kept = WarmWorker(
@@ -150,7 +165,7 @@ class WarmWorkers:
     async def hand_over(self, lease: LeaseId, start: control.Start) -> Worker | None:
         """The worker that was taken for a lease, bound to it. None: there is none, or it died."""
         if lease not in self._taken:
-            await self._adopt(lease, start.tenant)
+            await self._adopt(lease)
         if (found := self._taken.pop(lease, None)) is None:
             return None
         kept, worker = found
@@ -164,16 +179,23 @@ class WarmWorkers:
         logger.info("a lease starts in a warm worker", extra=about)
         return worker
 
-    async def _adopt(self, lease: LeaseId, tenant: str) -> None:
-        """Take a worker that became warm after the lease was placed, or is about to."""
+    async def _adopt(self, lease: LeaseId) -> None:
+        """Take a worker that became warm after the lease was placed, or is about to.
+
+        Several leases may wait for several workers: each that becomes warm serves one of them.
+        """
         entry = self._leases.find(lease)
         if entry is None or entry.install.workload is None:
             return
-        key = tenant, entry.install.workload
-        if ending := [done for done, of in self._ending.items() if of == key]:
-            await asyncio.wait(ending, timeout=_ADOPT_S, return_when=asyncio.FIRST_COMPLETED)
-        if name := self._leases.adopt(lease):
-            self.take(lease, name)
+        kind, now_s = _Kind.of(entry.install), asyncio.get_running_loop().time
+        until_s = now_s() + _ADOPT_S
+        while not (name := self._leases.adopt(lease)):
+            ending = [done for done, of in self._ending.items() if of == kind]
+            left_s = until_s - now_s()
+            if not ending or left_s <= 0:
+                return
+            await asyncio.wait(ending, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+        self.take(lease, name)
 
     def unused(self, lease: LeaseId) -> None:
         """Keep the worker of a lease that ended before its first lane."""

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from corekit.ids import LeaseId
 
@@ -79,6 +79,16 @@ class Resume:
 Change: TypeAlias = "Begin | Until | Pause | Resume"
 
 
+class Load(NamedTuple):
+    """The use of a device by the other leases, as a lease that chooses among its devices sees it.
+
+    A token that is kept without a call counts as used: the device last served another lease.
+    """
+
+    free: bool  #: a token is to be had without any other lease's
+    slowdown: float  #: how many times longer a call takes than alone, while all of them compute
+
+
 @dataclass(slots=True)
 class _Lease:
     weight: float
@@ -95,6 +105,11 @@ class _Lease:
     allowed_s: float = 0.0  #: the limit allows no computing before then
     owed_s: float = 0.0  #: lag in virtual time, when it was last active
     used_s: float = 0.0  #: token seconds so far
+
+    @property
+    def calls(self) -> int:
+        """Its tokens, requested or held."""
+        return len(self.waiting) + len(self.running) + len(self.paused)
 
     @property
     def active(self) -> bool:
@@ -180,6 +195,15 @@ class TimeSlices:
         self._advance(now_s)
         return self._leases[lease].used_s
 
+    def load(self, lease: LeaseId) -> Load:
+        """The load by leases other than this one. Raises KeyError for an unknown one."""
+        own = self._leases[lease]
+        others = [entry for entry in self._leases.values() if entry is not own and entry.active]
+        if sum(entry.calls for entry in others) < self.width:
+            return Load(free=True, slowdown=1.0)
+        weight = sum(entry.weight for entry in others)
+        return Load(free=False, slowdown=1.0 + weight / own.weight)
+
     def charge(self, lease: LeaseId, used_s: float, now_s: float) -> list[Change]:
         """Charge a lease for device time that a batch process used for it.
 
@@ -215,7 +239,7 @@ class TimeSlices:
         """Check a ticket: gpud counts those of all leases, so a wrong one would harm the others."""
         if type(ticket) is not int:
             raise ValueError("a ticket is not an integer")
-        known = len(entry.waiting) + len(entry.running) + len(entry.paused)
+        known = entry.calls
         if ticket in entry.running or ticket in entry.waiting or ticket in entry.paused:
             raise ValueError("a ticket is requested twice")
         if known >= max(ASKED_MAX, self.width):

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from corekit.ids import LeaseId
 from gpu_scheduler.model import Share
-from remote_gpu.host.sharing.slices import Begin, Change, Pause, Resume, TimeSlices, Until
+from remote_gpu.host.sharing.slices import Begin, Change, Load, Pause, Resume, TimeSlices, Until
 
 logger = logging.getLogger(__name__)
 
@@ -70,6 +70,11 @@ class Turns:
                 index, ticket = meta[op]
                 self._devices[index].requested(lease, op, ticket)
 
+    def loads(self, lease: LeaseId) -> dict[int, Load]:
+        """The load of a lease's devices by other leases, by index."""
+        found = ((index, device.load(lease)) for index, device in self._devices.items())
+        return {index: load for index, load in found if load is not None}
+
     def running(self, index: int) -> int:
         """Calls that run on a device now."""
         return 0 if (device := self._devices.get(index)) is None else device.running
@@ -111,6 +116,9 @@ class _Device:
 
     def used_s(self, lease: LeaseId) -> float:
         return self._slices.used_s(lease, self._loop.time())
+
+    def load(self, lease: LeaseId) -> Load | None:
+        return self._slices.load(lease) if lease in self._members else None
 
     def charge(self, lease: LeaseId, used_s: float) -> None:
         if lease in self._members:

@@ -65,7 +65,7 @@ def test_devices_are_a_sequence_and_their_first_device(pair: Session) -> None:
 async def test_the_same_calls_to_be_awaited(pair: Session) -> None:
     async with await aio.connect(pair.environment()) as devices:
         assert len(devices) == 2
-        assert devices[0] is devices
+        assert devices[0] is devices[-2] is not devices
         assert (devices.info, devices[1].info) == devices.infos
         one, other = await asyncio.gather(
             devices.op("noop", b"one"), devices[1].op("noop", b"other")

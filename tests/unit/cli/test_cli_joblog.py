@@ -138,6 +138,7 @@ def test_the_newest_lines_of_a_long_log_are_kept_and_old_ones_read_once() -> Non
     pages = ManyPages(100)
     services = AwsServices(Address(), 1, None)
     services._clients["logs"] = pages
+    services._groups["f"] = "/aws/lambda/f"
     log = FunctionLog(services, "f")
     lines = log.since(10.0)
     assert (len(lines), lines[-1].text, lines[-1].at_s) == (50, "line 99", 1000.099)
@@ -207,3 +208,39 @@ def test_the_memory_of_a_long_log_is_limited(monkeypatch: pytest.MonkeyPatch) ->
         request = f"{number:036d}"
         owners.named(written("a", number * 10, *begins(request, JOBS[0])))
     assert (len(owners._jobs), len(owners._began["a"])) == (3, 2)
+
+
+def as_json(request: str, job: str) -> list[str]:
+    """An invocation in a log with `logging: {format: JSON}`."""
+    at = "2026-11-22T10:00:00Z"
+    lines: list[dict[str, object]] = [
+        {"time": at, "type": "platform.start", "record": {"requestId": request, "version": "1"}},
+        {"timestamp": at, "level": "INFO", "requestId": request, "message": f"{job}, attempt 1"},
+        {"timestamp": at, "level": "WARN", "requestId": request, "message": "slow"},
+        {
+            "time": at,
+            "type": "platform.report",
+            "record": {"requestId": request, "metrics": {"durationMs": 3}},
+        },
+    ]
+    return [*(json.dumps(one) for one in lines[:3]), '{"own": 1}', "{own", json.dumps(lines[3])]
+
+
+def test_a_log_in_json_is_read_as_one_in_text() -> None:
+    events = written("a", 1, *as_json(REQUEST, JOBS[0]), *as_json(OTHER, JOBS[1]))
+    assert named(JobsByRequest(), events[:6]) == [
+        ("START", JOBS[0]),
+        ("[INFO", JOBS[0]),
+        ("[WARN", JOBS[0]),
+        ('{"own', JOBS[0]),
+        ("{own", JOBS[0]),
+        ("REPOR", JOBS[0]),
+    ]
+    assert [event.message.split("\t")[-1] for event in invocation(events, OTHER)] == [
+        f"START RequestId: {OTHER}",
+        f"{JOBS[1]}, attempt 1",
+        "slow",
+        '{"own": 1}',
+        "{own",
+        "durationMs: 3",
+    ]

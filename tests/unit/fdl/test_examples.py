@@ -10,7 +10,8 @@ from corekit.budget import Budget
 from corekit.decode import decode
 from corekit.values import replace
 from fdl.parse import parse
-from fdl.plan.desired import Code, desired
+from fdl.plan.desired import desired
+from fdl.plan.functions import Code
 from fdl.plan.groups import deployed
 from fdl.plan.plan import Observed, plan
 from fdl.plan.resources import DeployTarget, Record

@@ -13,7 +13,8 @@ from corekit.decode import decode
 from fdl.diagnostics import Severity
 from fdl.lint.lint import lint
 from fdl.parse import parse
-from fdl.plan.desired import Code, desired
+from fdl.plan.desired import desired
+from fdl.plan.functions import Code
 from fdl.plan.resources import DeployTarget, FunctionResource, Notification, QueueResource, Record
 from fdl.plan.roles import role_of
 from gpu_scheduler.model import LeaseLifetime

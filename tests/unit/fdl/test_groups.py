@@ -12,7 +12,8 @@ from fdl.graph.graph import graph_of
 from fdl.lint.lint import lint
 from fdl.model import Document
 from fdl.parse import parse
-from fdl.plan.desired import Code, desired
+from fdl.plan.desired import desired
+from fdl.plan.functions import Code
 from fdl.plan.groups import deployed, steps_json
 from fdl.plan.resources import DeployTarget, FunctionResource, Notification, Record
 from gpu_scheduler.model import Request

@@ -13,7 +13,8 @@ from corekit.decode import decode
 from corekit.errors import AppError, ErrorCode
 from corekit.values import replace
 from fdl.parse import parse
-from fdl.plan.desired import Code, DesiredFunction, desired
+from fdl.plan.desired import DesiredFunction, desired
+from fdl.plan.functions import Code
 from fdl.plan.plan import Action, Observed, Plan, Step, plan, removal
 from fdl.plan.resources import (
     Bucket,
@@ -153,7 +154,10 @@ def test_golden_plan_of_a_function_that_borrows_a_device() -> None:
         "  + bucket blast-intermediate",
         "  + bucket answers",
         f"  + package {PLACE.state_bucket}/{CODE.sha256}",
+        "  + expiry answers/orchgpu-blast-uploads",
         "  + expiry blast-intermediate/orchgpu-blast-staging",
+        "  + expiry blast-intermediate/orchgpu-blast-results",
+        "  + expiry blast-intermediate/orchgpu-blast-attempts",
         "  + queue blast-dlq",
         "  + queue blast-jobs",
         "  + queue blast-done",
@@ -165,7 +169,7 @@ def test_golden_plan_of_a_function_that_borrows_a_device() -> None:
         "  + notification blast-intermediate/orchgpu-blast-staging",
         "  + notification blast-intermediate/orchgpu-blast-results",
         "  + record blast",
-        "plan: 18 to create, 0 to change, 0 to delete",
+        "plan: 21 to create, 0 to change, 0 to delete",
     ]
 
 
@@ -175,10 +179,11 @@ def test_golden_plan_of_a_plain_scar_function() -> None:
         "  + ledger grep",
         "  + bucket texts",
         f"  + package {PLACE.state_bucket}/{CODE.sha256}",
+        "  + expiry texts/orchgpu-grep-uploads",
         "  + function grep",
         "  + permission grep/orchgpu-s3-texts",
         "  + notification texts/orchgpu-grep-invoke",
-        "plan: 7 to create, 0 to change, 0 to delete",
+        "plan: 8 to create, 0 to change, 0 to delete",
     ]
 
 
@@ -248,8 +253,8 @@ def test_only_buckets_of_input_and_output_are_versioned() -> None:
     plain = {bucket.name for bucket in buckets if not bucket.versioned}
     assert plain == {PLACE.state_bucket, "blast-intermediate"}
     # one that an older version made stays as it is, and is not shown as changed
-    old = Bucket(name="blast-intermediate")
-    world.resources[key_of(old)] = old
+    (made,) = [bucket for bucket in buckets if bucket.name == "blast-intermediate"]
+    world.resources[key_of(made)] = replace(made, versioned=True)
     assert world.plan(BLAST).empty
 
 

@@ -12,7 +12,8 @@ from corekit.errors import AppError
 from fdl.keys.reference import KeyStatus, known_keys
 from fdl.lint.lint import lint
 from fdl.parse import parse
-from fdl.plan.desired import Code, desired
+from fdl.plan.desired import desired
+from fdl.plan.functions import Code
 from fdl.plan.plan import removal
 from fdl.plan.resources import DeployTarget
 from fdl.schema.schema import ListOf

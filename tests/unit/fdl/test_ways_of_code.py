@@ -6,7 +6,8 @@ import pytest
 
 from corekit.budget import Budget
 from fdl.parse import parse
-from fdl.plan.desired import DIRECT_BYTES_MAX, HANDLER, Code, desired
+from fdl.plan.desired import desired
+from fdl.plan.functions import DIRECT_BYTES_MAX, HANDLER, Code
 from fdl.plan.resources import DeployTarget, FunctionResource, Package
 
 AWS = DeployTarget(account="123456789012", region="eu-west-1")

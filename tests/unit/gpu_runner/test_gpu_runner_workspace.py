@@ -145,3 +145,14 @@ def test_a_root_replaced_by_a_link_keeps_its_target(tmp_path: Path) -> None:
     workspace.remove()
     assert not workspace.root.is_symlink()
     assert (tmp_path / "mine/file").read_text() == "x"
+
+
+def test_files_of_lambda_extensions_stay(tmp_path: Path) -> None:
+    """Their programs run beside the function, and write to the same folder at any time."""
+    shared, extensions = tmp_path / "tmp", tmp_path / "extensions"
+    shared.mkdir()
+    assert own_folder(shared, in_lambda=True, extensions=extensions) == frozenset()
+    extensions.mkdir()
+    assert own_folder(shared, in_lambda=True, extensions=extensions) == frozenset()
+    (extensions / "agent").touch()
+    assert own_folder(shared, in_lambda=True, extensions=extensions) is None

@@ -12,7 +12,7 @@ import pytest
 from botocore import xform_name
 
 ROOT = Path(__file__).resolve().parents[3]
-SERVICES = ("s3", "sqs", "lambda", "sts", "iam", "logs")
+SERVICES = ("s3", "sqs", "lambda", "sts", "iam", "logs", "ec2", "ecr")
 
 COMMANDS = "orchgpu/adapters/aws/commands.py"
 DEPLOY = "orchgpu/adapters/aws/deploy"
@@ -35,6 +35,7 @@ RENAMED: Mapping[str, str] = {
     "GetBucketLifecycleConfiguration": "GetLifecycleConfiguration",
     "PutBucketLifecycleConfiguration": "PutLifecycleConfiguration",
     "DeleteBucketLifecycle": "PutLifecycleConfiguration",
+    "GetBucketEncryption": "GetEncryptionConfiguration",
     "ChangeMessageVisibilityBatch": "ChangeMessageVisibility",
     "DeleteMessageBatch": "DeleteMessage",
     "SendMessageBatch": "SendMessage",

@@ -9,8 +9,10 @@ from moto import mock_aws
 
 from corekit.budget import Budget
 from fdl.parse import parse
-from fdl.plan.desired import Code, desired, owned_keys
+from fdl.plan.desired import desired, owned_keys
+from fdl.plan.functions import Code
 from fdl.plan.resources import DeployTarget, LogRetention
+from fdl.plan.tags import tags_of
 from orchgpu.adapters.aws.deploy.logs import LogRetentions
 
 TEXT = """\
@@ -33,17 +35,29 @@ def logs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 def test_it_is_set_and_set_again(logs: Any) -> None:
-    retentions = LogRetentions(lambda: logs)
-    assert retentions.observe("f") is None
+    retentions, f = LogRetentions(lambda: logs), LogRetention(name="f", days=30)
+    assert retentions.observe(f) is None
     logs.create_log_group(logGroupName="/aws/lambda/f")
     logs.create_log_group(logGroupName="/aws/lambda/f-too")
-    assert retentions.observe("f") is None, "kept for ever"
+    assert retentions.observe(f) is None, "kept for ever"
     for days in (30, 7):
         retentions.put(LogRetention(name="f", days=days))
-        assert retentions.observe("f") == LogRetention(name="f", days=days)
+        assert retentions.observe(f) == LogRetention(name="f", days=days)
     retentions.put(LogRetention(name="g", days=1))
-    assert retentions.observe("g") == LogRetention(name="g", days=1)
-    assert retentions.observe("f-too") is None
+    other = LogRetention(name="g", days=1)
+    assert retentions.observe(other) == other
+    assert retentions.observe(LogRetention(name="f-too", days=1)) is None
+
+
+def test_a_group_of_the_definition_is_kept_and_tagged(logs: Any) -> None:
+    retentions = LogRetentions(lambda: logs)
+    shared = LogRetention(name="f", days=7, group_name="team/gpu", tags={"team": "a"})
+    retentions.put(shared)
+    assert retentions.observe(shared) == shared
+    (group,) = logs.describe_log_groups(logGroupNamePrefix="team/")["logGroups"]
+    assert logs.list_tags_for_resource(resourceArn=group["arn"].removesuffix(":*"))["tags"] == {
+        "team": "a"
+    }
 
 
 @pytest.mark.parametrize("local", [True, False])
@@ -52,5 +66,5 @@ def test_it_is_set_on_aws_only_and_is_not_in_the_ledger(local: bool) -> None:
     place = DeployTarget(account="123456789012", region="eu-west-1", local=local)
     wanted = desired(function, place, Code(sha256="0" * 64, size=1), Budget())
     found = [r for r in wanted.resources if isinstance(r, LogRetention)]
-    assert found == ([] if local else [LogRetention(name="f", days=30)])
+    assert found == ([] if local else [LogRetention(name="f", days=30, tags=tags_of(function))])
     assert [key for key in owned_keys(wanted, place) if "log" in key] == []

@@ -11,7 +11,8 @@ from botocore.exceptions import ClientError
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
 from fdl.parse import parse
-from fdl.plan.desired import Code, desired
+from fdl.plan.desired import desired
+from fdl.plan.functions import Code
 from fdl.plan.plan import Plan
 from fdl.plan.resources import DeployTarget
 from orchgpu.adapters.aws.deploy.revisions import Locks, Revisions

@@ -13,9 +13,11 @@ from corekit.values import replace
 from fdl.diagnostics import Severity
 from fdl.lint.lint import lint
 from fdl.parse import parse
-from fdl.plan.desired import Code, desired
+from fdl.plan.desired import desired
+from fdl.plan.facts import Facts
+from fdl.plan.functions import Code
 from fdl.plan.plan import Action, Step
-from fdl.plan.resources import DeployTarget, FunctionResource, Role
+from fdl.plan.resources import Bucket, DeployTarget, FunctionResource, Ledger, Role, key_of
 from fdl.plan.roles import role_name, role_of
 from orchgpu.adapters.aws.deploy.cloud import AwsCloud
 from orchgpu.adapters.aws.deploy.roles import Roles
@@ -72,25 +74,29 @@ def test_a_job_function_may_do_what_its_jobs_need() -> None:
 def test_only_network_interfaces_have_no_name() -> None:
     for text in (BLAST, PLAIN):
         wild = [sid for sid, (_, resources) in allowed(text).items() if "*" in resources]
-        assert wild == (["Network"] if text is BLAST else [])
+        assert wild == (["Network", "NetworkNotByCode"] if text is BLAST else [])
         assert not any("*" in action for actions, _ in allowed(text).values() for action in actions)
     assert list(allowed(PLAIN)) == ["Inputs", "Outputs", "Logs", "Absence"]
 
 
 def test_the_function_runs_under_it_on_aws_only() -> None:
     (function,) = parse(PLAIN).functions.aws
+    made_role = "orchgpu-grep-eu-west-1"
     for local in (False, True):
         place = replace(AWS, local=local)
         made = desired(function, place, Code(sha256="0" * 64, size=1), Budget()).resources
         (code,) = [r for r in made if isinstance(r, FunctionResource)]
-        assert [r.name for r in made if isinstance(r, Role)] == ([] if local else ["orchgpu-grep"])
-        assert code.role.endswith("role/orchgpu-function" if local else "role/orchgpu-grep")
+        assert [r.name for r in made if isinstance(r, Role)] == ([] if local else [made_role])
+        assert code.role.endswith("role/orchgpu-function" if local else f"role/{made_role}")
     errors = [n for n in lint(parse(PLAIN), place=AWS) if n.severity is Severity.ERROR]
     assert errors == []
 
 
 def test_names_fit_into_iam() -> None:
-    names = [role_name("f" * 56), role_name("f" * 60 + "a"), role_name("f" * 60 + "b")]
+    names = [
+        role_name("f" * 46, "eu-west-1"),
+        *(role_name("f" * 60 + n, "eu-west-1") for n in "ab"),
+    ]
     assert max(map(len, names)) == 64
     assert len(set(names)) == 3
 
@@ -145,4 +151,100 @@ def test_a_whole_deploy_on_aws_makes_its_role_and_removes_it(aws: None, tmp_path
     execute(prepare_removal(["grep"], cloud), cloud, tell)
     assert (Action.DELETE, "role") in steps
     assert prepare_removal(["grep"], cloud).plan.empty
+    cloud.close()
+
+
+KEY = "arn:aws:kms:eu-west-1:123456789012:key/0a1b"
+
+
+def test_a_role_is_named_after_its_region() -> None:
+    """Defect 9: roles are of the whole account, functions of one region."""
+    (function,) = parse(PLAIN).functions.aws
+    there = replace(AWS, region="us-east-1")
+    assert role_of(function, AWS).name == "orchgpu-grep-eu-west-1"
+    assert role_of(function, there).name == "orchgpu-grep-us-east-1"
+
+
+def test_the_code_of_a_function_may_not_use_the_rights_on_interfaces() -> None:
+    """Defect 13: AWS's documented Deny; Lambda's own calls have no function as their source."""
+    statements = role_of(parse(BLAST).functions.aws[0], AWS).policy["Statement"]
+    (denied,) = [s for s in statements if s["Effect"] == "Deny"]
+    (network,) = [s for s in statements if s["Sid"] == "Network"]
+    assert set(network["Action"]) <= set(denied["Action"])
+    assert denied["Condition"] == {
+        "ArnEquals": {
+            "lambda:SourceFunctionArn": ["arn:aws:lambda:eu-west-1:123456789012:function:blast"]
+        }
+    }
+
+
+def test_a_function_may_use_the_keys_of_its_buckets_and_variables() -> None:
+    """Defect 14: with a customer's key every read of an input was refused."""
+    (function,) = parse(BLAST).functions.aws
+    found = {"queries": KEY + "1", "more": KEY + "2", "blast-intermediate": KEY + "3"}
+    policy = role_of(function, AWS, Facts(bucket_keys=found)).policy
+    by_sid = {s["Sid"]: s for s in policy["Statement"]}
+    assert by_sid["Decryption"]["Action"] == ["kms:Decrypt"]
+    assert set(by_sid["Decryption"]["Resource"]) == set(found.values())
+    assert by_sid["Encryption"]["Resource"] == [KEY + "2", KEY + "3"]
+    (declared,) = parse(
+        BLAST.replace("{path: more}", f"{{path: more, kms_key: '{KEY}4'}}").replace(
+            "vpc:", f"kms_key: '{KEY}5'\n      vpc:"
+        )
+    ).functions.aws
+    by_sid = {s["Sid"]: s for s in role_of(declared, AWS).policy["Statement"]}
+    assert by_sid["Decryption"]["Resource"] == [KEY + "5", KEY + "4"]
+    assert by_sid["Encryption"]["Resource"] == [KEY + "4"]
+    assert "Decryption" not in allowed(BLAST)
+
+
+def test_logs_and_traces_go_where_the_file_wants_them() -> None:
+    text = BLAST.replace("vpc:", "tracing: Active\n      logging: {group: team/gpu}\n      vpc:")
+    found = allowed(text)
+    assert found["Traces"] == (["xray:PutTraceSegments", "xray:PutTelemetryRecords"], ["*"])
+    assert found["Logs"][1] == ["arn:aws:logs:eu-west-1:123456789012:log-group:team/gpu:*"]
+
+
+def test_path_boundary_and_tags_of_a_role(aws: None) -> None:
+    """Defect 9: organisations demand a boundary, or a path."""
+    text = (
+        PLAIN.replace("create: true", "create: true, path: /team/, permissions_boundary: '%s'")
+        % "arn:aws:iam::123456789012:policy/limit"
+    )
+    client = boto3.client("iam")
+    allows = '{"Effect": "Allow", "Action": "s3:*", "Resource": "*"}'
+    document = f'{{"Version": "2012-10-17", "Statement": [{allows}]}}'
+    client.create_policy(PolicyName="limit", PolicyDocument=document)
+    roles, role = Roles(lambda: client), role_of(parse(text).functions.aws[0], AWS)
+    assert (role.path, role.full_name) == ("/team/", "team/orchgpu-grep-eu-west-1")
+    roles.put(role)
+    assert roles.observe(role.name) == role
+    client.tag_role(RoleName=role.name, Tags=[{"Key": "theirs", "Value": "x"}])
+    bare = replace(role, boundary="", tags={"createdby": "orchgpu"})
+    roles.put(bare)
+    assert roles.observe(role.name) == bare
+    kept = client.list_role_tags(RoleName=role.name)["Tags"]
+    assert {"Key": "theirs", "Value": "x"} in kept
+    roles.put(role)
+    assert roles.observe(role.name) == role
+    client.close()
+
+
+def test_a_role_of_an_older_version_is_kept(aws: None, tmp_path: Path) -> None:
+    """Defect 9: deploys before the region was in the name go on with their role."""
+    (tmp_path / "run.sh").write_text("#!/bin/sh\n")
+    (tmp_path / "f.yaml").write_text(PLAIN)
+    cloud = AwsCloud(lambda service: resolve(service))
+    (function,) = parse(PLAIN).functions.aws
+    old = replace(role_of(function, cloud.place), name="orchgpu-grep", tags={})
+    ledger = Ledger(name="grep", bucket=cloud.place.state_bucket, created=(key_of(old),))
+    for resource in (Bucket(name=cloud.place.state_bucket, versioned=False), old, ledger):
+        cloud.apply(Step(action=Action.CREATE, resource=resource), {}, lambda _: None)
+    assert cloud.facts([function]).roles == {"grep": "orchgpu-grep"}
+    execute(prepare(tmp_path / "f.yaml", cloud, Budget()), cloud, lambda *_: None)
+    client = boto3.client("iam")
+    assert [role["RoleName"] for role in client.list_roles()["Roles"]] == ["orchgpu-grep"]
+    execute(prepare_removal(["grep"], cloud), cloud, lambda *_: None)
+    assert client.list_roles()["Roles"] == []
+    client.close()
     cloud.close()

@@ -11,8 +11,10 @@ from botocore.stub import Stubber
 
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
+from corekit.values import replace
 from fdl.parse import parse
-from fdl.plan.desired import Code, desired
+from fdl.plan.desired import desired
+from fdl.plan.functions import Code
 from fdl.plan.resources import (
     Bucket,
     DeployTarget,
@@ -22,10 +24,12 @@ from fdl.plan.resources import (
     Notification,
     Permission,
     QueueResource,
+    Role,
 )
 from orchgpu.adapters.aws.deploy.expiry import Expiries
 from orchgpu.adapters.aws.deploy.functions import Functions, InvokeConfigs, Permissions
 from orchgpu.adapters.aws.deploy.queues import Queues
+from orchgpu.adapters.aws.deploy.roles import Roles
 from orchgpu.adapters.aws.deploy.settling import SETTLE_S_MAX, Settling
 from orchgpu.adapters.aws.deploy.storage import Buckets, Notifications
 
@@ -97,6 +101,7 @@ BUSY = (
     "A conflicting conditional operation is currently in progress against this resource. Please"
     " try again."
 )
+UNSEEN = "The role with name orchgpu-f cannot be found."
 DELETED = (
     "You must wait 60 seconds after deleting a queue before you can create another with the same"
     " name."
@@ -146,11 +151,28 @@ def creates_queue(cloud: Cloud, code: str, text: str) -> None:
     Queues(cloud.client, cloud.settling).put(queue)
 
 
+def reserves(cloud: Cloud, code: str, text: str) -> None:
+    cloud.answers("update_function_configuration", ACTIVE)
+    cloud.answers("get_function_configuration", ACTIVE)
+    cloud.refuses("put_function_concurrency", code, text).answers("put_function_concurrency")
+    reserved = replace(FUNCTION, reserved=5)
+    Functions(cloud.client, lambda: None, AWS, cloud.settling).update(reserved, FUNCTION, ZIP)
+
+
+def creates_role(cloud: Cloud, code: str, text: str) -> None:
+    made = {"RoleName": "orchgpu-f", "Path": "/", "RoleId": "A" * 16, "Arn": ROLE}
+    role = {**made, "CreateDate": "2026-11-22T00:00:00Z"}
+    cloud.answers("create_role", {"Role": role})
+    cloud.refuses("get_role", "NoSuchEntity", UNSEEN)  # not seen either: it has our tags already
+    cloud.refuses("put_role_policy", code, text, times=3).answers("put_role_policy")
+    Roles(lambda: cloud.client, cloud.settling).put(Role(name="orchgpu-f", policy={}))
+
+
 def creates_bucket(cloud: Cloud, code: str, text: str) -> None:
     cloud.refuses("create_bucket", code, text).answers("create_bucket")
     cloud.refuses("put_bucket_versioning", code, text).answers("put_bucket_versioning")
     bucket = Bucket(name="f-in", versioned=True)
-    Buckets(cloud.client, "eu-west-1", cloud.settling).put(bucket, exists=False)
+    Buckets(cloud.client, AWS, cloud.settling).put(bucket, exists=False)
 
 
 class NoLock:
@@ -197,6 +219,8 @@ WEATHER = [
     ("lambda", configures_failures, CONFLICT, UPDATING),
     ("lambda", allows_s3, CONFLICT, CONCURRENT),
     ("lambda", allows_s3, "TooManyRequestsException", "Rate exceeded"),
+    ("lambda", reserves, CONFLICT, UPDATING),
+    ("iam", creates_role, "NoSuchEntity", UNSEEN),
     ("sqs", creates_queue, "AWS.SimpleQueueService.QueueDeletedRecently", DELETED),
     ("sqs", creates_queue, "QueueDeletedRecently", DELETED),
     ("s3", creates_bucket, "OperationAborted", BUSY),

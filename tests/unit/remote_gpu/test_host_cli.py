@@ -56,7 +56,7 @@ def test_the_advertised_address(advertise: str, bound: str, public: str) -> None
         (("--require-tls",), "--require-tls needs --tls-cert and --tls-key"),
         (("--tls-cert", "/nowhere.pem", "--tls-key", "/nowhere.pem"), "No such file"),
         (("--operation", "sgem"), "--operation 'sgem' is unknown; did you mean 'sgemm'?"),
-        (("--operation", "???"), "--operation '???' is unknown; known are arrays, burn"),
+        (("--operation", "???"), "--operation '???' is unknown; known are aes_cbc, arrays, burn"),
         (("--program", "count"), "--program 'count' is not NAME=COMMAND"),
         (("--program", "x=wc -c"), "--program x: 'wc -c' does not begin with the absolute path"),
         (("--program", "x=/etc/passwd"), "--program x: /etc/passwd is not an executable file"),

@@ -8,16 +8,20 @@ from typing import assert_never
 
 from corekit.errors import AppError, ErrorCode
 from corekit.values import Value
+from fdl.model import Function
 from fdl.plan import resources as kinds
-from fdl.plan.plan import Action, Observed, Step
+from fdl.plan.facts import Facts
+from fdl.plan.functions import owners_of
+from fdl.plan.plan import Action, Observed, Step, frees_interfaces
 from fdl.plan.resources import QUEUE_URL, DeployTarget, Resource, key_of
 from orchgpu.adapters.aws.api import Client, Shape
 from orchgpu.adapters.aws.deploy.expiry import Expiries
+from orchgpu.adapters.aws.deploy.facts import FactsReader
 from orchgpu.adapters.aws.deploy.functions import Functions, InvokeConfigs, Permissions
 from orchgpu.adapters.aws.deploy.logs import LogRetentions
 from orchgpu.adapters.aws.deploy.queues import Queues
 from orchgpu.adapters.aws.deploy.revisions import Locks, Revisions
-from orchgpu.adapters.aws.deploy.roles import Roles
+from orchgpu.adapters.aws.deploy.roles import Interfaces, Roles
 from orchgpu.adapters.aws.deploy.storage import Buckets, Notifications, StateObjects
 from orchgpu.adapters.aws.endpoints import ClientSettings, boto3_client, boto3_session
 from orchgpu.adapters.aws.errors import translated
@@ -43,6 +47,8 @@ class _Parts(Value):
     revisions: Revisions
     retentions: LogRetentions
     roles: Roles
+    interfaces: Interfaces
+    reader: FactsReader
     state: StateObjects
     queues: Queues
     functions: Functions
@@ -59,6 +65,7 @@ class AwsCloud:
         """`patience`: botocore's timeouts and retries. [default: those of a waiting person]"""
         self._settings = settings
         self._clients: Shape = {}
+        self._foreign: dict[str, str] = {}  #: bucket → account, of those of other accounts
         self._patience = patience or _PATIENCE
 
     @cached_property
@@ -67,21 +74,33 @@ class AwsCloud:
         local = self._settings("s3").local
         region = str(s3.meta.region_name or "us-east-1")
         account = self._account(local)
-        place = DeployTarget(
+        expect_owner(s3, lambda bucket: self._foreign.get(bucket, account))
+        return DeployTarget(
             account=account, region=region, partition=str(s3.meta.partition), local=local
         )
-        expect_owner(s3, place)
-        return place
+
+    def facts(self, functions: Sequence[Function]) -> Facts:
+        """See `ports.Cloud`."""
+        self._foreign.update(
+            {name: owner for one in functions for name, owner in owners_of(one).items()}
+        )
+        return self._parts.reader.facts(functions)
 
     def observe(
         self, names: Sequence[str], wanted: Sequence[Resource], *, count: bool = False
     ) -> Observed:
         """See `ports.Cloud`."""
-        reading = _Reading(self._parts, self.place, count=count)
+        reading = _Reading(self._parts, self.place, self._foreign, count=count)
         return reading.observe(names, wanted)
 
-    def apply(self, step: Step, packages: Mapping[str, bytes]) -> None:
+    def apply(
+        self, step: Step, packages: Mapping[str, bytes], notice: Callable[[str], None]
+    ) -> None:
         """See `ports.Cloud`."""
+        if frees_interfaces(step):
+            role = step.before or step.resource
+            assert isinstance(role, kinds.Role)
+            self._parts.interfaces.wait_gone(role, notice)
         if step.action is Action.DELETE:
             self._delete(step)
         else:
@@ -134,18 +153,21 @@ class AwsCloud:
 
     @cached_property
     def _parts(self) -> _Parts:
+        place = self.place  # from now on every call names the owner of its bucket
         s3, lambda_ = self._client("s3"), self._client("lambda")
-        locks = Locks(s3, self.place)
+        locks, state, buckets = Locks(s3, place), StateObjects(s3, place), Buckets(s3, place)
         return _Parts(
-            buckets=Buckets(s3, self.place.region),
+            buckets=buckets,
             expiries=Expiries(s3, locks.held),
             notifications=Notifications(s3, locks.held),
-            revisions=Revisions(s3, self.place),
+            revisions=Revisions(s3, place),
             retentions=LogRetentions(lambda: self._client("logs")),
             roles=Roles(lambda: self._client("iam")),
-            state=StateObjects(s3, self.place),
+            interfaces=Interfaces(lambda: self._client("ec2"), lambda_),
+            reader=FactsReader(self._client, place, state, buckets),
+            state=state,
             queues=Queues(self._client("sqs")),
-            functions=Functions(lambda_, lambda: self._client("iam"), self.place),
+            functions=Functions(lambda_, lambda: self._client("iam"), place),
             configs=InvokeConfigs(lambda_),
             permissions=Permissions(lambda_),
         )
@@ -230,9 +252,15 @@ class AwsCloud:
 class _Reading:
     """One observation: everything asked for, each thing read once."""
 
-    def __init__(self, parts: _Parts, place: DeployTarget, *, count: bool) -> None:
+    def __init__(
+        self, parts: _Parts, place: DeployTarget, foreign: dict[str, str], *, count: bool
+    ) -> None:
+        """`foreign`: filled with the accounts of buckets that are not of this account."""
         self._parts = parts
         self._place = place
+        self._foreign = foreign
+        self._owned: frozenset[str] = frozenset()  #: keys that some deploy created
+        self._wanted: dict[str, Resource] = {}
         self._count = count
         self._resources: dict[str, Resource] = {}
         self._rules: dict[str, tuple[kinds.Notification, ...]] = {}
@@ -243,6 +271,9 @@ class _Reading:
     def observe(self, names: Sequence[str], wanted: Sequence[Resource]) -> Observed:
         ledgers = self._parts.state.ledgers()
         created = [key for name in names if name in ledgers for key in ledgers[name].created]
+        self._owned = frozenset(key for ledger in ledgers.values() for key in ledger.created)
+        self._wanted = {key_of(resource): resource for resource in wanted}
+        self._know_owners([ledgers[name] for name in names if name in ledgers])
         state = kinds.Bucket(name=self._place.state_bucket)
         keys = [key_of(state), *(key_of(r) for r in wanted), *(f"record/{n}" for n in names)]
         for key in dict.fromkeys([*keys, *created]):
@@ -266,11 +297,17 @@ class _Reading:
             messages=self._messages,
         )
 
+    def _know_owners(self, ledgers: Sequence[kinds.Ledger]) -> None:
+        for ledger in ledgers:
+            self._foreign.update(ledger.owners)
+        buckets = [one for one in self._wanted.values() if isinstance(one, kinds.Bucket)]
+        self._foreign.update({bucket.name: bucket.owner for bucket in buckets if bucket.owner})
+
     def _read(self, kind: str, name: str) -> Resource | None:
         parts = self._parts
         match kind:
             case kinds.Bucket.kind:
-                return parts.buckets.observe(name)
+                return self._bucket(name)
             case kinds.Expiry.kind:
                 return parts.expiries.observe(*name.split("/", 1))
             case kinds.Package.kind:
@@ -286,12 +323,20 @@ class _Reading:
             case kinds.Notification.kind:
                 return self._notification(*name.split("/", 1))
             case kinds.LogRetention.kind:
-                return parts.retentions.observe(name)
+                wanted = self._wanted.get(f"{kind}/{name}")
+                asked = wanted if isinstance(wanted, kinds.LogRetention) else None
+                return parts.retentions.observe(asked or kinds.LogRetention(name=name, days=0))
             case kinds.Role.kind:
                 return parts.roles.observe(name)
             case kinds.Record.kind:
                 return parts.state.record(name)
         raise AppError(ErrorCode.INVALID, f"a ledger names the unknown kind {kind!r}")
+
+    def _bucket(self, name: str) -> kinds.Bucket | None:
+        owner = self._foreign.get(name, "")
+        return self._parts.buckets.observe(
+            name, owner=owner, tagged=f"{kinds.Bucket.kind}/{name}" in self._owned
+        )
 
     def _queue(self, name: str) -> kinds.QueueResource | None:
         found = self._parts.queues.observe(name)
@@ -304,6 +349,6 @@ class _Reading:
 
     def _notification(self, bucket: str, rule_id: str) -> kinds.Notification | None:
         if bucket not in self._rules:
-            exists = f"bucket/{bucket}" in self._resources or self._parts.buckets.observe(bucket)
+            exists = f"bucket/{bucket}" in self._resources or self._bucket(bucket)
             self._rules[bucket] = self._parts.notifications.observe(bucket) if exists else ()
         return next((rule for rule in self._rules[bucket] if rule.id == rule_id), None)

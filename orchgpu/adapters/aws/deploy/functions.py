@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import time
 from collections.abc import Callable, Mapping
@@ -10,10 +9,11 @@ from collections.abc import Callable, Mapping
 from botocore.exceptions import ClientError
 
 from corekit.errors import AppError, ErrorCode
-from fdl.plan.desired import DEPLOYED_TAG, PACKAGE_TAG
 from fdl.plan.resources import DeployTarget, FunctionResource, InvokeConfig, Permission
+from fdl.plan.tags import DEPLOYED_TAG
 from orchgpu.adapters.aws.api import Client, Shape, found
 from orchgpu.adapters.aws.deploy.roles import TRUST
+from orchgpu.adapters.aws.deploy.settings import configuration, emptied, resource_of
 from orchgpu.adapters.aws.deploy.settling import BUSY_FUNCTION, NEW_ROLE, Settling
 from orchgpu.adapters.aws.errors import translated
 
@@ -23,8 +23,6 @@ _SETTLE_POLL_S = 0.5
 #: The event by which S3 tests a target: every runner ignores it.
 _TEST_EVENT = b'{"Service": "Amazon S3", "Event": "s3:TestEvent"}'
 _ERROR_BYTES_MAX = 500  #: of a failed call's answer
-#: The tags of deploys; AWS and others may add their own.
-_TAGS = ("createdby", PACKAGE_TAG, DEPLOYED_TAG)
 
 
 class Functions:
@@ -44,7 +42,9 @@ class Functions:
 
     def observe(self, name: str) -> FunctionResource | None:
         answer = found(f"GetFunction {name}", lambda: self._lambda.get_function(FunctionName=name))
-        return None if answer is None else _resource(answer)
+        if answer is None:
+            return None
+        return resource_of(answer, resolved=not self._place.local)
 
     def create(self, function: FunctionResource, data: bytes | None) -> None:
         if self.observe(function.name) is not None:
@@ -56,11 +56,12 @@ class Functions:
             "Code": self._code(function, data),
             "Architectures": list(function.architectures),
             "Tags": dict(function.tags),
-            **_configuration(function),
+            **configuration(function),
         }
         with translated(f"CreateFunction {function.name}"):
             self._create(arguments)
         self._settle(function.name)
+        self._reserve(function, None)
 
     def update(
         self, function: FunctionResource, before: FunctionResource | None, data: bytes | None
@@ -82,13 +83,14 @@ class Functions:
                 )
             self._settle(name)
         with translated(f"UpdateFunctionConfiguration {name}"):
-            arguments = {**_emptied(old), **_configuration(function)}
+            arguments = {**emptied(old), **configuration(function)}
             self._settled(
                 lambda: self._lambda.update_function_configuration(FunctionName=name, **arguments),
                 *BUSY_FUNCTION,
                 *NEW_ROLE,
             )
         self._settle(name)
+        self._reserve(function, old)
         if DEPLOYED_TAG in function.tags:
             self._retag(function, None)
 
@@ -104,6 +106,26 @@ class Functions:
         if answer.get("FunctionError"):
             error = answer["Payload"].read(_ERROR_BYTES_MAX).decode("utf-8", "replace")
             raise AppError(ErrorCode.INVALID, f"{name} failed: {error}")
+
+    def _reserve(self, function: FunctionResource, old: FunctionResource | None) -> None:
+        """Set or remove the reserved concurrency; no call where nothing changes."""
+        name, reserved = function.name, function.reserved
+        if (None if old is None else old.reserved) == reserved:
+            return
+        if reserved is None:
+            with translated(f"DeleteFunctionConcurrency {name}"):
+                self._settled(
+                    lambda: self._lambda.delete_function_concurrency(FunctionName=name),
+                    *BUSY_FUNCTION,
+                )
+            return
+        with translated(f"PutFunctionConcurrency {name}"):
+            self._settled(
+                lambda: self._lambda.put_function_concurrency(
+                    FunctionName=name, ReservedConcurrentExecutions=reserved
+                ),
+                *BUSY_FUNCTION,
+            )
 
     def _create(self, arguments: Shape) -> None:
         if not self._place.local:
@@ -252,75 +274,7 @@ def _permission(function: str, statement: str, condition: Shape) -> Permission:
     )
 
 
-def _configuration(function: FunctionResource) -> Shape:
-    """The arguments that CreateFunction and UpdateFunctionConfiguration share."""
-    configuration: Shape = {
-        "Role": function.role,
-        "MemorySize": function.memory_mib,
-        "Timeout": function.timeout_s,
-        "Description": function.description,
-        "Environment": {"Variables": dict(function.variables)},
-    }
-    if function.image and function.handler:
-        configuration["ImageConfig"] = {"Command": [function.handler]}
-    if not function.image:
-        configuration |= {"Runtime": function.runtime, "Handler": function.handler}
-        configuration["Layers"] = list(function.layers)
-    if function.subnet_ids or function.security_group_ids:
-        configuration["VpcConfig"] = {
-            "SubnetIds": list(function.subnet_ids),
-            "SecurityGroupIds": list(function.security_group_ids),
-        }
-    if function.file_systems:
-        configuration["FileSystemConfigs"] = [
-            {"Arn": arn, "LocalMountPath": path} for arn, path in function.file_systems
-        ]
-    return configuration
-
-
 def _code_of(function: FunctionResource) -> tuple[str, ...]:
-    return function.package, function.image, function.tags.get(DEPLOYED_TAG, "")
-
-
-def _emptied(old: FunctionResource | None) -> Shape:
-    """The arguments that remove a network or a file system again."""
-    emptied: Shape = {}
-    if old is not None and old.subnet_ids:
-        emptied["VpcConfig"] = {"SubnetIds": [], "SecurityGroupIds": []}
-    if old is not None and old.file_systems:
-        emptied["FileSystemConfigs"] = []
-    return emptied
-
-
-def _command(function: Shape) -> str:
-    config = function.get("ImageConfigResponse", {}).get("ImageConfig", {})
-    return " ".join(config.get("Command", ()))
-
-
-def _resource(answer: Shape) -> FunctionResource:
-    settings = answer["Configuration"]
-    image = str(answer.get("Code", {}).get("ImageUri", ""))
-    digest = base64.b64decode(settings.get("CodeSha256") or "").hex() if not image else ""
-    vpc = settings.get("VpcConfig", {})
-    tags = answer.get("Tags") or {}
-    return FunctionResource(
-        name=str(settings["FunctionName"]),
-        role=str(settings.get("Role", "")),
-        memory_mib=int(settings.get("MemorySize", 0)),
-        timeout_s=int(settings.get("Timeout", 0)),
-        runtime="" if image else str(settings.get("Runtime", "")),
-        handler=_command(settings) if image else str(settings.get("Handler", "")),
-        package=digest,
-        image=image,
-        architectures=tuple(settings.get("Architectures") or ("x86_64",)),
-        description=str(settings.get("Description", "")),
-        layers=tuple(str(layer["Arn"]) for layer in settings.get("Layers", ())),
-        variables=dict(settings.get("Environment", {}).get("Variables", {})),
-        subnet_ids=tuple(vpc.get("SubnetIds", ())),
-        security_group_ids=tuple(vpc.get("SecurityGroupIds", ())),
-        file_systems=tuple(
-            (str(fs["Arn"]), str(fs["LocalMountPath"]))
-            for fs in settings.get("FileSystemConfigs", ())
-        ),
-        tags={key: tags[key] for key in _TAGS if key in tags},
-    )
+    """The values that UpdateFunctionCode sets."""
+    deployed = function.tags.get(DEPLOYED_TAG, "")
+    return function.package, function.image, deployed, *function.architectures

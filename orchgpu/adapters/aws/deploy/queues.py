@@ -6,11 +6,11 @@ import json
 from collections.abc import Mapping
 
 from fdl.plan.resources import QueueResource
+from fdl.plan.tags import own_tags
 from orchgpu.adapters.aws.api import Client, found
 from orchgpu.adapters.aws.deploy.settling import DELETED_QUEUE, Settling
 from orchgpu.adapters.aws.errors import translated
 
-_TAGS = {"createdby": "orchgpu"}
 _COUNTS = (
     "ApproximateNumberOfMessages",
     "ApproximateNumberOfMessagesNotVisible",
@@ -46,8 +46,13 @@ class Queues:
             dead_letter_arn=str(redrive.get("deadLetterTargetArn", "")),
             receives_max=int(redrive.get("maxReceiveCount", 0)),
             policy=json.loads(attributes.get("Policy") or "{}"),
+            tags=self._tags(name, url),
         )
         return queue, url
+
+    def _tags(self, name: str, url: str) -> dict[str, str]:
+        with translated(f"ListQueueTags {name}"):
+            return own_tags(self._sqs.list_queue_tags(QueueUrl=url).get("Tags") or {})
 
     def messages(self, name: str) -> int:
         """The approximate number of messages, hidden ones too, without S3's test events."""
@@ -80,12 +85,22 @@ class Queues:
                 attributes = {k: v for k, v in _attributes(queue).items() if v}
                 self._settled(
                     lambda: self._sqs.create_queue(
-                        QueueName=queue.name, Attributes=attributes, tags=_TAGS
+                        QueueName=queue.name, Attributes=attributes, tags=dict(queue.tags)
                     ),
                     *DELETED_QUEUE,
                 )
                 return
             self._sqs.set_queue_attributes(QueueUrl=url, Attributes=_attributes(queue))
+        self._retag(queue, url)
+
+    def _retag(self, queue: QueueResource, url: str) -> None:
+        old = self._tags(queue.name, url)
+        gone = [key for key in old if key not in queue.tags]
+        with translated(f"TagQueue {queue.name}"):
+            if gone:
+                self._sqs.untag_queue(QueueUrl=url, TagKeys=gone)
+            if queue.tags and old != queue.tags:
+                self._sqs.tag_queue(QueueUrl=url, Tags=dict(queue.tags))
 
     def delete(self, name: str) -> None:
         url = self.url(name)

@@ -1,18 +1,25 @@
-"""Execution roles by boto3: one inline policy each, nothing attached."""
+"""Execution roles by boto3: one inline policy each, nothing attached but a boundary."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from urllib.parse import unquote
 
+from corekit.errors import AppError, ErrorCode
 from fdl.plan.resources import Role
+from fdl.plan.roles import function_of_role
+from fdl.plan.tags import own_tags
 from orchgpu.adapters.aws.api import Client, Shape, found
+from orchgpu.adapters.aws.deploy.settling import UNSEEN_ROLE, Settling
 from orchgpu.adapters.aws.errors import translated
 
+#: Called with a sentence while a step waits.
+Notice = Callable[[str], None]
+
 _POLICY = "orchgpu"
-_TAGS = [{"Key": "createdby", "Value": "orchgpu"}]
 #: Only Lambda may take the role.
 TRUST = json.dumps(
     {
@@ -26,36 +33,73 @@ TRUST = json.dumps(
         ],
     }
 )
+#: Lambda removes the interfaces of a deleted function within about 20 minutes.
+_INTERFACES_S_MAX = 2400.0
+_INTERFACES_POLL_S = 15.0
 
 
 class Roles:
     """Roles of functions with `iam: {create: true}`."""
 
-    def __init__(self, iam: Callable[[], Client]) -> None:
+    def __init__(self, iam: Callable[[], Client], settling: Settling | None = None) -> None:
         self._client = iam  #: made when it is needed: local clouds have none
+        self._settled = (settling or Settling()).settled
 
     def observe(self, name: str) -> Role | None:
         iam = self._client()
-        if found(f"GetRole {name}", lambda: iam.get_role(RoleName=name)) is None:
+        answer = found(f"GetRole {name}", lambda: iam.get_role(RoleName=name))
+        if answer is None:
             return None
+        role = answer["Role"]
         names = {"RoleName": name, "PolicyName": _POLICY}
-        answer = found(f"GetRolePolicy {name}", lambda: iam.get_role_policy(**names))
-        return Role(name=name, policy={} if answer is None else _document(answer["PolicyDocument"]))
+        policy = found(f"GetRolePolicy {name}", lambda: iam.get_role_policy(**names))
+        return Role(
+            name=name,
+            policy={} if policy is None else _document(policy["PolicyDocument"]),
+            path=str(role.get("Path", "/")),
+            boundary=str(role.get("PermissionsBoundary", {}).get("PermissionsBoundaryArn", "")),
+            tags=own_tags(_tags(role)),
+        )
 
     def put(self, role: Role) -> None:
         iam = self._client()
-        with translated(f"CreateRole {role.name}"):
-            # a deploy that was cut off may have made it
-            with suppress(iam.exceptions.EntityAlreadyExistsException):
-                iam.create_role(
-                    RoleName=role.name,
-                    AssumeRolePolicyDocument=TRUST,
-                    Tags=_TAGS,
-                    Description="made by orchgpu deploy; removed with its function",
-                )
-            iam.put_role_policy(
-                RoleName=role.name, PolicyName=_POLICY, PolicyDocument=json.dumps(role.policy)
+        exists = iam.exceptions.EntityAlreadyExistsException  # of a deploy that was cut off
+        boundary = {"PermissionsBoundary": role.boundary} if role.boundary else {}
+        with translated(f"CreateRole {role.name}"), suppress(exists):
+            iam.create_role(
+                RoleName=role.name,
+                Path=role.path,
+                AssumeRolePolicyDocument=TRUST,
+                Tags=_listed(role),
+                Description="made by orchgpu deploy; removed with its function",
+                **boundary,
             )
+        old = self.observe(role.name)
+        if old is not None:
+            self._update(role, old)
+        with translated(f"PutRolePolicy {role.name}"):
+            document = json.dumps(role.policy)
+            self._settled(
+                lambda: iam.put_role_policy(
+                    RoleName=role.name, PolicyName=_POLICY, PolicyDocument=document
+                ),
+                *UNSEEN_ROLE,
+            )
+
+    def _update(self, role: Role, old: Role) -> None:
+        iam, name = self._client(), role.name
+        if role.boundary and role.boundary != old.boundary:
+            with translated(f"PutRolePermissionsBoundary {name}"):
+                iam.put_role_permissions_boundary(RoleName=name, PermissionsBoundary=role.boundary)
+        elif old.boundary and not role.boundary:
+            with translated(f"DeleteRolePermissionsBoundary {name}"):
+                iam.delete_role_permissions_boundary(RoleName=name)
+        gone = [key for key in old.tags if key not in role.tags]
+        if old.tags != role.tags:
+            with translated(f"TagRole {name}"):
+                if gone:
+                    iam.untag_role(RoleName=name, TagKeys=gone)
+                iam.tag_role(RoleName=name, Tags=_listed(role))
 
     def delete(self, name: str) -> None:
         iam = self._client()
@@ -63,6 +107,99 @@ class Roles:
             with suppress(iam.exceptions.NoSuchEntityException):
                 iam.delete_role_policy(RoleName=name, PolicyName=_POLICY)
             iam.delete_role(RoleName=name)
+
+
+class Interfaces:
+    """The network interfaces that Lambda makes for functions in a VPC, by the function's role.
+
+    They are removed by that role too, minutes after the function, and stay without it.
+    """
+
+    def __init__(
+        self,
+        ec2: Callable[[], Client],
+        lambda_: Client,
+        limit_s: float = _INTERFACES_S_MAX,
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._ec2 = ec2
+        self._lambda = lambda_
+        self._limit_s = limit_s
+        self._sleep = sleep
+        self._monotonic = monotonic
+
+    def wait_gone(self, role: Role, notice: Notice) -> None:
+        """Wait until Lambda has removed the interfaces of the role's function. Raises TIMEOUT."""
+        function = function_of_role(role)
+        begun_s = self._monotonic()
+        while left := self._of(function):
+            waited_s = self._monotonic() - begun_s
+            if waited_s + _INTERFACES_POLL_S > self._limit_s:
+                raise AppError(
+                    ErrorCode.TIMEOUT,
+                    f"Lambda still has network interfaces of {function} ({', '.join(left)}) and"
+                    f" removes them by the role {role.name}, which stays: run the command again"
+                    " later",
+                )
+            notice(
+                f"Lambda removes {len(left)} network interface(s) of {function}: {waited_s:.0f} s"
+                f" of at most {self._limit_s:.0f} s"
+            )
+            self._sleep(_INTERFACES_POLL_S)
+
+    def _of(self, function: str) -> list[str]:
+        """The ids of the interfaces made for a function that no other function uses."""
+        filters = [
+            {"Name": "interface-type", "Values": ["lambda"]},
+            {"Name": "description", "Values": [f"AWS Lambda VPC ENI-{function}-*"]},
+        ]
+        with translated(f"DescribeNetworkInterfaces {function}"):
+            pages = self._ec2().get_paginator("describe_network_interfaces")
+            listed = [one for page in pages.paginate(Filters=filters) for one in _found(page)]
+        made = [one for one in listed if _is_for(one, function)]
+        networks = self._networks() if made else []
+        return [str(one["NetworkInterfaceId"]) for one in made if _network(one) not in networks]
+
+    def _networks(self) -> list[tuple[str, frozenset[str]]]:
+        """Subnet and security groups of all functions: those with the same share an interface."""
+        with translated("ListFunctions"):
+            pages = self._lambda.get_paginator("list_functions").paginate()
+            configs = [one.get("VpcConfig", {}) for page in pages for one in page["Functions"]]
+        return [
+            (str(subnet), frozenset(config.get("SecurityGroupIds", ())))
+            for config in configs
+            for subnet in config.get("SubnetIds", ())
+        ]
+
+
+def _found(page: Shape) -> Sequence[Shape]:
+    interfaces: Sequence[Shape] = page.get("NetworkInterfaces", ())
+    return interfaces
+
+
+#: Lambda ends the description with a UUID: `f-1-<uuid>` is not an interface of `f`.
+_UUID_CHARACTERS = 36
+
+
+def _is_for(interface: Shape, function: str) -> bool:
+    named = f"AWS Lambda VPC ENI-{function}-"
+    description = str(interface.get("Description", ""))
+    return description.startswith(named) and len(description) == len(named) + _UUID_CHARACTERS
+
+
+def _network(interface: Shape) -> tuple[str, frozenset[str]]:
+    groups = frozenset(str(group["GroupId"]) for group in interface.get("Groups", ()))
+    return str(interface.get("SubnetId", "")), groups
+
+
+def _tags(role: Shape) -> dict[str, str]:
+    return {str(tag["Key"]): str(tag["Value"]) for tag in role.get("Tags", ())}
+
+
+def _listed(role: Role) -> list[Shape]:
+    return [{"Key": key, "Value": value} for key, value in role.tags.items()]
 
 
 def _document(policy: Shape | str) -> Shape:

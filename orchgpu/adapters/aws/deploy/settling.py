@@ -36,6 +36,8 @@ NEW_ROLE = (
     Unsettled(code="InvalidParameterValueException", text="cannot be assumed by Lambda"),
     Unsettled(code="InvalidParameterValueException", text="does not have permissions to call"),
 )
+#: A role that IAM itself does not see everywhere yet, just after it has made it.
+UNSEEN_ROLE = (Unsettled(code="NoSuchEntity", text="cannot be found"),)
 #: A function that is Pending or has an update InProgress, and two changes of its policy at once.
 #: Not "already exists", which has the same code.
 BUSY_FUNCTION = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from email.utils import parsedate_to_datetime
@@ -11,12 +12,14 @@ from typing import NoReturn
 
 from botocore.exceptions import ClientError
 
-from corekit.decode import decode, encode
+from corekit.decode import decode, decode_known, encode
 from corekit.errors import AppError, ErrorCode, invalid
 from fdl.plan.resources import Bucket, DeployTarget, Ledger, Notification, Package, Record
+from fdl.plan.tags import own_tags
 from orchgpu.adapters.aws.api import Client, Shape, all_keys, found
 from orchgpu.adapters.aws.deploy.settling import BUSY_BUCKET, NEW_TARGET, Settling
 from orchgpu.adapters.aws.errors import translated
+from orchgpu.adapters.registry import CHANGED_KEY
 from orchgpu.core.function import Function
 
 #: Kinds of target in a notification configuration, with the name of their ARN.
@@ -40,25 +43,66 @@ _MIRROR_ID_PREFIX = "local-cloud-bridge-"
 class Buckets:
     """Buckets. Only empty ones are deleted."""
 
-    def __init__(self, s3: Client, region: str, settling: Settling | None = None) -> None:
+    def __init__(self, s3: Client, place: DeployTarget, settling: Settling | None = None) -> None:
         self._s3 = s3
         self._settled = (settling or Settling()).settled
-        self._region = region
+        self._place = place
+        self._region = place.region
 
-    def observe(self, name: str) -> Bucket | None:
+    def observe(self, name: str, *, owner: str = "", tagged: bool = False) -> Bucket | None:
+        """The bucket. `owner`: its account, where not ours; `tagged`: with its tags.
+
+        Raises DENIED for a bucket of another account.
+        """
         try:
-            self._s3.head_bucket(Bucket=name)
+            answer = self._s3.head_bucket(Bucket=name)
         except ClientError as error:
             status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
             if status == 404:
                 return None
-            if status in (301, 403):
-                message = f"bucket {name!r} belongs to another account; choose another name"
-                raise AppError(ErrorCode.DENIED, message) from error
-        with translated(f"HeadBucket {name}"):
-            self._s3.head_bucket(Bucket=name)
-            answer = self._s3.get_bucket_versioning(Bucket=name)
-        return Bucket(name=name, versioned=answer.get("Status") == "Enabled")
+            if status == 403:
+                raise AppError(ErrorCode.DENIED, self._not_ours(name, owner)) from error
+            with translated(f"HeadBucket {name}"):
+                raise
+        with translated(f"GetBucketVersioning {name}"):
+            versioning = self._s3.get_bucket_versioning(Bucket=name)
+        return Bucket(
+            name=name,
+            versioned=versioning.get("Status") == "Enabled",
+            owner=owner,
+            region=_region_of(answer),
+            tags=own_tags(self._tags(name)) if tagged else {},
+        )
+
+    def _not_ours(self, name: str, owner: str) -> str:
+        if owner:
+            return (
+                f"bucket {name!r} does not belong to account {owner}, or its policy does not let"
+                f" account {self._place.account} use it"
+            )
+        return (
+            f"bucket {name!r} belongs to another account than {self._place.account}, or this one's"
+            " keys may not use it: choose another name, or write `owner: ACCOUNT` beside its path"
+        )
+
+    def _tags(self, name: str) -> dict[str, str]:
+        answer = found(f"GetBucketTagging {name}", lambda: self._s3.get_bucket_tagging(Bucket=name))
+        listed = answer["TagSet"] if answer is not None else ()
+        return {str(tag["Key"]): str(tag["Value"]) for tag in listed}
+
+    def _retag(self, bucket: Bucket) -> None:
+        """S3 replaces all tags at once: foreign ones are written again."""
+        before = self._tags(bucket.name)
+        own = own_tags(before)
+        tags = {key: value for key, value in before.items() if key not in own} | dict(bucket.tags)
+        if tags == before:
+            return
+        listed = [{"Key": key, "Value": value} for key, value in tags.items()]
+        with translated(f"PutBucketTagging {bucket.name}"):
+            self._settled(
+                lambda: self._s3.put_bucket_tagging(Bucket=bucket.name, Tagging={"TagSet": listed}),
+                *BUSY_BUCKET,
+            )
 
     def put(self, bucket: Bucket, *, exists: bool) -> None:
         with translated(f"CreateBucket {bucket.name}"):
@@ -79,6 +123,8 @@ class Buckets:
                     ),
                     *BUSY_BUCKET,
                 )
+        if bucket.tags:
+            self._retag(bucket)
 
     def delete(self, name: str) -> None:
         """Raises CONFLICT when something was put into it since the plan was made."""
@@ -99,6 +145,12 @@ class Buckets:
         with translated(f"ListObjectVersions {name}"):
             answer = self._s3.list_object_versions(Bucket=name, MaxKeys=1)
         return bool(answer.get("Versions") or answer.get("DeleteMarkers"))
+
+
+def _region_of(answer: Shape) -> str:
+    """The region that S3 names; "" on clouds that do not."""
+    headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    return str(answer.get("BucketRegion") or headers.get("x-amz-bucket-region") or "")
 
 
 class Notifications:
@@ -241,7 +293,7 @@ class StateObjects:
         for key in all_keys(self._s3, self._place.state_bucket, "deployments/"):
             body = self._read(key)
             if body is not None:
-                ledger = decode(Ledger, body, key)
+                ledger, _ = decode_known(Ledger, body, key)
                 ledgers[ledger.name] = ledger
         return ledgers
 
@@ -252,6 +304,7 @@ class StateObjects:
         body = {**record.body, DEPLOYED_AT: self._deployed_at_s(record)}
         decode(Function, body, record.object_key)  # orchestrators must be able to read it
         self._write(record.object_key, _json(body), "application/json")
+        self._announce()
 
     def _deployed_at_s(self, record: Record) -> float:
         """The store's time of the first deploy with the input of this record."""
@@ -266,11 +319,20 @@ class StateObjects:
         return parsedate_to_datetime(date).timestamp() if date else time.time()
 
     def write_ledger(self, ledger: Ledger) -> None:
-        self._write(ledger.object_key, _json(encode(ledger)), "application/json")
+        body = encode(ledger)
+        if not ledger.owners:
+            del body["owners"]  # an older version reads the ledgers that need no newer one
+        self._write(ledger.object_key, _json(body), "application/json")
 
     def delete(self, item: Package | Record | Ledger) -> None:
         with translated(f"DeleteObject {item.object_key}"):
             self._s3.delete_object(Bucket=item.bucket, Key=item.object_key)
+        if isinstance(item, Record):
+            self._announce()
+
+    def _announce(self) -> None:
+        """Change the object by which orchestrators notice a new or removed record."""
+        self._write(CHANGED_KEY, uuid.uuid4().hex.encode(), "text/plain")
 
     def _read(self, key: str) -> object:
         bucket = self._place.state_bucket

@@ -56,7 +56,7 @@ def command(
         prepared = prepared_plan(file, document, target, scheduler)
         echo_warnings(prepared, file)
         if not allow_infeasible:
-            refuse_infeasible(prepared)
+            refuse_infeasible(prepared, with_reasons=as_json)
         execute_shown(prepared, target, as_json=as_json)
         for notice in warm_up(prepared, target.cloud):
             echo(f"note: {notice}", err=True)

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from corekit.ids import DeviceId
-from gpu_scheduler.affinity import OUTSTANDING_MAX
 from gpu_scheduler.core.policies import LARGE, affinity
 from gpu_scheduler.core.queue.policy import DecidingPolicy
 from gpu_scheduler.model import DeviceResidents, Lease, Request, Resident, Sharing
@@ -264,7 +263,7 @@ def test_the_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_more_clients_than_a_decision_compares_are_all_served() -> None:
-    waiting = OUTSTANDING_MAX + 4
+    waiting = affinity.OUTSTANDING_MAX + 4
     world = world_of(1)
     lease = world.granted("first", whole("first"))
     for number in range(waiting):

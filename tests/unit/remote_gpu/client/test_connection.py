@@ -189,12 +189,14 @@ def test_the_client_loads_the_standard_library_only_and_little_of_it() -> None:
     assert ours - {"remote_gpu", "remote_gpu.client", "remote_gpu.wire"} == {
         f"remote_gpu.{name}"
         for name in (
+            "client.affinity",
             "client.device",
             "client.devices",
             "client.entry",
             "client.graph",
             "client.transport",
             "client.transport.handshake",
+            "client.loads",
             "client.local",
             "client.transport.prompt",
             "client.resources",

@@ -57,6 +57,26 @@ def test_nested_and_concurrent_loads_count_once(monkeypatch: pytest.MonkeyPatch)
     assert sizes == [7, 7, 0]
 
 
+def test_a_load_that_fails_leaves_nothing_loaded() -> None:
+    """Its worker would be kept as a warm one, with nothing to keep."""
+    seen: list[float] = []
+    loading = LoadingTime(lambda seconds, _: seen.append(seconds))
+
+    def fail(*, after_a_part: bool) -> None:
+        with loading:
+            if after_a_part:
+                with loading:
+                    pass  # it stays loaded
+            raise OpFailed(OpCode.ENOMEM, "no room")
+
+    with pytest.raises(OpFailed):
+        fail(after_a_part=False)
+    assert seen == []
+    with pytest.raises(OpFailed):
+        fail(after_a_part=True)
+    assert len(seen) == 1
+
+
 def loaded(resources: Resources, quota: Quota, loads: list[int], kind: str = "model") -> int:
     """Register, load and release in a session of its own."""
     session = resources.new_session()

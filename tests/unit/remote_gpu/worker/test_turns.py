@@ -7,11 +7,12 @@ import math
 import os
 import queue
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from remote_gpu.worker.turns import LINGER_S, Gate, Tokens, Waiter
+from remote_gpu.worker.turns import LINGER_S, Gate, Loads, Tokens, Waiter
 
 LANES, CALLS = 4, 150
 
@@ -143,3 +144,13 @@ def test_a_caller_that_becomes_quick_keeps_its_token_again() -> None:
             tokens.granted(ticket, 1e9, 1, now_s)
     assert sum(kept[:40]) <= 12
     assert all(kept[70:])
+
+
+def test_the_answer_to_an_earlier_question_is_not_taken_for_a_later_one() -> None:
+    def answer(meta: Mapping[str, Any]) -> None:
+        for number in (0, meta["load"]):
+            loads.answered(number, [[3, number, 1.5]])
+
+    loads = Loads(answer)
+    assert loads.ask() == {"3": [1, 1.5]}
+    assert loads.ask() == {"3": [2, 1.5]}

@@ -1,0 +1,109 @@
+"""Findings about Lambda's settings: runtime, log, the role made, owners and keys of buckets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from fdl.diagnostics import Finding, Severity
+from fdl.model import Function, Storage
+from fdl.plan.resources import DeployTarget
+
+#: The runner is written for Python 3.11; Lambda's 3.11 runs on Amazon Linux 2, whose end is near.
+_RUNNER_MINOR, _AWS_MINOR = 11, 12
+_E, _W = Severity.ERROR, Severity.WARNING
+#: Below these levels Lambda stores the lines by which `orchgpu logs` knows a job.
+_KNOWING = ("TRACE", "DEBUG", "INFO")
+#: Settings that other clouds accept and do not apply, with their value by default.
+_AWS_ONLY = (
+    ("ephemeral_storage_mib", "ephemeral_storage", 512),
+    ("kms_key", "kms_key", None),
+    ("tracing", "tracing", "PassThrough"),
+)
+
+
+def settings_findings(function: Function, place: DeployTarget | None) -> Iterator[Finding]:
+    """Errors and suspicious values of one function's settings."""
+    yield from _runtime(function, place)
+    yield from _logging(function)
+    yield from _role(function, place)
+    if place is not None and place.local:
+        for attribute, key, default in _AWS_ONLY:
+            if getattr(function.function, attribute) != default:
+                message = "no effect: off AWS it is accepted and not applied"
+                yield Severity.NOTE, f"{function.path}.lambda.{key}", message
+
+
+def _runtime(function: Function, place: DeployTarget | None) -> Iterator[Finding]:
+    """Runtimes that cannot import the runner; code that it does not run has its own needs."""
+    runtime, path = function.function.runtime, f"{function.path}.lambda.runtime"
+    if not runtime.startswith("python3.") or function.foreign:
+        return
+    minor = int(runtime.removeprefix("python3."))
+    if minor < _RUNNER_MINOR:
+        yield _E, path, f"the runner needs Python 3.{_RUNNER_MINOR} or newer: write python3.12"
+    elif minor < _AWS_MINOR and (place is None or not place.local):
+        message = (
+            f"on AWS {runtime} runs on Amazon Linux 2, whose libraries lack calls of Linux that the"
+            " runner uses: write python3.12"
+        )
+        yield (_W if place is None else _E), path, message
+
+
+def _logging(function: Function) -> Iterator[Finding]:
+    logging, path = function.function.logging, f"{function.path}.lambda.logging"
+    if logging.format != "JSON":
+        for key, level in (("level", logging.level), ("system_level", logging.system_level)):
+            if level is not None:
+                yield _E, f"{path}.{key}", "needs `format: JSON`: Lambda filters no text"
+        return
+    for key, level in (("level", logging.level), ("system_level", logging.system_level)):
+        if level is not None and level not in _KNOWING:
+            message = "hides the lines by which `orchgpu logs` finds a job's run; write INFO"
+            yield _W, f"{path}.{key}", message
+
+
+def _role(function: Function, place: DeployTarget | None) -> Iterator[Finding]:
+    iam, path = function.iam, f"{function.path}.iam"
+    if not iam.create:
+        for key, given in (
+            ("permissions_boundary", iam.permissions_boundary is not None),
+            ("path", iam.path != "/"),
+        ):
+            if given:
+                yield (
+                    _E,
+                    f"{path}.{key}",
+                    "needs `create: true`: it is of the role that deploy makes",
+                )
+    boundary = iam.permissions_boundary
+    if boundary is not None and place is not None and not place.local:
+        account = boundary.split(":")[4]
+        if account not in ("aws", place.account):
+            message = f"is a policy of account {account}, the role is one of {place.account}"
+            yield _E, f"{path}.permissions_boundary", message
+
+
+def owner_findings(functions: Sequence[Function]) -> Iterator[Finding]:
+    """A bucket has one owner, whichever path of a file names it."""
+    known: dict[str, str | None] = {}
+    for function in functions:
+        for path, storage in _storages(function):
+            bucket = storage.path.bucket
+            if known.setdefault(bucket, storage.owner) != storage.owner:
+                message = f"another path of bucket {bucket} names another owner; write one owner"
+                yield _E, f"{path}.owner", message
+            if storage.owner is not None and bucket == function.intermediate.bucket:
+                yield _E, f"{path}.owner", "envelopes and results need a bucket of this account"
+
+
+def _storages(function: Function) -> Iterator[tuple[str, Storage]]:
+    """Each input and output with the path of its key."""
+    job = function.job
+    lists: Sequence[tuple[str, Sequence[Storage]]] = (
+        ("lambda.input", function.function.input),
+        ("lambda.output", function.function.output),
+        ("job.input", job.input if job is not None else ()),
+    )
+    for name, storages in lists:
+        for index, storage in enumerate(storages):
+            yield f"{function.path}.{name}[{index}]", storage

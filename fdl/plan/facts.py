@@ -1,0 +1,18 @@
+"""The parts of a cloud's present state on which a desired state depends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from corekit.values import Value
+
+
+class Facts(Value):
+    """Read before a plan; the defaults are those of a cloud without any."""
+
+    #: Function → name of the role that an older version made for it, which is kept.
+    roles: Mapping[str, str] = {}
+    #: Bucket → ARN of the KMS key of its default encryption; without those that AWS manages.
+    bucket_keys: Mapping[str, str] = {}
+    #: Image → the same with the digest that its tag names now.
+    images: Mapping[str, str] = {}

@@ -1,0 +1,189 @@
+"""Function → its Lambda function: the code, the settings and the process's variables. Pure."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+from corekit.values import Value
+from fdl.model import Function, Logging, Storage
+from fdl.plan import resources as kinds
+from fdl.plan.facts import Facts
+from fdl.plan.groups import STEPS_FILE
+from fdl.plan.resources import DeployTarget
+from fdl.plan.roles import role_of
+from fdl.plan.tags import DEPLOYED_TAG, PACKAGE_TAG, tags_of
+
+HANDLER = "lambda_functions.gpu_runner.handler.handle"
+#: Role of functions on a cloud that is not AWS and whose file names none.
+LOCAL_ROLE = "orchgpu-function"
+#: Lambda takes 50 MB directly, base64 and request included; above this the zip goes through S3.
+DIRECT_BYTES_MAX = 32 * 2**20
+#: Stands for the account where none is known yet: as long as any.
+ANY_ACCOUNT = "0" * 12
+
+
+class Code(Value):
+    """The built package of one function."""
+
+    sha256: str  #: hex
+    size: int  #: bytes
+    contents: str = ""  #: sha256 of the user's own files in it, hex; "" = there are none
+
+
+def outputs_of(function: Function) -> list[dict[str, object]]:
+    """The outputs in the form of `contract.envelope.Job.outputs`."""
+    return [
+        {
+            "bucket": storage.path.bucket,
+            "prefix": storage.path.prefix,
+            "suffix": list(storage.suffixes),
+            "filter": list(storage.prefixes),
+        }
+        for storage in function.function.output
+    ]
+
+
+def owners_of(function: Function) -> dict[str, str]:
+    """The accounts of the buckets that the file declares to be of other accounts."""
+    storages = [*function.user_input, *function.function.output]
+    return {s.path.bucket: s.owner for s in storages if s.owner is not None}
+
+
+def variables_of(function: Function, account: str = ANY_ACCOUNT) -> dict[str, str]:
+    """The Lambda process's environment: the declared one and what the runner needs."""
+    declared = function.function
+    variables = dict(declared.variables)
+    variables["ORCHGPU_MODE"] = "job" if function.queued else "plain"
+    variables["ORCHGPU_TIMEOUT_THRESHOLD_S"] = str(declared.container.timeout_threshold_s)
+    variables["ORCHGPU_LOG_LEVEL"] = declared.log_level
+    variables["ORCHGPU_ACCOUNT"] = account
+    if owners := owners_of(function):
+        variables["ORCHGPU_BUCKET_OWNERS"] = _compact(owners)
+    if declared.init_script is not None:
+        variables["ORCHGPU_SCRIPT"] = "script/" + declared.init_script.rsplit("/", 1)[-1]
+    if function.foreign:
+        variables |= _foreign_variables(function)
+    elif declared.handler is not None:
+        variables["ORCHGPU_HANDLER"] = declared.handler
+    if function.steps:
+        variables["ORCHGPU_STEPS"] = STEPS_FILE
+    elif not function.queued:
+        variables["ORCHGPU_OUTPUTS"] = _compact(outputs_of(function))
+        variables["ORCHGPU_VARIABLES"] = _compact(dict(declared.container.variables))
+    return dict(sorted(variables.items()))
+
+
+def _foreign_variables(function: Function) -> dict[str, str]:
+    """The user's variables, and for an image SCAR's supervisor's settings, without credentials."""
+    declared = function.function
+    variables = dict(declared.container.variables)
+    if is_image(function):
+        staged = f"{function.intermediate.bucket}/staging/{function.name}"
+        settings = {
+            "name": function.name,
+            "log_level": declared.log_level,
+            "execution_mode": "lambda",
+            "container": {"timeout_threshold": declared.container.timeout_threshold_s},
+            "input": [{"storage_provider": "s3", "path": staged}],
+            "output": [_scar_output(storage) for storage in declared.output],
+            "storage_providers": {},
+        }
+        # the supervisor reads YAML, which JSON is
+        variables["FDL"] = base64.b64encode(_compact(settings).encode()).decode()
+    return variables
+
+
+def _scar_output(storage: Storage) -> dict[str, object]:
+    output: dict[str, object] = {"storage_provider": "s3", "path": str(storage.path)}
+    filters = {"suffix": list(storage.suffixes), "prefix": list(storage.prefixes)}
+    return output | {key: value for key, value in filters.items() if value}
+
+
+def _compact(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def function_of(
+    function: Function, place: DeployTarget, code: Code, facts: Facts
+) -> kinds.FunctionResource:
+    """The Lambda function itself."""
+    declared = function.function
+    image = is_image(function)
+    package = code.sha256 if has_package(function, place) else ""
+    stored = stored_package(function, place, code)
+    by_bucket = stored.bucket != place.state_bucket or code.size > DIRECT_BYTES_MAX
+    tags = tags_of(function)
+    if place.local and package:
+        tags[PACKAGE_TAG] = f"s3://{stored.bucket}/{stored.object_key}"
+    if image and package:
+        tags[DEPLOYED_TAG] = code.sha256
+    return kinds.FunctionResource(
+        name=function.name,
+        role=role_arn(function, place, facts),
+        memory_mib=declared.memory_mib,
+        timeout_s=declared.timeout_s,
+        runtime="" if image else declared.runtime,
+        handler=(declared.handler if function.foreign else None) or HANDLER if package else "",
+        package="" if image else package,
+        image=_image_of(function, facts) if image else "",
+        code_at=(stored.bucket, stored.object_key) if by_bucket and not image else (),
+        architectures=declared.architectures[:1] or ("x86_64",),
+        description=declared.description,
+        layers=() if image else declared.layers,
+        variables=variables_of(function, place.account),
+        subnet_ids=declared.vpc.subnet_ids,
+        security_group_ids=declared.vpc.security_group_ids,
+        file_systems=tuple((fs.arn, fs.local_mount_path) for fs in declared.file_system),
+        tags=tags,
+        storage_mib=declared.ephemeral_storage_mib,
+        reserved=declared.reserved_concurrency,
+        kms_key=declared.kms_key or "",
+        log_format=declared.logging.format,
+        log_level=_level(declared.logging, declared.logging.level),
+        log_system_level=_level(declared.logging, declared.logging.system_level),
+        log_group=declared.logging.group or "",
+        tracing=declared.tracing,
+    )
+
+
+def _level(logging: Logging, level: str | None) -> str:
+    """The level that Lambda shows; only a log in JSON has one."""
+    return (level or "INFO") if logging.format == "JSON" else ""
+
+
+def _image_of(function: Function, facts: Facts) -> str:
+    """The image with the digest that its tag names now, so that a moved tag is a change."""
+    image = function.function.container.image or ""
+    return facts.images.get(image, image)
+
+
+def stored_package(function: Function, place: DeployTarget, code: Code) -> kinds.Package:
+    """The location of a zip that goes through a bucket."""
+    bucket = function.function.deployment.bucket or place.state_bucket
+    return kinds.Package(bucket=bucket, sha256=code.sha256)
+
+
+def is_image(function: Function) -> bool:
+    """True for a function that Lambda runs from an image."""
+    return function.function.runtime == "image"
+
+
+def has_package(function: Function, place: DeployTarget) -> bool:
+    """True where the function's code is a zip of ours."""
+    return place.local or not is_image(function)
+
+
+def makes_role(function: Function, place: DeployTarget) -> bool:
+    """True for a role of ours: its own policy allows what it needs, and no other policy names it.
+
+    AWS refuses a policy with the name of a role that was made a moment ago.
+    """
+    return function.iam.create and not place.local
+
+
+def role_arn(function: Function, place: DeployTarget, facts: Facts) -> str:
+    """The ARN of the role that the function runs under."""
+    if makes_role(function, place):
+        return place.role_arn(role_of(function, place, facts).full_name)
+    return function.iam.role or place.role_arn(LOCAL_ROLE)

@@ -1,0 +1,131 @@
+"""The facts of the cloud on which a desired state depends: kept roles, keys of buckets, digests."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+
+from botocore.exceptions import ClientError
+
+from corekit.errors import AppError, ErrorCode
+from fdl.model import Function
+from fdl.plan.desired import buckets_of
+from fdl.plan.facts import Facts
+from fdl.plan.functions import is_image, owners_of
+from fdl.plan.resources import DeployTarget, Role
+from fdl.plan.roles import older_role_name
+from orchgpu.adapters.aws.api import Client, found
+from orchgpu.adapters.aws.deploy.storage import Buckets, StateObjects
+from orchgpu.adapters.aws.errors import translated
+
+#: REGISTRY.dkr.ecr.REGION.amazonaws.com/NAME[:TAG]; with a digest nothing is to be resolved.
+_TAGGED = re.compile(
+    r"(?P<registry>\d{12})\.dkr\.ecr\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(\.cn)?"
+    r"/(?P<name>[^:@]+)(:(?P<tag>[^:@]+))?"
+)
+_KEY_ARN = re.compile(r"arn:[^:]+:kms:[^:]+:\d{12}:key/.+")
+
+
+class FactsReader:
+    """Reads facts on AWS; other clouds have none."""
+
+    def __init__(
+        self,
+        client: Callable[[str], Client],
+        place: DeployTarget,
+        state: StateObjects,
+        buckets: Buckets,
+    ) -> None:
+        self._buckets = buckets
+        self._client = client
+        self._place = place
+        self._state = state
+
+    def facts(self, functions: Sequence[Function]) -> Facts:
+        """See `ports.Cloud`."""
+        if self._place.local:
+            return Facts()
+        made = [one for one in functions if one.iam.create]
+        images = [one.function.container.image or "" for one in functions if is_image(one)]
+        return Facts(
+            roles=self._roles(made),
+            bucket_keys=self._bucket_keys(made),
+            images=self._digests(images),
+        )
+
+    def _roles(self, functions: Sequence[Function]) -> dict[str, str]:
+        """The roles with a name of an older version; they are kept as long as their function."""
+        ledgers = self._state.ledgers() if functions else {}
+        kept = {}
+        for function in functions:
+            name = older_role_name(function.name)
+            ledger = ledgers.get(function.name)
+            if ledger is not None and f"{Role.kind}/{name}" in ledger.created:
+                kept[function.name] = name
+        return kept
+
+    def _bucket_keys(self, functions: Sequence[Function]) -> dict[str, str]:
+        """The customer's KMS keys by which buckets encrypt; foreign buckets do not show theirs."""
+        names = [
+            name
+            for function in functions
+            for name in buckets_of(function)
+            if name not in owners_of(function)
+        ]
+        keys = {name: self._bucket_key(name) for name in dict.fromkeys(names)}
+        return {name: key for name, key in keys.items() if key}
+
+    def _bucket_key(self, bucket: str) -> str:
+        try:
+            answer = self._client("s3").get_bucket_encryption(Bucket=bucket)
+        except ClientError as error:
+            if error.response.get("Error", {}).get("Code") in _NO_ENCRYPTION:
+                return ""
+            self._buckets.observe(bucket)  # names the reason where the bucket is not ours
+            with translated(f"GetBucketEncryption {bucket}"):
+                raise
+        for rule in answer["ServerSideEncryptionConfiguration"].get("Rules", ()):
+            key = rule.get("ApplyServerSideEncryptionByDefault", {}).get("KMSMasterKeyID")
+            if key:
+                return self._key_arn(str(key))
+        return ""
+
+    def _key_arn(self, key: str) -> str:
+        """The ARN of a key that may be named by its id or an alias, which a policy cannot name."""
+        if _KEY_ARN.fullmatch(key):
+            return key
+        with translated(f"DescribeKey {key}"):
+            return str(self._client("kms").describe_key(KeyId=key)["KeyMetadata"]["Arn"])
+
+    def _digests(self, images: Iterable[str]) -> dict[str, str]:
+        resolved = {image: self._resolved(image) for image in dict.fromkeys(images)}
+        return {image: pinned for image, pinned in resolved.items() if pinned}
+
+    def _resolved(self, image: str) -> str:
+        """The image with the digest of its tag; "" for one that has a digest. Raises NOT_FOUND."""
+        match = _TAGGED.fullmatch(image)
+        if match is None:
+            return ""
+        if match["region"] != self._place.region:
+            raise AppError(
+                ErrorCode.INVALID,
+                f"image {image} is in {match['region']}, the function in {self._place.region}:"
+                " Lambda takes images of its own region only",
+            )
+        tag = match["tag"] or "latest"
+        answer = found(
+            f"DescribeImages {image}",
+            lambda: self._client("ecr").describe_images(
+                registryId=match["registry"],
+                repositoryName=match["name"],
+                imageIds=[{"imageTag": tag}],
+            ),
+        )
+        details = answer["imageDetails"] if answer is not None else ()
+        if not details:
+            raise AppError(ErrorCode.NOT_FOUND, f"ECR has no image {image}: push it first")
+        return f"{image.removesuffix(':' + tag)}@{details[0]['imageDigest']}"
+
+
+#: A bucket without the setting, or none yet.
+_NO_ENCRYPTION = ("ServerSideEncryptionConfigurationNotFoundError", "NoSuchBucket")

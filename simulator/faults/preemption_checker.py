@@ -1,0 +1,70 @@
+"""Checks of preemption by the journal's entries alone, independent of the core's own checks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from corekit.ids import AttemptId, JobId, LeaseId, split_attempt
+from gpu_scheduler.model import EndReason, LeaseState, Request
+from gpu_scheduler.parameters import Parameters
+from gpu_scheduler.protocol import changes as to
+
+#: Ages travel as floating-point seconds.
+_ROUNDING_S = 1e-6
+
+
+class PreemptionChecker:
+    """Checks that only leases that agreed end for a request that may preempt, after their grace."""
+
+    def __init__(self, parameters: Parameters | None = None) -> None:
+        self._grace_s = (parameters or Parameters()).preempt_grace_s
+        self._requests: dict[AttemptId, Request] = {}
+        self._leases: dict[LeaseId, tuple[AttemptId, Request, LeaseState]] = {}
+        self._noticed_s: dict[LeaseId, float] = {}
+        self.ended: Counter[JobId] = Counter()  #: job → its attempts that were preempted
+
+    def note(self, entry: to.Entry, wall_s: float, *, by_host: bool) -> list[str]:
+        """Apply one entry; a sentence for every violation in it. `by_host`: a host reported the
+        end of a session."""
+        return [one for part in entry.parts for one in self._note(part, wall_s, by_host)]
+
+    def _note(self, part: to.Part, wall_s: float, by_host: bool) -> Iterable[str]:
+        match part:
+            case to.RequestQueued(waiting=waiting):
+                self._requests[waiting.attempt] = waiting.request
+            case to.LeaseGranted(lease=lease, request=request):
+                self._leases[lease.id] = (lease.attempt, request, lease.state)
+            case to.LeasePreempted(lease=name, attempt=attempt):
+                self._noticed_s[name] = wall_s
+                yield from self._wrong_victim(name, attempt)
+            case to.LeaseChanged(lease=name) if name in self._leases:
+                attempt, request, before = self._leases[name]
+                self._leases[name] = (attempt, request, part.state)
+                if part.reason is EndReason.PREEMPTED and part.state is LeaseState.ENDED:
+                    self.ended[split_attempt(attempt)[0]] += 1
+                    yield from self._wrong_end(name, request, before, wall_s, by_host)
+            case _:
+                pass
+
+    def _wrong_victim(self, lease: LeaseId, attempt: AttemptId) -> Iterable[str]:
+        _, victim, _ = self._leases[lease]
+        wanted = self._requests[attempt]
+        if not wanted.preempts or wanted.priority <= victim.priority:
+            yield f"{lease} is preempted for {attempt}, which may not preempt it"
+        if not victim.preemptible:
+            yield f"{lease} is preempted, but did not agree to it"
+
+    def _wrong_end(
+        self, lease: LeaseId, request: Request, before: LeaseState, wall_s: float, by_host: bool
+    ) -> Iterable[str]:
+        if not request.preemptible:
+            yield f"{lease} ends as preempted, but did not agree to it"
+        if by_host or before is not LeaseState.ACTIVE or not self._grace_s:
+            return  # its session ended by itself, or had not begun
+        noticed_s = self._noticed_s.get(lease)
+        if noticed_s is None:
+            yield f"{lease} ends as preempted without a notice"
+        elif wall_s < noticed_s + self._grace_s - _ROUNDING_S:
+            early_s = noticed_s + self._grace_s - wall_s
+            yield f"{lease} ends {early_s:.3f} s before its grace time is over"

@@ -1,0 +1,154 @@
+"""Workers that become warm while the next lease of their workload already has its first lane."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from corekit.aio.supervise import Nursery
+from corekit.budget import Budget
+from corekit.ids import DeviceId, LeaseId
+from corekit.values import replace
+from gpu_scheduler.protocol.host import Install
+from remote_gpu.host.lease_log import LeaseLog
+from remote_gpu.host.leases import LeaseTable, Step
+from remote_gpu.host.processes.endings import Endings
+from remote_gpu.host.processes.warm_workers import WarmWorkers
+from remote_gpu.host.workers.worker import Worker
+from remote_gpu.worker import control
+from tests.unit.remote_gpu.host_parts import Card, install
+
+pytestmark = pytest.mark.asyncio
+
+D0, D1 = DeviceId("d0"), DeviceId("d1")
+LIMIT_S = 60.0
+
+
+def leased(lease: str, device: DeviceId) -> Install:
+    """A lease of the same tenant and workload as all others here."""
+    plain = install(lease, memory_mib=100)
+    shares = (replace(plain.shares[0], device=device),)
+    return replace(plain, shares=shares, workload="w")
+
+
+def idle() -> subprocess.Popen[bytes]:
+    """A process that waits."""
+    return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+
+
+@dataclass
+class Ending:
+    """A worker whose lease ends, and the end of its socket, on which the test answers for it."""
+
+    worker: Worker
+    stream: socket.socket
+    kept: asyncio.Future[str]
+
+    async def answer(self) -> None:
+        """Report that it keeps its models; returns when it is warm."""
+        control.send(self.stream, {"released": {"memory_bytes": 1 << 20}})
+        assert await self.kept
+
+
+@dataclass
+class Parts:
+    """The warm workers of a host with two devices, whose daemon is the test."""
+
+    table: LeaseTable
+    nursery: Nursery
+    folder: Path
+    stack: contextlib.AsyncExitStack
+    reports: int = 0
+    warm: WarmWorkers = field(init=False)
+
+    def __post_init__(self) -> None:
+        log, budget = LeaseLog(self.folder / "leases.jsonl"), Budget()
+        self.stack.callback(log.close)
+        endings = Endings(self.table, Card(), budget, self.apply)
+        self.warm = WarmWorkers(self.table, endings, log, self, budget, self.nursery)
+
+    def now_s(self) -> float:
+        return 0.0
+
+    def apply(self, steps: list[Step]) -> None:
+        assert steps == []
+
+    def warm_changed(self) -> None:
+        self.reports += 1
+
+    async def ends(self, lease: str, device: DeviceId) -> Ending:
+        """Begin to keep the worker of a lease, a real process that does nothing."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        process = idle()
+        worker = Worker(process.pid, os.pidfd_open(process.pid), ours, LIMIT_S, self.nursery)
+
+        async def end() -> None:
+            worker.kill()
+            theirs.close()
+            await worker.gone
+            process.communicate()
+
+        self.stack.push_async_callback(end)
+        control.send(theirs, {"loaded": 1.0})
+        worker.drain()
+        kept = self.nursery.start(self.warm.keep(leased(lease, device), worker), "keep")
+        await asyncio.sleep(0)
+        return Ending(worker, theirs, kept)
+
+    async def begins(self, lease: str, device: DeviceId) -> asyncio.Task[Worker | None]:
+        """The first lane of the next lease: its worker, None if it is a new one."""
+        placed = leased(lease, device)
+        self.table.install(placed, 0.0)
+        start = control.Start(lease=lease, tenant="t", memory_bytes=1 << 20, cap_s=LIMIT_S)
+        found = self.nursery.start(self.warm.hand_over(LeaseId(lease), start), "hand over")
+        await asyncio.sleep(0)
+        return found
+
+
+@contextlib.asynccontextmanager
+async def parts(folder: Path) -> AsyncIterator[Parts]:
+    table = LeaseTable({D0: 1000, D1: 1000}, LIMIT_S)
+    async with (
+        asyncio.timeout(LIMIT_S),
+        Nursery("test") as nursery,
+        contextlib.AsyncExitStack() as stack,
+    ):
+        yield Parts(table, nursery, folder, stack)
+
+
+async def test_a_lease_does_not_take_the_end_on_another_device_for_its_own(tmp_path: Path) -> None:
+    async with parts(tmp_path) as host:
+        here, elsewhere = await host.ends("l1", D0), await host.ends("l2", D1)
+        found = await host.begins("l3", D0)
+        await elsewhere.answer()
+        await asyncio.sleep(0)
+        assert not found.done(), "the worker on its device is about to become warm"
+        await here.answer()
+        assert await found is here.worker
+
+
+async def test_of_two_leases_that_wait_for_two_workers_each_gets_one(tmp_path: Path) -> None:
+    async with parts(tmp_path) as host:
+        first, second = await host.ends("l1", D0), await host.ends("l2", D0)
+        one, other = await host.begins("l3", D0), await host.begins("l4", D0)
+        await first.answer()
+        assert await one is first.worker
+        await second.answer()
+        assert await other is second.worker
+
+
+async def test_a_lease_without_a_worker_to_come_starts_at_once(tmp_path: Path) -> None:
+    async with parts(tmp_path) as host:
+        late = await host.ends("l1", D1)
+        found = await host.begins("l2", D0)
+        assert await found is None, "the one that ends is of another device"
+        await late.answer()
