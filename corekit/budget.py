@@ -41,6 +41,9 @@ class Budget:
     host_stale_s: float = 6.0  #: no new leases on a host this silent
     host_lost_s: float = 20.0  #: its leases end as HOST_LOST after this
     device_clean_s: float = 6.0  #: a device that was BAD must be found clean this long
+    #: A stopping host waits this long for its leases; a spot interruption leaves as much.
+    host_drain_s: float = 120.0
+    instance_metadata_poll_s: float = 5.0  #: AWS recommends to look this often for an interruption
     host_reconcile_s: float = 10.0  #: full state exchange with each host
     record_forget_s: float = 3600.0  #: a finished job record is kept this long
     room_poll_s: float = 1.0  #: waiting clients learn this soon that the journal's disk is full
@@ -48,6 +51,7 @@ class Budget:
     spawner_restart_s: float = 1.0  #: between starts of a spawner of workers that died
     # --- real work of the machine: limits that only a fault reaches; see `_REAL_WORK`
     handshake_s: float = 5.0  #: a gateway's peer has this long for each message, for slow links
+    instance_metadata_answer_s: float = 1.0  #: as in the AWS SDKs: it is in the same machine
     probe_answer_s: float = 5.0  #: drivers answer in milliseconds; a hung one is detected by this
     worker_ready_s: float = 120.0  #: libraries and resident models load from a cold disk
     worker_fork_s: float = 10.0  #: a fork takes 3 ms; a machine under load, a second
@@ -153,6 +157,7 @@ _AT_MOST = (
 _REAL_WORK = frozenset(
     {
         "handshake_s",
+        "instance_metadata_answer_s",
         "probe_answer_s",
         "worker_ready_s",
         "worker_fork_s",

@@ -105,6 +105,9 @@ class Parameters(Value):
     warm_memory_pct_max: int = 50
     #: The time between the notice to a preempted lease and its end.
     preempt_grace_s: float = 10.0
+    #: An ephemeral host is forgotten this long after it is lost: longer than a reboot of its
+    #: machine takes. None: it stays, as every other host.
+    forget_after_s: float | None = 600.0
     #: Policy `fair`: half-life of past use.
     usage_half_life_s: float = 3600.0
     #: Policy `fair`: tenant → weight; twice the weight gives twice the share. Absent: 1.
@@ -134,6 +137,10 @@ class Parameters(Value):
             (
                 0 <= self.preempt_grace_s <= PREEMPT_GRACE_S_MAX,
                 f"preempt_grace_s must lie in 0…{PREEMPT_GRACE_S_MAX:.0f}",
+            ),
+            (
+                self.forget_after_s is None or 0 <= self.forget_after_s <= 1e9,
+                "forget_after_s must lie in 0…1e9",
             ),
             (0 <= self.warm_memory_pct_max <= 100, "warm_memory_pct_max must lie in 0…100"),
             (1 <= self.leases_max <= 10**9, "leases_max must be 1 or more"),
@@ -182,9 +189,12 @@ _COUNTS = (
 _RATES = ("rate_per_s", "key_rate_per_s", "tenant_rate_per_s")
 _INTEGERS = ("bypass_max", "leases_max", "warm_workers_max", "warm_memory_pct_max", *_COUNTS)
 #: Parameters that are lengths of time.
-LENGTHS_S = ("aging_s", "lease_s_max", "usage_half_life_s", "warm_idle_s_max", "preempt_grace_s")
+LENGTHS_S = (
+    *("aging_s", "lease_s_max", "usage_half_life_s"),
+    *("warm_idle_s_max", "preempt_grace_s", "forget_after_s"),
+)
 _NUMBERS = (*LENGTHS_S, *_RATES)
-_MAY_BE_OFF = frozenset({"aging_s", *_COUNTS, *_RATES})
+_MAY_BE_OFF = frozenset({"aging_s", "forget_after_s", *_COUNTS, *_RATES})
 _PLAIN = ("policy", *LENGTHS_S, *_INTEGERS, *_RATES)
 _QUOTAS = Quota.__struct_fields__
 #: The value that removes an override.

@@ -8,7 +8,7 @@ from gpu_scheduler.model import Placement, Request, Sharing
 
 def request_text(request: Request) -> str:
     """A request as text: `2 × cuda A100 with 8192 MiB, 50 % compute`."""
-    kinds = "/".join(kind.value for kind in request.kinds) or "device"
+    kinds = "/".join(request.kinds) or "device"
     models = " " + "/".join(request.models) if request.models else ""
     parts = [f"{request.memory_mib} MiB"] if request.memory_mib else []
     if request.memory_pct:

@@ -60,6 +60,7 @@ class Host:
             "--memory-mib",
             "1024",
             "--no-nvml",
+            "--drain-s=0",
             *options,
             name=host_id,
         )

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from corekit.errors import AppError, ErrorCode, invalid
+from gpu_scheduler.client.joining import KeySource
 from gpu_scheduler.protocol.keys import name_of, session_of
 
 #: The key itself, as services get it from a secret store.
@@ -32,12 +33,18 @@ class Access:
 
     key: str | None = field(default=None, repr=False)  #: `<name>.<secret>`; None: loopback only
     ca: Path | None = None  #: None: no TLS
+    source: KeySource | None = None  #: of keys that expire, instead of `key`
 
     def __post_init__(self) -> None:
         if self.key is not None and name_of(self.key) is None:
             raise invalid(
                 "the scheduler's key is not a valid key; use the one that `ssgmd keys add` printed"
             )
+
+    @property
+    def current_key(self) -> str | None:
+        """The key for the next hello."""
+        return self.key if self.source is None else self.source.key
 
     def session(self, session: str) -> str:
         """The name of a session at ssgmd; with a key, it contains the key's name."""

@@ -154,9 +154,15 @@ class Channel:
         if self._wire is not None:
             self._say_hello(self._wire)
 
+    async def renew_key(self) -> None:
+        """Renew a key that expires soon. Raises AppError, OSError."""
+        source = self._access.source
+        if source is not None and source.is_due:
+            await source.renew(self._address, self._tls)
+
     def _say_hello(self, wire: _Wire) -> None:
         events = self._events
-        wire.write(hello_line(HELLO_ID, events.role, self._access.key, events.hello()))
+        wire.write(hello_line(HELLO_ID, events.role, self._access.current_key, events.hello()))
         for op, fields in self._events.more():
             wire.write(request_line(HELLO_ID, op, fields))
 
@@ -168,6 +174,9 @@ class Channel:
                     backoff.reset()
             except OSError as error:
                 self._not_connected(error)
+            except AppError as error:
+                self._why_not = error.message
+                logger.warning("%s: %s", self._name, error.message)
             await asyncio.sleep(backoff.next_s())
 
     def _not_connected(self, error: OSError) -> None:
@@ -185,6 +194,7 @@ class Channel:
     async def _one_connection(self) -> bool:
         loop = asyncio.get_running_loop()
         silence_s = self._budget.client_gone_s
+        await self.renew_key()
         async with asyncio.timeout(silence_s):
             _, wire = await loop.create_connection(
                 lambda: _Wire(self._line, silence_s), *self._address, ssl=self._tls
@@ -229,6 +239,8 @@ class Channel:
         """A refusal is final: waiting calls fail with the reason, instead of a timeout."""
         logger.warning("%s: hello refused: %s", self._name, error.message)
         self._wire = None
+        if error.code is ErrorCode.DENIED and self._access.source is not None:
+            self._access.source.refused()
         if not error.retryable and error.code is not ErrorCode.CONFLICT:
             for pending in list(self._pending.values()):
                 _fail(pending.answer, error)

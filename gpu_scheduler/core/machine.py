@@ -35,7 +35,7 @@ from gpu_scheduler.core.admission import limits
 from gpu_scheduler.core.durable import parameters, recovery
 from gpu_scheduler.core.durable.apply import apply_part
 from gpu_scheduler.core.durable.snapshot import parts, snapshot
-from gpu_scheduler.core.inventory import health, hosts
+from gpu_scheduler.core.inventory import departures, health, hosts
 from gpu_scheduler.core.leases import leases
 from gpu_scheduler.core.policies import fifo
 from gpu_scheduler.core.queue import dispatch
@@ -131,13 +131,17 @@ class SchedulerMachine:
         next_s = self.state.timers.next_s()
         if next_s is not None and (self._wake_s is None or next_s < self._wake_s):
             self._wake_s = next_s
-            tx.act(do.WakeAt(at_s=next_s))
+            tx.actions.append(do.WakeAt(at_s=next_s))
 
 
 def _timer_fired(tx: Transaction, kind: TimerKind, name: str) -> None:
     match kind:
         case TimerKind.HOST:
             hosts.check_silence(tx, HostId(name))
+        case TimerKind.DRAIN:
+            departures.limit_near(tx, HostId(name))
+        case TimerKind.FORGET:
+            departures.forget_due(tx, HostId(name))
         case TimerKind.SESSION:
             sessions.check_silence(tx, SessionId(name))
         case TimerKind.LEASE:
@@ -170,7 +174,12 @@ def _host_lives(tx: Transaction, event: on.HostAsked[host_ops.HostOp]) -> None:
         hosts.mark_alive(tx, host)
 
 
-_PROOFS_OF_LIFE = (host_ops.SessionChange, host_ops.DoorOpened, host_ops.Cut)
+_PROOFS_OF_LIFE = (
+    host_ops.SessionChange,
+    host_ops.DoorOpened,
+    host_ops.Cut,
+    host_ops.Draining,
+)
 
 #: Handler of each event without an op; the machine handles `Ticked` itself.
 EVENTS: Mapping[type[on.Event], Callable[[Transaction, Any], None]] = {
@@ -188,6 +197,7 @@ HOST_OPS: Mapping[type[host_ops.HostOp], Callable[[Transaction, Any], None]] = {
     host_ops.SessionChange: leases.session_told,
     host_ops.DoorOpened: leases.door_told,
     host_ops.Cut: _done,
+    host_ops.Draining: departures.draining,
 }
 
 #: Handler of each op of a requester session.
@@ -198,9 +208,9 @@ OPS: Mapping[type[ops.Op[Value]], Callable[[Transaction, Any], None]] = {
     ops.Reserve: sessions.reserve,
     ops.Withdraw: sessions.withdraw,
     ops.SetParameter: parameters.set_parameter,
-    ops.Drain: hosts.drain,
-    ops.Undrain: hosts.drain,
-    ops.Forget: hosts.forget,
+    ops.Drain: departures.drain,
+    ops.Undrain: departures.drain,
+    ops.Forget: departures.forget,
     ops.Renew: leases.renew,
     ops.StagedOp: leases.staged,
     ops.Release: leases.release,

@@ -22,12 +22,13 @@ from gpu_scheduler.core.placement.device_order import DeviceOrder
 from gpu_scheduler.core.placement.eviction import Taken
 from gpu_scheduler.core.placement.freed_capacity import FreedCapacity
 from gpu_scheduler.core.queue.policy import DecidingPolicy, OrderingPolicy, Policy
+from gpu_scheduler.core.queue.policy_memory import PolicyMemory
 from gpu_scheduler.core.queue.queue import WaitingQueue
 from gpu_scheduler.core.timers import Timers
 from gpu_scheduler.model import Lease, Record, Request, Step
 from gpu_scheduler.parameters import DEFAULT, Parameters, in_force
 from gpu_scheduler.policy_parameters import Given
-from gpu_scheduler.protocol.changes import PolicyRemembered, Scalar, Unknown, Waiting
+from gpu_scheduler.protocol.changes import PolicyRemembered, Unknown, Waiting
 
 #: Refused requests that `explain` can still look up.
 REFUSED_MAX = 1000
@@ -35,6 +36,8 @@ REFUSED_MAX = 1000
 UNKNOWN_MAX = 1000
 
 
+#: Stands for the request of a lease that ends because its host drains.
+DRAINED = AttemptId("")
 #: Of a lease that took no residents, as most do: all of them share it.
 NO_RESIDENTS_TAKEN: Mapping[DeviceId, Taken] = MappingProxyType({})
 
@@ -51,12 +54,13 @@ class LeaseEntry:
     lease_s: float | None  #: length from the first session, or from the start of a deadline lease
     granted_s: float  #: wall clock
     accepted: bool
+    #: By device, while it has its shares: the residents that it took. Not durable: its hosts know.
+    taken: Mapping[DeviceId, Taken]
     connect_by_s: float | None = None  #: staged: seconds from then to the first session
     active_s: float | None = None  #: wall clock: start of its length
     deadline_s: float | None = None  #: monotonic; not durable
-    #: By device, while it has its shares: the residents that it took. Not durable: its hosts know.
-    taken: Mapping[DeviceId, Taken] = field(default_factory=lambda: NO_RESIDENTS_TAKEN)
-    preempted_for: AttemptId | None = None  #: the request for which it ends after a grace time
+    #: The request for which it ends after a grace time, or `DRAINED`.
+    preempted_for: AttemptId | None = None
 
     @property
     def staged(self) -> bool:
@@ -77,15 +81,6 @@ class Preemption:
     """The devices on which leases end for a waiting request, and which are reserved for it."""
 
     devices: tuple[DeviceId, ...]
-
-
-@dataclass(slots=True)
-class PolicyMemory:
-    """The values that a deciding policy remembers, and the position in its seeded stream."""
-
-    seed: str  #: of the stream
-    draws: int = 0  #: numbers taken from the stream
-    values: dict[str, Scalar] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -173,11 +168,7 @@ class State:
             return
         memory = self.memories.setdefault(part.policy, PolicyMemory(part.seed))
         memory.seed, memory.draws = part.seed, part.draws
-        for name, value in part.changed.items():
-            if value is None:
-                memory.values.pop(name, None)
-            else:
-                memory.values[name] = value
+        memory.change(part.changed)
 
     def clear_freed(self) -> None:
         """Forget freed capacity: no waiting request can use it."""

@@ -8,6 +8,8 @@ from enum import StrEnum
 
 class TimerKind(StrEnum):
     HOST = "host"  #: silence of a host
+    DRAIN = "drain"  #: notice to the leases of a host that drains itself
+    FORGET = "forget"  #: removal of an ephemeral host that is gone
     SESSION = "session"  #: silence of a session
     LEASE = "lease"  #: accept, reserved TTL, connect_by, or length
     WAIT = "wait"  #: max_wait_s or the deadline of a request

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,9 +13,17 @@ from corekit.values import Value, replace
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core.durable.apply import apply_part
 from gpu_scheduler.core.inventory.inventory import HostEntry
-from gpu_scheduler.core.state import LeaseEntry, State
+from gpu_scheduler.core.state import DRAINED, LeaseEntry, State
 from gpu_scheduler.core.timers import TimerKind
-from gpu_scheduler.model import GrantedLease, HostState, LeaseLifetime, LeaseState, Record, Step
+from gpu_scheduler.model import (
+    GrantedLease,
+    HostState,
+    LeaseLifetime,
+    LeaseState,
+    Record,
+    Share,
+    Step,
+)
 from gpu_scheduler.parameters import Parameters
 from gpu_scheduler.protocol import answers
 from gpu_scheduler.protocol import changes as to
@@ -26,7 +34,7 @@ def warm_limits(parameters: Parameters, host: HostEntry | None = None) -> host_o
     """The limits of warm workers that every host enforces; with `host`, no worker stays where it
     is drained."""
     drained = () if host is None else tuple(d.device.id for d in host.devices.values() if d.drained)
-    is_drained = host is not None and host.drained
+    is_drained = host is not None and host.is_drained
     return host_ops.WarmLimits(
         none_on=drained[: host_ops.DEVICES_MAX],
         workers_max=0 if is_drained else parameters.warm_workers_max,
@@ -40,6 +48,24 @@ def push_warm_limits(tx: Transaction, host: HostEntry) -> None:
     if host.state is HostState.UP and host.gateway is not None:
         limits = warm_limits(tx.state.parameters, host)
         tx.push_to_host(host.host, host_ops.WarmLimitsPush(limits=limits))
+
+
+def _resident_ids(
+    entry: LeaseEntry, shares: Iterable[Share]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The ids of the residents that a lease uses on these shares, and of those that it evicts."""
+    takes = [entry.taken[share.device] for share in shares if share.device in entry.taken]
+    used = tuple(one.used.id for one in takes if one.used is not None)
+    return used, tuple(resident.id for one in takes for resident in one.evicted)
+
+
+def preempted_why(state: State, entry: LeaseEntry) -> str:
+    """The detail of the end of a preempted lease."""
+    if entry.preempted_for != DRAINED:
+        return f"a request of higher priority needs its device: {entry.preempted_for}"
+    hosts = (state.inventory.hosts[share.host] for share in entry.lease.shares)
+    drains = {host.host: host.own_drain for host in hosts if host.own_drain is not None}
+    return "; ".join(f"host {host} drains: {drain.reason}" for host, drain in drains.items())
 
 
 @dataclass(slots=True, kw_only=True)
@@ -61,11 +87,8 @@ class Transaction:
         apply_part(self.state, part)
         self.parts.append(part)
 
-    def act(self, action: do.Action) -> None:
-        self.actions.append(action)
-
     def reply(self, reply_to: str, answer: Value) -> None:
-        self.act(do.Reply(reply_to=reply_to, answer=answer))
+        self.actions.append(do.Reply(reply_to=reply_to, answer=answer))
 
     def refuse(
         self,
@@ -74,7 +97,7 @@ class Transaction:
         message: str,
         details: Mapping[str, object] | None = None,
     ) -> None:
-        self.act(
+        self.actions.append(
             do.ReplyError(reply_to=reply_to, code=code, message=message, details=details or {})
         )
 
@@ -84,10 +107,10 @@ class Transaction:
 
     def push(self, session: str | None, push: answers.Push) -> None:
         if session is not None:
-            self.act(do.PushToSession(session=SessionId(session), push=push))
+            self.actions.append(do.PushToSession(session=SessionId(session), push=push))
 
     def push_to_host(self, host: HostId, push: host_ops.HostPush) -> None:
-        self.act(do.PushToHost(host=host, push=push))
+        self.actions.append(do.PushToHost(host=host, push=push))
 
     # ------------------------------------------------------------------ records
 
@@ -129,7 +152,7 @@ class Transaction:
         )
         waits = entry.staged and lease.state is LeaseState.RESERVED
         shares = tuple(share for share in lease.shares if share.host == host)
-        takes = [entry.taken[s.device] for s in shares if s.device in entry.taken]
+        used, evicted = _resident_ids(entry, shares) if entry.taken else ((), ())
         return host_ops.Install(
             lease=lease.id,
             fence=lease.fence,
@@ -143,8 +166,8 @@ class Transaction:
             middleware=entry.request.middleware,
             workload=entry.request.workload,
             batch=entry.request.batch,
-            residents=tuple(one.used.id for one in takes if one.used is not None),
-            evict=tuple(resident.id for one in takes for resident in one.evicted),
+            residents=used,
+            evict=evicted,
             cap_s=cap_s,
             connect_by_s=left_s if waits else None,
         )

@@ -28,6 +28,7 @@ from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.core.state import State
 from gpu_scheduler.daemon.access.authorizer import Authorizer, JobOwner
 from gpu_scheduler.daemon.access.connection_admission import CONNECTIONS_MAX, ConnectionAdmission
+from gpu_scheduler.daemon.access.iam_join import IamJoin
 from gpu_scheduler.daemon.access.keys import NAME as KEYS_NAME
 from gpu_scheduler.daemon.access.redaction import Redaction
 from gpu_scheduler.daemon.access.secret import Secrets
@@ -62,6 +63,7 @@ class DaemonSettings:
     capacity: tuple[Device, ...] | None = None  #: devices that may register later
     parameters: Parameters = field(default_factory=Parameters)  #: without overrides of `ssgm set`
     keys: Path | None = None  #: None: `keys.json` in the state folder, if it exists
+    join_iam: Path | None = None  #: roles whose holders may join as hosts
     certificate: Certificate | None = None  #: of both endpoints; None: no TLS
     descriptors: int | None = None  #: files it may open; None: as many as the system permits
 
@@ -207,6 +209,7 @@ def _locked(
         settings.keys or settings.state / KEYS_NAME,
         lambda lease: _owner_of(machine.state, lease),
         lambda holder: _job_owner_of(machine.state, holder),
+        None if settings.join_iam is None else IamJoin(settings.join_iam, SystemClock()),
     )
     _only_loopback_without_keys(settings, authorizer)
     return (
@@ -255,10 +258,19 @@ def _only_loopback_without_keys(settings: DaemonSettings, authorizer: Authorizer
     if settings.keys is not None and not authorizer.has_keys:
         text = f"the keys file {settings.keys} does not exist; create it with `ssgmd keys add`"
         raise AppError(ErrorCode.NOT_FOUND, text)
+    if settings.join_iam is not None and not authorizer.has_keys:
+        text = (
+            "--join-iam needs a keys file: without keys, every program of this machine is a host;"
+        )
+        raise AppError(ErrorCode.DENIED, f"{text} create it with `ssgmd keys add`")
     outside = [a for a in (settings.listen, settings.http) if not is_loopback(parse_address(a)[0])]
     if authorizer.has_keys:
         if outside and settings.tls is None:
             text = "keys and secrets of leases cross the network unencrypted: no TLS certificate"
+            if settings.join_iam is not None:
+                raise AppError(
+                    ErrorCode.DENIED, f"--join-iam needs --tls-cert and --tls-key: {text}"
+                )
             logger.warning(text, extra={"event": "no_tls", "endpoints": outside})
         return
     if outside:

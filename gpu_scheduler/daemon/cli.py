@@ -80,6 +80,7 @@ def main(
                 listen=found.text("listen") or "",
                 http=found.text("http") or "",
                 keys=found.path("keys"),
+                join_iam=found.path("join_iam"),
                 certificate=_certificate(found),
                 parameters=found.parameters,
             )

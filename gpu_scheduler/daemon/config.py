@@ -51,6 +51,11 @@ SETTINGS = (
         "serve waits instead of being refused as impossible.",
     ),
     Setting(name="keys", help="Keys file. [default: keys.json in the state folder, if it exists]"),
+    Setting(
+        name="join_iam",
+        help="TOML file of the IAM roles whose holders may join as hosts without a key of their"
+        " own; read again when it changes.",
+    ),
     Setting(name="tls_cert", help="PEM file of the endpoints' certificate chain; needs --tls-key."),
     Setting(name="tls_key", help="PEM file of the certificate's private key; needs --tls-cert."),
 )

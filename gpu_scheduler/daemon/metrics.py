@@ -13,6 +13,7 @@ from heapq import nlargest
 from operator import attrgetter
 
 from gpu_scheduler.core.admission.usage_counts import UsageCounts
+from gpu_scheduler.core.inventory.inventory import Inventory
 from gpu_scheduler.core.inventory.residents import Residents
 from gpu_scheduler.core.leases.learned_times import LearnedTimes
 from gpu_scheduler.core.state import State
@@ -45,6 +46,7 @@ class CoreCounts:
     usage_counts: UsageCounts = field(default_factory=UsageCounts)  #: of each key
     learned_times: LearnedTimes = field(default_factory=LearnedTimes)
     residents: Residents = field(default_factory=Residents)
+    inventory: Inventory = field(default_factory=Inventory)
 
     @classmethod
     def of(cls, state: State) -> CoreCounts:
@@ -53,6 +55,7 @@ class CoreCounts:
             usage_counts=state.usage_counts,
             learned_times=state.learned_times,
             residents=state.inventory.residents,
+            inventory=state.inventory,
         )
 
 
@@ -107,6 +110,10 @@ def _inventory(standing: Standing) -> Iterator[str]:
     yield from _family("leases", "Live leases by state", "state", leases.items())
     states = Counter(host.state.value for host in hosts)
     yield from _family("hosts", "Hosts by state", "state", states.items())
+    draining = sum(host.draining is not None for host in hosts if host.state is HostState.DRAINED)
+    yield from _one("hosts_draining", "Hosts that drain themselves", draining)
+    forgotten = standing.counts.inventory.hosts_forgotten
+    yield from _one("hosts_forgotten_total", "Ephemeral hosts that were forgotten", forgotten)
     yield from _one("waiting_requests", "Requests in the queue", standing.waiting)
     yield from _one("devices", "Known devices", len(devices))
     memory_mib = sum(view.device.memory_mib for view in devices)

@@ -32,6 +32,7 @@ from gpu_scheduler.protocol.codec import VERSION, Body
 from gpu_scheduler.protocol.host import (
     Cut,
     DoorOpened,
+    Draining,
     End,
     HostHello,
     HostWelcome,
@@ -79,6 +80,7 @@ class HostLink:
         gateway: str | None,
         budget: Budget,
         middlewares: tuple[str, ...] = (),
+        ephemeral: bool = False,
         incarnation: str | None = None,
         access: Access | None = None,
     ) -> None:
@@ -90,6 +92,7 @@ class HostLink:
         self._watch = Watch(LastSeen(probe, budget.host_lost_s), control)
         self._gateway = gateway
         self._middlewares = middlewares
+        self._ephemeral = ephemeral
         self._budget = budget
         self._last_fence = 0
         self._spread = random.Random()
@@ -98,6 +101,7 @@ class HostLink:
         self._arriving: FullState | None = None  #: an incomplete full state
         self._hello_pages: list[list[str]] = []  #: leases that did not fit into the hello
         self._closing: dict[LeaseId, None] = {}  #: sessions that closed; not acknowledged yet
+        self._sending: dict[asyncio.Task[None], None] = {}  #: events that are not acknowledged
         self._urgent = asyncio.Event()  #: a report is due before its time
         events = ChannelEvents(
             role="host",
@@ -170,20 +174,34 @@ class HostLink:
             residents = self._watch.changed_residents()
             if residents:
                 self._channel.nursery.start(self._report(Report(residents=residents)), "report")
-        self._channel.nursery.start(self._send("session", change), "send")
+        self._start_sending("session", change)
 
     def door(self, lease: LeaseId, address: str) -> None:
         """Report the "address:port" at which the lease's own port listens."""
         opened = DoorOpened(lease=lease, address=address)
-        self._channel.nursery.start(self._send("door", opened), "send")
+        self._start_sending("door", opened)
 
     def cut(self, lease: LeaseId) -> None:
         """Report that an ended lease has no processes any more and its memory is free."""
-        self._channel.nursery.start(self._send("cut", Cut(lease=lease)), "send")
+        self._start_sending("cut", Cut(lease=lease))
 
     def report_soon(self) -> None:
         """Send the next report now: warm workers have changed, by which requests are placed."""
         self._urgent.set()
+
+    async def draining(self, message: Draining, deadline_s: float) -> None:
+        """Report that this host drains itself, or takes leases again. Raises AppError."""
+        await self._channel.call("draining", message, deadline_s=deadline_s)
+
+    async def settled(self) -> None:
+        """Wait until the scheduler has acknowledged the ends of all sessions."""
+        while self._sending:
+            await asyncio.wait(self._sending)
+
+    def _start_sending(self, op: str, message: SessionChange | DoorOpened | Cut) -> None:
+        task = self._channel.nursery.start(self._send(op, message), "send")
+        self._sending[task] = None
+        task.add_done_callback(self._sending.pop)
 
     async def _send(self, op: str, message: SessionChange | DoorOpened | Cut) -> None:
         try:
@@ -227,6 +245,10 @@ class HostLink:
     async def _reconcile(self) -> None:
         while True:
             await asyncio.sleep(self._budget.host_reconcile_s)
+            try:
+                await self._channel.renew_key()
+            except (AppError, OSError) as error:
+                logger.warning("the key is not renewed: %s", error)
             self._channel.say_hello_again()
 
     # --- hello, full state and pushes
@@ -252,6 +274,7 @@ class HostLink:
             run_seen=self.run_seen,
             more=bool(self._hello_pages),
             residents=residents,
+            ephemeral=self._ephemeral,
         )
 
     def _more_of_hello(self) -> Iterator[tuple[str, MoreInstalled]]:

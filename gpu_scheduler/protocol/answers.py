@@ -102,6 +102,13 @@ class DeviceView(Value):
         return sum(resident.memory_mib for resident in self.residents)
 
 
+class DrainView(Value):
+    """The drain of a host by itself."""
+
+    reason: str
+    left_s: float | None = None  #: until its leases end; None = no limit
+
+
 class HostView(Value):
     """One host with its devices."""
 
@@ -112,6 +119,9 @@ class HostView(Value):
     silent_s: float  #: seconds since its last message
     devices: tuple[DeviceView, ...]
     middlewares: tuple[str, ...] = ()  #: middlewares that requests may name
+    draining: DrainView | None = None  #: its own drain, not an operator's
+    ephemeral: bool = False
+    forgotten_in_s: float | None = None  #: of a lost ephemeral host; None = it stays
 
 
 class InventoryAnswer(Value):
@@ -187,6 +197,7 @@ class PolicyDeclaration(Value):
     starves: str  #: requests that may wait without end; "" = none
     parameters: tuple[PolicyParameter, ...] = ()
     values: Mapping[str, str | float | bool] = field(default_factory=dict)  #: of its parameters
+    decision_cost: str = ""  #: on what the time of one decision depends; "" = not stated
 
 
 class ParametersAnswer(Value):

@@ -51,11 +51,24 @@ class HostRegistered(Value):
     gateway: str | None
     devices: tuple[Device, ...]  #: all devices ever seen there, without `resident`
     middlewares: tuple[str, ...] = ()
+    ephemeral: bool = False  #: forgotten some time after it is lost
 
 
 class HostDrained(Value):
     host: HostId
     drained: bool
+
+
+class HostDraining(Value):
+    """A host began to drain itself, or takes leases again."""
+
+    host: HostId
+    incarnation: str  #: a restarted host does not drain
+    draining: bool
+    reason: str = ""
+    since_s: float = 0.0  #: wall clock
+    limit_s: float | None = None  #: its leases end by then; None = no limit
+    ignorable: bool = True  #: a version without it grants there until the host is gone
 
 
 class DeviceDrained(Value):
@@ -153,10 +166,10 @@ class LeaseChanged(Value):
 
 
 class LeasePreempted(Value):
-    """A lease ends after a grace time, for a waiting request of higher priority."""
+    """A lease ends after a grace time, for a waiting request of higher priority or a drain."""
 
     lease: LeaseId
-    attempt: AttemptId  #: of that request
+    attempt: AttemptId  #: of that request; "" = of none: its host drains
     ignorable: bool = True  #: a version without preemption lets the lease continue
 
 
@@ -228,6 +241,7 @@ Part = (
     | InventoryDeclared
     | HostRegistered
     | HostDrained
+    | HostDraining
     | DeviceDrained
     | DeviceChanged
     | HostForgotten
@@ -262,6 +276,7 @@ CHANGES: Mapping[str, type[Part]] = {
     "inventory_declared": InventoryDeclared,
     "host_registered": HostRegistered,
     "host_drained": HostDrained,
+    "host_draining": HostDraining,
     "device_drained": DeviceDrained,
     "device_changed": DeviceChanged,
     "host_forgotten": HostForgotten,

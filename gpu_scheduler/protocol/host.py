@@ -1,8 +1,8 @@
 """The host session: ops of a GPU host, and the pushes that it executes.
 
-A host sends ops (`Hello`, `Report`, `SessionChange`, `Cut`); the scheduler pushes `Install`, `End`,
-`Staged` and `Resize` over one ordered channel. Every op is idempotent: after a reconnect, the host
-repeats the ops that were not acknowledged.
+A host sends ops (`Hello`, `Report`, `SessionChange`, `Cut`, `Draining`); the scheduler pushes
+`Install`, `End`, `Staged` and `Resize` over one ordered channel. Every op is idempotent: after a
+reconnect, the host repeats the ops that were not acknowledged.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ from gpu_scheduler.names import NAME, name_problem
 
 #: The most characters of a detail: a sentence for people, not a log.
 DETAIL_CHARACTERS_MAX = 2000
+#: The most characters of the reason of a drain.
+REASON_CHARACTERS_MAX = 200
 #: The most devices of a host in one message; the largest single hosts have 16.
 DEVICES_MAX = 256
 #: The most leases in one hello: the default of `leases_max` for the whole scheduler.
@@ -134,7 +136,10 @@ class Resize(Value):
 
 
 class Preempt(Value):
-    """Push `preempt`: the lease ends in `grace_s`; its session, if one is open, gets the notice."""
+    """Push `preempt`: the lease ends in `grace_s`; its session, if one is open, gets the notice.
+
+    For a request of higher priority, or because the host drains.
+    """
 
     lease: LeaseId
     grace_s: float
@@ -179,6 +184,7 @@ class HostHello(Checked, omit_defaults=True):
     more: bool = False
     #: All warm workers of the host.
     residents: Annotated[tuple[DeviceResidents, ...], Meta(max_length=DEVICES_MAX)] = ()
+    ephemeral: bool = False  #: forgotten `forget_after_s` after it is lost
 
 
 class HostWelcome(Value, omit_defaults=True):
@@ -261,11 +267,57 @@ class Cut(Checked):
     lease: LeaseName
 
 
-HostOp = HostHello | Report | SessionChange | Cut | DoorOpened | InstallsAsked
+class Draining(Checked):
+    """Op `draining` → Done: no new leases here, because the program stops or the machine leaves.
+
+    Live leases continue; `preempt_grace_s` before the limit each gets the notice of a preemption,
+    and its end is PREEMPTED. NOT_FOUND: the host is unknown and must send its hello.
+    """
+
+    draining: bool  #: False: the host takes leases again
+    reason: Annotated[str, Meta(max_length=REASON_CHARACTERS_MAX)] = ""
+    #: Seconds from receipt until the host is gone; None = not known.
+    limit_s: Annotated[float, Meta(ge=0, le=LENGTH_S_MAX)] | None = None
+
+
+#: Signed headers of a presigned request with which a host joins.
+SERVER_HEADER = "x-orchgpu-server"
+NONCE_HEADER = "x-orchgpu-nonce"
+
+
+class ChallengeAsked(Value):
+    """Op `join_challenge`, before the hello → JoinChallenge | INVALID (hosts join by key only)."""
+
+
+class JoinChallenge(Value):
+    """The values that a joining host signs."""
+
+    server: str  #: name of this scheduler
+    nonce: str  #: for one `join` on this connection
+
+
+class Join(Value):
+    """Op `join`, before the hello → JoinAnswer | DENIED | UNAVAILABLE.
+
+    Proves an IAM role by a presigned `GetCallerIdentity` request that signs the challenge.
+    """
+
+    host: Annotated[str, NAME]
+    url: str
+
+
+class JoinAnswer(Value):
+    """The key for the hello of that host."""
+
+    key: str
+    lasts_s: float
+
+
+HostOp = HostHello | Report | SessionChange | Cut | DoorOpened | InstallsAsked | Draining
 
 #: Wire name → class of every op of a host but `hello`.
 HOST_OPS: Mapping[
-    str, type[Report | SessionChange | Cut | DoorOpened | MoreInstalled | InstallsAsked]
+    str, type[Report | SessionChange | Cut | DoorOpened | MoreInstalled | InstallsAsked | Draining]
 ] = {
     "report": Report,
     "session": SessionChange,
@@ -273,4 +325,5 @@ HOST_OPS: Mapping[
     "door": DoorOpened,
     "installed": MoreInstalled,
     "installs": InstallsAsked,
+    "draining": Draining,
 }

@@ -110,6 +110,7 @@ class Programs:
             *(() if name == HOSTS[0] else ("--no-nvml",)),  # one machine: its GPUs are one host's
             *self._emulated(name),
             *("--memory-mib", str(self._settings.host_memory_mib)),
+            *("--drain-s", "0"),  # the whole system stops: no other host takes its jobs
             *_each("--data", self._settings.data),
             *_each("--middleware", self._settings.middlewares),
         )

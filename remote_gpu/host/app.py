@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from gpu_scheduler.monitor.link import HostLink
 from gpu_scheduler.monitor.ports import Probe
 from gpu_scheduler.monitor.probes import probe_of
 from remote_gpu.host.daemon import Endpoints, HostDaemon
+from remote_gpu.host.departure.departure import DrainTable
 from remote_gpu.host.emulation import EmulatedDevices, EmulatedProbe, Load
 from remote_gpu.host.gateway.lease_ports import PortSettings
 from remote_gpu.host.gateway.listeners import Listeners
@@ -66,6 +67,7 @@ class HostSettings:
         default_factory=VisibleDevices
     )  #: devices that those servers can see
     emulated: EmulatedDevices | None = None
+    ephemeral: bool = False  #: the scheduler forgets this host some time after it is gone
     tls: HostTls | None = None
     warm_workers: bool = True  #: workers may outlive their leases
     isolation: Setting = Setting.AUTO
@@ -87,13 +89,19 @@ class RunningHost:
     """A running host, with its link to the scheduler."""
 
     link: HostLink
+    leases: DrainTable
     gateway: str  #: "address:port"
     nursery: Nursery
 
 
 @contextlib.asynccontextmanager
-async def running_host(settings: HostSettings, upstream: Upstream) -> AsyncIterator[RunningHost]:
-    """All parts of a host, open for the length of the block. Raises AppError."""
+async def running_host(
+    settings: HostSettings, upstream: Upstream, registered: Callable[[], None]
+) -> AsyncIterator[RunningHost]:
+    """All parts of a host, open for the length of the block. Raises AppError.
+
+    `registered` is called each time that the scheduler has registered this host.
+    """
     os.sched_setaffinity(0, settings.cpu.cpus)  # gpud, its spawner and all workers
     budget = settings.budget
     async with contextlib.AsyncExitStack() as stack:
@@ -141,8 +149,10 @@ async def running_host(settings: HostSettings, upstream: Upstream) -> AsyncItera
                 budget=budget,
                 access=upstream.access,
                 middlewares=("builtin", *settings.middlewares),
+                ephemeral=settings.ephemeral,
             ),
             warm_workers=settings.warm_workers,
+            registered=registered,
         )
         nursery.start_eternal(daemon.gateway.serve(), "gateway")
         nursery.start_eternal(daemon.keep_deadlines(), "deadlines")
@@ -150,7 +160,9 @@ async def running_host(settings: HostSettings, upstream: Upstream) -> AsyncItera
         nursery.start_eternal(pool.watch(), "spawner")
         await stack.enter_async_context(daemon.link)
         stack.push_async_callback(daemon.close)  # first, while the link can report it
-        yield RunningHost(link=daemon.link, gateway=listeners.address, nursery=nursery)
+        yield RunningHost(
+            link=daemon.link, leases=daemon, gateway=listeners.address, nursery=nursery
+        )
 
 
 def _pool(

@@ -7,6 +7,7 @@ import contextlib
 import ipaddress
 import logging
 import os
+import signal
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -18,7 +19,6 @@ from corekit.aio.environment import budget_from_environment
 from corekit.aio.process import (
     log_as_json,
     raise_descriptor_limit,
-    stop_signal,
     write_ready,
 )
 from corekit.aio.supervise import until_first
@@ -35,11 +35,16 @@ from gpu_scheduler.client.access import (
     Access,
     find_access,
 )
-from gpu_scheduler.monitor.link import HostLink
+from gpu_scheduler.client.joining import IamJoin
 from remote_gpu.host.app import HostSettings, RunningHost, Upstream, running_host
+from remote_gpu.host.departure.departure import Departure
+from remote_gpu.host.departure.metadata import InstanceMetadata, endpoint_of, is_on_ec2
+from remote_gpu.host.departure.metadata_notices import ITEMS
+from remote_gpu.host.departure.metadata_watch import MetadataWatch
+from remote_gpu.host.departure.notices import Source
 from remote_gpu.host.emulation import EmulatedDevices
 from remote_gpu.host.environment import MPS_DIRECTORY
-from remote_gpu.host.options import HostOptions, OpenClDevices
+from remote_gpu.host.options import HostOptions, OnRebalance, OpenClDevices, WatchMetadata
 from remote_gpu.host.probe import CpuSettings, default_memory_mib, parse_cpus
 from remote_gpu.host.servers.visible import check_middlewares, visible_devices
 from remote_gpu.host.tls import HostTls
@@ -77,7 +82,9 @@ operation exec; with --isolation require, it does not start."""
 def main(options: HostOptions) -> None:
     """Lend this host's devices to the scheduler's leases through one authenticated port.
 
-    Serves until SIGTERM or SIGINT. Timings follow ORCHGPU_TIME_SCALE.
+    Serves until SIGTERM or SIGINT: then it takes no new leases, waits until the live ones have
+    ended, --drain-s at most, and ends with 0. A second signal ends it at once. Timings follow
+    ORCHGPU_TIME_SCALE.
 
     \b
     Example:  gpud --host-id gpu-a --scheduler 10.0.1.10:4700 \\
@@ -92,13 +99,13 @@ def main(options: HostOptions) -> None:
         public = _advertised(options.advertise or options.listen)
         upstream = Upstream(
             scheduler=options.scheduler,
-            access=_access(options.key_file, options.ca),
+            access=_access(options),
             advertise=public,
             drivers=_drivers(options),
         )
         settings = _settings(options, listen, public[0])
         raise_descriptor_limit()  # before anything is accepted: a connection is a descriptor
-        asyncio.run(_serve(settings, upstream, options.ready_file))
+        asyncio.run(_serve(settings, upstream, options))
     except AppError as error:
         click.echo(f"gpud: {error.message}", err=True)
         sys.exit(EXIT_STATUS[error.code])
@@ -144,31 +151,48 @@ def _settings(
         tls=_tls(options.tls_cert, options.tls_key, options.require_tls),
         isolation=options.isolation,
         secret_files=_secret_files(options.key_file),
+        ephemeral=options.ephemeral,
     )
 
 
-async def _serve(settings: HostSettings, upstream: Upstream, ready_file: Path | None) -> None:
-    stop = stop_signal()
+async def _serve(settings: HostSettings, upstream: Upstream, options: HostOptions) -> None:
+    drain_s = settings.budget.host_drain_s if options.drain_s is None else options.drain_s
+    departure = Departure(settings.budget, drain_s)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(number, departure.signalled, number.name)
     if settings.middlewares:
         visible = await visible_devices(settings.host)
         check_middlewares(settings.middlewares, visible)
         settings = replace(settings, visible=visible)
-    async with running_host(settings, upstream) as host:
-        await _until_stopped(stop, host, host.link, ready_file)
+    async with running_host(settings, upstream, departure.registered) as host:
+        if _watches_metadata(options.instance_metadata):
+            ignored = Source.REBALANCE if options.on_rebalance is OnRebalance.IGNORE else None
+            sources = [source for source in ITEMS if source is not ignored]
+            answer_s = settings.budget.instance_metadata_answer_s
+            metadata = InstanceMetadata(endpoint_of(os.environ), answer_s)
+            watch = MetadataWatch(metadata, departure, settings.budget, sources)
+            host.nursery.start_eternal(watch.run(), "instance metadata")
+        await _until_over(departure, host, options.ready_file)
 
 
-async def _until_stopped(
-    stop: asyncio.Event, host: RunningHost, link: HostLink, ready_file: Path | None
-) -> None:
-    """Announce the host once it is registered; return at a signal, or raise the error of a task."""
+def _watches_metadata(setting: WatchMetadata) -> bool:
+    on = setting is WatchMetadata.ON
+    return on or (setting is WatchMetadata.AUTO and is_on_ec2(os.environ))
+
+
+async def _until_over(departure: Departure, host: RunningHost, ready_file: Path | None) -> None:
+    """Announce the host once it is registered; return when it has to end, or raise the error of a
+    task."""
 
     async def announce() -> None:
-        await link.registered()
+        await host.link.registered()
         write_ready(ready_file, {"gateway": host.gateway})
         logger.info("serving", extra={"event": "serving", "gateway": host.gateway})
 
     host.nursery.start(announce(), "announce")
-    await until_first(stop.wait(), host.nursery.failed(), link.failed())
+    over = departure.over(host.link, host.leases, host.nursery)
+    await until_first(over, host.nursery.failed(), host.link.failed())
 
 
 def _hide() -> None:
@@ -179,11 +203,19 @@ def _hide() -> None:
         raise AppError(ErrorCode.UNAVAILABLE, f"gpud cannot hide its memory: {error}") from None
 
 
-def _access(key_file: Path | None, ca: Path | None) -> Access:
+def _access(options: HostOptions) -> Access:
     """The access to the scheduler; its key is removed from the environment."""
-    access = find_access(key_file=key_file, ca=ca)
+    access = find_access(key_file=options.key_file, ca=options.ca)
     take((KEY_VARIABLE,))
-    return access
+    if not options.join_iam:
+        return access
+    if access.key is not None:
+        raise invalid("--join-iam and a key of the scheduler exclude each other")
+    # botocore takes half a second to load, and only these hosts need it
+    from remote_gpu.host.iam import RoleProof
+
+    proof = RoleProof(os.environ.get("AWS_REGION"), endpoint=os.environ.get("AWS_ENDPOINT_URL_STS"))
+    return replace(access, source=IamJoin(options.host_id, options.join_iam, proof.url))
 
 
 def _secret_files(key_file: Path | None) -> tuple[Path, ...]:

@@ -106,9 +106,12 @@ class HostDaemon(Generic[L]):
         link_of: Callable[[HostControl], L],
         *,
         warm_workers: bool = True,
+        registered: Callable[[], None] = lambda: None,
     ) -> None:
         """`memory`: shows whether a card is clean; `link_of`: makes the link to this daemon;
-        `warm_workers`: workers may outlive their leases."""
+        `warm_workers`: workers may outlive their leases; `registered`: called each time that the
+        scheduler has registered this host."""
+        self._registered = registered
         self.table = table
         self._turns = turns
         self._log = log
@@ -206,7 +209,7 @@ class HostDaemon(Generic[L]):
     def staged(self, lease: LeaseId, connect_by_s: float) -> None:
         """Set the time by which the first session must open."""
         self.table.staged(lease, connect_by_s, self.now_s())
-        self._wake()
+        self.wake()
 
     def preempt(self, lease: LeaseId, grace_s: float) -> None:
         """Send the notice to the lease's session; the scheduler ends the lease after `grace_s`."""
@@ -221,6 +224,8 @@ class HostDaemon(Generic[L]):
     def link_changed(self, connected: bool) -> None:
         """Log the change: leases continue without the scheduler, until their own deadlines."""
         logger.info("scheduler reachable" if connected else "scheduler not reachable")
+        if connected:
+            self._registered()
 
     # --- the table's steps
 
@@ -229,7 +234,7 @@ class HostDaemon(Generic[L]):
         for step in steps:
             self._apply_one(step)
         if steps:
-            self._wake()
+            self.wake()
 
     def _apply_one(self, step: Step) -> None:
         self._log.write(step, step.kind.value, self.now_s())
@@ -379,7 +384,8 @@ class HostDaemon(Generic[L]):
         self._waiting.append(change)
         await asyncio.wait({change}, timeout=wait_s)
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Let those that wait for a change evaluate their conditions again."""
         waiting, self._waiting = self._waiting, []
         for change in waiting:
             if not change.done():

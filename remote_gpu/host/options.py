@@ -21,6 +21,21 @@ class OpenClDevices(StrEnum):
     ALL = "all"
 
 
+class WatchMetadata(StrEnum):
+    """Whether the EC2 instance metadata is watched."""
+
+    AUTO = "auto"
+    ON = "on"
+    OFF = "off"
+
+
+class OnRebalance(StrEnum):
+    """The effect of a rebalance recommendation."""
+
+    DRAIN = "drain"
+    IGNORE = "ignore"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostOptions:
     """One field for each option."""
@@ -41,6 +56,15 @@ class HostOptions:
     key_file: Annotated[
         Path | None, Option(f"File with the key for ssgmd. [default: ${KEY_FILE_VARIABLE}]")
     ] = None
+    join_iam: Annotated[
+        str,
+        Option(
+            "Join by this machine's IAM role instead of a key; SERVER is the name of the scheduler"
+            " in its --join-iam file. The region is that of AWS_REGION or AWS_DEFAULT_REGION, STS's"
+            " endpoint that of AWS_ENDPOINT_URL_STS or the region's.",
+            metavar="SERVER",
+        ),
+    ] = ""
     ca: Annotated[
         Path | None, Option(f"CA of ssgmd's certificate; enables TLS. [default: ${CA_VARIABLE}]")
     ] = None
@@ -110,6 +134,33 @@ class HostOptions:
             "Isolation of leases from each other and from this host; `none` suits one tenant only."
         ),
     ] = Isolation.AUTO
+    drain_s: Annotated[
+        float | None,
+        Option(
+            "Longest drain after SIGTERM, SIGINT or a notice without a time: leases that are left"
+            " then end as PREEMPTED and their jobs are tried again; 0: the host ends at once."
+            " [default: 120, as long as a spot interruption leaves]",
+            range=(0, 86_400),
+        ),
+    ] = None
+    ephemeral: Annotated[
+        bool,
+        Option(
+            "This host does not come back under its name: the scheduler forgets it"
+            " `forget_after_s` after it is gone."
+        ),
+    ] = False
+    instance_metadata: Annotated[
+        WatchMetadata,
+        Option(
+            "Drain at notices of the EC2 instance metadata: spot interruption, rebalance"
+            " recommendation, Auto Scaling; `auto`: on an EC2 instance."
+        ),
+    ] = WatchMetadata.AUTO
+    on_rebalance: Annotated[
+        OnRebalance,
+        Option("Effect of a rebalance recommendation, which is not always followed by more."),
+    ] = OnRebalance.DRAIN
     ready_file: Annotated[
         Path | None, Option("JSON file, written once the host is registered.")
     ] = None

@@ -76,6 +76,16 @@ class _RunByDefault(CommandGroup):
         return super().parse_args(ctx, args)
 
 
+class _FileAnywhere(click.Command):
+    """A command whose run file may also stand behind the policies."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        file = next((word for word in args if word.endswith((".yaml", ".yml"))), None)
+        if file is not None:
+            args = [file, *args[: args.index(file)], *args[args.index(file) + 1 :]]
+        return super().parse_args(ctx, args)
+
+
 @click.group("simulate", cls=_RunByDefault)
 def command() -> None:
     """Simulate a load on devices with the scheduler's own core, on a virtual clock.
@@ -138,7 +148,7 @@ def run_command(
     echo(f"seed {seed}, trace {outcome.trace}: {decisions} decisions, {rate:.0f} per second")
 
 
-@command.command("compare")
+@command.command("compare", cls=_FileAnywhere)
 @_FILE
 @click.argument("policies", nargs=-1)
 @_seeds
@@ -162,7 +172,8 @@ def compare_command(
     """Compare policies on the same requests.
 
     The table has means over seeds, with 95 % confidence intervals. Without POLICIES all installed
-    ones are compared. A policy may have parameters of its own: `sticky:patience_s=10`.
+    ones are compared. A policy may have parameters of its own: `sticky:patience_s=10`. A FILE that
+    ends in .yaml may also stand behind the policies.
 
     \b
     Example:  orchgpu simulate compare RUN.yaml fifo sticky sticky:patience_s=10 --seeds 30
@@ -183,7 +194,7 @@ def compare_command(
     echo(f"{len(chosen)} seeds from {chosen[0]}; ± is half of the 95 % confidence interval")
 
 
-@command.command("sweep")
+@command.command("sweep", cls=_FileAnywhere)
 @_FILE
 @click.argument("policies", nargs=-1)
 @click.option("--occupancy", metavar="LIST", help="Part of the devices in use: 0.2,0.4,0.8")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import dataclass, field
 
 from corekit.aio.clock import Clock
@@ -45,6 +46,20 @@ class InstalledLease:
     deadline: asyncio.TimerHandle | None = None
 
 
+def sim_devices(host: str, count: int, memory_mib: int) -> tuple[Device, ...]:
+    """The devices of a simulated host."""
+    return tuple(
+        Device(
+            id=DeviceId(f"{host}/{i}"),
+            index=i,
+            kind=DeviceKind.CPU,
+            model="sim",
+            memory_mib=memory_mib,
+        )
+        for i in range(count)
+    )
+
+
 class SimHost:
     """gpud with its devices. After `stop` (SIGSTOP) it neither receives nor acts."""
 
@@ -59,16 +74,7 @@ class SimHost:
         checker: Checker,
     ) -> None:
         self.id = HostId(name)
-        self._devices = tuple(
-            Device(
-                id=DeviceId(f"{name}/{i}"),
-                index=i,
-                kind=DeviceKind.CPU,
-                model="sim",
-                memory_mib=memory_mib,
-            )
-            for i in range(devices)
-        )
+        self._devices = sim_devices(name, devices, memory_mib)
         self._memory_mib = memory_mib
         self._scheduler = scheduler
         self._clock = clock
@@ -76,7 +82,9 @@ class SimHost:
         self._checker = checker
         self._epoch = 0
         self._incarnation = 1
+        self._leaving = False  #: it drains itself, and is away after that
         self._connected = False
+        self.is_away = False
         self._inbox: asyncio.Queue[object] = asyncio.Queue()
         self.installed_leases: dict[LeaseId, InstalledLease] = {}
         self._revoking: dict[LeaseId, InstalledLease] = {}
@@ -89,6 +97,10 @@ class SimHost:
         """Connect and report, until cancelled."""
         while True:
             await self.running.wait()
+            if self._leaving and not self.installed_leases:
+                self._break_off()
+            while self.is_away:  # noqa: ASYNC110 - a machine that is not there
+                await asyncio.sleep(self._budget.host_report_s)
             try:
                 await self._connect()
                 await self._scheduler.ask_as_host(self.id, host_ops.Report(devices=self._devices))
@@ -124,6 +136,7 @@ class SimHost:
             epoch_seen=self._epoch,
             installed=tuple(self.installed_leases),
             version=VERSION,
+            ephemeral=True,
         )
         welcome = await self._scheduler.ask_as_host(self.id, hello)
         self._connected, self._epoch = True, welcome.epoch
@@ -161,6 +174,29 @@ class SimHost:
         self._incarnation += 1
         self._connected = False
         self._scheduler.hosts.pop(self.id, None)
+
+    # ------------------------------------------------------------------ departure
+
+    async def leave(self, limit_s: float) -> None:
+        """Drain by its own session, and break off after the last lease, or at the limit."""
+        self._leaving = True
+        drain = host_ops.Draining(draining=True, reason="spot interruption", limit_s=limit_s)
+        with contextlib.suppress(AppError):
+            await self._scheduler.ask_as_host(self.id, drain)
+        await asyncio.sleep(limit_s)
+        if self._leaving and not self.is_away:
+            self.restart()
+            self._break_off()
+
+    def _break_off(self) -> None:
+        self.is_away, self._connected = True, False
+        self._scheduler.hosts.pop(self.id, None)
+        self._scheduler.tell(on.HostLeft(host=self.id, **self._scheduler.now()))
+
+    def come_back(self) -> None:
+        """A new instance under this name: nothing is left of the last one."""
+        self.restart()
+        self._leaving = self.is_away = False
 
     # ------------------------------------------------------------------ leases
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from corekit.ids import AttemptId, JobId, LeaseId, split_attempt
+from corekit.ids import AttemptId, HostId, JobId, LeaseId, split_attempt
+from gpu_scheduler.core.state import DRAINED
 from gpu_scheduler.model import EndReason, LeaseState, Request
 from gpu_scheduler.parameters import Parameters
 from gpu_scheduler.protocol import changes as to
@@ -15,13 +16,19 @@ _ROUNDING_S = 1e-6
 
 
 class PreemptionChecker:
-    """Checks that only leases that agreed end for a request that may preempt, after their grace."""
+    """Checks that only leases that agreed end for a request that may preempt, after their grace.
+
+    A lease whose host drains itself needs not agree, and gets no more grace than is left.
+    """
 
     def __init__(self, parameters: Parameters | None = None) -> None:
         self._grace_s = (parameters or Parameters()).preempt_grace_s
         self._requests: dict[AttemptId, Request] = {}
         self._leases: dict[LeaseId, tuple[AttemptId, Request, LeaseState]] = {}
         self._noticed_s: dict[LeaseId, float] = {}
+        self._hosts: dict[LeaseId, frozenset[HostId]] = {}
+        self._draining: dict[HostId, bool] = {}
+        self._drained: dict[LeaseId, None] = {}
         self.ended: Counter[JobId] = Counter()  #: job → its attempts that were preempted
 
     def note(self, entry: to.Entry, wall_s: float, *, by_host: bool) -> list[str]:
@@ -35,6 +42,13 @@ class PreemptionChecker:
                 self._requests[waiting.attempt] = waiting.request
             case to.LeaseGranted(lease=lease, request=request):
                 self._leases[lease.id] = (lease.attempt, request, lease.state)
+                self._hosts[lease.id] = frozenset(share.host for share in lease.shares)
+            case to.HostDraining(host=host, draining=draining):
+                self._draining[host] = draining
+            case to.LeasePreempted(lease=name, attempt=attempt) if attempt == DRAINED:
+                self._drained[name] = None
+                if not any(self._draining.get(host) for host in self._hosts[name]):
+                    yield f"{name} is preempted for a drain, but its host does not drain"
             case to.LeasePreempted(lease=name, attempt=attempt):
                 self._noticed_s[name] = wall_s
                 yield from self._wrong_victim(name, attempt)
@@ -58,6 +72,8 @@ class PreemptionChecker:
     def _wrong_end(
         self, lease: LeaseId, request: Request, before: LeaseState, wall_s: float, by_host: bool
     ) -> Iterable[str]:
+        if lease in self._drained:
+            return
         if not request.preemptible:
             yield f"{lease} ends as preempted, but did not agree to it"
         if by_host or before is not LeaseState.ACTIVE or not self._grace_s:

@@ -21,7 +21,12 @@ FAULTS = (
     "restart host",
     "suspect device",
     "bad device",
+    "host leaves",
 )
+
+
+#: Seconds from the notice of a host that leaves to its end.
+DRAIN_S = 30.0
 
 
 class Fault(Value):
@@ -31,6 +36,11 @@ class Fault(Value):
     at_s: float
     target: int
     lasts_s: float
+
+    @property
+    def repaired_s(self) -> float:
+        """The time at which its effect is over; a host drains before it leaves."""
+        return self.at_s + self.lasts_s + (DRAIN_S if self.kind == "host leaves" else 0.0)
 
 
 class Scenario(Value):
@@ -58,11 +68,12 @@ class Scenario(Value):
     faults: tuple[Fault, ...] = ()
     parameters: Parameters = field(default_factory=Parameters)  #: of the scheduler
     weather: Weather = NO_WEATHER  #: of the cloud
+    declares: bool = False  #: capacity is declared: no request is impossible without hosts
 
     @property
     def faults_end_s(self) -> float:
         """The time at which the last fault is repaired."""
-        return max((f.at_s + f.lasts_s for f in self.faults), default=0.0)
+        return max((fault.repaired_s for fault in self.faults), default=0.0)
 
     def behaviour(self, stream: random.Random) -> Behaviour:
         return Behaviour(
@@ -108,6 +119,7 @@ def draw(seed: int) -> Scenario:
         urgent_jobs=preemption.choice((0, 3, 10)),
         preemptible=preemption.random() < 0.7,
         weather=replace(AWS, seed=str(seed)) if losses.random() < 0.25 else NO_WEATHER,
+        declares=sometimes() < 0.5,
     )
 
 
@@ -121,6 +133,7 @@ def _draw_parameters(stream: random.Random) -> Parameters:
         quotas={} if devices is None else {EVERYBODY: Quota(devices=devices)},
         waiting_max=stream.choice((3, 100_000, 100_000)),
         records_max=stream.choice((8, 200_000, 200_000)),
+        forget_after_s=stream.choice((1.0, 600.0, None)),
     )
 
 

@@ -14,6 +14,7 @@ from corekit.values import Value
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.machine import SchedulerMachine
+from gpu_scheduler.model import Device
 from gpu_scheduler.parameters import Parameters
 from gpu_scheduler.policy_registry import installed_policies
 from gpu_scheduler.protocol.changes import Entry, decode_entry, encode_entry
@@ -41,8 +42,15 @@ class SimScheduler:
     """A restartable scheduler: only the journal survives `kill`; the rest is rebuilt from it."""
 
     def __init__(
-        self, budget: Budget, clock: Clock, checker: Checker, seed: str, configured: Parameters
+        self,
+        budget: Budget,
+        clock: Clock,
+        checker: Checker,
+        seed: str,
+        configured: Parameters,
+        capacity: tuple[Device, ...] = (),
     ) -> None:
+        self._capacity = capacity
         self._budget = budget
         self._configured = configured
         self._clock = clock
@@ -75,6 +83,8 @@ class SimScheduler:
             self._machine.apply(decode_entry(line))
         moment = self.now()
         self.tell(on.EpochBegan(at_s=moment["at_s"], wall_s=moment["wall_s"]))
+        if self._capacity:
+            self.tell(on.CapacityDeclared(devices=self._capacity, **moment))
 
     def kill(self) -> None:
         """`kill -9`: connections break, answers under way are lost, the journal stays."""

@@ -33,10 +33,10 @@ from orchgpu.core.machine import OrchestratorMachine
 from orchgpu.shell import Replica
 from simulator.faults.checkers import Checker, Violation
 from simulator.faults.function import SimLambda, render
-from simulator.faults.host import SimHost
+from simulator.faults.host import SimHost, sim_devices
 from simulator.faults.preemption_checker import PreemptionChecker
 from simulator.faults.requester import SimRequester
-from simulator.faults.scenario import Scenario, draw
+from simulator.faults.scenario import DRAIN_S, Scenario, draw
 from simulator.faults.scheduler import SimScheduler
 from simulator.faults.tenant_usage import TenantUsage
 
@@ -91,7 +91,14 @@ class World:
         )
         self.arrivals = Arrivals(self.cloud)
         self.scheduler = SimScheduler(
-            self.budget, self.clock, self.checker, str(self.seed), self.scenario.parameters
+            self.budget,
+            self.clock,
+            self.checker,
+            str(self.seed),
+            self.scenario.parameters,
+            sim_devices("declared", 1, self.scenario.device_memory_mib)
+            if self.scenario.declares
+            else (),
         )
         self.hosts = {
             name: SimHost(
@@ -321,6 +328,9 @@ class World:
                 self._later(lasts_s, _call(host.resume))
             case "restart host":
                 host.restart()
+            case "host leaves":
+                self.nursery.start(host.leave(DRAIN_S), "leave")
+                self._later(DRAIN_S + lasts_s, _call(host.come_back))
             case "suspect device" | "bad device":
                 device = host.degrade(
                     target, Health.BAD if kind == "bad device" else Health.SUSPECT

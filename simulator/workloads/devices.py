@@ -76,10 +76,8 @@ class SimDevice:
         due = [id_ for id_, w in self.warm.items() if at_s - w.idle_since_s >= limits.idle_s_max]
         self.evict(due)
 
-    def changes(self) -> DeviceResidents | None:
-        """The changes since the last report, which they are part of now; None without changes."""
-        if not self.added and not self.removed:
-            return None
+    def changes(self) -> DeviceResidents:
+        """The changes since the last report, which they are part of now."""
         found = DeviceResidents(
             device=self.id, added=tuple(self.added.values()), removed=tuple(self.removed)
         )
@@ -115,13 +113,14 @@ class SimHost:
 
     def evict(self, install: Install) -> None:
         """Evict the warm workers that an install names."""
-        for device in self.devices.values():
-            device.evict(install.evict)
+        if install.evict:
+            for device in self.devices.values():
+                device.evict(install.evict)
 
     def report(self) -> tuple[DeviceResidents, ...]:
         """The changes of all its devices since the last report."""
-        found = (device.changes() for device in self.devices.values())
-        return tuple(changes for changes in found if changes is not None)
+        changed = [device for device in self.devices.values() if device.added or device.removed]
+        return tuple([device.changes() for device in changed])
 
 
 def hosts_of(specs: Iterable[HostSpec]) -> Iterator[SimHost]:

@@ -8,6 +8,7 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from corekit.ids import DeviceId
 from orchgpu.job_measures import count_over_time, rfast_max
 from simulator.workloads.engine import Engine, Job
 
@@ -126,13 +127,15 @@ def _rates(engine: Engine, jobs: Sequence[Job]) -> dict[str, float]:
     inside = [end_s for end_s in ends if run.measure_from_s <= end_s <= until_s]
     loaded_until_s = min(run.duration_s, until_s)
     loaded_s = max(loaded_until_s - run.measure_from_s, 1e-9) * run.devices
+    window = (run.measure_from_s, loaded_until_s)
+    busy_s = _busy_s(engine.jobs, *window)
+    if any(not part_of(job) for job in jobs if job.devices):
+        busy_s += _left_over_s(engine.jobs, *window)
     return {
         "makespan_s": last_s,
         "throughput_per_s": len(inside) / window_s,
         "throughput_max_per_s": rfast_max(inside),
-        "utilisation_pct": 100
-        * _busy_s(engine.jobs, run.measure_from_s, loaded_until_s)
-        / loaded_s,
+        "utilisation_pct": 100 * busy_s / loaded_s,
         "loading_pct": 100 * sum(job.loading_s * job.cold for job in jobs) / loaded_s,
         "queue_mean": sum(_waiting_s(job, until_s) for job in jobs) / window_s,
     }
@@ -145,6 +148,27 @@ def _busy_s(jobs: Iterable[Job], from_s: float, until_s: float) -> float:
         if job.granted_s is not None:
             end_s = until_s if job.ended_s is None else min(until_s, job.ended_s)
             total += max(0.0, end_s - max(from_s, job.granted_s)) * part_of(job)
+    return total
+
+
+def _left_over_s(jobs: Iterable[Job], from_s: float, until_s: float) -> float:
+    """Device seconds of jobs without a guarantee: while one runs, all that guarantees leave."""
+    changes: dict[DeviceId, list[tuple[float, int, float]]] = {}
+    for job in (one for one in jobs if one.granted_s is not None):
+        begin_s = max(from_s, job.granted_s or 0.0)
+        end_s = until_s if job.ended_s is None else min(until_s, job.ended_s)
+        part = part_of(job) / len(job.devices)
+        for device in job.devices if end_s > begin_s else ():
+            best_effort = int(not part)
+            changes.setdefault(device, []).append((begin_s, best_effort, part))
+            changes[device].append((end_s, -best_effort, -part))
+    total = 0.0
+    for listed in changes.values():
+        running, guaranteed, last_s = 0, 0.0, from_s
+        for at_s, began, part in sorted(listed):
+            if running:
+                total += (at_s - last_s) * max(0.0, 1.0 - guaranteed)
+            running, guaranteed, last_s = running + began, guaranteed + part, at_s
     return total
 
 

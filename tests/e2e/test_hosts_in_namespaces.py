@@ -188,6 +188,7 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
                     "--state",
                     str(folder / host),
                     "--no-nvml",
+                    "--drain-s=0",
                     "--memory-mib",
                     "512",
                     "--operation",

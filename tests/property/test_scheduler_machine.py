@@ -20,6 +20,7 @@ from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.invariants import check
 from gpu_scheduler.core.machine import SchedulerMachine
+from gpu_scheduler.core.state import DRAINED
 from gpu_scheduler.model import (
     EndReason,
     Health,
@@ -98,7 +99,8 @@ class SchedulerRules(RuleBasedStateMachine):
                 here[install.lease] = install.shares
                 self.assert_nothing_promised_twice(action.host)
             case do.PushToHost(push=host_ops.Preempt(lease=lease)):
-                assert self.machine.state.leases[lease].request.preemptible
+                entry = self.machine.state.leases[lease]
+                assert entry.request.preemptible or entry.preempted_for == DRAINED
             case do.PushToHost(push=host_ops.End(lease=lease)):
                 self.installed.get(action.host, {}).pop(lease, None)
             case do.WakeAt():
@@ -176,19 +178,19 @@ class SchedulerRules(RuleBasedStateMachine):
         installed = tuple(self.installed.get(host, {})) if keeps else ()
         known = self.machine.state.inventory.hosts.get(HostId(host))
         said = {
-            "host": host,
             "incarnation": incarnation,
             "gateway": f"{host}:1",
             "devices": devices_of(host),
             "epoch_seen": 0,
             "installed": installed,
             "residents": data.draw(resident_changes(host)),
+            "ephemeral": data.draw(st.booleans()),
         }
         if known is not None and known.incarnation != incarnation:
             if known.state is HostState.UP:
-                assert self.happen(host_ops.HostHello, **said) is None
+                assert self.happen(host_ops.HostHello, host=host, **said) is None
             self.happen(on.HostLeft, host=HostId(host))
-        welcome = self.happen(host_ops.HostHello, **said)
+        welcome = self.happen(host_ops.HostHello, host=host, **said)
         self.installed[host] = {
             i.lease: () if i.state is LeaseState.ENDING else i.shares for i in welcome.installs
         }
@@ -213,11 +215,17 @@ class SchedulerRules(RuleBasedStateMachine):
         self, host: str, session: str, drained: bool, device: str | None, revoke: bool
     ) -> None:
         named = None if device is None else DeviceId(f"{host}/{device}")
-        what = {"host": host, "device": named}
+        what = {"host": host, "device": named, "session": session}
         if drained:
-            self.happen(ops.Drain, session=session, revoke=revoke, **what)
+            self.happen(ops.Drain, revoke=revoke, **what)
         else:
-            self.happen(ops.Undrain, session=session, **what)
+            self.happen(ops.Undrain, **what)
+
+    @rule(host=st.sampled_from(HOSTS), drains=st.booleans(), in_s=st.sampled_from([None, 0.0, 9.0]))
+    def host_drains_itself(self, host: str, drains: bool, in_s: float | None) -> None:
+        self.happen(host_ops.Draining, host=host, draining=drains, limit_s=in_s)
+        if drains and in_s == 0.0:
+            self.happen(on.HostLeft, host=HostId(host))
 
     @rule(request=requests)
     def a_dry_run_says_what_the_devices_say(self, request: Request) -> None:

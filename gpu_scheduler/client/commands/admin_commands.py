@@ -98,9 +98,9 @@ def get_parameter(context: CommandContext, name: str | None) -> None:
     """Parameters in force: policy and limits.
 
     Prints all of them, or the one named NAME. Names: policy, aging_s, lease_s_max,
-    usage_half_life_s, bypass_max, leases_max, preempt_grace_s; warm_workers_max, warm_idle_s_max,
-    warm_memory_pct_max; waiting_max, records_max, rate_per_s, each also with key_ or tenant_
-    before it; policy.POLICY.PARAMETER; weight.TENANT, quota.TENANT.devices,
+    usage_half_life_s, bypass_max, leases_max, preempt_grace_s, forget_after_s; warm_workers_max,
+    warm_idle_s_max, warm_memory_pct_max; waiting_max, records_max, rate_per_s, each also with key_
+    or tenant_ before it; policy.POLICY.PARAMETER; weight.TENANT, quota.TENANT.devices,
     quota.TENANT.memory_mib, quota.TENANT.compute_pct.
     """
     if name is not None:

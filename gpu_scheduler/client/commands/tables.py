@@ -101,7 +101,7 @@ def echo_hosts(found: InventoryAnswer) -> None:
     rows = [
         (
             host.host,
-            host.state.value,
+            _host_state(host),
             host.gateway or "none",
             str(len(host.devices)),
             str(len({lease for view in host.devices for lease in view.leases})),
@@ -112,6 +112,17 @@ def echo_hosts(found: InventoryAnswer) -> None:
     echo_table(HOSTS, rows, empty="no host has registered yet")
     if declared := len(found.declared) + found.declared_left_out:
         echo(f"{declared} more devices are declared")
+
+
+def _host_state(host: HostView) -> str:
+    """`DRAINED (SIGTERM, 1 min 25 s left)`: the state, and what becomes of a host that leaves."""
+    if host.draining is not None and host.state is HostState.DRAINED:
+        left = host.draining.left_s
+        until = "" if left is None else f", {format_duration(left)} left"
+        return f"{host.state.value} ({host.draining.reason}{until})"
+    if host.forgotten_in_s is not None:
+        return f"{host.state.value} (forgotten in {format_duration(host.forgotten_in_s)})"
+    return host.state.value
 
 
 def echo_devices(found: InventoryAnswer) -> None:
@@ -277,6 +288,7 @@ def echo_policy(policy: PolicyDeclaration, in_force: str) -> None:
     echo(f"  conserves work:   {'yes' if policy.work_conserving else 'no: a request may wait'}")
     echo(f"  bound on waiting: {policy.wait_bound or 'none'}")
     echo(f"  starves:          {policy.starves or 'no request'}")
+    echo(f"  a decision takes: {policy.decision_cost or 'a time that it does not state'}")
     rows = [
         (
             f"policy.{policy.name}.{one.name}",

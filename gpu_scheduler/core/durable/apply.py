@@ -15,9 +15,9 @@ from gpu_scheduler.core.admission.tenants import (
     amount_of_percent,
     capacity_of,
 )
-from gpu_scheduler.core.inventory.inventory import Inventory
+from gpu_scheduler.core.inventory.inventory import Inventory, OwnDrain
 from gpu_scheduler.core.leases.learned_times import COMPLETE, Times, WorkloadOn
-from gpu_scheduler.core.state import LeaseEntry, State
+from gpu_scheduler.core.state import NO_RESIDENTS_TAKEN, LeaseEntry, State
 from gpu_scheduler.model import LeaseLifetime, LeaseState
 from gpu_scheduler.protocol import changes as to
 
@@ -53,6 +53,7 @@ def _known(
     part: to.InventoryDeclared
     | to.HostRegistered
     | to.HostDrained
+    | to.HostDraining
     | to.DeviceDrained
     | to.DeviceChanged
     | to.HostForgotten,
@@ -64,11 +65,19 @@ def _known(
         case to.HostRegistered():
             before = _capacity(inventory, part.host)
             inventory.register(
-                part.host, part.incarnation, part.gateway, part.devices, part.middlewares
+                part.host,
+                part.incarnation,
+                part.gateway,
+                part.devices,
+                part.middlewares,
+                ephemeral=part.ephemeral,
             )
             state.tenants.resize(before, _capacity(inventory, part.host))
         case to.HostDrained():
             inventory.set_drained(part.host, part.drained)
+        case to.HostDraining():
+            drain = OwnDrain(part.reason, part.since_s, part.limit_s) if part.draining else None
+            inventory.set_own_drain(part.host, part.incarnation, drain)
         case to.DeviceDrained():
             inventory.set_device_drained(part.device, part.drained)
         case to.DeviceChanged():
@@ -109,6 +118,7 @@ def _granted(state: State, part: to.LeaseGranted) -> None:
         lease_s=part.lease_s,
         granted_s=part.granted_s,
         accepted=part.accepted,
+        taken=NO_RESIDENTS_TAKEN,
         active_s=part.granted_s if lease.state is LeaseState.ACTIVE else None,
     )
     state.lease_of[lease.attempt] = lease.id
@@ -221,6 +231,7 @@ _EFFECTS: Mapping[type[to.Part], Callable[[State, Any], None]] = {
     to.InventoryDeclared: _known,
     to.HostRegistered: _known,
     to.HostDrained: _known,
+    to.HostDraining: _known,
     to.DeviceDrained: _known,
     to.DeviceChanged: _known,
     to.HostForgotten: _known,

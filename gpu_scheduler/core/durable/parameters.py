@@ -6,6 +6,7 @@ from corekit.errors import AppError
 from corekit.values import replace
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.admission import limits
+from gpu_scheduler.core.inventory import departures
 from gpu_scheduler.core.queue import decide, dispatch
 from gpu_scheduler.core.queue.policy import (
     DecidingPolicy,
@@ -43,6 +44,7 @@ def _declared(name: str, policy: Policy, state: State) -> answers.PolicyDeclarat
         work_conserving=declared.work_conserving,
         wait_bound=declared.wait_bound,
         starves=declared.starves,
+        decision_cost=declared.decision_cost,
         parameters=parameters_of(policy),
         values=values_of(name, policy, state.parameters),
     )
@@ -72,6 +74,7 @@ def set_parameter(tx: Transaction, event: on.Asked[ops.SetParameter]) -> None:
         tx.emit(to.ParameterSet(name=op.name, value=op.value))
         decide.switched(tx)
         _push_warm_limits(tx, before)
+        departures.rearm(tx)
         dispatch.reevaluate_all(tx)
         limits.limits_lowered(tx)
     parameters(tx, event)

@@ -8,6 +8,7 @@ left of a deadline lease, and the retention of an ended record.
 from __future__ import annotations
 
 from corekit.ids import SessionId
+from gpu_scheduler.core.inventory import departures
 from gpu_scheduler.core.queue import decide
 from gpu_scheduler.core.state import LeaseEntry
 from gpu_scheduler.core.timers import TimerKind
@@ -28,6 +29,7 @@ def begin(tx: Transaction, run: str, build: str) -> None:
         host.last_seen_s = tx.at_s
         state.inventory.set_state(host, HostState.STALE)
         state.timers.arm(TimerKind.HOST, host.host, tx.at_s + budget.host_lost_s)
+    departures.rearm(tx)
     for session in (*state.owned, *state.queue.by_session):
         if session not in state.sessions:
             state.sessions[session] = tx.at_s

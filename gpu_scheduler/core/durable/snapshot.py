@@ -56,7 +56,17 @@ def _known(state: State) -> Iterator[to.Part]:
             gateway=host.gateway,
             devices=tuple(entry.device for entry in host.devices.values()),
             middlewares=host.middlewares,
+            ephemeral=host.ephemeral,
         )
+        if host.own_drain is not None:
+            yield to.HostDraining(
+                host=host.host,
+                incarnation=host.incarnation,
+                draining=True,
+                reason=host.own_drain.reason,
+                since_s=host.own_drain.since_s,
+                limit_s=host.own_drain.limit_s,
+            )
         if host.drained:
             yield to.HostDrained(host=host.host, drained=True)
         for device in host.devices.values():

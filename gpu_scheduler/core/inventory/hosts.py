@@ -1,4 +1,4 @@
-"""Hosts: registration, reports, silence, restarts, drains, removal.
+"""Hosts: registration, reports, silence, restarts.
 
 A host that is silent for host_stale_s, or without a connection, is STALE: no new leases. After
 host_lost_s it is LOST: its leases end. A host that reconnects sends a hello and gets its full
@@ -9,17 +9,18 @@ leases, and its live leases end as DEVICE_BAD.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from corekit.errors import ErrorCode
 from corekit.ids import DeviceId, HostId, LeaseId
 from gpu_scheduler.core import events as on
-from gpu_scheduler.core.inventory import health
+from gpu_scheduler.core.inventory import departures, health
 from gpu_scheduler.core.inventory.inventory import HostEntry, Inventory, without_resident
 from gpu_scheduler.core.leases.leases import end
 from gpu_scheduler.core.placement.fits import DeviceClass, device_class_of
 from gpu_scheduler.core.queue import dispatch
 from gpu_scheduler.core.timers import TimerKind
-from gpu_scheduler.core.transaction import Transaction, push_warm_limits, warm_limits
+from gpu_scheduler.core.transaction import Transaction, warm_limits
 from gpu_scheduler.model import (
     Device,
     DeviceResidents,
@@ -28,7 +29,7 @@ from gpu_scheduler.model import (
     LeaseLifetime,
     LeaseState,
 )
-from gpu_scheduler.protocol import answers, ops
+from gpu_scheduler.protocol import answers
 from gpu_scheduler.protocol import changes as to
 from gpu_scheduler.protocol import host as host_ops
 
@@ -47,9 +48,9 @@ def hello(tx: Transaction, event: on.HostAsked[host_ops.HostHello]) -> None:
         return
     known = tx.state.inventory.hosts.get(event.host)
     restarted = known is not None and known.incarnation != op.incarnation
-    facts = (op.incarnation, op.gateway, op.middlewares)
+    facts = _HostFacts(op.incarnation, op.gateway, op.middlewares, op.ephemeral)
     host = _register(tx, event.host, facts, op.devices)
-    _withdraw_residents(tx, host)
+    departures.withdraw_residents(tx, host)
     _publish(tx, host, op.residents, _claimed(tx, host, op.installed))
     _end_vanished(tx, host, dict.fromkeys(op.installed), restarted=restarted)
     mark_alive(tx, host)
@@ -145,8 +146,17 @@ def _usage_problem(
     return None
 
 
-#: Incarnation, gateway and middlewares of a host.
-_HostFacts = tuple[str, str | None, tuple[str, ...]]
+class _HostFacts(NamedTuple):
+    """The facts about a host beside its devices."""
+
+    incarnation: str
+    gateway: str | None
+    middlewares: tuple[str, ...]
+    ephemeral: bool
+
+
+def _facts_of(host: HostEntry) -> _HostFacts:
+    return _HostFacts(host.incarnation, host.gateway, host.middlewares, host.ephemeral)
 
 
 def _register(
@@ -157,19 +167,19 @@ def _register(
     entry = inventory.hosts.get(host)
     known = {} if entry is None else entry.devices
     now = health.assessed(known, devices)
-    same = entry is not None and (entry.incarnation, entry.gateway, entry.middlewares) == about
+    same = entry is not None and _facts_of(entry) == about
     if not same or [known[d.id].device if d.id in known else None for d in now] != list(now):
         reasons = {d.id: health.why_leases_end(known[d.id], d) for d in now if d.id in known}
         bad = {device: why for device, why in reasons.items() if why is not None}
         for lease in _leases_on(tx, bad):
             end(tx, tx.state.leases[lease], EndReason.DEVICE_BAD, _end_detail(tx, lease, bad))
-        incarnation, gateway, middlewares = about
         registered = to.HostRegistered(
             host=host,
-            incarnation=incarnation,
-            gateway=gateway,
+            incarnation=about.incarnation,
+            gateway=about.gateway,
             devices=now,
-            middlewares=middlewares,
+            middlewares=about.middlewares,
+            ephemeral=about.ephemeral,
         )
         classes = _known_classes(inventory, now)
         tx.emit(registered)
@@ -251,7 +261,7 @@ def reported(tx: Transaction, event: on.HostAsked[host_ops.Report]) -> None:
         tx.refuse(event.reply_to, *problem)
         return
     if devices is not None:
-        _register(tx, event.host, (host.incarnation, host.gateway, host.middlewares), devices)
+        _register(tx, event.host, _facts_of(host), devices)
     tx.state.inventory.observe(host, (), op.usage)
     _publish(tx, host, op.residents)
     mark_alive(tx, host)
@@ -287,13 +297,6 @@ def _claimed(tx: Transaction, host: HostEntry, installed: Iterable[LeaseId]) -> 
     return claimed
 
 
-def _withdraw_residents(tx: Transaction, host: HostEntry) -> None:
-    """Remove all residents of a host from the books."""
-    residents = tx.state.inventory.residents
-    for device in host.devices:
-        tx.state.inventory.change_residents(device, (), tuple(residents.of(device)))
-
-
 # ---------------------------------------------------------------------- silence
 
 
@@ -304,15 +307,21 @@ def mark_alive(tx: Transaction, host: HostEntry) -> None:
         tx.state.inventory.set_state(host, HostState.UP)
         tx.capacity_freed = True
         tx.state.timers.arm(TimerKind.HOST, host.host, tx.at_s + tx.budget.host_stale_s)
+        tx.state.timers.cancel(TimerKind.FORGET, host.host)
 
 
 def left(tx: Transaction, event: on.HostLeft) -> None:
     """Mark a host without a connection STALE: no new leases until it reconnects.
 
-    This detects a killed program at once; a stopped program is detected by its silence.
+    This detects a killed program at once; a stopped program is detected by its silence. A host that
+    drained itself and has no lease any more is gone: it is LOST at once.
     """
     host = tx.state.inventory.hosts.get(event.host)
-    if host is not None and host.state is HostState.UP:
+    if host is None or host.state is not HostState.UP:
+        return
+    if host.own_drain is not None and not host.leases:
+        departures.lost(tx, host)
+    else:
         tx.state.inventory.set_state(host, HostState.STALE)
 
 
@@ -324,7 +333,7 @@ def check_silence(tx: Transaction, name: HostId) -> None:
     stale_s = host.last_seen_s + tx.budget.host_stale_s
     lost_s = host.last_seen_s + tx.budget.host_lost_s
     if tx.at_s >= lost_s:
-        _lost(tx, host)
+        departures.lost(tx, host)
     elif tx.at_s >= stale_s:
         tx.state.inventory.set_state(host, HostState.STALE)
         tx.state.timers.arm(TimerKind.HOST, name, lost_s)
@@ -332,67 +341,7 @@ def check_silence(tx: Transaction, name: HostId) -> None:
         tx.state.timers.arm(TimerKind.HOST, name, stale_s)
 
 
-def _lost(tx: Transaction, host: HostEntry) -> None:
-    tx.state.inventory.set_state(host, HostState.LOST)
-    _withdraw_residents(tx, host)
-    silent_s = tx.at_s - host.last_seen_s
-    _end_all(tx, host, f"host {host.host} has been silent for {silent_s:.1f} s")
-
-
-def _end_all(tx: Transaction, host: HostEntry, detail: str) -> None:
-    for lease in tuple(host.leases):
-        end(tx, tx.state.leases[lease], EndReason.HOST_LOST, detail)
-
-
-# ---------------------------------------------------------------------- operators
-
-
-def drain(tx: Transaction, event: on.Asked[ops.Drain | ops.Undrain]) -> None:
-    """Close a host or device to new leases; live leases continue unless revoked. Idempotent.
-
-    Its warm workers are evicted.
-    """
-    op = event.op
-    drained = isinstance(op, ops.Drain)
-    host = tx.state.inventory.hosts.get(op.host)
-    device = None if host is None or op.device is None else host.devices.get(op.device)
-    if host is None or (op.device is not None and device is None):
-        what = "is unknown" if host is None else f"has no device {op.device}"
-        tx.refuse(event.reply_to, ErrorCode.NOT_FOUND, f"host {op.host} {what}")
-        return
-    if device is not None:
-        changed = device.drained is not drained
-        part: to.Part = to.DeviceDrained(device=device.device.id, drained=drained)
-        leases = tuple(device.shares)
-    else:
-        changed = host.drained is not drained
-        part = to.HostDrained(host=op.host, drained=drained)
-        leases = tuple(host.leases)
-    if changed:
-        tx.emit(part)
-        tx.capacity_freed = True
-        push_warm_limits(tx, host)
-    for lease in leases if isinstance(op, ops.Drain) and op.revoke else ():
-        end(tx, tx.state.leases[lease], EndReason.REVOKED, f"{op.host} is drained")
-    tx.reply(event.reply_to, answers.Done())
-
-
-def forget(tx: Transaction, event: on.Asked[ops.Forget]) -> None:
-    """Remove a host for good: its devices are no longer known."""
-    op = event.op
-    host = tx.state.inventory.hosts.get(op.host)
-    if host is None:
-        tx.refuse(event.reply_to, ErrorCode.NOT_FOUND, f"host {op.host} is unknown")
-        return
-    if host.state is HostState.UP:
-        message = f"host {op.host} is up and would register again: stop it first"
-        tx.refuse(event.reply_to, ErrorCode.CONFLICT, message)
-        return
-    _end_all(tx, host, f"host {op.host} was forgotten by an operator")
-    tx.emit(to.HostForgotten(host=op.host))
-    tx.state.timers.cancel(TimerKind.HOST, op.host)
-    dispatch.drop_infeasible(tx)
-    tx.reply(event.reply_to, answers.Done())
+# ---------------------------------------------------------------------- declared devices
 
 
 def declared(tx: Transaction, event: on.CapacityDeclared) -> None:

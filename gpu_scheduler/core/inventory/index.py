@@ -143,6 +143,10 @@ class DeviceGroup:
             del self.rows[device_state.free_permille]
             del self._free_permille[bisect_left(self._free_permille, device_state.free_permille)]
 
+    def has_free(self, compute_permille: int) -> bool:
+        """True when a device of a row has this much compute free."""
+        return bool(self._free_permille) and self._free_permille[-1] >= compute_permille
+
     def rows_up_from(self, compute_permille: int) -> Iterator[tuple[int, Row]]:
         """Rows with this much compute free, the least first."""
         for at in range(
@@ -171,28 +175,28 @@ class DeviceGroup:
         for devices in self.unavailable.values():
             yield from devices
 
-    def reason_counts(self, request: Request) -> dict[NoFit | None, int]:
-        """The number of devices by result of `fits`, without reserved ones; None = fits."""
+    def count_reasons(self, request: Request, counts: dict[NoFit | None, int]) -> None:
+        """Add the number of devices by result of `fits`, without reserved ones; None = fits."""
         reason = permanent_mismatch(request, self.device_class)
         if reason is not None:
-            return {reason: len(self.devices) - sum(map(len, self.reserved.values()))}
-        counts: dict[NoFit | None, int] = {
-            why: len(devices) for why, devices in self.unavailable.items()
-        }
-        if self.exclusive:
-            counts[NoFit.EXCLUSIVE_TAKEN] = len(self.exclusive)
+            reserved = sum(map(len, self.reserved.values()))
+            _count(counts, reason, len(self.devices) - reserved)
+            return
+        for why, devices in self.unavailable.items():
+            _count(counts, why, len(devices))
+        _count(counts, NoFit.EXCLUSIVE_TAKEN, len(self.exclusive))
         if request.sharing is Sharing.EXCLUSIVE:
             lendable = sum(len(row.free_mib) for row in self.rows.values())
             _count(counts, None, len(self.idle))
             _count(counts, NoFit.SHARED_TAKEN, lendable - len(self.idle))
-            return counts
+            return
         asked_mib = request.memory_on_mib(self.device_class.memory_mib)
+        asked_permille = request.compute_guarantee_permille
         for free_permille, row in self.rows.items():
             short = bisect_left(row.free_mib, asked_mib)
             _count(counts, NoFit.MEMORY, short)
-            enough = None if free_permille >= request.compute_guarantee_permille else NoFit.COMPUTE
+            enough = None if free_permille >= asked_permille else NoFit.COMPUTE
             _count(counts, enough, len(row.free_mib) - short)
-        return counts
 
 
 def _drop(sets: dict[K, Devices], key: K, device: DeviceId) -> None:

@@ -58,24 +58,42 @@ class DeviceEntry:
     by_lease_count: dict[int, Devices] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class OwnDrain:
+    """The drain of a host by itself: its program stops, or its machine is about to go away."""
+
+    reason: str
+    since_s: float  #: wall clock
+    limit_s: float | None  #: its leases end by then; None = no limit
+
+
 @dataclass(slots=True)
 class HostEntry:
-    """One host. `state` and `last_seen_s` are not durable."""
+    """One host. `state`, `last_seen_s` and `lost_s` are not durable."""
 
     host: HostId
     incarnation: str
     gateway: str | None
     middlewares: tuple[str, ...] = ()  #: middlewares that the host offers
-    drained: bool = False
+    ephemeral: bool = False  #: forgotten `forget_after_s` after it is lost
+    drained: bool = False  #: by an operator
+    own_drain: OwnDrain | None = None  #: of this incarnation
     state: HostState = HostState.STALE  #: UP, STALE or LOST; see `shown_state`
     last_seen_s: float = 0.0  #: monotonic
+    lost_s: float = 0.0  #: monotonic: the time at which it became LOST
     devices: dict[DeviceId, DeviceEntry] = field(default_factory=dict)
     leases: dict[LeaseId, None] = field(default_factory=dict)
 
     @property
     def shown_state(self) -> HostState:
         """The state for display: silence takes precedence over a drain."""
-        return HostState.DRAINED if self.drained and self.state is HostState.UP else self.state
+        is_drained = self.is_drained and self.state is HostState.UP
+        return HostState.DRAINED if is_drained else self.state
+
+    @property
+    def is_drained(self) -> bool:
+        """Closed to new leases, by an operator or by itself."""
+        return self.drained or self.own_drain is not None
 
 
 class Inventory:
@@ -90,6 +108,7 @@ class Inventory:
         #: Devices whose new state may fit a request that the old one did not fit.
         self.freed: dict[DeviceId, None] = {}
         self.freed_seq = 0  #: one higher with each freed device
+        self.hosts_forgotten = 0  #: ephemeral ones, in this run
         self.hosts_freed: dict[HostId, int] = {}  #: last `freed_seq` of each host, newest last
         #: Requests that fitted no single host, with `freed_seq` at that time.
         self.same_host_misses: dict[CacheKey, int] = {}
@@ -152,13 +171,20 @@ class Inventory:
         gateway: str | None,
         devices: Iterable[Device],
         middlewares: tuple[str, ...] = (),
+        *,
+        ephemeral: bool = False,
     ) -> None:
-        """Add or update a host; allocations on its devices stay."""
+        """Add or update a host; allocations on its devices stay.
+
+        Its own drain is over when its program was started again.
+        """
         entry = self.hosts.get(host)
         if entry is None:
             entry = self.hosts[host] = HostEntry(host, incarnation, gateway)
+        if entry.incarnation != incarnation:
+            entry.own_drain = None
         entry.incarnation, entry.gateway = incarnation, gateway
-        entry.middlewares = middlewares
+        entry.middlewares, entry.ephemeral = middlewares, ephemeral
         for device in devices:
             known = entry.devices.get(device.id)
             if known is None:
@@ -185,6 +211,13 @@ class Inventory:
     def set_drained(self, host: HostId, drained: bool) -> None:
         self.hosts[host].drained = drained
         self._reindex_host(self.hosts[host])
+
+    def set_own_drain(self, host: HostId, incarnation: str, drain: OwnDrain | None) -> None:
+        """Begin or end the drain of a host by itself, unless it was restarted or is unknown."""
+        entry = self.hosts.get(host)
+        if entry is not None and entry.incarnation == incarnation:
+            entry.own_drain = drain
+            self._reindex_host(entry)
 
     def set_device_drained(self, device: DeviceId, drained: bool) -> None:
         self.devices[device].drained = drained

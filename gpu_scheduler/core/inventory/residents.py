@@ -8,7 +8,7 @@ live hosts report them again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from corekit.ids import DeviceId
 from gpu_scheduler.core.inventory.index import Index
@@ -28,6 +28,7 @@ class Residents:
     def __init__(self) -> None:
         self._on: dict[DeviceId, dict[str, Resident]] = {}  #: only devices that have some
         self._memory_mib: dict[DeviceId, int] = {}  #: total of the residents of a device
+        self._keys: dict[DeviceId, dict[str, None]] = {}  #: their workloads, each once
         self._by_workload: dict[str, Index] = {}
         #: Devices with residents, by the memory that is free beside these.
         self.beside = Index()
@@ -63,7 +64,7 @@ class Residents:
         resident_mib = self._memory_mib.get(device)
         if resident_mib is None:
             return device_state
-        return device_state._replace(free_mib=max(0, device_state.free_mib - resident_mib))
+        return device_state.with_free_mib(max(0, device_state.free_mib - resident_mib))
 
     def count_evicted(self, evicted: Iterable[Resident]) -> None:
         """Count the evictions of a grant."""
@@ -88,59 +89,55 @@ class Residents:
         for resident in added:
             if resident.id in after or len(after) < RESIDENTS_MAX:
                 after[resident.id] = resident
-        if after == before:
-            return
-        self.unindex(device, device_state)
-        self._set(device, after)
-        self._index(device, device_state)
+        if after != before:
+            self._replace(device, device_state, after)
 
     def reallocate(self, device: DeviceId, old: DeviceState, new: DeviceState) -> None:
         """Move a device with residents of which only the allocation changed."""
         self.beside.reallocate(
             device, self.beside_state(device, old), self.beside_state(device, new)
         )
-        for index in self._indexes(device):
-            index.reallocate(device, old, new)
+        for key in self._keys[device]:
+            self._by_workload[key].reallocate(device, old, new)
 
     def move(self, device: DeviceId, old: DeviceState, new: DeviceState) -> None:
         """Move a device with residents to another state."""
         self.beside.move(device, self.beside_state(device, old), self.beside_state(device, new))
-        for index in self._indexes(device):
-            index.move(device, old, new)
+        for key in self._keys[device]:
+            self._by_workload[key].move(device, old, new)
 
-    def unindex(self, device: DeviceId, device_state: DeviceState) -> None:
-        """Remove a device from the indexes."""
-        if device not in self._on:
-            return
-        self.beside.remove(device, self.beside_state(device, device_state))
-        for key in self._keys(device):
-            index = self._by_workload[key]
-            index.remove(device, device_state)
-            if not index.groups:
-                del self._by_workload[key]
+    def _replace(
+        self, device: DeviceId, device_state: DeviceState, residents: dict[str, Resident]
+    ) -> None:
+        """Replace the residents of a device; only indexes of changed workloads are updated."""
+        was_loaded, beside = device in self._on, self.beside_state(device, device_state)
+        keys = self._keys.get(device, {})
+        self._set(device, residents)
+        if was_loaded and residents:
+            self.beside.reallocate(device, beside, self.beside_state(device, device_state))
+        elif residents:
+            self.beside.add(device, self.beside_state(device, device_state))
+        else:
+            self.beside.remove(device, beside)
+        keys_now = self._keys.get(device, {})
+        for key in keys:
+            if key not in keys_now:
+                self._drop_key(key, device, device_state)
+        for key in keys_now:
+            if key not in keys:
+                self._by_workload.setdefault(key, Index()).add(device, device_state)
 
-    def forget(self, device: DeviceId, device_state: DeviceState) -> None:
-        """Remove all residents of a device."""
-        self.unindex(device, device_state)
-        self._set(device, {})
-
-    def _index(self, device: DeviceId, device_state: DeviceState) -> None:
-        if device not in self._on:
-            return
-        self.beside.add(device, self.beside_state(device, device_state))
-        for key in self._keys(device):
-            self._by_workload.setdefault(key, Index()).add(device, device_state)
+    def _drop_key(self, key: str, device: DeviceId, device_state: DeviceState) -> None:
+        index = self._by_workload[key]
+        index.remove(device, device_state)
+        if not index.groups:
+            del self._by_workload[key]
 
     def _set(self, device: DeviceId, residents: dict[str, Resident]) -> None:
         self._on.pop(device, None)
         self._memory_mib.pop(device, None)
+        self._keys.pop(device, None)
         if residents:
             self._on[device] = residents
-            self._memory_mib[device] = sum(one.memory_mib for one in residents.values())
-
-    def _keys(self, device: DeviceId) -> dict[str, None]:
-        """The workloads of the residents of a device, each once."""
-        return dict.fromkeys(one.workload for one in self.of(device).values())
-
-    def _indexes(self, device: DeviceId) -> Iterator[Index]:
-        return (self._by_workload[key] for key in self._keys(device))
+            self._memory_mib[device] = sum([one.memory_mib for one in residents.values()])
+            self._keys[device] = dict.fromkeys([one.workload for one in residents.values()])

@@ -23,6 +23,8 @@ HALF_LIFE = 8
 #: forgotten.
 WORKLOADS_MAX = 4096
 
+_NOTHING: Mapping[str, Times] = {}
+
 #: Ends of a lease after which its execution was complete; None = it gave its shares back first.
 COMPLETE = (None, EndReason.DONE, EndReason.RELEASED)
 
@@ -90,6 +92,8 @@ class LearnedTimes:
 
     def __init__(self) -> None:
         self._times: dict[WorkloadOn, Times] = {}  #: the longest without an observation first
+        #: (tenant, workload) → times by device model; every change makes a new mapping.
+        self._by_workload: dict[tuple[str, str], dict[str, Times]] = {}
 
     def __len__(self) -> int:
         return len(self._times)
@@ -97,6 +101,12 @@ class LearnedTimes:
     def of(self, tenant: str, workload: str | None, model: str) -> Times | None:
         """The times of a workload; None = nothing was learned."""
         return None if workload is None else self._times.get(WorkloadOn(tenant, workload, model))
+
+    def of_workload(self, tenant: str, workload: str | None) -> Mapping[str, Times]:
+        """The times of a workload by device model; another mapping after every change."""
+        if workload is None:
+            return _NOTHING
+        return self._by_workload.get((tenant, workload), _NOTHING)
 
     def items(self) -> Iterable[tuple[WorkloadOn, Times]]:
         """All workloads, the longest without an observation first."""
@@ -117,7 +127,7 @@ class LearnedTimes:
         execution_s = max(0.0, held_s - (loading_s or 0.0))
         cold = bool(loading_s)
         warm = loading_s == 0 and before.cold_starts > 0  # else it has nothing to load, as yet
-        self._times[key] = Times(
+        times = Times(
             executions_s=(*before.executions_s, execution_s)[-OBSERVATIONS_MAX:],
             loadings_s=(*before.loadings_s, *((loading_s,) if loading_s else ()))[
                 -OBSERVATIONS_MAX:
@@ -126,13 +136,12 @@ class LearnedTimes:
             warm_starts=before.warm_starts + warm,
             runs=before.runs + 1,
         )
-        self._bound()
+        self._put(key, times)
 
     def restore(self, key: WorkloadOn, times: Times) -> None:
         """Replace the times of a workload by those of a snapshot."""
         self._times.pop(key, None)
-        self._times[key] = times
-        self._bound()
+        self._put(key, times)
 
     def starts(self) -> Mapping[tuple[str, str], tuple[int, int]]:
         """Cold and warm starts by tenant and workload, over all device models."""
@@ -142,6 +151,19 @@ class LearnedTimes:
             total[key[:2]] = cold + times.cold_starts, warm + times.warm_starts
         return total
 
-    def _bound(self) -> None:
+    def _put(self, key: WorkloadOn, times: Times) -> None:
+        """Add times as the newest; above the bound, forget the oldest ones."""
+        self._times[key] = times
+        name = (key.tenant, key.workload)
+        self._by_workload[name] = {**self._by_workload.get(name, {}), key.model: times}
         if len(self._times) > WORKLOADS_MAX:
-            del self._times[next(iter(self._times))]
+            self._forget(next(iter(self._times)))
+
+    def _forget(self, key: WorkloadOn) -> None:
+        del self._times[key]
+        name = (key.tenant, key.workload)
+        left = {model: one for model, one in self._by_workload[name].items() if model != key.model}
+        if left:
+            self._by_workload[name] = left
+        else:
+            del self._by_workload[name]

@@ -21,7 +21,7 @@ from gpu_scheduler.core.placement.eviction import NOTHING_TAKEN, Taken, taken
 from gpu_scheduler.core.placement.fits import COMPUTE_PCT_MAX, fits, share_of
 from gpu_scheduler.core.queue.search import Proposal
 from gpu_scheduler.core.state import NO_RESIDENTS_TAKEN, LeaseEntry
-from gpu_scheduler.core.transaction import Transaction
+from gpu_scheduler.core.transaction import Transaction, preempted_why
 from gpu_scheduler.model import (
     LEASE_ENDED,
     Door,
@@ -174,7 +174,7 @@ def _renew_problem(
     if lease.hold is not LeaseLifetime.DEADLINE:
         return ErrorCode.INVALID, f"lease {lease.id} lasts as long as its session; it has no length"
     if entry.preempted_for is not None:
-        text = f"lease {lease.id} cannot be extended: it ends for a request of higher priority"
+        text = f"lease {lease.id} cannot be extended: {preempted_why(tx.state, entry)}"
         return ErrorCode.CONFLICT, text
     elapsed_s = _elapsed_s(tx, entry)
     if problem := length_problem(tx.state.parameters, lease.hold, lease_s, elapsed_s):
@@ -455,8 +455,7 @@ def deadline_passed(tx: Transaction, lease: LeaseId) -> None:
     if not entry.accepted:
         _not_accepted(tx, entry)
     elif entry.preempted_for is not None:
-        detail = f"a request of higher priority needs its device: {entry.preempted_for}"
-        end(tx, entry, EndReason.PREEMPTED, detail)
+        end(tx, entry, EndReason.PREEMPTED, preempted_why(tx.state, entry))
     elif entry.lease.hold is LeaseLifetime.DEADLINE:
         end(tx, entry, EndReason.EXPIRED, "its length is over")
     elif entry.lease.state is LeaseState.ACTIVE:

@@ -25,6 +25,8 @@ LOAD_SAMPLE_MAX = 64
 #: Slots lost, weighted by the size of the device; capacity left free (negative for SPREAD); the
 #: size of the device. Lower is better.
 Fit = tuple[int, float, int]
+#: 1 when residents are evicted, seconds to load those again, and the fit.
+EvictionCost = tuple[int, float, int, float, int]
 #: Rank of the kind, rank of the model, 0 for a device with a resident, 1 with the warm key, 2 for a
 #: cold device, 1 when residents are evicted, seconds to load those again, and the fit.
 Score = tuple[int, int, int, int, float, int, float, int]
@@ -52,9 +54,16 @@ def score(request: Request, inventory: Inventory, device: DeviceId, *, warm: boo
     """All criteria for comparing devices that fit; lower is better."""
     device_state, takes = inventory.state_of(device), taken(request, inventory, device)
     cold = 0 if takes.used is not None else 2 - warm
+    cost = eviction_cost(request, inventory, device, takes)
+    return (*preference(request, device_state), cold, *cost)
+
+
+def eviction_cost(
+    request: Request, inventory: Inventory, device: DeviceId, takes: Taken
+) -> EvictionCost:
+    """The criteria after preference and warmth: evictions, then the fit; lower is better."""
     evicts = (int(bool(takes.evicted)), takes.loading_s)
-    fitting = fit_on(request, inventory, device, takes)
-    return (*preference(request, device_state), cold, *evicts, *fitting)
+    return (*evicts, *fit_on(request, inventory, device, takes))
 
 
 def fit_on(request: Request, inventory: Inventory, device: DeviceId, takes: Taken) -> Fit:
@@ -116,9 +125,12 @@ def warm_indexes(request: Request, inventory: Inventory) -> tuple[Index, ...]:
     its warm key: public, and of the tenant."""
     if request.workload is None and request.warm_key is None:
         return ()
-    keys = keys_of(request.tenant, request.warm_key)
-    found = (resident_index(request, inventory), *(inventory.warm(key) for key in keys))
-    return tuple(index for index in found if index is not None)
+    loaded = resident_index(request, inventory)
+    first = () if loaded is None else (loaded,)
+    if request.warm_key is None:
+        return first
+    keyed = [inventory.warm(key) for key in keys_of(request.tenant, request.warm_key)]
+    return (*first, *(index for index in keyed if index is not None))
 
 
 def resident_index(request: Request, inventory: Inventory) -> Index | None:

@@ -7,6 +7,7 @@ guarantee evicts nothing.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -49,21 +50,29 @@ def taken(request: Request, inventory: Inventory, device: DeviceId) -> Taken:
     if not residents:
         return NOTHING_TAKEN
     used = usable(request, inventory, device)
-    others = sorted(
-        (one for one in residents.values() if one is not used),
-        key=lambda one: (one.loading_s, -one.memory_mib, one.id),
-    )
     if request.sharing is Sharing.EXCLUSIVE:
-        return Taken(used, tuple(others))
+        return Taken(used, _cheapest_first(residents, used))
     device_state = inventory.state_of(device)
     asked_mib = request.memory_on_mib(device_state.memory_mib)
     room_mib = device_state.free_mib - asked_mib
-    held_mib = sum(one.memory_mib for one in others)
+    held_mib = inventory.residents.memory_mib(device) - (0 if used is None else used.memory_mib)
+    if not asked_mib or held_mib <= room_mib:
+        return Taken(used)
     evicted: list[Resident] = []
-    while asked_mib and held_mib > room_mib and len(evicted) < len(others):
-        evicted.append(others[len(evicted)])
-        held_mib -= evicted[-1].memory_mib
+    for one in _cheapest_first(residents, used):
+        if held_mib <= room_mib:
+            break
+        evicted.append(one)
+        held_mib -= one.memory_mib
     return Taken(used, tuple(evicted))
+
+
+def _cheapest_first(
+    residents: Mapping[str, Resident], but: Resident | None
+) -> tuple[Resident, ...]:
+    """The other residents, in the order in which they are evicted."""
+    others = [one for one in residents.values() if one is not but]
+    return tuple(sorted(others, key=lambda one: (one.loading_s, -one.memory_mib, one.id)))
 
 
 def usable(request: Request, inventory: Inventory, device: DeviceId) -> Resident | None:
@@ -76,5 +85,5 @@ def usable(request: Request, inventory: Inventory, device: DeviceId) -> Resident
     whole_mib = inventory.state_of(device).memory_mib
     is_exclusive = request.sharing is Sharing.EXCLUSIVE
     share_mib = whole_mib if is_exclusive else request.memory_on_mib(whole_mib)
-    fitting = (one for one in own if one.memory_mib <= share_mib)
+    fitting = [one for one in own if one.memory_mib <= share_mib]
     return max(fitting, key=lambda one: (one.loading_s, one.id), default=None)

@@ -66,13 +66,18 @@ class DeviceState(NamedTuple):
         """True when both have the same device class."""
         return self[:_CLASS_FIELDS] == other[:_CLASS_FIELDS]
 
+    def with_free_mib(self, free_mib: int) -> DeviceState:
+        """The same state with another amount of free memory."""
+        fields = (*self[:ALLOCATION_AT], free_mib, *self[ALLOCATION_AT + 1 :])
+        return tuple.__new__(DeviceState, fields)
+
     def equal_but_allocation(self, other: DeviceState) -> bool:
         """True when both differ at most in allocations and reservations."""
         return self[:ALLOCATION_AT] == other[:ALLOCATION_AT]
 
 
 _CLASS_FIELDS: Final = 8  #: fields of `DeviceClass`
-#: Position of the first field of `DeviceState` that allocations change.
+#: Position of the first field of `DeviceState` that allocations change: `free_mib`.
 ALLOCATION_AT: Final = 10
 
 
@@ -171,7 +176,8 @@ def _not_now(request: Request, device_state: DeviceState) -> NoFit | None:
         return NoFit.EXCLUSIVE_TAKEN
     if request.sharing is Sharing.EXCLUSIVE:
         return NoFit.SHARED_TAKEN if device_state.shared else None
-    asked_mib = request.memory_mib or request.memory_on_mib(device_state.memory_mib)
+    whole_mib = device_state.memory_mib
+    asked_mib = request.memory_on_mib(whole_mib) if request.memory_pct else request.memory_mib
     if asked_mib > device_state.free_mib:
         return NoFit.MEMORY
     if 10 * request.compute_guarantee_pct > device_state.free_permille:  # exact for tenths

@@ -29,8 +29,10 @@ from gpu_scheduler.core.placement.candidates import (
     LOAD_SAMPLE_MAX,
     PARTS,
     SLOTS_BY_PARTS,
+    EvictionCost,
     Fit,
     by_load,
+    eviction_cost,
     fit_on,
     is_best_effort,
     load_fit,
@@ -38,11 +40,10 @@ from gpu_scheduler.core.placement.candidates import (
     packed_fit,
     resident_index,
     same_rank,
-    score,
     shared_fit,
     warm_indexes,
 )
-from gpu_scheduler.core.placement.eviction import NOTHING_TAKEN, taken, usable
+from gpu_scheduler.core.placement.eviction import NOTHING_TAKEN, taken
 from gpu_scheduler.core.placement.fits import COMPUTE_PERMILLE_MAX, DeviceClass, fits
 from gpu_scheduler.core.placement.gangs import fitting_by_preference, gang
 from gpu_scheduler.model import Placement, Request, Sharing
@@ -66,7 +67,7 @@ def place(
     if request.count > 1:
         return gang(request, inventory, attempt)
     warm = warm_indexes(request, inventory)
-    loaded = resident_index(request, inventory)
+    loaded = resident_index(request, inventory) if warm else None
     for groups in inventory.index.ranked(request):
         best = None
         for index in warm:
@@ -103,12 +104,12 @@ def _best_of_rank(
             found = _better(found, _least_loaded(request, inventory, device_class, None, attempt))
         return found
     if not groups[-1].loaded:
-        return _best(request, inventory, groups, attempt)
+        return _best_guaranteed(request, inventory, groups, attempt)
     keeping: list[DeviceGroup] = [group for group in groups if not group.loaded]
     if request.sharing is not Sharing.EXCLUSIVE:
         keeping += same_rank(request, inventory.residents.beside, groups[0])
     evicting = (group for group in groups if group.loaded)
-    best = _best(request, inventory, keeping, attempt)
+    best = _best_guaranteed(request, inventory, keeping, attempt)
     return best or _cheapest(request, inventory, evicting, attempt)
 
 
@@ -125,12 +126,14 @@ def _cheapest(
     `only_usable`: of those with a resident that the share has room for.
     """
     fitting = (d for group in groups for d in of_group(request, inventory, group, attempt))
-    ranked = (
-        (score(request, inventory, device)[3:], device)
-        for device in islice(fitting, EVICTION_SAMPLE_MAX)
-        if not only_usable or usable(request, inventory, device) is not None
-    )
-    best = min(ranked, key=lambda one: one[0], default=None)
+    best: tuple[EvictionCost, DeviceId] | None = None
+    for device in islice(fitting, EVICTION_SAMPLE_MAX):
+        takes = taken(request, inventory, device)
+        if only_usable and takes.used is None:
+            continue
+        cost = eviction_cost(request, inventory, device, takes)
+        if best is None or cost < best[0]:
+            best = cost, device
     return None if best is None else (best[0][-3:], best[1])
 
 
@@ -138,19 +141,27 @@ def _best(
     request: Request, inventory: Inventory, groups: Iterable[DeviceGroup], attempt: str | None
 ) -> _Best | None:
     """The best fit among these groups; among equal fits, the first."""
+    if not is_best_effort(request):
+        return _best_guaranteed(request, inventory, groups, attempt)
     found: _Best | None = None
-    best_effort = is_best_effort(request)
     for group in groups:
-        if best_effort:
-            one = _least_loaded(request, inventory, group.device_class, group.devices, attempt)
-            found = _better(found, one)
-            continue
+        one = _least_loaded(request, inventory, group.device_class, group.devices, attempt)
+        found = _better(found, one)
+    return found
+
+
+def _best_guaranteed(
+    request: Request, inventory: Inventory, groups: Iterable[DeviceGroup], attempt: str | None
+) -> _Best | None:
+    """The best fit of a request that is not best effort."""
+    found: _Best | None = None
+    asked_permille = request.compute_guarantee_permille
+    for group in groups:
         if request.sharing is Sharing.EXCLUSIVE:
             found = _better(found, _best_empty(request, group))
-        elif request.placement is Placement.SPREAD:
-            found = _better(found, _emptiest(request, group))
-        else:
-            found = _tightest(request, group, found)
+        elif group.has_free(asked_permille):
+            in_rows = _emptiest if request.placement is Placement.SPREAD else _tightest
+            found = in_rows(request, group, asked_permille, found)
         if attempt in group.reserved:
             found = _better(
                 found, _best_reserved(request, inventory, group.reserved[attempt], attempt)
@@ -190,13 +201,16 @@ def _best_empty(request: Request, group: DeviceGroup) -> _Best | None:
     return (0, float(memory_mib - request.memory_mib), memory_mib), next(iter(group.idle))
 
 
-def _emptiest(request: Request, group: DeviceGroup) -> _Best | None:
+def _emptiest(
+    request: Request, group: DeviceGroup, asked_permille: int, other: _Best | None
+) -> _Best | None:
+    """The better of `other` and the emptiest device."""
     memory_mib = group.device_class.memory_mib
     asked_mib = request.memory_on_mib(memory_mib)
     room = (memory_mib - asked_mib) / max(1, memory_mib)
     best: tuple[Fit, Devices] | None = None
-    for free_permille, row in group.rows_down_to(request.compute_guarantee_permille):
-        left_compute = (free_permille - request.compute_guarantee_permille) / COMPUTE_PERMILLE_MAX
+    for free_permille, row in group.rows_down_to(asked_permille):
+        left_compute = (free_permille - asked_permille) / COMPUTE_PERMILLE_MAX
         if best is not None and best[0][1] <= -(room + left_compute):
             break  # no device of this row or of one below it is emptier
         free_mib = row.free_mib[-1]
@@ -204,14 +218,16 @@ def _emptiest(request: Request, group: DeviceGroup) -> _Best | None:
             one = shared_fit(request, memory_mib, free_mib, free_permille)
             if best is None or one < best[0]:
                 best = one, row.cells[free_mib]
-    return None if best is None else (best[0], next(iter(best[1])))
+    return other if best is None else _better(other, (best[0], next(iter(best[1]))))
 
 
-def _tightest(request: Request, group: DeviceGroup, best: _Best | None) -> _Best | None:
+def _tightest(
+    request: Request, group: DeviceGroup, asked_permille: int, best: _Best | None
+) -> _Best | None:
     """The tightest fit: row by row, until no remaining row can be better than `best`."""
     memory_mib = group.device_class.memory_mib
     asked_mib = request.memory_on_mib(memory_mib)
-    whole_mib, asked_permille = max(1, memory_mib), request.compute_guarantee_permille
+    whole_mib = max(1, memory_mib)
     least = _least_lost(PARTS * asked_mib // whole_mib, asked_permille) * memory_mib
     for free_permille, row in group.rows_up_from(asked_permille):
         left_compute = (free_permille - asked_permille) / COMPUTE_PERMILLE_MAX

@@ -20,6 +20,13 @@ from gpu_scheduler.protocol.changes import Waiting
 #: The requests that a deciding policy starves when smaller requests may overtake them.
 LARGE = "requests for several devices or most of one, while smaller ones keep coming"
 
+#: The cost of a decision that serves the first group that fits.
+FIRST_FIT_COST = "a step for each size of request, and for each of up to 256 free devices"
+#: The cost of a decision that compares the groups of tenant, workload and size that fit.
+GROUPS_COST = (
+    "a step for each group of tenant, workload and size that fits, and 256 for its devices"
+)
+
 
 class BoundedOvertaking:
     """A base for policies: first come, first served; `bypass_max` bounds the overtakes.
@@ -31,6 +38,9 @@ class BoundedOvertaking:
     summary = ""
     wait_bound = "(k + 1) × (bypass_max + 2) × L, with k requests before it, no lease longer than L"
     starves = ""
+    decision_cost = (
+        "less than 1 ms with 10,000 devices and 100,000 waiting requests, 99 % of the time"
+    )
 
     def order(self, view: PolicyView) -> Iterator[FirstByClass]:
         yield view.state.queue.first_by_class

@@ -40,6 +40,7 @@ OUTSTANDING_MAX = 256
 #: Remembered values; above it those are dropped that no decision needs, and no new one is added.
 REMEMBERED_MAX = 15_000
 UNKNOWN_S = 1.0  #: the expected time of a request whose time is unknown
+_COST = f"a step for up to {OUTSTANDING_MAX} groups that fit, and for 256 free devices of each"
 _NOW = "now"  #: virtual time of the present
 _TIME = "time/"  #: client → virtual time
 _LAST = "last/"  #: device → the client that used it last
@@ -83,7 +84,9 @@ class Affinity:
     )
 
     def declare(self, values: Values) -> Declaration:  # noqa: ARG002 - the same for all
-        return Declaration(work_conserving=True, wait_bound=WAIT_BOUND, starves=LARGE)
+        return Declaration(
+            work_conserving=True, wait_bound=WAIT_BOUND, starves=LARGE, decision_cost=_COST
+        )
 
     def decide(self, view: View) -> Choice | Pause:
         found = list(islice(_Candidates(view).all(), OUTSTANDING_MAX))

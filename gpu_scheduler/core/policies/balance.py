@@ -10,7 +10,7 @@ or for most of one, waits while smaller requests use what becomes free.
 
 from __future__ import annotations
 
-from gpu_scheduler.core.policies import LARGE
+from gpu_scheduler.core.policies import FIRST_FIT_COST, LARGE
 from gpu_scheduler.core.queue.policy import Choice, Declaration, HeldReason, Pause, Values
 from gpu_scheduler.core.queue.policy_view import View
 from gpu_scheduler.policy_parameters import PolicyParameter
@@ -27,7 +27,9 @@ class Balance:
 
     def declare(self, values: Values) -> Declaration:  # noqa: ARG002 - it has no parameters
         bound = "(k + 1) × L, with k requests before it and no lease longer than L"
-        return Declaration(work_conserving=True, wait_bound=bound, starves=LARGE)
+        return Declaration(
+            work_conserving=True, wait_bound=bound, starves=LARGE, decision_cost=FIRST_FIT_COST
+        )
 
     def decide(self, view: View) -> Choice | Pause:
         for group in view.fitting_groups():

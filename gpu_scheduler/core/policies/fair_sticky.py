@@ -26,6 +26,7 @@ from gpu_scheduler.core.queue.warm_start import (
     GROUPS_MAX,
     OVERDUE,
     PATIENCE,
+    STARTS_COST,
     WAIT_BOUND,
     Start,
     Starts,
@@ -54,7 +55,7 @@ class FairSticky:
     parameters = (OVERRUN, PATIENCE, OVERDUE)
 
     def declare(self, values: Values) -> Declaration:  # noqa: ARG002 - the same for all
-        return Declaration(work_conserving=False, wait_bound=WAIT_BOUND)
+        return Declaration(work_conserving=False, wait_bound=WAIT_BOUND, decision_cost=STARTS_COST)
 
     def decide(self, view: View) -> Choice | Pause:
         head = overdue(view)

@@ -16,7 +16,7 @@ from itertools import islice
 
 from corekit.ids import DeviceId
 from gpu_scheduler.core.placement.device_order import Rank
-from gpu_scheduler.core.policies import LARGE
+from gpu_scheduler.core.policies import GROUPS_COST, LARGE
 from gpu_scheduler.core.queue.policy import Choice, Declaration, HeldReason, Pause, Values
 from gpu_scheduler.core.queue.policy_view import View
 from gpu_scheduler.model import Sharing
@@ -79,7 +79,12 @@ class LeastLoaded:
         bound = (
             f"(k + 1) × (L + {patience_s:g} s), with k requests before it, no lease longer than L"
         )
-        return Declaration(work_conserving=patience_s == 0, wait_bound=bound, starves=LARGE)
+        return Declaration(
+            work_conserving=patience_s == 0,
+            wait_bound=bound,
+            starves=LARGE,
+            decision_cost=GROUPS_COST,
+        )
 
     def decide(self, view: View) -> Choice | Pause:
         changed: dict[str, Scalar | None] = {}

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 
-from gpu_scheduler.core.policies import LARGE
+from gpu_scheduler.core.policies import GROUPS_COST, LARGE
 from gpu_scheduler.core.queue.policy import Choice, Declaration, HeldReason, Pause, Values
 from gpu_scheduler.core.queue.policy_view import View
 from gpu_scheduler.model import Request
@@ -49,7 +49,9 @@ class FeedbackQueues:
 
     def declare(self, values: Values) -> Declaration:
         bound = f"one of {values['buckets']:g} grants goes to its bucket at least, on average"
-        return Declaration(work_conserving=True, wait_bound=bound, starves=LARGE)
+        return Declaration(
+            work_conserving=True, wait_bound=bound, starves=LARGE, decision_cost=GROUPS_COST
+        )
 
     def decide(self, view: View) -> Choice | Pause:
         oldest: dict[int, Waiting] = {}

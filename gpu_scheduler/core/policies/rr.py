@@ -25,6 +25,7 @@ from gpu_scheduler.protocol.changes import Scalar, Waiting
 #: Most waiting requests that have a place in the queue of a device; later ones get one as these go.
 ASSIGNED_MAX = 2_000
 _LAST = "last"  #: the last device of the cycle that was granted or assigned
+_COST = "a step for each available device, and for each request that waits in their queues"
 _OF = "queue/"  #: attempt → the device in whose queue it waits
 
 
@@ -44,7 +45,9 @@ class RoundRobin:
     def declare(self, values: Values) -> Declaration:
         bound = "(k + 1) × L, with k requests before it and no lease longer than L"
         starves = "requests for several devices" if values["queues"] == "device" else ""
-        return Declaration(work_conserving=False, wait_bound=bound, starves=starves)
+        return Declaration(
+            work_conserving=False, wait_bound=bound, starves=starves, decision_cost=_COST
+        )
 
     def decide(self, view: View) -> Choice | Pause:
         if view.values["queues"] == "device":

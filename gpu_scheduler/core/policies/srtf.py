@@ -16,6 +16,7 @@ import math
 from itertools import islice
 
 from corekit.ids import DeviceId
+from gpu_scheduler.core.policies import GROUPS_COST
 from gpu_scheduler.core.queue.policy import Choice, Declaration, HeldReason, Pause, Values
 from gpu_scheduler.core.queue.policy_view import View
 from gpu_scheduler.policy_parameters import PolicyParameter
@@ -39,7 +40,9 @@ class ShortestFirst:
 
     def declare(self, values: Values) -> Declaration:
         starves = "long requests, while shorter ones keep coming"
-        return Declaration(not values["strict_head"], wait_bound="", starves=starves)
+        return Declaration(
+            not values["strict_head"], wait_bound="", starves=starves, decision_cost=GROUPS_COST
+        )
 
     def decide(self, view: View) -> Choice | Pause:
         fitting = [

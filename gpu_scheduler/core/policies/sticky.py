@@ -22,6 +22,7 @@ from gpu_scheduler.core.queue.policy_view import View
 from gpu_scheduler.core.queue.warm_start import (
     OVERDUE,
     PATIENCE,
+    STARTS_COST,
     WAIT_BOUND,
     Start,
     Starts,
@@ -38,7 +39,7 @@ class Sticky:
     parameters = (PATIENCE, OVERDUE)
 
     def declare(self, values: Values) -> Declaration:  # noqa: ARG002 - the same for all
-        return Declaration(work_conserving=False, wait_bound=WAIT_BOUND)
+        return Declaration(work_conserving=False, wait_bound=WAIT_BOUND, decision_cost=STARTS_COST)
 
     def decide(self, view: View) -> Choice | Pause:
         head = overdue(view)

@@ -23,6 +23,7 @@ from itertools import islice
 
 from corekit.ids import DeviceId
 from gpu_scheduler.core.placement.eviction import resident_key
+from gpu_scheduler.core.policies import GROUPS_COST
 from gpu_scheduler.core.queue.policy import (
     MEMORY_CHARS_MAX,
     MEMORY_MAX,
@@ -64,7 +65,7 @@ class WarmFirst:
     def declare(self, values: Values) -> Declaration:
         most = f"{float(values[_OVERTAKES]):.0f} + 2"
         bound = f"(k + 1) × ({most}) × L, with k requests before it, no lease longer than L"
-        return Declaration(work_conserving=False, wait_bound=bound)
+        return Declaration(work_conserving=False, wait_bound=bound, decision_cost=GROUPS_COST)
 
     def decide(self, view: View) -> Choice | Pause:
         head = _head(view)

@@ -54,11 +54,8 @@ def newcomer_choice(
         return _proposal(tx, view, answer)
 
 
-def held_reason(tx: Transaction, waiting: to.Waiting) -> HeldReason | None:
+def held_reason(tx: Transaction, policy: DecidingPolicy, waiting: to.Waiting) -> HeldReason | None:
     """The reason why the policy in force lets this request wait."""
-    policy = tx.state.deciding
-    if policy is None:
-        return None
     with including(tx.state.queue, waiting):
         return policy.held(_view(tx, policy), waiting)
 

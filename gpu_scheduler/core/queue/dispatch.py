@@ -67,19 +67,17 @@ def evaluate(tx: Transaction, waiting: to.Waiting) -> Evaluation:
     if permanent_refusal(tx, waiting) or is_infeasible(waiting.request, state.inventory):
         return Evaluation(answers.Outcome.IMPOSSIBLE)
     held = held_back(tx, waiting) is not None
-    proposal = None if held else _newcomer(tx, waiting)
+    if held:
+        proposal = None
+    elif state.deciding is None:
+        proposal = newcomer_proposal(tx, waiting)
+    else:
+        proposal = newcomer_choice(tx, state.deciding, waiting)
     if proposal is not None:
         return Evaluation(answers.Outcome.GRANTED, proposal)
     full = waiting_refusal(tx, waiting)
     outcome = answers.Outcome.WAITING if full is None else answers.Outcome.BUSY
     return Evaluation(outcome, searched=not held, full=full)
-
-
-def _newcomer(tx: Transaction, waiting: to.Waiting) -> Proposal | None:
-    policy = tx.state.deciding
-    if policy is None:
-        return newcomer_proposal(tx, waiting)
-    return newcomer_choice(tx, policy, waiting)
 
 
 def admit(tx: Transaction, waiting: to.Waiting, *, wait: bool) -> Admission:
@@ -204,7 +202,8 @@ def explanation_of(
     asked = request_to_explain(tx.state, request)
     explanation = explain(asked, inventory, attempt=waiting.attempt, position=position, own=request)
     if refusal is None and rule is None:
-        explanation = _held_by_policy(tx, waiting, explanation)
+        if tx.state.deciding is not None:
+            explanation = _held_by_policy(tx, tx.state.deciding, waiting, explanation)
         explanation = out_of_service(asked, inventory, explanation)
         if asked is request or NoFit.TOO_LARGE.value not in explanation.counts:
             return explanation
@@ -220,9 +219,11 @@ def explanation_of(
     )
 
 
-def _held_by_policy(tx: Transaction, waiting: to.Waiting, explanation: Explanation) -> Explanation:
+def _held_by_policy(
+    tx: Transaction, policy: DecidingPolicy, waiting: to.Waiting, explanation: Explanation
+) -> Explanation:
     """Add the reason of a deciding policy; it alone holds back a request that fits."""
-    held = held_reason(tx, waiting)
+    held = held_reason(tx, policy, waiting)
     if held is None:
         return explanation
     text = f"policy {tx.state.parameters.policy}: {held.text}"
@@ -238,11 +239,13 @@ def _held_by_policy(tx: Transaction, waiting: to.Waiting, explanation: Explanati
 def serve(tx: Transaction) -> None:
     """Grant waiting requests until nothing is proposed."""
     state = tx.state
-    preemption.maintain(tx)
+    if state.preemptions:
+        preemption.maintain(tx)
     if not state.queue.entries and state.head_reservation.attempt is None:
         state.tenants.freed.clear()
         state.clear_freed()
-        stop(tx)
+        if state.deciding is not None:
+            stop(tx)
         return
     _resume_groups(tx)
     if state.deciding is not None:

@@ -99,6 +99,7 @@ class Declaration(NamedTuple):
     work_conserving: bool  #: after its last grant nothing waits that fits and no rule holds back
     wait_bound: str  #: on the wait of every request that `starves` does not name; "" = none
     starves: str = ""  #: requests that may wait without end; "" = none
+    decision_cost: str = ""  #: of one decision: on what its time depends; "" = not stated
 
 
 @runtime_checkable
@@ -154,4 +155,5 @@ def declaration_of(name: str, policy: Policy, parameters: Parameters) -> Declara
     if isinstance(policy, DecidingPolicy):
         return policy.declare(values_of(name, policy, parameters))
     # an ordering policy of another package may declare no bound
-    return Declaration(True, getattr(policy, "wait_bound", ""), getattr(policy, "starves", ""))
+    promises = (getattr(policy, name, "") for name in ("wait_bound", "starves", "decision_cost"))
+    return Declaration(True, *promises)

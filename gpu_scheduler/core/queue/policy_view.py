@@ -12,20 +12,27 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from heapq import merge
 from itertools import islice
+from operator import attrgetter
 from typing import NamedTuple
 
 from corekit.budget import Budget
 from corekit.ids import AttemptId, DeviceId
 from gpu_scheduler.core.admission.quotas import clamped_to_quota, within_quota
+from gpu_scheduler.core.inventory.index import preference
 from gpu_scheduler.core.leases import forecast
 from gpu_scheduler.core.placement import fits as feasibility
 from gpu_scheduler.core.placement.device_order import Rank, rank_of
 from gpu_scheduler.core.placement.eviction import resident_key, taken, usable
 from gpu_scheduler.core.placement.placement import fitting, place
 from gpu_scheduler.core.queue.policy import DecidingPolicy, values_of
+from gpu_scheduler.core.queue.policy_memory import MemoryKind
 from gpu_scheduler.core.queue.queue import WaitingQueue
 from gpu_scheduler.core.queue.request_class import QueueKey, RequestClass
-from gpu_scheduler.core.queue.workload_group import WorkloadGroup, WorkloadIndex
+from gpu_scheduler.core.queue.workload_group import (
+    WorkloadGroup,
+    WorkloadIndex,
+    WorkloadQueue,
+)
 from gpu_scheduler.core.state import LeaseEntry, StateView
 from gpu_scheduler.model import Request, Resident
 from gpu_scheduler.parameters import NO_QUOTA
@@ -71,13 +78,63 @@ class View:
 
     def waiting(self) -> Iterator[Waiting]:
         """The requests that no quota holds back, in the order of the queue."""
-        return (one for one in self._state.queue.servable() if self._allowed(one))
+        return (one for one in self._state.queue.servable() if self.is_allowed(one))
 
     def groups(self) -> Iterator[WorkloadGroup]:
         """The same by tenant, workload, requirements and memory: the oldest group first."""
         index = self._state.queue.by_workload()
         groups = (index.by_first[key[2]] for key in index.order)
-        return (group for group in groups if self._allowed(self.first(group)))
+        return (group for group in groups if self.is_allowed(self.first(group)))
+
+    def workloads(self) -> Iterator[tuple[str, str | None]]:
+        """The tenants and workloads with a request that no quota holds back."""
+        queues = self._state.queue.by_workload().queues
+        return (name for name, queue in queues.items() if any(self._allowed_groups(name, queue)))
+
+    def groups_of(self, tenant: str, workload: str | None) -> Iterator[WorkloadGroup]:
+        """The groups of a tenant and workload that no quota holds back."""
+        name = (tenant, workload)
+        queue = self._state.queue.by_workload().queues.get(name)
+        return iter(()) if queue is None else self._allowed_groups(name, queue)
+
+    def _allowed_groups(
+        self, name: tuple[str, str | None], queue: WorkloadQueue
+    ) -> Iterator[WorkloadGroup]:
+        if self._state.parameters.quota(name[0]) is NO_QUOTA:
+            return iter(queue.groups)
+        return (group for group in queue.groups if self.is_allowed(self.first(group)))
+
+    def exceptional_groups(self) -> Iterator[WorkloadGroup]:
+        """The groups for several devices, and those whose first request has devices reserved."""
+        index = self._state.queue.by_workload()
+        for request_class, of_class in index.by_class.items():
+            if request_class.request.count > 1:
+                firsts = (key for keys in of_class.firsts.values() for key in keys)
+                yield from (index.by_first[key[2]] for key in firsts)
+        preempting = (index.by_first.get(attempt) for attempt in self._state.preemptions)
+        yield from (group for group in preempting if group is not None)
+
+    def queued_s(self, tenant: str, workload: str | None, unknown_s: float) -> float:
+        """The sum of the expected times of the requests of a tenant and workload.
+
+        `unknown_s`: the time of a request without an expected one.
+        """
+        queue = self._state.queue.by_workload().queues.get((tenant, workload))
+        if queue is None:
+            return 0.0
+        learned = self._state.learned_times.of_workload(tenant, workload)
+        facts = (learned, self._state.inventory.availability_version, unknown_s)
+        limited = self._state.parameters.quota(tenant) is not NO_QUOTA
+        known = None if limited else queue.expected
+        if known is None or known[0][0] is not learned or known[0][1:] != facts[1:]:
+            groups = sorted(self.groups_of(tenant, workload), key=attrgetter("first"))
+            known = queue.expected = facts, sum(self._expected_s(one, unknown_s) for one in groups)
+        return known[1]
+
+    def _expected_s(self, group: WorkloadGroup, unknown_s: float) -> float:
+        """The sum of the expected times of a group: that of its first request for each."""
+        expected_s = self.expected_s(self.first(group).request)
+        return (unknown_s if expected_s is None else expected_s) * len(group.keys)
 
     def fitting_groups(self) -> Iterator[WorkloadGroup]:
         """The groups whose first request fits now, the oldest group first.
@@ -92,7 +149,7 @@ class View:
             if key == last:
                 continue
             last, waiting = key, self._state.queue.entries[key[2]]
-            if self._allowed(waiting) and self._fits_alone(waiting):
+            if self.is_allowed(waiting) and self._fits_alone(waiting):
                 yield index.by_first[key[2]]
 
     def _fitting_firsts(self, index: WorkloadIndex) -> Iterator[list[QueueKey]]:
@@ -123,7 +180,7 @@ class View:
         order, at_s = self._state.queue.by_workload().order, self.wall_s
         late = (key for key in order if max(0.0, at_s - key[1]) >= limit_s)
         firsts = (self._state.queue.entries[key[2]] for key in late)
-        return next((one for one in firsts if self._allowed(one)), None)
+        return next((one for one in firsts if self.is_allowed(one)), None)
 
     def first(self, group: WorkloadGroup) -> Waiting:
         """The first request of a group."""
@@ -145,7 +202,8 @@ class View:
         """The weight of a tenant in fair shares."""
         return self._state.parameters.weight(tenant)
 
-    def _allowed(self, waiting: Waiting) -> bool:
+    def is_allowed(self, waiting: Waiting) -> bool:
+        """True when no quota holds back a request."""
         return within_quota(self._state, waiting.request)
 
     # ------------------------------------------------------------------ devices
@@ -199,10 +257,25 @@ class View:
         ranks = map(self.rank, self.sample(waiting))
         return DeviceId(min(ranks, key=lambda rank: (rank <= after, rank))[2])
 
+    def open_devices(self) -> Iterator[DeviceId]:
+        """The devices that have the compute which a waiting request asks for at least.
+
+        Every request for one device without devices reserved for it fits only some of these.
+        """
+        classes = self._state.queue.by_workload().by_class
+        least = min((one.request.compute_guarantee_permille for one in classes), default=0)
+        for group in self._state.inventory.index.groups.values():
+            for _, row in group.rows_up_from(least):
+                yield from row.freest(0)
+
     def fits(self, waiting: Waiting, device: DeviceId) -> bool:
         """True when one device of the request fits this device now."""
         asked, state_of = clamped_to_quota(self._state, waiting.request), self._state.inventory
         return feasibility.fits(asked, state_of.state_of(device), waiting.attempt) is None
+
+    def preference(self, waiting: Waiting, device: DeviceId) -> tuple[int, int]:
+        """The rank of a device in the preferences of a request; lower is better."""
+        return preference(waiting.request, self._state.inventory.state_of(device))
 
     def serves(self, waiting: Waiting, device: DeviceId) -> bool:
         """True when this device, free, would fit: it is available and as the request asks."""
@@ -296,12 +369,14 @@ class View:
 
         The learned execution time on the first preferred model that has one, else as stated.
         """
+        learned = self._state.learned_times.of_workload(request.tenant, request.workload)
+        if not learned:
+            return request.lease_s
         for groups in self._state.inventory.index.ranked(request):
             for group in groups:
-                model = group.device_class.model
-                times = self.times(request.tenant, request.workload, model)
-                if times is not None and times.execution_s is not None:
-                    return times.execution_s
+                times = learned.get(group.device_class.model)
+                if times is not None and (execution_s := times.execution_s(EXPECTED)) is not None:
+                    return execution_s
         return request.lease_s
 
     # ------------------------------------------------------------------ own state
@@ -310,6 +385,20 @@ class View:
     def memory(self) -> Mapping[str, Scalar]:
         """The values that the policy remembers."""
         return self._state.memory.values
+
+    def remembered(self, prefix: str) -> MemoryKind:
+        """The remembered values whose names begin with `prefix`, which ends with the first `/`."""
+        return self._state.memory.kind(prefix)
+
+    def unknown_devices(self, prefix: str) -> list[DeviceId]:
+        """The devices by which values of this kind are named and which are in no inventory."""
+        kind, version = self.remembered(prefix), self._state.inventory.availability_version
+        if kind.known_at == version:
+            return []
+        unknown = [DeviceId(name) for name in kind.values if not self.is_known(name)]
+        if not unknown:
+            kind.known_at = version
+        return unknown
 
     def recalled(self, name: str) -> str:
         """A remembered text; empty when there is none."""

@@ -20,7 +20,7 @@ from gpu_scheduler.core.leases.forecast import fits_without
 from gpu_scheduler.core.leases.leases import end
 from gpu_scheduler.core.placement.fits import unavailable_reason
 from gpu_scheduler.core.state import LeaseEntry, Preemption
-from gpu_scheduler.core.transaction import Transaction
+from gpu_scheduler.core.transaction import Transaction, preempted_why
 from gpu_scheduler.model import EndReason, LeaseState, Placement, Request
 from gpu_scheduler.protocol import changes as to
 from gpu_scheduler.protocol import host as host_ops
@@ -182,13 +182,19 @@ def _preempt(tx: Transaction, waiting: to.Waiting, found: list[Victims]) -> None
 
 
 def _end_for(tx: Transaction, entry: LeaseEntry, attempt: AttemptId) -> None:
-    """End a lease for a request: at once before its session opened, else after the grace time."""
-    grace_s = tx.state.parameters.preempt_grace_s
-    detail = f"a request of higher priority needs its device: {attempt}"
-    if entry.lease.state is LeaseState.RESERVED or not grace_s:
-        end(tx, entry, EndReason.PREEMPTED, detail)
-        return
+    """End a lease for a request."""
+    preempt(tx, entry, attempt, tx.state.parameters.preempt_grace_s)
+
+
+def preempt(tx: Transaction, entry: LeaseEntry, attempt: AttemptId, grace_s: float) -> None:
+    """End a lease: at once before its session opened, else after the grace time.
+
+    `attempt`: the request for which it ends, or `DRAINED`.
+    """
     tx.emit(to.LeasePreempted(lease=entry.lease.id, attempt=attempt))
+    if entry.lease.state is LeaseState.RESERVED or grace_s <= 0:
+        end(tx, entry, EndReason.PREEMPTED, preempted_why(tx.state, entry))
+        return
     if entry.deadline_s is None or entry.deadline_s > tx.at_s + grace_s:
         tx.set_deadline(entry, grace_s)
     for host in tx.hosts_of(entry):

@@ -23,6 +23,7 @@ from gpu_scheduler.core.queue.request_class import (
     RequestClass,
 )
 from gpu_scheduler.core.transaction import Transaction
+from gpu_scheduler.model import LeaseLifetime
 from gpu_scheduler.protocol.changes import PolicyRemembered, Waiting
 
 
@@ -39,7 +40,8 @@ class Proposal(Value):
 def next_proposal(tx: Transaction) -> Proposal | None:
     """The next request to serve in the order of the policy; None when none can be served."""
     state, queue, freed_capacity = tx.state, tx.state.queue, tx.state.freed_capacity
-    freed_capacity.take_in(state.inventory)
+    if state.inventory.freed or freed_capacity.device_states:
+        freed_capacity.take_in(state.inventory)
     for attempt in state.preemptions:
         if (proposal := _for_reservation(tx, attempt)) is not None:
             return proposal
@@ -64,9 +66,10 @@ def newcomer_proposal(tx: Transaction, waiting: Waiting) -> Proposal | None:
     """Devices for a request that is not in the queue; None when it does not fit."""
     state = tx.state
     reservation, head = waiting.attempt, state.head_reservation.attempt
-    if head is not None:
-        lasts_s = may_last_s(waiting.lease_s, waiting.hold, tx.budget)
-        reservation = head if _ends_by(tx, lasts_s, _backfill_until_s(tx)) else reservation
+    until_s = None if head is None else _backfill_until_s(tx)
+    if head is not None and until_s is not None:
+        may_use = _ends_by(tx, waiting.lease_s, waiting.hold, until_s)
+        reservation = head if may_use else reservation
     devices = place(clamped_to_quota(state, waiting.request), state.inventory, reservation)
     if devices is None:
         return None
@@ -109,19 +112,17 @@ def _candidates(
 ) -> Iterator[tuple[RequestClass, int, str | None]]:
     """Classes that may be served, with the most memory and the usable reservation."""
     state, until_s = tx.state, _backfill_until_s(tx)
+    reservation: str | None = None
     for request_class in list(first_by_class):
-        lasts_s = may_last_s(request_class.length_s, request_class.hold, tx.budget)
-        reservation = state.head_reservation.attempt if _ends_by(tx, lasts_s, until_s) else None
+        if until_s is not None:
+            may_use = _ends_by(tx, request_class.length_s, request_class.hold, until_s)
+            reservation = state.head_reservation.attempt if may_use else None
         if request_class in state.queue.dirty:
             yield request_class, MEMORY_MIB_MAX, reservation
             continue
-        max_mib = max(
-            (
-                request_class.max_mib(device_state, reservation)
-                for device_state in state.freed_capacity.device_states
-            ),
-            default=-1,
-        )
+        max_mib = -1
+        for device_state in state.freed_capacity.device_states:
+            max_mib = max(max_mib, request_class.max_mib(device_state, reservation))
         if max_mib >= 0:
             yield request_class, max_mib, reservation
 
@@ -134,9 +135,10 @@ def _backfill_until_s(tx: Transaction) -> float | None:
     return state.ordering.backfill_until_s(tx)
 
 
-def _ends_by(tx: Transaction, lasts_s: float | None, until_s: float | None) -> bool:
-    """True when a lease granted now ends by `until_s`."""
-    return until_s is not None and lasts_s is not None and tx.at_s + lasts_s <= until_s
+def _ends_by(tx: Transaction, length_s: float | None, hold: LeaseLifetime, until_s: float) -> bool:
+    """True when a lease of this length, granted now, ends by `until_s`."""
+    lasts_s = may_last_s(length_s, hold, tx.budget)
+    return lasts_s is not None and tx.at_s + lasts_s <= until_s
 
 
 def _first_of_class(

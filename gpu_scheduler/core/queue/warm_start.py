@@ -35,6 +35,8 @@ OVERDUE = PolicyParameter(
 PATIENCE_FACTOR_MAX = 3
 #: The most workloads that one decision compares, those that wait longest.
 GROUPS_MAX = 64
+#: The cost of a decision that compares them.
+STARTS_COST = f"a step for up to {GROUPS_MAX} groups that fit, and for 256 free devices of each"
 #: The bound on waiting of a policy that serves overdue requests first.
 WAIT_BOUND = "overdue_s + (k + 1) × L, with k overdue requests before it and no lease longer than L"
 

@@ -31,6 +31,15 @@ class WorkloadGroup:
         return self.keys[0]
 
 
+@dataclass(eq=False, slots=True)
+class WorkloadQueue:
+    """The groups of one tenant and workload, and the time that they are expected to take."""
+
+    groups: dict[WorkloadGroup, None] = field(default_factory=dict)
+    #: The sum of expected times, and the facts on which it depends; None after a change.
+    expected: tuple[tuple[object, ...], float] | None = None
+
+
 class FirstsOfClass:
     """The first requests of the workload groups of one request class, by memory."""
 
@@ -63,6 +72,7 @@ class WorkloadIndex:
         self.order: list[QueueKey] = []  #: first requests of all groups
         self.by_class: dict[RequestClass, FirstsOfClass] = {}
         self.by_first: dict[str, WorkloadGroup] = {}  #: attempt of the first request → group
+        self.queues: dict[tuple[str, str | None], WorkloadQueue] = {}  #: by tenant and workload
 
     def add(self, waiting: Waiting, request_class: RequestClass, key: QueueKey) -> None:
         """Add a servable request."""
@@ -72,6 +82,8 @@ class WorkloadIndex:
             group = self.groups[name] = WorkloadGroup(*name)
         old = group.keys[0] if group.keys else None
         insort(group.keys, key)
+        queue = self.queues.setdefault(name[:2], WorkloadQueue())
+        queue.groups[group], queue.expected = None, None
         self._replace_first(group, old, group.keys[0])
 
     def remove(self, waiting: Waiting, request_class: RequestClass, key: QueueKey) -> None:
@@ -81,8 +93,12 @@ class WorkloadIndex:
         old = group.keys[0]
         del group.keys[bisect_left(group.keys, key)]
         self._replace_first(group, old, group.keys[0] if group.keys else None)
+        queue = self.queues[name[:2]]
+        queue.expected = None
         if not group.keys:
-            del self.groups[name]
+            del self.groups[name], queue.groups[group]
+            if not queue.groups:
+                del self.queues[name[:2]]
 
     def _replace_first(
         self, group: WorkloadGroup, old: QueueKey | None, new: QueueKey | None

@@ -21,7 +21,7 @@ from gpu_scheduler.verdicts import DeviceVerdict, Explanation, HeldBack, NoFit, 
 VERDICTS_MAX = 64
 #: The most hosts and devices listed in a sentence.
 NAMED_MAX = 8
-_REASONS = tuple(NoFit)  #: in the order of display
+_REASONS = {reason: reason.value for reason in NoFit}  #: in the order of display
 
 
 def explain(
@@ -38,16 +38,15 @@ def explain(
     """
     counted = _reason_counts(request, inventory, attempt)
     fitting = counted.pop(None, 0)
-    counts = {reason: counted[reason] for reason in _REASONS if reason in counted}
     if fitting >= request.count > 1 and place(request, inventory, attempt) is None:
-        counts[NoFit.SAME_HOST] = fitting
+        counted[NoFit.SAME_HOST] = fitting
     most, short = None, None
     if is_infeasible(request, inventory):
         most, short = largest(request, inventory), shortage(request, inventory)
     explanation = Explanation(
         devices_known=len(inventory.devices),
         devices_fitting=fitting,
-        counts={reason.value: counts[reason] for reason in _REASONS if reason in counts},
+        counts={name: counted[reason] for reason, name in _REASONS.items() if reason in counted},
         position=position,
         largest_fit="" if short is None else _largest_fit(most, inventory),
         largest=most,
@@ -94,8 +93,7 @@ def _reason_counts(
     """The number of devices by result; the few reserved devices are evaluated one by one."""
     counts: dict[NoFit | None, int] = {}
     for group in inventory.index.groups.values():
-        for reason, devices in group.reason_counts(request).items():
-            counts[reason] = counts.get(reason, 0) + devices
+        group.count_reasons(request, counts)
         for device in group.reserved_devices():
             reason = fits(request, inventory.state_of(device), attempt)
             counts[reason] = counts.get(reason, 0) + 1

@@ -12,6 +12,7 @@ from corekit.units import percent_of
 from corekit.values import replace
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.admission.quotas import request_to_explain
+from gpu_scheduler.core.inventory import departures
 from gpu_scheduler.core.inventory.capacity import is_infeasible
 from gpu_scheduler.core.inventory.inventory import DeviceEntry, HostEntry
 from gpu_scheduler.core.inventory.residents import Residents
@@ -120,6 +121,8 @@ def _first(
 
 
 def _host(tx: Transaction, host: HostEntry) -> answers.HostView:
+    drain = host.own_drain
+    left_s = None if drain is None else departures.left_s(tx, drain)
     return answers.HostView(
         host=host.host,
         state=host.shown_state,
@@ -128,6 +131,9 @@ def _host(tx: Transaction, host: HostEntry) -> answers.HostView:
         silent_s=max(0.0, tx.at_s - host.last_seen_s),
         devices=tuple(_device(one, tx.state.inventory.residents) for one in host.devices.values()),
         middlewares=host.middlewares,
+        draining=None if drain is None else answers.DrainView(reason=drain.reason, left_s=left_s),
+        ephemeral=host.ephemeral,
+        forgotten_in_s=departures.forgotten_in_s(tx, host),
     )
 
 
@@ -235,7 +241,8 @@ def _granted(tx: Transaction, entry: LeaseEntry) -> answers.ExplainAnswer:
 
 def _held_by_policy(tx: Transaction, waiting: Waiting, explanation: Explanation) -> Explanation:
     """Add the time until which the policy lets the request wait."""
-    held = held_reason(tx, waiting)
+    policy = tx.state.deciding
+    held = None if policy is None else held_reason(tx, policy, waiting)
     until_s = None if held is None else held.until_s
     in_s = None if until_s is None else max(0.0, until_s - tx.at_s)
     return replace(explanation, expected_s=in_s, expected_why="the policy lets it wait")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from corekit.errors import AppError, ErrorCode
+from gpu_scheduler.daemon.access.iam_join import IamJoin
 from gpu_scheduler.daemon.access.keys import KeyEntry, Role, read_keys
 from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol.keys import session_of
@@ -105,11 +106,14 @@ class Authorizer:
         path: Path,
         owner_of: Callable[[str], str | None],
         job_owner_of: Callable[[str], JobOwner | None],
+        join: IamJoin | None = None,
     ) -> None:
         """A missing file means that no keys are required. Raises what `read_keys` raises.
 
-        `owner_of` is the session of a live lease, `job_owner_of` None for a job without a record.
+        `owner_of` is the session of a live lease, `job_owner_of` None for a job without a record,
+        `join` the keys of hosts that joined by their IAM role.
         """
+        self.join = join
         self._path = path
         self._owner_of = owner_of
         self._job_owner_of = job_owner_of
@@ -131,6 +135,8 @@ class Authorizer:
             text = "a key is needed here: ask an operator for `ssgmd keys add NAME --role ROLE`"
             raise AppError(ErrorCode.DENIED, text, needs="key")
         entry = self._keys.entry_of(key) if isinstance(key, str) else None
+        if entry is None and self.join is not None and isinstance(key, str):
+            entry = self.join.entry_of(key)
         if entry is None:
             raise AppError(ErrorCode.DENIED, "this key is unknown or revoked", needs="key")
         return Caller(entry)
@@ -147,7 +153,8 @@ class Authorizer:
         return self._entry(name) is not None
 
     def _entry(self, name: str) -> KeyEntry | None:
-        return None if self._keys is None else self._keys.by_name.get(name)
+        entry = None if self._keys is None else self._keys.by_name.get(name)
+        return entry if entry is not None or self.join is None else self.join.in_force(name)
 
     # --- authorization
 
@@ -249,6 +256,9 @@ class Authorizer:
 
     def reread_if_changed(self) -> None:
         """Read a changed keys file; the last valid keys stay in force otherwise."""
+        if self.join is not None:
+            self.join.reread_if_changed()
+            self._close_revoked()
         if (stamp := _stamp(self._path)) == self._seen:
             return
         self._seen = stamp
@@ -257,10 +267,15 @@ class Authorizer:
         except AppError as error:
             logger.error("the keys in force stay: %s", error.message, extra={"event": "keys"})
             return
-        known = self._keys.by_name
-        logger.info("keys read", extra={"event": "keys", "keys": len(known)})
+        logger.info("keys read", extra={"event": "keys", "keys": len(self._keys.by_name)})
+        self._close_revoked()
+
+    def _close_revoked(self) -> None:
+        """Close the connections whose key is no longer in force."""
+        if self._keys is None:
+            return
         for connection, caller in list(self._open.items()):
-            if caller.key is None or known.get(caller.name) != caller.key:
+            if caller.key is None or self._entry(caller.name) != caller.key:
                 logger.info("connection closed", extra={"event": "revoked", "key": caller.name})
                 connection.close()
 

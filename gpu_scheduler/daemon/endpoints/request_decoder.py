@@ -157,6 +157,9 @@ class RequestDecoder:
 
     def _submit_of_host(self, host: HostId, name: str, op: host_ops.HostOp, reply_to: str) -> None:
         self._metrics.requests[name] += 1
+        if isinstance(op, host_ops.Draining):
+            fields = {"host": host, "draining": op.draining, "why": op.reason}
+            logger.info("draining", extra={"event": "draining", **fields, "limit_s": op.limit_s})
         self._submit(on.HostAsked(host=host, reply_to=reply_to, op=op, **self._now()))
 
     def host_left(self, host: HostId) -> None:

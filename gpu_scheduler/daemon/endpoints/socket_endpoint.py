@@ -16,12 +16,14 @@ from dataclasses import replace
 from functools import partial
 from typing import cast
 
+from corekit.aio.newer import known
 from corekit.decode import encode_json
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.ids import HostId, SessionId
 from corekit.values import Value
 from gpu_scheduler.daemon.access.authorizer import NOBODY, Authorizer, Caller
 from gpu_scheduler.daemon.access.connection_admission import ConnectionAdmission
+from gpu_scheduler.daemon.access.iam_join import KEY_S, IamJoin
 from gpu_scheduler.daemon.endpoints.connections import AnyPush, ConnectionRegistry
 from gpu_scheduler.daemon.endpoints.hello_pages import HelloPages
 from gpu_scheduler.daemon.endpoints.pages import fitting
@@ -38,7 +40,13 @@ from gpu_scheduler.protocol.codec import (
     push_line,
     read_request,
 )
-from gpu_scheduler.protocol.host import HOST_PUSH_NAMES, HostWelcome
+from gpu_scheduler.protocol.host import (
+    HOST_PUSH_NAMES,
+    HostWelcome,
+    Join,
+    JoinAnswer,
+    JoinChallenge,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -81,6 +89,8 @@ class Connection(asyncio.Protocol):
         self._host: HostId | None = None
         self._hello_to = ""  # reply_to of the newest hello
         self._pages = HelloPages()  # of a host's hello
+        self._nonce = ""  # of a host that joins
+        self._joining: asyncio.Task[None] | None = None
 
     # --- asyncio.Protocol
 
@@ -95,6 +105,8 @@ class Connection(asyncio.Protocol):
         logger.debug("connection of %s ended: %s", self._name, exc)
         self._metrics.connections -= 1
         self._transport = None
+        if self._joining is not None:
+            self._joining.cancel()
         self._registry.unregister(self._number)
         for host in self._registry.unbind(self):
             with contextlib.suppress(asyncio.QueueFull):  # the host becomes stale instead
@@ -151,6 +163,9 @@ class Connection(asyncio.Protocol):
         try:
             request = read_request(line)
             id_ = request.id
+            if request.op in ("join_challenge", "join"):
+                self._join(request.op, request.body, request.id)
+                return
             self._request(request.op, request.body, f"{self._number}.{id_}")
         except BrokenFrame:
             raise
@@ -173,6 +188,34 @@ class Connection(asyncio.Protocol):
             raise invalid(f"op {op!r}: send hello first, with role, session or host, and version")
         if op not in ("hello", "installed") or not self._pages.incomplete:
             self._under_way += 1  # a hello is answered after its last page
+
+    def _join(self, op: str, body: Body, id_: int) -> None:
+        """Answer a host that joins by its IAM role, before its hello."""
+        join = self._authorizer.join
+        if join is None:
+            raise invalid("hosts join by a key here: this scheduler was started without --join-iam")
+        if op == "join_challenge":
+            self._nonce = join.challenge()
+            challenge = JoinChallenge(server=join.rules.server, nonce=self._nonce)
+            self._write(ok_line(id_, encode_json(challenge)))
+            return
+        if self._joining is not None and not self._joining.done():
+            raise AppError(ErrorCode.EXHAUSTED, "join: one is under way on this connection")
+        asked, nonce = known(logger, body.read_known(Join)), self._nonce
+        self._nonce = ""  # each serves once
+        if not nonce:
+            text = "join: there is no nonce; send join_challenge first, on this connection"
+            raise AppError(ErrorCode.DENIED, text, needs="nonce")
+        self._joining = self._loop.create_task(self._joined(join, asked, nonce, id_))
+
+    async def _joined(self, join: IamJoin, asked: Join, nonce: str, id_: int) -> None:
+        try:
+            key = await join.join(asked.host, asked.url, nonce)
+        except AppError as error:
+            logger.warning("%s", error.message, extra={"event": "join", "host": asked.host})
+            self._refuse(id_, error)
+        else:
+            self._write(ok_line(id_, encode_json(JoinAnswer(key=key, lasts_s=KEY_S))))
 
     def _answered(self) -> None:
         self._under_way -= 1

@@ -330,6 +330,23 @@ def _get_concurrency(call: Call) -> web.Response:
     return web.json_response(found)
 
 
+def _account_settings(call: Call) -> web.Response:
+    """The limits of the account: runs at a time, and AWS's sizes of code."""
+    functions = call.context.cloud.functions.all()
+    limit = call.context.runner.sandbox.pool.concurrency_max
+    reserved = sum(function.reserved or 0 for function in functions)
+    used = sum(function.settings.code_bytes for function in functions)
+    limits = {
+        "TotalCodeSize": 75 * 2**30,
+        "CodeSizeUnzipped": 262144000,
+        "CodeSizeZipped": 50 * 2**20,
+        "ConcurrentExecutions": limit,
+        "UnreservedConcurrentExecutions": max(0, limit - reserved),
+    }
+    usage = {"TotalCodeSize": used, "FunctionCount": len(functions)}
+    return web.json_response({"AccountLimit": limits, "AccountUsage": usage})
+
+
 def _tag(call: Call) -> web.Response:
     context, function, given = call.context, call.settled_function, call.body["Tags"]
     tags = {**function.tags, **given}
@@ -433,6 +450,7 @@ _OPERATIONS: dict[
     ("PUT", "functions", "name", "concurrency"): _put_concurrency,
     ("GET", "functions", "name", "concurrency"): _get_concurrency,
     ("DELETE", "functions", "name", "concurrency"): _delete_concurrency,
+    ("GET", "account-settings", "", ""): _account_settings,
     ("POST", "tags", "name", ""): _tag,
     ("DELETE", "tags", "name", ""): _untag,
     ("GET", "tags", "name", ""): _tags,

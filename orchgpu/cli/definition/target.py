@@ -48,10 +48,10 @@ def open_target(
     address: Address, document: Document | None = None
 ) -> AbstractContextManager[DeployCloud]:
     """The cloud to deploy to; closed with the block."""
-    return provider().deploy_cloud(address, _declared(document))
+    return provider().deploy_cloud(address, declared_address(document))
 
 
-def _declared(document: Document | None) -> Address:
+def declared_address(document: Document | None) -> Address:
     """The region and profile that all functions of a file share."""
     functions = [f.function for f in document.functions.aws] if document is not None else []
     regions = dict.fromkeys(f.region for f in functions if f.region)

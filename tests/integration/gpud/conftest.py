@@ -221,6 +221,7 @@ class Gpud:
             str(MEMORY_MIB),
             "--ready-file",
             str(self._ready),
+            "--drain-s=0",
             *options,
         ]
         for name in operations:

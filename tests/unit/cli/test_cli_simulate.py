@@ -172,3 +172,32 @@ def test_an_error_is_one_message(
     command, *rest = arguments
     assert run(["simulate", command, file, *rest]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["compare", "sweep"])
+def test_the_file_may_stand_behind_the_policies(
+    file: str, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    swept = ["--devices", "1,2"] if name == "sweep" else []
+    options = ["--seeds", "1", "--workers", "1", "--json", *swept]
+    first = printed(capsys, name, file, "fifo", "fair", *options)
+    assert printed(capsys, name, "fifo", "fair", file, *options) == first
+
+
+@pytest.mark.parametrize(("compute", "used_pct"), [(0, 100.0), (50, 75.0), (100, 100.0)])
+def test_jobs_without_a_guarantee_use_what_guarantees_leave(
+    tmp_path: Path, compute: int, used_pct: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One job for 10 s, and one without a guarantee for 5 s beside it."""
+    path = tmp_path / "shared.yaml"
+    path.write_text(f"""\
+name: shared
+duration: 20
+hosts: [{{name: gpu, devices: 1}}]
+workloads: {{a: {{execution: 10, compute: {compute}}}, b: {{execution: 5, compute: 0}}}}
+load:
+- {{kind: times, workload: a, at: [0]}}
+- {{kind: times, workload: b, at: [0]}}
+""")
+    found = json.loads(printed(capsys, str(path), "--json"))
+    assert found["figures"]["utilisation_pct"] == pytest.approx(used_pct)

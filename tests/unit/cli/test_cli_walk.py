@@ -22,7 +22,7 @@ from orchgpu.cli.main import cli
 from tests.commandline import run
 
 #: What these print is itself a text for other programs: a script, JSON, a log of JSON lines.
-PRINT_NO_DATA = {"completion", "fdl schema", "orchestrate"}
+PRINT_NO_DATA = {"completion", "fdl schema", "iam", "orchestrate"}
 
 
 def commands(group: click.Group, path: str = "") -> Iterator[tuple[str, click.Command]]:

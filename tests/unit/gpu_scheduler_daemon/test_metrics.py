@@ -70,6 +70,7 @@ def told(state: Path, host_state: HostState) -> str:
         incarnation="i",
         silent_s=0.0,
         devices=devices,
+        draining=answers.DrainView(reason="SIGTERM") if host_state is HostState.DRAINED else None,
     )
     share = Share(
         host=HostId("h"),
@@ -97,11 +98,18 @@ def told(state: Path, host_state: HostState) -> str:
     counts.learned_times.learn(WorkloadOn("lab", "ocr", "A"), 3.0, 0.0)
     counts.residents.count_evicted([RESIDENT, RESIDENT])
     counts.residents.loaded_mib = 42
+    counts.inventory.hosts_forgotten = 3
     standing = Standing(hosts=(host,), leases=(lease,), waiting=0, counts=counts)
     metrics = Metrics()
     metrics.requests["beat"] += 2
     journal.close()
     return "\n".join(prometheus_lines(metrics, journal, standing))
+
+
+def test_hosts_that_leave(tmp_path: Path, text: str) -> None:
+    assert "ssgmd_hosts_draining 0" in text
+    assert "ssgmd_hosts_forgotten_total 3" in text
+    assert "ssgmd_hosts_draining 1" in told(tmp_path / "drained", HostState.DRAINED)
 
 
 def test_every_line_is_a_sample_of_a_family_that_was_described_once(text: str) -> None:

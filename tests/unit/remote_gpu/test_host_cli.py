@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from collections.abc import Iterator
@@ -12,11 +13,15 @@ from click.testing import CliRunner
 
 from corekit.errors import EXIT_STATUS, AppError, ErrorCode
 from corekit.ids import DeviceId, HostId
+from gpu_scheduler.daemon.access.iam_rules import IamRules
 from gpu_scheduler.model import DeviceKind, Share
+from gpu_scheduler.protocol.keys import new_key
 from remote_gpu.host.app import _log, advertised
 from remote_gpu.host.cli import _address, _use_mps, main
 from remote_gpu.host.environment import MPS_DIRECTORY, worker_variables
+from remote_gpu.host.iam import RoleProof
 from remote_gpu.worker.control import VARIABLES
+from tests.sts import ROLE_ARN
 
 USUAL = ("--host-id", "h", "--scheduler", "127.0.0.1:1", "--state", "/nonexistent/state")
 
@@ -55,6 +60,7 @@ def test_the_advertised_address(advertise: str, bound: str, public: str) -> None
         (("--tls-cert", "c.pem"), "--tls-cert and --tls-key go together"),
         (("--require-tls",), "--require-tls needs --tls-cert and --tls-key"),
         (("--tls-cert", "/nowhere.pem", "--tls-key", "/nowhere.pem"), "No such file"),
+        (("--join-iam", "prod"), "--join-iam needs a region: set AWS_REGION"),
         (("--operation", "sgem"), "--operation 'sgem' is unknown; did you mean 'sgemm'?"),
         (("--operation", "???"), "--operation '???' is unknown; known are aes_cbc, arrays, burn"),
         (("--program", "count"), "--program 'count' is not NAME=COMMAND"),
@@ -136,3 +142,36 @@ def test_variables_of_nvidia_devices_for_workers(
 ) -> None:
     assert worker_variables(shares) == {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"} | added
     assert worker_variables(shares).keys() <= VARIABLES
+
+
+def test_a_host_joins_by_a_key_or_by_its_role(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_REGION", "eu-central-1")
+    monkeypatch.setenv("ORCHGPU_SCHEDULER_KEY", new_key("gpu-a"))
+    done = CliRunner().invoke(main, [*USUAL, "--join-iam", "prod"])
+    assert done.exit_code == 2
+    assert "--join-iam and a key of the scheduler exclude each other" in done.output
+
+
+def test_a_proof_needs_credentials() -> None:
+    with pytest.raises(AppError, match="no AWS credentials were found"):
+        asyncio.run(RoleProof("eu-central-1").url("prod", "nonce"))
+
+
+@pytest.mark.parametrize(
+    ("region", "host"),
+    [
+        ("eu-central-1", "sts.eu-central-1.amazonaws.com"),
+        ("cn-north-1", "sts.cn-north-1.amazonaws.com.cn"),
+    ],
+)
+def test_the_proof_is_for_the_endpoint_of_the_region(
+    region: str, host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKID")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    url = asyncio.run(RoleProof(region).url("prod", "nonce"))
+    rules = IamRules.read(
+        {"server": "prod", "sts": [f"https://{host}"], "role": [{"arn": ROLE_ARN}]}, "roles"
+    )
+    rules.check_url(url)
+    assert "secret" not in url

@@ -81,6 +81,32 @@ def test_hosts(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("state", "fields", "shown"),
+    [
+        (HostState.DRAINED, {}, "DRAINED"),
+        (
+            HostState.DRAINED,
+            {"draining": answers.DrainView(reason="SIGTERM", left_s=85.0)},
+            "DRAINED (SIGTERM, 1 min 25 s left)",
+        ),
+        (
+            HostState.DRAINED,
+            {"draining": answers.DrainView(reason="Auto Scaling: Standby")},
+            "DRAINED (Auto Scaling: Standby)",
+        ),
+        (HostState.STALE, {"draining": answers.DrainView(reason="SIGTERM")}, "STALE"),
+        (HostState.LOST, {"ephemeral": True, "forgotten_in_s": 50.0}, "LOST (forgotten in 50 s)"),
+    ],
+)
+def test_a_host_that_leaves(
+    state: HostState, fields: dict[str, Any], shown: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (host,) = inventory().hosts
+    tables.echo_hosts(answers.InventoryAnswer(hosts=(replace(host, state=state, **fields),)))
+    assert f"gpu-a  {shown}  none" in capsys.readouterr().out
+
+
 def test_devices(capsys: pytest.CaptureFixture[str]) -> None:
     tables.echo_devices(inventory())
     assert [line.split() for line in capsys.readouterr().out.splitlines()[1:]] == [

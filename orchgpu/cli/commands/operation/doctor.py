@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from http.client import HTTPConnection
+from itertools import chain
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -25,10 +26,12 @@ from gpu_scheduler.model import Health, HostState
 from gpu_scheduler.protocol.answers import HostView
 from orchgpu.cli.cloud import JobCloud
 from orchgpu.cli.completing import function as function_name
+from orchgpu.cli.inspecting import Options, inspect
 from orchgpu.cli.jobs.follow import follow
 from orchgpu.cli.jobs.report import echo_nothing, relative_times
 from orchgpu.cli.local.launching import START_AGAIN, has_weather
 from orchgpu.cli.scheduler import ask, scheduler_address, scheduler_option, scheduler_or_none
+from orchgpu.inspection.model import Verdict
 from orchgpu.local.home import ProgramState, SystemRecord, default_home
 from orchgpu.local.system import health, unhealthy
 
@@ -48,6 +51,11 @@ class Finding(Value):
     check: str
     good: bool
     message: str
+    verdict: str = (
+        ""  #: of checks of AWS: good, warning, unknown or wrong; only the last ends with 1
+    )
+    where: str = ""  #: the resource, for checks of AWS
+    remedy: str = ""  #: the command or change that helps
 
 
 @click.command("doctor")
@@ -61,12 +69,26 @@ class Finding(Value):
 @click.option(
     "--timeout", metavar="DURATION", help="Limit of the canary, as in 90s or 5m. [default: 2m]"
 )
+@click.option(
+    "--aws",
+    "definition",
+    is_flag=False,
+    flag_value="",
+    metavar="[FILE]",
+    help="Also check the account: quotas, policies, networks, buckets, images, keys; with FILE for"
+    " its functions, before they are deployed.",
+)
+@click.option(
+    "--orchestrator-role", metavar="NAME", default="", help="Role of orchestrators, for --aws."
+)
 @scheduler_option
 @json_option
 def command(
     names: tuple[str, ...],
     canary: Path | None,
     timeout: str | None,
+    definition: str | None,
+    orchestrator_role: str,
     scheduler: str | None,
     as_json: bool,
 ) -> int:
@@ -75,15 +97,24 @@ def command(
     Without FUNCTION all functions are checked. Every check runs, even after a failed one; the
     command ends with 1 when one fails. The outputs of a canary stay, like those of any job.
 
+    --aws changes nothing in the account. Where a call is not allowed, the check is unknown, and
+    names the action; warnings and unknown checks do not end the command with 1.
+
     \b
     Example:  orchgpu doctor text-recognition --canary sign.png
+              orchgpu doctor --aws fdl.yaml --orchestrator-role orchgpu-orchestrator
     """
     if canary is not None and len(names) != 1:
         raise invalid("--canary needs exactly one FUNCTION")
     within_s = CANARY_WITHIN_S if timeout is None else parse_duration_s(timeout)
     findings: list[Finding] = []
     with closing(JobCloud()) as cloud:
-        for finding in _checks(cloud, names, canary, within_s, scheduler):
+        hosts: list[HostView] = []
+        found = _checks(cloud, () if definition else names, canary, within_s, scheduler, hosts)
+        if definition is not None:
+            chosen = _options(definition, names, scheduler, hosts, orchestrator_role)
+            found = chain(found, _of_account(chosen, cloud))
+        for finding in found:
             findings.append(finding)
             if not as_json:
                 _echo(finding)
@@ -93,10 +124,50 @@ def command(
     return 0 if good else WRONG_STATUS
 
 
+def _options(
+    definition: str,
+    names: tuple[str, ...],
+    scheduler: str | None,
+    hosts: list[HostView],
+    role: str,
+) -> Callable[[], Options]:
+    """The options of the checks of an account; `hosts` is filled by the check of the scheduler."""
+    return lambda: Options(
+        file=Path(definition) if definition else None,
+        names=names,
+        scheduler=scheduler_or_none(scheduler),
+        hosts=hosts,
+        orchestrator_role=role,
+    )
+
+
+def _of_account(options: Callable[[], Options], cloud: JobCloud) -> Iterator[Finding]:
+    """The findings about the account; a failed one where it cannot be looked at."""
+    try:
+        for title, found in inspect(options(), cloud):
+            yield Finding(
+                check=title,
+                good=found.verdict is not Verdict.WRONG,
+                message=found.message,
+                verdict=found.verdict.value,
+                where=found.where,
+                remedy=found.remedy,
+            )
+    except AppError as error:
+        yield Finding(check="account", good=False, message=error.message)
+
+
+#: Words of verdicts for people, with their colours.
+_WORDS = {"warning": ("warning", "waiting"), "unknown": ("unknown", "unknown")}
+
+
 def _echo(finding: Finding) -> None:
-    word = "ok" if finding.good else "FAILED"
-    text = folded(f"{word:<7} {finding.check}: {finding.message}")
-    echo(Coloured("healthy" if finding.good else word, 7, word), text[7:])
+    usual = ("ok", "healthy") if finding.good else ("FAILED", "FAILED")
+    word, colour = _WORDS.get(finding.verdict, usual)
+    where = f" {finding.where}:" if finding.where else ""
+    remedy = f" → {finding.remedy}" if finding.remedy else ""
+    text = folded(f"{word:<7} {finding.check}:{where} {finding.message}{remedy}")
+    echo(Coloured(colour, 7, word), text[7:])
 
 
 def _checks(
@@ -105,6 +176,7 @@ def _checks(
     canary: Path | None,
     within_s: float,
     scheduler: str | None,
+    hosts: list[HostView],
 ) -> Iterator[Finding]:
     deployed: list[str] = []
     system = default_home().read_system()
@@ -115,7 +187,6 @@ def _checks(
     answers = checked("cloud", lambda: _cloud(cloud, deployed))
     yield answers
     yield checked("clock", lambda: check_clock(cloud.identity()[1]))
-    hosts: list[HostView] = []
     yield checked("scheduler", lambda: _scheduler(scheduler, hosts))
     if hosts:
         yield checked("gateways", lambda: check_gateways(hosts, near=cloud.local))

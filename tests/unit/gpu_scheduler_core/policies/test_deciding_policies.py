@@ -255,3 +255,4 @@ def test_every_policy_declares_its_bound_or_whom_it_starves() -> None:
         assert isinstance(policy, OrderingPolicy) is not isinstance(policy, DecidingPolicy), name
         declared = declaration_of(name, policy, Parameters(policy=name))
         assert declared.wait_bound or declared.starves, name
+        assert declared.decision_cost, name

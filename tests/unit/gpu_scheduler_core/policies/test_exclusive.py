@@ -183,3 +183,17 @@ def test_a_client_takes_at_most_its_part_of_the_devices_without_stealing(
     world.ask(ops.SetParameter, name="policy.exclusive.take_max_pct", value=take_max_pct)
     queue(world, "a", *[1.0] * 6)
     assert list(owners(world).values()) == ["a/"] * owned
+
+
+def test_an_own_device_of_a_later_preference_is_used_while_another_client_has_the_first() -> None:
+    world = World(policy="exclusive")
+    world.alive["s1"] = None
+    world.host("h", device("d0", index=0, model="A100"), device("d1", index=1, model="T4"))
+    stealing(world, "0")
+    first = world.granted("b0", whole("b", models=("A100",)))
+    second = world.granted("a0", whole("a", models=("T4",)))
+    world.release(first)
+    world.release(second)
+    third = world.granted("a1", whole("a", models=("A100", "T4")))
+    assert third.shares[0].device == "d1"
+    assert list(owners(world).values()) == ["b/", "a/"]

@@ -1,0 +1,1 @@
+"""The checks, one file each: `CHECK` is a `orchgpu.inspection.model.Check`."""

@@ -1,0 +1,46 @@
+"""Runtimes of functions, and the boto3 that they get. Pure."""
+
+from __future__ import annotations
+
+from orchgpu.inspection.model import Finding, Inspected, Steps, Subject, good, warning, wrong
+
+#: The runner needs `os.pidfd_open` and syntax of this version: Amazon Linux 2023, from 3.12 on.
+_PYTHON_MIN = (3, 12)
+#: The first boto3 with Python 3.12; older ones in a package hide Lambda's own.
+_BOTO3_MIN = (1, 28)
+
+
+class Runtimes:
+    """The declared runtime of each function; no call is made."""
+
+    title = "runtimes"
+
+    def examine(self, subject: Subject) -> Steps[list[Finding]]:
+        yield from ()
+        return [_of(inspected) for inspected in subject.functions]
+
+
+def _of(inspected: Inspected) -> Finding:
+    where, runtime = f"function {inspected.name}", inspected.function.function.runtime
+    if runtime == "image":
+        return good(where, "its image has its own Python and boto3")
+    version = _version(runtime.removeprefix("python"))
+    if not runtime.startswith("python"):
+        return good(where, f"{runtime}: code of its own, without our runner")
+    if version < _PYTHON_MIN:
+        message = f"the runner needs Python 3.12, the function declares {runtime}"
+        return wrong(where, message, "write runtime: python3.12, or a later one")
+    if not inspected.boto3:
+        return good(where, f"{runtime}, with Lambda's own boto3: every version will do")
+    if _version(inspected.boto3) < _BOTO3_MIN:
+        message = f"its package ships boto3 {inspected.boto3}, which {runtime} cannot use"
+        return wrong(where, message, "remove boto3 from extra_payload, or renew it")
+    message = f"its package ships boto3 {inspected.boto3}, which hides Lambda's own"
+    return warning(where, message, "remove boto3 and botocore from extra_payload if you can")
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(".")[:2] if part.isdigit())
+
+
+CHECK = Runtimes()

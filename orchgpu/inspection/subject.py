@@ -1,0 +1,66 @@
+"""The functions of a subject: of a definition, or deployed, as Lambda describes them. Pure."""
+
+from __future__ import annotations
+
+from fdl.model import Function, Gpu, Iam, Intermediate, Job, Lambda, Path, Queue, Storage, Vpc
+from fdl.plan.resources import DeployTarget
+from orchgpu.core.function import Function as Served
+from orchgpu.inspection.model import Answer, Call, Inspected, Refusal, Steps, attempted
+
+#: The signs of a boto3 that a package ships.
+BOTO3_FILE = "boto3/__init__.py"
+
+
+def configuration(name: str) -> Call:
+    """The call for the settings of a deployed function."""
+    arguments = {"FunctionName": name}
+    return Call(service="lambda", operation="GetFunctionConfiguration", arguments=arguments)
+
+
+def declared(function: Function, place: DeployTarget, boto3: str) -> Steps[Inspected]:
+    """A function of a definition; it is inspected as declared, not as it is deployed."""
+    answer = yield from attempted(configuration(function.name))
+    role = "" if function.iam.create or place.local else function.iam.role or ""
+    return Inspected(
+        function=function, deployed=not isinstance(answer, Refusal), role=role, boto3=boto3
+    )
+
+
+def deployed(served: Served) -> Steps[Inspected]:
+    """A deployed function, by its record and Lambda's settings. Raises Refusal."""
+    answer = yield configuration(served.name)
+    return Inspected(function=_declaration(served, answer), deployed=True, role=answer["Role"])
+
+
+def _declaration(served: Served, answer: Answer) -> Function:
+    network = answer.get("VpcConfig", {})
+    urls = (served.queue_url, served.dead_letter_url, served.completion_url)
+    jobs, dead, done = (url.rpartition("/")[2] for url in urls)
+    target = served.object_bucket
+    return Function(
+        function=Lambda(
+            name=served.name,
+            memory_mib=int(answer["MemorySize"]),
+            timeout_s=int(answer["Timeout"]),
+            runtime=str(answer.get("Runtime") or "image"),
+            architectures=tuple(answer.get("Architectures", ("x86_64",))),
+            layers=tuple(str(one["Arn"]) for one in answer.get("Layers", ())),
+            vpc=Vpc(
+                subnet_ids=tuple(network.get("SubnetIds", ())),
+                security_group_ids=tuple(network.get("SecurityGroupIds", ())),
+            ),
+            output=tuple(
+                Storage(path=Path(bucket=one.bucket, prefix=one.prefix)) for one in served.outputs
+            ),
+        ),
+        iam=Iam(role=str(answer["Role"])),
+        gpu=Gpu(),
+        job=Job(
+            input=(Storage(path=Path(bucket=served.input_bucket, prefix=served.input_prefix)),),
+            intermediate=Intermediate(path=Path(bucket=served.intermediate_bucket)),
+            queue=Queue(name=jobs, dead_letter=dead, completion=done),
+            concurrency_max=served.concurrency_max,
+            completion="object" if target else "result",
+            object=Path(bucket=target, prefix=served.object_key) if target else None,
+        ),
+    )

@@ -1,0 +1,1 @@
+"""The roles, one file each: `ROLE` is a `orchgpu.permissions.model.RoleKind`."""

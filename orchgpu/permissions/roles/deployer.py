@@ -1,0 +1,164 @@
+"""The role of a person or pipeline that runs `orchgpu deploy`, `plan`, `rm` and `rollback`."""
+
+from __future__ import annotations
+
+from corekit.values import replace
+from fdl.plan.desired import RETENTION
+from orchgpu.permissions.model import Scope, Statement, below
+
+_BUCKETS = (
+    "s3:CreateBucket",
+    "s3:DeleteBucket",
+    "s3:ListBucket",
+    "s3:ListBucketVersions",
+    "s3:GetBucketVersioning",
+    "s3:PutBucketVersioning",
+    "s3:GetBucketNotification",
+    "s3:PutBucketNotification",
+    "s3:GetLifecycleConfiguration",
+    "s3:PutLifecycleConfiguration",
+    "s3:GetBucketTagging",
+    "s3:PutBucketTagging",
+    "s3:GetEncryptionConfiguration",
+)
+_QUEUES = (
+    "sqs:CreateQueue",
+    "sqs:ListQueueTags",
+    "sqs:TagQueue",
+    "sqs:UntagQueue",
+    "sqs:DeleteQueue",
+    "sqs:GetQueueUrl",
+    "sqs:GetQueueAttributes",
+    "sqs:SetQueueAttributes",
+    "sqs:ReceiveMessage",
+)
+_FUNCTIONS = (
+    "lambda:CreateFunction",
+    "lambda:DeleteFunction",
+    "lambda:GetFunction",
+    "lambda:ListTags",
+    "lambda:GetFunctionConfiguration",
+    "lambda:UpdateFunctionCode",
+    "lambda:UpdateFunctionConfiguration",
+    "lambda:TagResource",
+    "lambda:UntagResource",
+    "lambda:InvokeFunction",
+    "lambda:PutFunctionConcurrency",
+    "lambda:DeleteFunctionConcurrency",
+    "lambda:GetFunctionEventInvokeConfig",
+    "lambda:PutFunctionEventInvokeConfig",
+    "lambda:DeleteFunctionEventInvokeConfig",
+    "lambda:GetPolicy",
+    "lambda:AddPermission",
+    "lambda:RemovePermission",
+)
+_ROLES = (
+    "iam:GetRole",
+    "iam:GetRolePolicy",
+    "iam:CreateRole",
+    "iam:TagRole",
+    "iam:UntagRole",
+    "iam:PutRolePolicy",
+    "iam:DeleteRolePolicy",
+    "iam:DeleteRole",
+    "iam:PutRolePermissionsBoundary",
+    "iam:DeleteRolePermissionsBoundary",
+)
+_NETWORK = (
+    "ec2:DescribeSubnets",
+    "ec2:DescribeSecurityGroups",
+    "ec2:DescribeVpcs",
+    "ec2:DescribeNetworkInterfaces",
+    "lambda:ListFunctions",
+)
+_IMAGES = (
+    "ecr:DescribeImages",
+    "ecr:GetRepositoryPolicy",
+    "ecr:SetRepositoryPolicy",
+    "ecr:BatchGetImage",
+    "ecr:GetDownloadUrlForLayer",
+)
+_VARIABLES = ("kms:CreateGrant", "kms:Encrypt", "kms:Decrypt")
+
+
+class Deployer:
+    """The deployer of the functions of a scope."""
+
+    summary = "a person or pipeline that runs `orchgpu deploy`, `plan`, `rm` and `rollback`"
+    service = ""
+
+    def statements(self, scope: Scope) -> tuple[Statement, ...]:
+        objects = ("s3:GetObject", "s3:PutObject", "s3:DeleteObject")
+        to_lambda = {"StringEquals": {"iam:PassedToService": "lambda.amazonaws.com"}}
+        parts = (
+            Statement(sid="Buckets", actions=_BUCKETS, resources=scope.all_buckets),
+            Statement(sid="State", actions=objects, resources=below(scope.packages)),
+            Statement(sid="Queues", actions=_QUEUES, resources=scope.queues()),
+            Statement(sid="Functions", actions=_FUNCTIONS, resources=scope.lambdas),
+            Statement(
+                sid="PassRole",
+                actions=("iam:PassRole",),
+                resources=_passed_roles(scope),
+                condition=to_lambda,
+            ),
+            Statement(sid="Roles", actions=_ROLES, resources=scope.made_roles()),
+            *_logs(scope),
+            Statement(sid="Layers", actions=("lambda:GetLayerVersion",), resources=_layers(scope)),
+            *_uses(scope),
+        )
+        return tuple(part for part in parts if part.resources)
+
+
+def _uses(scope: Scope) -> tuple[Statement, ...]:
+    """Networks, files, images and keys, where a function has one; Describe takes no resource."""
+    functions = [f.function for f in scope.functions]
+    everything = not functions
+    where = f"{scope.place.region}:{scope.place.account}"
+    repositories = f"arn:{scope.place.partition}:ecr:{where}:repository/*"
+    network = everything or any(f.vpc.subnet_ids for f in functions)
+    files = everything or any(f.file_system for f in functions)
+    images = everything or any(f.runtime == "image" for f in functions)
+    mounts = ("elasticfilesystem:DescribeMountTargets",)
+    described = scope.keys(of_buckets=True)
+    return (
+        Statement(sid="Network", actions=_NETWORK, resources=("*",) if network else ()),
+        Statement(sid="Files", actions=mounts, resources=("*",) if files else ()),
+        Statement(sid="Images", actions=_IMAGES, resources=(repositories,) if images else ()),
+        Statement(sid="Keys", actions=("kms:DescribeKey",), resources=described),
+        Statement(
+            sid="Variables",
+            actions=_VARIABLES,
+            resources=scope.keys(of_buckets=False),
+            condition=scope.by("lambda"),
+        ),
+    )
+
+
+def _passed_roles(scope: Scope) -> tuple[str, ...]:
+    named = [f.iam.role for f in scope.functions if f.iam.role and not f.iam.create]
+    return tuple(dict.fromkeys([*scope.made_roles(), *named]))
+
+
+def _logs(scope: Scope) -> tuple[Statement, ...]:
+    keeping = tuple(f for f in scope.functions if RETENTION in f.cloudwatch)
+    if scope.functions and not keeping:
+        return ()
+    groups = replace(scope, functions=keeping).log_groups
+    where = f"arn:{scope.place.partition}:logs:{scope.place.region}:{scope.place.account}"
+    changes = ("logs:CreateLogGroup", "logs:TagResource", "logs:PutRetentionPolicy")
+    return (
+        # IAM ignores a narrower resource of this action
+        Statement(
+            sid="FindLogs", actions=("logs:DescribeLogGroups",), resources=(f"{where}:log-group:*",)
+        ),
+        Statement(sid="Logs", actions=changes, resources=groups),
+    )
+
+
+def _layers(scope: Scope) -> tuple[str, ...]:
+    if not scope.functions:
+        return ("*",)
+    return tuple(dict.fromkeys(layer for f in scope.functions for layer in f.function.layers))
+
+
+ROLE = Deployer()

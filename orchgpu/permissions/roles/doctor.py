@@ -1,0 +1,44 @@
+"""The role of `orchgpu doctor --aws`: calls that read, and change nothing."""
+
+from __future__ import annotations
+
+from orchgpu.permissions.model import Scope, Statement
+
+_ACTIONS = (
+    "ec2:DescribeNetworkAcls",
+    "ec2:DescribeNetworkInterfaces",
+    "ec2:DescribeRouteTables",
+    "ec2:DescribeSecurityGroups",
+    "ec2:DescribeSubnets",
+    "ec2:DescribeVpcAttribute",
+    "ec2:DescribeVpcEndpoints",
+    "ecr:BatchGetImage",
+    "ecr:DescribeImages",
+    "ecr:GetDownloadUrlForLayer",
+    "iam:GetRole",
+    "iam:SimulatePrincipalPolicy",
+    "kms:DescribeKey",
+    "lambda:GetAccountSettings",
+    "lambda:GetFunctionConcurrency",
+    "lambda:GetFunctionConfiguration",
+    "s3:GetBucketLocation",
+    "s3:GetBucketVersioning",
+    "s3:GetEncryptionConfiguration",
+    "s3:ListBucket",
+    "servicequotas:ListServiceQuotas",
+    "sqs:GetQueueAttributes",
+    "sqs:GetQueueUrl",
+)
+
+
+class Doctor:
+    """The checks of an account; most of its actions cannot be limited to resources."""
+
+    summary = "`orchgpu doctor --aws`, in addition to the role of a user"
+    service = ""
+
+    def statements(self, _scope: Scope) -> tuple[Statement, ...]:
+        return (Statement(sid="Inspect", actions=_ACTIONS),)
+
+
+ROLE = Doctor()

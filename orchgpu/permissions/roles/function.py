@@ -1,0 +1,64 @@
+"""The execution role of functions: that of `iam: {create: true}`, for a role of your own."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from corekit.errors import invalid
+from corekit.values import replace
+from fdl.plan.roles import role_of
+from orchgpu.permissions.model import Scope, Statement
+
+
+class FunctionRole:
+    """The role of all functions of a scope."""
+
+    summary = "the functions of a definition; `iam: {create: true}` makes one for each instead"
+    service = "lambda.amazonaws.com"
+
+    def statements(self, scope: Scope) -> tuple[Statement, ...]:
+        """Raises INVALID without functions: their policies name their buckets."""
+        if not scope.functions:
+            raise invalid("the policy of a function names its buckets: give its FILE")
+        parts = [
+            _statement(one)
+            for function in scope.functions
+            for one in role_of(function, scope.place).policy["Statement"]
+        ]
+        return _joined(parts)
+
+
+def _statement(one: Mapping[str, Any]) -> Statement:
+    return Statement(
+        sid=one["Sid"],
+        actions=tuple(one["Action"]),
+        resources=tuple(one["Resource"]),
+        effect=one["Effect"],
+        condition=one.get("Condition", {}),
+    )
+
+
+def _joined(parts: list[Statement]) -> tuple[Statement, ...]:
+    """Statements that differ by their resources only as one: a policy has 10,240 characters."""
+    found: dict[str, Statement] = {}
+    for part in parts:
+        key = json.dumps([part.sid, part.effect, part.actions, part.condition], sort_keys=True)
+        before = found[key].resources if key in found else ()
+        both = tuple(dict.fromkeys((*before, *part.resources)))
+        found[key] = replace(part, resources=both)
+    return tuple(_numbered(list(found.values())))
+
+
+def _numbered(parts: list[Statement]) -> Iterator[Statement]:
+    """The same with a number after a repeated name: IAM wants each once."""
+    seen = Counter[str]()
+    for part in parts:
+        seen[part.sid] += 1
+        number = seen[part.sid]
+        yield part if number == 1 else replace(part, sid=f"{part.sid}{number}")
+
+
+ROLE = FunctionRole()

@@ -1,0 +1,1 @@
+"""The departure of this host: notices that it leaves, the drain, and its end."""

@@ -1,0 +1,91 @@
+"""docs/aws.md: executed against a local system on moto; other commands are parsed."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+
+import gpu_scheduler.daemon.cli
+import remote_gpu.host.cli
+from orchgpu.cli.main import cli
+from tests.aws_cli import MODEL_ONLY, UsageError, parsed
+from tests.pages import ROOT, Command, perform, said, shell_in, steps
+
+PAGE = ROOT / "docs" / "aws.md"
+PROGRAMS: dict[str, click.Command] = {
+    "orchgpu": cli,
+    "ssgmd": gpu_scheduler.daemon.cli.main,
+    "gpud": remote_gpu.host.cli.main,
+}
+_SHELL = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.timeout(600)
+def test_every_command_of_the_page_does_what_it_shows(tmp_path: Path) -> None:
+    commands = {"orchgpu": "orchgpu", "aws": "tests.aws_cli"}
+    with shell_in(tmp_path, commands, AWS_REGION="us-east-1") as shell:
+        started = said(shell, "orchgpu up --detach --cloud moto")  # it stands for the account
+        assert "AWS endpoint" in started, started
+        perform(PAGE, shell, tmp_path)
+
+
+def test_commands_of_other_machines_can_be_parsed() -> None:
+    lines = [line for block in _SHELL.findall(PAGE.read_text()) for line in block.splitlines()]
+    assert lines
+    for line in lines:
+        program, *words = shlex.split(line)
+        command = PROGRAMS[program]
+        while isinstance(command, click.Group):
+            with command.make_context(program, list(words)) as context:
+                rest = [*context._protected_args, *context.args]
+                found = command.get_command(context, rest[0]) if rest else None
+            if not rest:
+                break  # the group itself serves
+            assert found is not None, line
+            command, words = found, rest[1:]
+        else:
+            command.make_context(line, words).close()
+
+
+def test_the_tests_of_the_defects_exist() -> None:
+    named = set(re.findall(r"`(tests/[\w/]+\.py)`", PAGE.read_text()))
+    assert named
+    assert [name for name in sorted(named) if not (ROOT / name).is_file()] == []
+
+
+def test_calls_that_only_their_models_check_are_on_the_page() -> None:
+    calls = [
+        parsed(shlex.split(step.command)[1:])[0]
+        for step in steps(PAGE.read_text())
+        if isinstance(step, Command)
+        and step.command.startswith(("aws lambda ", "aws service-quotas "))
+    ]
+    named = {(call.service_model.service_name, call.name) for call in calls}
+    assert named >= MODEL_ONLY
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ec2 make-vpc",
+        "ec2 create-vpc --cidr 10.0.0.0/16",
+        "ec2 authorize-security-group-ingress --ip-permissions Protocol=tcp",
+        "ec2 create-route --route-table-id t --destination-cidr-block x --dry-run yes now",
+    ],
+)
+def test_the_shim_refuses_what_aws_cli_would(line: str) -> None:
+    with pytest.raises((UsageError, ValueError)):
+        parsed(shlex.split(line))
+
+
+def test_the_shim_reads_shorthand() -> None:
+    rule = "IpProtocol=tcp,FromPort=1,UserIdGroupPairs=[{GroupId=a},{GroupId=b}]"
+    words = ["ec2", "authorize-security-group-ingress", "--group-id", "g", "--ip-permissions", rule]
+    _, parameters, _ = parsed(words)
+    [permission] = parameters["IpPermissions"]
+    assert permission["FromPort"] == 1
+    assert permission["UserIdGroupPairs"] == [{"GroupId": "a"}, {"GroupId": "b"}]

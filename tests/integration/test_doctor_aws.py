@@ -1,0 +1,277 @@
+"""`orchgpu doctor --aws` against clouds over HTTP: it reads, and reports what would fail."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from botocore.config import Config
+from botocore.stub import Stubber
+
+from corekit.errors import AppError
+from corekit.ids import HostId
+from gpu_scheduler.model import HostState
+from gpu_scheduler.protocol.answers import HostView
+from orchgpu.adapters.aws.endpoints import ClientSettings
+from orchgpu.adapters.aws.inspection import Reader
+from orchgpu.cli.cloud import JobCloud
+from orchgpu.cli.inspecting import Options, gateway_of, inspect, shipped_boto3
+from orchgpu.inspection.model import Call, Finding, Reason, Refusal, Verdict
+from tests.aws_account import function
+from tests.commandline import done
+from tests.embedded_cloud import cloud_in
+from tests.integration.conftest import Programs
+
+REGION = "us-east-1"
+FDL = """\
+functions:
+  aws:
+  - lambda:
+      name: search
+      init_script: search.py
+      output: [{{path: search-out/hits}}]
+      vpc: {{SubnetIds: [{subnets}], SecurityGroupIds: [{group}]}}
+    gpu: {{memory: 512}}
+    job: {{input: {{path: search-in/queries}}}}
+"""
+
+
+def client(service: str, endpoint: str) -> Any:
+    keys = {"aws_access_key_id": "test", "aws_secret_access_key": "test"}
+    config = Config(s3={"addressing_style": "path"}, retries={"max_attempts": 0})
+    return boto3.client(service, endpoint_url=endpoint, region_name=REGION, config=config, **keys)
+
+
+@pytest.fixture
+def moto(programs: Programs, monkeypatch: pytest.MonkeyPatch) -> str:
+    endpoint = str(programs.start("orchgpu.local.moto").wait_ready()["endpoint"])
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    return endpoint
+
+
+class Network:
+    """A VPC in moto as docs/aws.md makes one: two private subnets, three groups, one host."""
+
+    def __init__(self, endpoint: str) -> None:
+        self.ec2 = ec2 = client("ec2", endpoint)
+        vpc = ec2.create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"]
+        self.subnets = [
+            ec2.create_subnet(
+                VpcId=vpc, CidrBlock=f"10.0.{n}.0/24", AvailabilityZone=f"{REGION}{zone}"
+            )["Subnet"]["SubnetId"]
+            for n, zone in ((1, "a"), (2, "b"))
+        ]
+        self.functions, self.hosts = (
+            ec2.create_security_group(GroupName=name, Description=name, VpcId=vpc)["GroupId"]
+            for name in ("functions", "hosts")
+        )
+        self.rule = [
+            {
+                "IpProtocol": "tcp",
+                "FromPort": 4711,
+                "ToPort": 4711,
+                "UserIdGroupPairs": [{"GroupId": self.functions}],
+            }
+        ]
+        ec2.authorize_security_group_ingress(GroupId=self.hosts, IpPermissions=self.rule)
+        ec2.create_network_interface(
+            SubnetId=self.subnets[0], PrivateIpAddress="10.0.1.5", Groups=[self.hosts]
+        )
+        tables = ec2.describe_route_tables(Filters=[{"Name": "vpc-id", "Values": [vpc]}])
+        self.vpc, self.table = vpc, tables["RouteTables"][0]["RouteTableId"]
+
+    def endpoint(self) -> None:
+        self.ec2.create_vpc_endpoint(
+            VpcId=self.vpc,
+            ServiceName=f"com.amazonaws.{REGION}.s3",
+            RouteTableIds=[self.table],
+        )
+
+
+def definition(folder: Path, network: Network) -> Path:
+    file = folder / "fdl.yaml"
+    names = {"subnets": ", ".join(network.subnets), "group": network.functions}
+    file.write_text(FDL.format(**names))
+    return file
+
+
+def findings(file: Path | None) -> dict[str, list[Finding]]:
+    host = HostView(
+        host=HostId("gpu-a"),
+        state=HostState.UP,
+        gateway="10.0.1.5:4711",
+        incarnation="i",
+        silent_s=0.0,
+        devices=(),
+    )
+    options = Options(file=file, names=(), scheduler=None, hosts=[host], orchestrator_role="")
+    found: dict[str, list[Finding]] = {}
+    with closing(JobCloud()) as cloud:
+        for title, finding in inspect(options, cloud):
+            found.setdefault(title, []).append(finding)
+    return found
+
+
+def test_a_network_is_judged_before_and_after_it_is_corrected(moto: str, tmp_path: Path) -> None:
+    network = Network(moto)
+    file = definition(tmp_path, network)
+    before = findings(file)
+    ways = before["ways to S3 and other services"]
+    assert {f.verdict for f in ways} == {Verdict.WRONG, Verdict.WARNING}
+    assert "no way to S3" in ways[0].message
+    assert before["ways to the gateways"][0].verdict is Verdict.GOOD
+    assert before["networks of functions"][0].verdict is Verdict.GOOD
+    assert before["network ACLs"][0].verdict is Verdict.GOOD
+    network.endpoint()
+    network.ec2.revoke_security_group_ingress(GroupId=network.hosts, IpPermissions=network.rule)
+    after = findings(file)
+    assert Verdict.WRONG not in {f.verdict for f in after["ways to S3 and other services"]}
+    [entry] = after["ways to the gateways"]
+    assert (entry.verdict, network.hosts in entry.remedy) == (Verdict.WRONG, True)
+
+
+def test_it_changes_nothing(moto: str, tmp_path: Path) -> None:
+    file = definition(tmp_path, Network(moto))
+    findings(file)
+    assert client("s3", moto).list_buckets()["Buckets"] == []
+    assert client("lambda", moto).list_functions()["Functions"] == []
+
+
+def test_buckets_of_other_regions_are_found(moto: str, tmp_path: Path) -> None:
+    client("s3", moto).create_bucket(
+        Bucket="search-in", CreateBucketConfiguration={"LocationConstraint": "eu-west-1"}
+    )
+    found = findings(definition(tmp_path, Network(moto)))["buckets"]
+    [wrong] = [f for f in found if f.verdict is Verdict.WRONG]
+    assert (wrong.where, "eu-west-1" in wrong.message) == ("bucket search-in", True)
+
+
+@pytest.fixture
+def embedded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    with cloud_in(tmp_path, concurrency_max=40) as address:
+        endpoint = f"http://{address.netloc}"
+        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+        monkeypatch.chdir(tmp_path)
+        yield endpoint
+
+
+def test_the_command_on_the_embedded_cloud(embedded: str, tmp_path: Path) -> None:
+    (tmp_path / "search.py").write_text("")
+    file = tmp_path / "fdl.yaml"
+    file.write_text(FDL.format(subnets="subnet-1", group="sg-1"))
+    ended = done(["doctor", "--aws", str(file), "--json"])
+    assert ended.exit_code == 1, ended.output  # there is no scheduler
+    said = json.loads(ended.stdout)["findings"]
+    assert [f["check"] for f in said if not f["good"]] == ["scheduler"]
+    concurrency = next(f for f in said if f["check"] == "Lambda concurrency")
+    assert "40 concurrent executions" in concurrency["message"]
+    unknown = next(f for f in said if f["check"] == "networks of functions")
+    assert (unknown["verdict"], "ec2:DescribeSubnets" in unknown["message"]) == ("unknown", True)
+    lines = done(["doctor", "--aws", str(file)]).stdout.splitlines()
+    assert any(line.startswith("warning policies of the deployer") for line in lines)
+
+
+def test_deployed_functions_are_checked_without_a_file(embedded: str, tmp_path: Path) -> None:
+    (tmp_path / "search.py").write_text("")
+    file = tmp_path / "fdl.yaml"
+    plain = FDL.format(subnets="", group="").replace(
+        "      vpc: {SubnetIds: [], SecurityGroupIds: []}\n", ""
+    )
+    file.write_text(plain)
+    assert done(["deploy", str(file)]).exit_code == 0
+    found = findings(None)
+    assert {f.where for f in found["runtimes"]} == {"function search"}
+    names = {f.where for f in found["buckets"]}
+    assert {"bucket search-in", "bucket search-out", "bucket search-intermediate"} <= names
+    client("lambda", embedded).put_function_concurrency(
+        FunctionName="search", ReservedConcurrentExecutions=0
+    )
+    reserved = findings(None)["Lambda concurrency"][-1]
+    assert (reserved.verdict, "never runs" in reserved.message) == (Verdict.WRONG, True)
+    client("lambda", embedded).delete_function(FunctionName="search")
+    assert "GetFunctionConfiguration" in findings(None)["functions"][0].message
+
+
+def test_a_definition_has_the_named_functions(embedded: str, tmp_path: Path) -> None:
+    file = tmp_path / "fdl.yaml"
+    file.write_text(FDL.format(subnets="subnet-1", group="sg-1"))
+    ended = done(["doctor", "other", "--aws", str(file), "--json"])
+    last = json.loads(ended.stdout)["findings"][-1]
+    assert (last["good"], "has no function other" in last["message"]) == (False, True)
+
+
+# ---------------------------------------------------------------------- the reader
+
+
+@pytest.fixture
+def stubbed(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Reader, Stubber]]:
+    """A reader whose clients of Lambda answer as a test wants."""
+    ours = client("lambda", "http://127.0.0.1:9")
+    reader = Reader(lambda service: ClientSettings(service=service, region=REGION))
+    monkeypatch.setitem(reader._clients, "lambda", ours)
+    with closing(reader), Stubber(ours) as stub:
+        yield reader, stub
+
+
+CALL = Call(service="lambda", operation="GetAccountSettings")
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "reason"),
+    [
+        ("AccessDeniedException", 403, Reason.DENIED),
+        ("ResourceNotFoundException", 404, Reason.ABSENT),
+        ("UnknownOperationException", 404, Reason.UNSUPPORTED),
+        ("NotImplemented", 501, Reason.UNSUPPORTED),
+        ("ThrottlingException", 429, Reason.FAILED),
+    ],
+)
+def test_errors_are_reasons(
+    stubbed: tuple[Reader, Stubber], code: str, status: int, reason: Reason
+) -> None:
+    reader, stub = stubbed
+    stub.add_client_error("get_account_settings", code, "why", status)
+    for _ in range(2):  # the second answer is remembered
+        with pytest.raises(Refusal) as refusal:
+            reader(CALL)
+        assert (refusal.value.reason, refusal.value.code) == (reason, code)
+
+
+def test_a_call_is_made_once_and_only_when_it_reads(stubbed: tuple[Reader, Stubber]) -> None:
+    reader, stub = stubbed
+    limits = {"ConcurrentExecutions": 10, "UnreservedConcurrentExecutions": 10}
+    stub.add_response("get_account_settings", {"AccountLimit": limits})
+    assert reader(CALL)["AccountLimit"] == limits
+    assert reader(CALL)["AccountLimit"] == limits
+    with pytest.raises(AppError, match="may change something"):
+        reader(Call(service="lambda", operation="DeleteFunction"))
+
+
+def test_wrong_arguments_and_addresses_are_refusals(
+    stubbed: tuple[Reader, Stubber],
+) -> None:
+    reader, _ = stubbed
+    for call in (
+        Call(service="lambda", operation="GetFunction", arguments={"X": 1}),
+        Call(service="ec2", operation="DescribeVpcs"),  # no credentials
+        Call(service="https", operation="Get", arguments={"Url": "file:///x"}),
+    ):
+        with pytest.raises(Refusal) as refusal:
+            reader(call)
+        assert refusal.value.reason is Reason.FAILED
+
+
+def test_names_of_gateways_and_shipped_packages_are_looked_up(tmp_path: Path) -> None:
+    assert gateway_of("a", "127.0.0.1:4711").address == "127.0.0.1"
+    assert gateway_of("a", "no-such-host.invalid:4711").address == ""
+    text = "functions: {aws: [{lambda: {name: x, extra_payload: lib, handler: a.b}}]}"
+    declared = function(text)
+    assert shipped_boto3(declared, tmp_path) == ""
+    (tmp_path / "lib" / "boto3").mkdir(parents=True)
+    (tmp_path / "lib" / "boto3" / "__init__.py").write_text("__version__ = '1.34.145'\n")
+    assert shipped_boto3(declared, tmp_path) == "1.34.145"
