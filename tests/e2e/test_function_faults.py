@@ -72,6 +72,11 @@ def _deployed(live: Live) -> None:
     live.start("orchestrator")
 
 
+def until_updated(live: Live, function: str) -> None:
+    waiter = live.client("lambda").get_waiter("function_updated_v2")
+    waiter.wait(FunctionName=function, WaiterConfig={"Delay": 1, "MaxAttempts": 60})
+
+
 def failed(live: Live, function: str, reason: str) -> Result:
     """All attempts, a failed result with its reason, a dead letter, nothing else left."""
     job = live.upload(function)
@@ -196,6 +201,7 @@ def test_a_dead_letter_can_be_redriven_and_then_succeeds(live: Live) -> None:
     """Poison → three attempts → dead-letter queue → fixed → redriven → success, result replaced."""
     functions = live.client("lambda")
     functions.update_function_configuration(FunctionName="retried", Handler="no.such.handler")
+    until_updated(live, "retried")  # in weather the previous handler runs until then
     job = failed(live, "retried", "FUNCTION_ERROR").job_id
     functions.update_function_configuration(
         FunctionName="retried", Handler="lambda_functions.gpu_runner.handler.handle"
