@@ -57,8 +57,9 @@ gpu:  ## every check that needs an NVIDIA GPU, into docs/gpu-runs; WHEELS=folder
 	$$(test -x $(BIN)/python && echo $(BIN)/python || echo $(PYTHON)) -m tools.gpu_check \
 	  $(if $(WHEELS),--wheels $(WHEELS)) $(ARGS)
 
-soak: $(STAMP)  ## long fault runs
+soak: $(STAMP)  ## long fault runs; the end-to-end tests in AWS's weather
 	$(BIN)/python -m pytest -m soak $(ARGS)
+	$(BIN)/python -m pytest tests/e2e --weather aws $(ARGS)
 
 # All extras but host-cuda, whose ONNX Runtime excludes that of the others.
 EXTRAS := scheduler monitor host opencl cuda local moto simulate test dev
