@@ -18,6 +18,7 @@ from corekit.aio.supervise import Nursery
 from corekit.errors import AppError
 from corekit.net.addresses import parse_address
 from corekit.values import replace
+from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.daemon.access.authorizer import Authorizer
@@ -34,7 +35,7 @@ from gpu_scheduler.daemon.journal.journal import Disk
 from gpu_scheduler.daemon.journal.port import SchedulerJournal
 from gpu_scheduler.daemon.journal.repair import apply_all
 from gpu_scheduler.daemon.metrics import CoreCounts, Metrics
-from gpu_scheduler.daemon.parts import DaemonParts, locked_parts, using_folder
+from gpu_scheduler.daemon.parts import locked_parts, using_folder
 from gpu_scheduler.daemon.performer import Performer
 from gpu_scheduler.daemon.settings import DaemonSettings
 from gpu_scheduler.daemon.standby.beats import BeatingJournal, Handover
@@ -98,7 +99,8 @@ async def running_daemon(
             with using_folder(settings.state):  # in a thread, while health is answered
                 await asyncio.to_thread(_recover, machine, journal)
             check_master_key(machine, parts.fingerprint)
-        await begin_epoch(parts, performer, _first_events(settings, clock, parts.fingerprint))
+        first = _first_events(settings, clock, parts.fingerprint)
+        await begin_epoch(machine, journal, performer, first)
         metrics.epoch = machine.state.epoch
         decoder = RequestDecoder(clock, journal, performer.submit, metrics, authorizer)
         hub = Hub(machine.state, clock, decoder, parts.registry)
@@ -130,13 +132,23 @@ async def running_daemon(
         )
 
 
-async def begin_epoch(parts: DaemonParts, performer: Performer, events: Iterator[on.Event]) -> None:
-    """Handle the first events, before any request. Raises LogSuperseded when another one leads."""
+async def begin_epoch(
+    machine: SchedulerMachine,
+    journal: SchedulerJournal,
+    performer: Performer,
+    events: Iterator[on.Event],
+) -> None:
+    """Handle the first events, before any request. Raises LogSuperseded when another one leads.
+
+    Their actions come last: a timer that went off during an append would find no driver.
+    """
+    actions: list[do.Action] = []
     for event in events:
-        decision = parts.machine.handle(event)
-        await parts.journal.append(decision.changes)
-        for action in decision.actions:
-            performer.perform(action)
+        decision = machine.handle(event)
+        await journal.append(decision.changes)
+        actions += decision.actions
+    for action in actions:
+        performer.perform(action)
 
 
 async def _stand_by(

@@ -16,6 +16,9 @@ from gpu_scheduler.daemon.endpoints.connections import ConnectionRegistry
 from gpu_scheduler.daemon.journal.port import SchedulerJournal
 from gpu_scheduler.protocol.changes import Entry
 
+#: A tick for which the queue had no room is submitted again after this time.
+TICK_AGAIN_S = 0.01
+
 
 class Performer:
     """Performs the core's actions; none of them waits."""
@@ -42,7 +45,11 @@ class Performer:
         self._timer = self._loop.call_later(action.at_s - self._clock.monotonic_s(), self._tick)
 
     def _tick(self) -> None:
-        self.submit(on.Ticked(at_s=self._clock.monotonic_s(), wall_s=self._clock.wall_s()))
+        """Submit the tick. The core asks for one at a time, so a full queue must not lose it."""
+        try:
+            self.submit(on.Ticked(at_s=self._clock.monotonic_s(), wall_s=self._clock.wall_s()))
+        except asyncio.QueueFull:
+            self._timer = self._loop.call_later(TICK_AGAIN_S, self._tick)
 
     def submit(self, event: on.Event) -> None:
         """Hand an event to the core. Raises asyncio.QueueFull when its queue is full."""
