@@ -52,8 +52,9 @@ sim: $(STAMP)  ## 1,000 seeds of the simulations of faults
 bench: $(STAMP)  ## the short benchmarks, written to docs/benchmarks.md
 	$(BIN)/python -m benchmarks $(ARGS)
 
-soak: $(STAMP)  ## long fault runs
+soak: $(STAMP)  ## long fault runs; the end-to-end tests in AWS's weather
 	$(BIN)/python -m pytest -m soak $(ARGS)
+	$(BIN)/python -m pytest tests/e2e --weather aws $(ARGS)
 
 # All extras but host-cuda, whose ONNX Runtime excludes that of the others.
 EXTRAS := scheduler monitor host opencl cuda local moto simulate test dev

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import leaks
+from tests import leaks, weather
 
 #: Folders of suites that start programs or serve on sockets.
 _PROCESS_LEVEL = ("contract", "e2e", "integration")
@@ -66,6 +66,14 @@ def _module_leaves_nothing(
         patch.setenv("TMPDIR", str(temporary))
         patch.setattr(tempfile, "tempdir", str(temporary))
         yield
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    weather.add_option(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    weather.choose(config)
 
 
 @pytest.hookimpl

@@ -190,8 +190,31 @@ def plan(wanted: Sequence[DesiredFunction], observed: Observed, place: DeployTar
             ),
         ),
         kept=kept,
-        notices=tuple(notice for function in wanted for notice in function.notices),
+        notices=(
+            *(notice for function in wanted for notice in function.notices),
+            *([] if place.local else _late_rules(wanted, made)),
+        ),
     )
+
+
+def _late_rules(wanted: Sequence[DesiredFunction], made: Sequence[Step]) -> Iterator[str]:
+    """Notices of functions whose early uploads stay lost: orchestrators search for those of
+    functions with a queue.
+
+    S3 applies a changed notification configuration within about five minutes (AWS, "Amazon S3
+    Event Notifications").
+    """
+    changed = {step.key for step in made if isinstance(step.resource, Notification)}
+    for function in wanted:
+        rules = [r for r in function.resources if isinstance(r, Notification)]
+        has_queue = any(isinstance(r, QueueResource) for r in function.resources)
+        buckets = sorted({rule.bucket for rule in rules if key_of(rule) in changed})
+        if buckets and not has_queue:
+            text = (
+                f"{function.name}: S3 applies new rules within about five minutes, and a function"
+            )
+            where = f"of an upload to {', '.join(buckets)} before then"
+            yield f"{text} without a queue gets no event {where}: upload later, or again"
 
 
 def removal(

@@ -17,6 +17,7 @@ from local_cloud.model.arns import Account, arn_name, arn_service
 from local_cloud.model.errors import CloudError, refused
 from local_cloud.model.functions.function import DestinationRecord
 from local_cloud.model.functions.functions import Functions, LambdaFunction
+from local_cloud.model.iam.roles import Roles
 from local_cloud.model.recorder import NullRecorder, Recorder, part
 from local_cloud.model.s3.body import BodyStore, Content, MemoryBodies
 from local_cloud.model.s3.bucket import Bucket, Deleted
@@ -30,10 +31,16 @@ from local_cloud.model.s3.notifications import (
     record_of,
     test_event,
 )
-from local_cloud.model.s3.object_version import Attributes, Condition, ObjectVersion
+from local_cloud.model.s3.object_version import Attributes, Condition, ObjectVersion, no_such_key
 from local_cloud.model.s3.policy import Access, allows
 from local_cloud.model.sqs.queue import Queue
 from local_cloud.model.sqs.queues import Queues
+from local_cloud.model.weather.delivery import EventDelivery
+from local_cloud.model.weather.notifications import RulePropagation
+from local_cloud.model.weather.regions import check_location, check_region
+from local_cloud.model.weather.storage import StorageRefusals
+from local_cloud.model.weather.stream import WeatherStream
+from local_cloud.model.weather.weather import NO_WEATHER, Weather
 
 FIRST_REGION = "us-east-1"  #: in which S3 still follows its oldest rules
 _LOCATION = re.compile(r"EU|[a-z]{2,}(-[a-z0-9]+)+")
@@ -51,6 +58,12 @@ class Cloud:
     on_message: Callable[[Queue], None] = lambda _queue: None
     on_invocation: Callable[[LambdaFunction], None] = lambda _function: None
     strict_policies: bool = True  #: False: S3 may reach any destination without its permission
+    weather: Weather = NO_WEATHER
+    stream: WeatherStream = field(init=False)
+    roles: Roles = field(init=False)
+    storage: StorageRefusals = field(init=False)
+    late_rules: RulePropagation = field(init=False)
+    events: EventDelivery = field(init=False)
     queues: Queues = field(init=False)
     functions: Functions = field(init=False)
     _buckets: dict[str, Bucket] = field(default_factory=dict)
@@ -58,17 +71,33 @@ class Cloud:
     _sequence: int = 0
 
     def __post_init__(self) -> None:
-        self.queues = Queues(self.account, self.ids, self.recorder)
-        self.queues.on_message = lambda queue: self.on_message(queue)
-        self.functions = Functions(self.account, self.ids, self.recorder)
+        stream = self.stream = WeatherStream(self.weather)
+        self.storage, self.late_rules = StorageRefusals(stream), RulePropagation(stream)
+        self.events = EventDelivery(stream)
+        self.roles = Roles(self.account, self.recorder, stream)
+        fresh = self.roles.fresh
+        self.queues = Queues(
+            self.account,
+            self.ids,
+            self.recorder,
+            on_message=lambda queue: self.on_message(queue),
+            stream=stream,
+            check_policy=fresh.check_principals,
+        )
+        self.functions = Functions(
+            self.account, self.ids, self.recorder, stream=stream, fresh_roles=fresh
+        )
 
     # --- buckets
 
-    def create_bucket(self, now_s: float, name: str, location: str = "") -> Bucket:
+    def create_bucket(
+        self, now_s: float, name: str, location: str = "", *, request_region: str = ""
+    ) -> Bucket:
         """Make a bucket; in us-east-1 making one's own again succeeds and changes nothing.
 
-        `location` is the LocationConstraint. Raises InvalidBucketName, InvalidLocationConstraint,
-        BucketAlreadyOwnedByYou (elsewhere).
+        `location` is the LocationConstraint, `request_region` the region of the request. Raises
+        InvalidBucketName, InvalidLocationConstraint, BucketAlreadyOwnedByYou (elsewhere); in
+        weather IllegalLocationConstraintException and OperationAborted.
         """
         if rule := broken_rule(name):
             raise refused("InvalidBucketName", f"The specified bucket is not valid: {rule}.")
@@ -76,6 +105,8 @@ class Cloud:
             raise refused(
                 "InvalidLocationConstraint", "The specified location-constraint is not valid"
             )
+        if self.weather.regions:
+            check_location(location, request_region)
         found = self._buckets.get(name)
         if found is not None:
             if self.account.region == FIRST_REGION and not location and not found.location:
@@ -86,6 +117,8 @@ class Cloud:
                 "Your previous request to create the named bucket succeeded and you already own"
                 " it.",
             )
+        self.storage.check_name(now_s, name)
+        self.storage.check_settings(now_s, name)
         bucket = self.adopt_bucket(name, now_s)
         bucket.location = location
         bucket.save()
@@ -110,8 +143,26 @@ class Cloud:
             raise CloudError("NoSuchBucket", 404, "The specified bucket does not exist")
         return found
 
-    def delete_bucket(self, name: str) -> None:
-        """Raises NoSuchBucket and BucketNotEmpty (versions and markers count)."""
+    def check_region(self, name: str, request_region: str) -> None:
+        """Raises, in weather, what S3 answers to a request for a bucket of another region."""
+        bucket = self._buckets.get(name)
+        if bucket is not None and self.weather.regions:
+            check_region(name, self.region_of(bucket), request_region)
+
+    def region_of(self, bucket: Bucket) -> str:
+        """The region of a bucket."""
+        return "eu-west-1" if bucket.location == "EU" else bucket.location or self.account.region
+
+    def set_versioning(self, now_s: float, name: str, status: str) -> None:
+        """Set a bucket's versioning. Raises NoSuchBucket, MalformedXML, OperationAborted."""
+        bucket = self.bucket(name)
+        self.storage.check_settings(now_s, name)
+        if status == "Enabled" and not bucket.versioning:
+            self.storage.versioning_enabled(now_s, name)
+        bucket.set_versioning(status)
+
+    def delete_bucket(self, now_s: float, name: str) -> None:
+        """Raises NoSuchBucket, BucketNotEmpty (versions and markers count), OperationAborted."""
         bucket = self.bucket(name)
         if not bucket.empty:
             raise CloudError(
@@ -120,10 +171,13 @@ class Cloud:
                 "The bucket you tried to delete is not empty. You must delete all versions in the"
                 " bucket.",
             )
+        self.storage.check_settings(now_s, name)
         for upload in bucket.uploads.all():
             bucket.uploads.end(upload)
         del self._buckets[name]
         self._rules.pop(name, None)
+        self.late_rules.forget(name)
+        self.storage.deleted(now_s, name)
         self.recorder.drop(f"bucket/{part(name)}")
         self.recorder.drop(f"notification/{part(name)}")
 
@@ -144,7 +198,10 @@ class Cloud:
         *,
         event: str = "ObjectCreated:Put",
     ) -> ObjectVersion:
-        """Store a version and send its events. On an error the content stays without an owner."""
+        """Store a version and send its events. On an error the content stays without an owner,
+        unless it is a LostAnswerError.
+        """
+        self._check_write(condition)
         made = self.bucket(bucket).put(
             now_s,
             self.next_sequencer(now_s),
@@ -154,7 +211,23 @@ class Cloud:
             condition or Condition(),
         )
         self._notify(now_s, bucket, event, made)
+        self.storage.lose_answer()
         return made
+
+    def read_object(
+        self, now_s: float, bucket: str, key: str, version_id: str = ""
+    ) -> ObjectVersion:
+        """Bucket.get; in weather also SlowDown, and NoSuchKey for what is there."""
+        self.storage.check_load()
+        found = self.bucket(bucket).get(key, version_id)
+        if self.storage.hides(now_s, bucket, found.modified_at_s):
+            raise no_such_key()
+        return found
+
+    def _check_write(self, condition: Condition | None) -> None:
+        self.storage.check_load()
+        if condition is not None and condition != Condition():
+            self.storage.check_conditional()
 
     def complete_upload(
         self,
@@ -165,6 +238,7 @@ class Cloud:
         condition: Condition | None = None,
     ) -> ObjectVersion:
         """Make one object of an upload's parts: one event, as on AWS."""
+        self._check_write(condition)
         uploads = self.bucket(bucket).uploads
         made = self.bucket(bucket).put_assembled(
             now_s,
@@ -180,7 +254,8 @@ class Cloud:
     def delete_object(
         self, now_s: float, bucket: str, key: str, version_id: str = "", if_match: str = ""
     ) -> Deleted:
-        """Delete as Bucket.delete does, and send the events."""
+        """Delete as Bucket.delete does, and send the events; in weather also SlowDown."""
+        self.storage.check_load()
         sequencer = self.next_sequencer(now_s)
         done = self.bucket(bucket).delete(now_s, sequencer, key, version_id, if_match)
         if done.changed:
@@ -220,13 +295,15 @@ class Cloud:
         """Replace the whole configuration; every queue in it gets an s3:TestEvent.
 
         Raises InvalidArgument: overlap, unknown event, a destination that does not exist or does
-        not let S3 in (unless `check` is False: SkipDestinationValidation).
+        not let S3 in (unless `check` is False: SkipDestinationValidation); OperationAborted.
         """
         self.bucket(bucket)
         check_rules(rules)
         if check:
             for rule in rules:
-                self._check_destination(bucket, rule.arn)
+                self._check_destination(now_s, bucket, rule.arn)
+        self.storage.check_settings(now_s, bucket)
+        self.late_rules.changed(now_s, bucket, self._rules.get(bucket, ()))
         self._rules[bucket] = tuple(rules)
         self.recorder.put(
             f"notification/{part(bucket)}",
@@ -236,17 +313,20 @@ class Cloud:
             self._send(now_s, arn, json.dumps(test_event(bucket, now_s, self._request_id())))
 
     def restore_rules(self, bucket: str, rules: Sequence[Rule]) -> None:
-        """Restore a recorded configuration, without checks and test events."""
+        """Set a configuration that is in force, without checks and test events."""
+        self.late_rules.forget(bucket)
         self._rules[bucket] = tuple(rules)
 
-    def _check_destination(self, bucket: str, arn: str) -> None:
+    def _check_destination(self, now_s: float, bucket: str, arn: str) -> None:
         service = arn_service(arn)
         if service == "sqs":
             queue = self.queues.by_arn(arn)
-            policy, action = (queue.settings.policy, "sqs:SendMessage") if queue else (None, "")
+            policy = self.queues.settings_in_force(now_s, queue).policy if queue else None
+            action = "sqs:SendMessage"
         elif service == "lambda":
             function = self.functions.by_arn(arn)
-            policy, action = (function.policy, "lambda:InvokeFunction") if function else (None, "")
+            policy = self.functions.policy_in_force(now_s, function) if function else None
+            action = "lambda:InvokeFunction"
         else:
             raise bad_destination()
         if policy is None:
@@ -262,7 +342,12 @@ class Cloud:
             raise bad_destination()
 
     def _notify(self, now_s: float, bucket: str, event: str, version: ObjectVersion) -> None:
-        for rule in matching(self._rules.get(bucket, ()), event, version.key):
+        newest = self._rules.get(bucket, ())
+        rules = self.late_rules.in_force(now_s, bucket, newest)
+        found = matching(rules, event, version.key)
+        if found != matching(newest, event, version.key):
+            self.late_rules.count()
+        for rule in found:
             s3_event = S3Event(
                 event=event,
                 at_s=now_s,
@@ -273,10 +358,11 @@ class Cloud:
                 request_id=self._request_id(),
             )
             body = json.dumps({"Records": [record_of(s3_event, rule)]})
-            if arn_service(rule.arn) == "sqs":
-                self._send(now_s, rule.arn, body)
-            else:
-                self.invoke_later(now_s, rule.arn, body)
+            for delay_s in self.events.delays_s():
+                if arn_service(rule.arn) == "sqs":
+                    self._send(now_s, rule.arn, body, arrives_in_s=delay_s)
+                else:
+                    self.invoke_later(now_s, rule.arn, body, arrives_in_s=delay_s)
 
     # --- deliveries
 
@@ -288,20 +374,22 @@ class Cloud:
         else:
             self.invoke_later(now_s, record.arn, body)
 
-    def invoke_later(self, now_s: float, arn: str, payload: str) -> str:
+    def invoke_later(
+        self, now_s: float, arn: str, payload: str, *, arrives_in_s: float = 0.0
+    ) -> str:
         """Asynchronous invocation; the request id, or empty when there is no such function."""
         function = self.functions.by_arn(arn)
         if function is None:
             return ""
         request_id = self.new_request_id()
-        function.invocations.accept(now_s, request_id, payload)
+        function.invocations.accept(now_s, request_id, payload, arrives_in_s=arrives_in_s)
         self.on_invocation(function)
         return request_id
 
-    def _send(self, now_s: float, arn: str, body: str) -> None:
+    def _send(self, now_s: float, arn: str, body: str, *, arrives_in_s: float = 0.0) -> None:
         queue = self.queues.by_arn(arn)
         if queue is not None and arn_name(arn) == queue.name:
-            queue.send(now_s, body)
+            queue.send(now_s, body, delay_s=arrives_in_s or None)
             self.on_message(queue)
 
     def _request_id(self) -> str:

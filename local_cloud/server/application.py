@@ -19,6 +19,7 @@ from local_cloud.clock import CloudClock
 from local_cloud.model.arns import Account
 from local_cloud.model.cloud import Cloud
 from local_cloud.model.functions.environments import EnvironmentPool
+from local_cloud.model.weather.weather import NO_WEATHER, Weather
 from local_cloud.process import SILENT_HTTP
 from local_cloud.sandbox.log_store import LogStore
 from local_cloud.sandbox.runtime import Runtime
@@ -47,6 +48,7 @@ class Options(Value):
     region: str = "us-east-1"
     account: str = "000000000000"
     concurrency_max: int = 64  #: running environments of all functions, at most
+    weather: Weather = NO_WEATHER
     allowed_hosts: tuple[
         str, ...
     ] = ()  #: additional host names under which clients reach the server
@@ -96,6 +98,7 @@ def _context(options: Options, state: StateLog, nursery: Nursery) -> Context:
         bodies=bodies,
         recorder=state,
         on_message=pollers.touched,
+        weather=options.weather,
     )
     restore(cloud, state, clock.now_s())
     bodies.remove_unused()

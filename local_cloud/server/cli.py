@@ -13,6 +13,7 @@ from corekit.aio.process import log_as_json, stop_signal, write_ready
 from corekit.decode import encode
 from corekit.errors import EXIT_STATUS, AppError
 from corekit.net.addresses import parse_address
+from local_cloud.model.weather.weather import parse_weather
 from local_cloud.process import until_stopped
 from local_cloud.server.application import Options, running
 from local_cloud.server.signatures.keys import (
@@ -49,6 +50,13 @@ from local_cloud.server.signatures.keys import (
     f" {FILE_NAME} of the state directory, or in {ACCESS_KEY_VARIABLE} and"
     f" {SECRET_KEY_VARIABLE}.",
 )
+@click.option(
+    "--weather",
+    default="none",
+    show_default=True,
+    metavar="NAME[:FIELD=VALUE,…]",
+    help="Delays and refusals of the cloud: none, aws, or as in aws:scale=0.02,seed=7.",
+)
 def main(
     listen: str,
     state: Path,
@@ -57,6 +65,7 @@ def main(
     concurrency: int,
     allow_host: tuple[str, ...],
     verify_signatures: bool,
+    weather: str,
 ) -> None:
     """S3, SQS and Lambda on this machine, under the AWS protocols."""
     log_as_json()
@@ -69,6 +78,7 @@ def main(
             region=region,
             concurrency_max=concurrency,
             allowed_hosts=allow_host,
+            weather=parse_weather(weather),
             keys=key_pair(state, os.environ) if verify_signatures else None,
         )
         asyncio.run(_serve(options, ready_file))
@@ -81,6 +91,11 @@ async def _serve(options: Options, ready_file: Path | None) -> None:
     stop = stop_signal()
     async with running(options) as context:
         keys = {} if options.keys is None else {"credentials": encode(options.keys)}
-        fields = {"endpoint": context.endpoint, "region": options.region, **keys}
+        fields = {
+            "endpoint": context.endpoint,
+            "region": options.region,
+            "weather": "" if options.weather.empty else str(options.weather),
+            **keys,
+        }
         write_ready(ready_file, fields, private=bool(keys))
         await until_stopped(stop, context.nursery)

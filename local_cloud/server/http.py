@@ -12,6 +12,7 @@ from urllib.parse import parse_qs
 
 from aiohttp import web
 
+from corekit.decode import encode
 from corekit.net.browsers import Foreign
 from local_cloud.model.errors import CloudError, not_implemented
 from local_cloud.server import logs, management
@@ -43,6 +44,7 @@ class Service(enum.Enum):
     S3 = "s3"
     HEALTH = "health"
     CODE = "code"
+    WEATHER = "weather"
 
 
 def _service_of(request: web.BaseRequest, host_bucket: str) -> Service:
@@ -59,6 +61,8 @@ def _service_of(request: web.BaseRequest, host_bucket: str) -> Service:
         return Service.QUERY
     if path == "/_local_cloud/health":
         return Service.HEALTH
+    if path == "/_local_cloud/weather":
+        return Service.WEATHER
     return Service.CODE if path.startswith(_CODE) else Service.S3
 
 
@@ -76,6 +80,7 @@ class Router:
             Service.QUERY: self._query,
             Service.HEALTH: self._health,
             Service.CODE: self._code,
+            Service.WEATHER: self._weather,
         }
 
     def open(self) -> None:
@@ -114,6 +119,18 @@ class Router:
 
     async def _health(self, _: web.BaseRequest) -> web.Response:
         return web.json_response({"services": ["s3", "sqs", "lambda", "iam", "sts", "logs"]})
+
+    async def _weather(self, _: web.BaseRequest) -> web.Response:
+        """The weather, and how often each of its rules took effect since the start."""
+        cloud, now_s = self._context.cloud, self._context.now_s()
+        return web.json_response(
+            {
+                "weather": encode(cloud.weather),
+                "counts": dict(sorted(cloud.stream.counts.items())),
+                "late_rules": cloud.late_rules.pending(now_s),
+                "throttled_now": cloud.functions.concurrency.busy(now_s),
+            }
+        )
 
     async def _code(self, request: web.BaseRequest) -> web.StreamResponse:
         """The zip at GetFunction's Code.Location."""

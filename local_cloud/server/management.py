@@ -1,4 +1,4 @@
-"""The calls of IAM and STS that a deployment makes: roles are stored, never evaluated."""
+"""The calls of IAM and STS that a deployment makes. Only weather asks the policies of roles."""
 
 from __future__ import annotations
 
@@ -8,14 +8,11 @@ from collections.abc import Callable, Mapping
 from aiohttp import web
 
 from local_cloud.model.errors import CloudError, not_implemented
-from local_cloud.model.json_text import read_json
-from local_cloud.model.recorder import part
-from local_cloud.model.s3.notifications import iso_time
+from local_cloud.model.iam.roles import Role
 from local_cloud.server.context import Context
 from local_cloud.server.s3.bodies.xml import element, text
 
 Form = Mapping[str, str]
-Role = dict[str, object]
 
 
 def handle(context: Context, form: Form) -> web.Response:
@@ -53,81 +50,112 @@ def _caller_identity(context: Context, _form: Form) -> str:
     )
 
 
-def _key(form: Form) -> str:
-    return f"role/{part(form['RoleName'])}"
+def _name(form: Form) -> str:
+    return form["RoleName"]
 
 
-def _role(context: Context, form: Form) -> Role:
-    found = context.state.get(_key(form))
-    if found is None:
-        raise CloudError(
-            "NoSuchEntity", 404, f"The role with name {form['RoleName']} cannot be found."
-        )
-    return dict(found)
-
-
-def _role_xml(context: Context, name: str, role: Role) -> str:
+def _role_xml(context: Context, role: Role) -> str:
+    boundary = element(
+        "PermissionsBoundary",
+        text("PermissionsBoundaryType", "Policy"),
+        text("PermissionsBoundaryArn", role.boundary),
+    )
     return element(
         "Role",
-        text("Path", "/"),
-        text("RoleName", name),
+        text("Path", role.path),
+        text("RoleName", role.name),
         text("RoleId", "AROAEMBEDDEDCLOUD"),
-        text("Arn", context.cloud.account.role_arn(name)),
-        text("CreateDate", role["created_at"]),
-        text("AssumeRolePolicyDocument", urllib.parse.quote(str(role["trust"]))),
+        text("Arn", context.cloud.roles.arn(role)),
+        text("CreateDate", role.created_at),
+        text("AssumeRolePolicyDocument", urllib.parse.quote(role.trust)),
+        *([text("Description", role.description)] if role.description else []),
+        *([boundary] if role.boundary else []),
+        *([_tags_xml(role)] if role.tags else []),
     )
 
 
+def _tags_xml(role: Role) -> str:
+    members = [
+        element("member", text("Key", key), text("Value", value))
+        for key, value in sorted(role.tags.items())
+    ]
+    return element("Tags", *members)
+
+
 def _create_role(context: Context, form: Form) -> str:
-    name = form["RoleName"]
-    if context.state.get(_key(form)) is not None:
-        raise CloudError("EntityAlreadyExists", 409, f"Role with name {name} already exists.")
-    role: Role = {
-        "created_at": iso_time(context.now_s()),
-        "trust": form["AssumeRolePolicyDocument"],
-        "policies": {},
-    }
-    context.state.put(_key(form), role)
-    return _role_xml(context, name, role)
+    role = Role(
+        name=_name(form),
+        trust=form["AssumeRolePolicyDocument"],
+        path=form.get("Path", "/"),
+        description=form.get("Description", ""),
+        boundary=form.get("PermissionsBoundary", ""),
+        tags=_given_tags(form),
+    )
+    return _role_xml(context, context.cloud.roles.create(context.now_s(), role))
+
+
+def _given_tags(form: Form) -> dict[str, str]:
+    """`Tags.member.N.Key` and `Tags.member.N.Value`."""
+    keys = [name for name in form if name.startswith("Tags.member.") and name.endswith(".Key")]
+    return {form[key]: form.get(f"{key.removesuffix('Key')}Value", "") for key in keys}
 
 
 def _get_role(context: Context, form: Form) -> str:
-    return _role_xml(context, form["RoleName"], _role(context, form))
+    return _role_xml(context, context.cloud.roles.get(_name(form)))
 
 
 def _delete_role(context: Context, form: Form) -> str:
-    role = _role(context, form)
-    if role["policies"]:
-        raise CloudError("DeleteConflict", 409, "Cannot delete entity, must delete policies first.")
-    context.state.drop(_key(form))
+    context.cloud.roles.delete(_name(form))
     return ""
 
 
-def _policies(role: Role) -> dict[str, str]:
-    found = role["policies"]
-    assert isinstance(found, dict)
-    return found
+def _tag_role(context: Context, form: Form) -> str:
+    role = context.cloud.roles.get(_name(form))
+    role.tags |= _given_tags(form)
+    context.cloud.roles.save(role)
+    return ""
+
+
+def _untag_role(context: Context, form: Form) -> str:
+    role = context.cloud.roles.get(_name(form))
+    for name, key in form.items():
+        if name.startswith("TagKeys.member."):
+            role.tags.pop(key, None)
+    context.cloud.roles.save(role)
+    return ""
+
+
+def _list_role_tags(context: Context, form: Form) -> str:
+    role = context.cloud.roles.get(_name(form))
+    return (_tags_xml(role) if role.tags else element("Tags")) + text("IsTruncated", False)
+
+
+def _put_boundary(context: Context, form: Form) -> str:
+    return _set_boundary(context, form, form["PermissionsBoundary"])
+
+
+def _delete_boundary(context: Context, form: Form) -> str:
+    return _set_boundary(context, form, "")
+
+
+def _set_boundary(context: Context, form: Form, arn: str) -> str:
+    role = context.cloud.roles.get(_name(form))
+    role.boundary = arn
+    context.cloud.roles.save(role)
+    return ""
 
 
 def _put_role_policy(context: Context, form: Form) -> str:
-    role = _role(context, form)
-    document = form["PolicyDocument"]
-    try:
-        read_json(document)
-    except ValueError:
-        raise CloudError("MalformedPolicyDocument", 400, "The policy is not JSON.") from None
-    _policies(role)[form["PolicyName"]] = document
-    context.state.put(_key(form), role)
+    document, policy = form["PolicyDocument"], form["PolicyName"]
+    context.cloud.roles.put_policy(context.now_s(), _name(form), policy, document)
     return ""
 
 
 def _get_role_policy(context: Context, form: Form) -> str:
-    document = _policies(_role(context, form)).get(form["PolicyName"])
-    if document is None:
-        raise CloudError("NoSuchEntity", 404, "The role policy cannot be found.")
+    document = context.cloud.roles.policy(_name(form), form["PolicyName"])
     return "".join(
         (
-            text("RoleName", form["RoleName"]),
+            text("RoleName", _name(form)),
             text("PolicyName", form["PolicyName"]),
             text("PolicyDocument", urllib.parse.quote(document)),
         )
@@ -135,32 +163,34 @@ def _get_role_policy(context: Context, form: Form) -> str:
 
 
 def _delete_role_policy(context: Context, form: Form) -> str:
-    role = _role(context, form)
-    if _policies(role).pop(form["PolicyName"], None) is None:
-        raise CloudError("NoSuchEntity", 404, "The role policy cannot be found.")
-    context.state.put(_key(form), role)
+    context.cloud.roles.delete_policy(context.now_s(), _name(form), form["PolicyName"])
     return ""
 
 
 def _list_role_policies(context: Context, form: Form) -> str:
-    names = sorted(_policies(_role(context, form)))
+    names = sorted(context.cloud.roles.get(_name(form)).policies)
     members = [text("member", name) for name in names]
     return element("PolicyNames", *members) + text("IsTruncated", False)
 
 
 def _no_attached_policies(context: Context, form: Form) -> str:
-    _role(context, form)
+    context.cloud.roles.get(_name(form))
     return element("AttachedPolicies") + text("IsTruncated", False)
 
 
 _ACTIONS: dict[str, Callable[[Context, Form], str]] = {
     "CreateRole": _create_role,
     "DeleteRole": _delete_role,
+    "DeleteRolePermissionsBoundary": _delete_boundary,
     "DeleteRolePolicy": _delete_role_policy,
     "GetCallerIdentity": _caller_identity,
     "GetRole": _get_role,
     "GetRolePolicy": _get_role_policy,
     "ListAttachedRolePolicies": _no_attached_policies,
     "ListRolePolicies": _list_role_policies,
+    "ListRoleTags": _list_role_tags,
+    "PutRolePermissionsBoundary": _put_boundary,
     "PutRolePolicy": _put_role_policy,
+    "TagRole": _tag_role,
+    "UntagRole": _untag_role,
 }

@@ -33,6 +33,9 @@ _CODES = {
     "AWS.SimpleQueueService.NonExistentQueue": ErrorCode.NOT_FOUND,
     "QueueDoesNotExist": ErrorCode.NOT_FOUND,
     "PreconditionFailed": ErrorCode.CONFLICT,
+    "ConditionalRequestConflict": ErrorCode.UNAVAILABLE,
+    "InternalError": ErrorCode.UNAVAILABLE,
+    "SlowDown": ErrorCode.EXHAUSTED,
 }
 
 
@@ -114,7 +117,7 @@ class MemoryQueue:
     async def delete(self, queue_url: str, receipt_handles: Sequence[str]) -> None:
         async def call() -> None:
             for receipt_handle in receipt_handles:
-                self._queue(queue_url).delete(receipt_handle)
+                self._queue(queue_url).delete(self._clock.wall_s(), receipt_handle)
 
         await self._faults.around(call)
 
@@ -175,7 +178,8 @@ class MemoryStore:
         bytes_max: int,
     ) -> StoredObject:
         async def call() -> StoredObject:
-            found = _refusals(lambda: self._cloud.bucket(bucket).get(key, version_id or ""))
+            now_s = self._clock.wall_s()
+            found = _refusals(lambda: self._cloud.read_object(now_s, bucket, key, version_id or ""))
             if if_match and not etag_matches(if_match, found.etag):
                 raise AppError(ErrorCode.CONFLICT, f"{bucket}/{key} has another etag")
             small = found.size <= bytes_max
@@ -221,6 +225,7 @@ class MemoryStore:
 
     async def etags(self, bucket: str, prefix: str) -> Mapping[str, str]:
         async def call() -> Mapping[str, str]:
+            _refusals(self._cloud.storage.check_load)
             found = _refusals(lambda: self._cloud.bucket(bucket))
             etags: dict[str, str] = {}
             after = ""
@@ -237,6 +242,7 @@ class MemoryStore:
         self, bucket: str, prefix: str, *, after: Cursor | None = None
     ) -> VersionPage:
         async def call() -> VersionPage:
+            _refusals(self._cloud.storage.check_load)
             start = ("", "") if after is None else (after.key, after.version_id)
             found = _refusals(lambda: self._cloud.bucket(bucket))
             page = found.version_page(prefix=prefix, after=start)

@@ -6,7 +6,7 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from email.utils import parsedate_to_datetime
 from functools import cached_property
 from pathlib import Path, PurePath
@@ -31,6 +31,9 @@ T = TypeVar("T")
 
 #: https://docs.aws.amazon.com/AmazonS3/latest/API/API_PutObject.html: 5 GiB
 PUT_BYTES_MAX = 5 * 2**30
+#: Pauses before a read is repeated: for 15 minutes after versioning was first enabled on a bucket,
+#: S3 may answer 404 for what was just written, now and then.
+_FALSE_404_PAUSES_S = (0.2, 0.4, 0.8, 1.6, 3.2, 6.4)
 
 
 class Submitted(Value):
@@ -174,16 +177,20 @@ class JobCloud:
         self.check(function, file)
         bucket, key = function.input_bucket, input_key(function, file)
         version = self.services.upload(file, bucket, key, _origin(function, file))
-        return _submitted(function, file, self.services.head_object(bucket, key, version), now_s)
+        head = _existing(lambda: self.services.head_object(bucket, key, version))
+        return _submitted(function, file, head, now_s)
 
     def submitted_before(self, function: Function, file: Path) -> Submitted | None:
         """The job of the same content, uploaded for the function as it is deployed now, if any."""
+        bucket, key = function.input_bucket, input_key(function, file)
         try:
-            head = self.services.head_object(function.input_bucket, input_key(function, file))
+            head = self.services.head_object(bucket, key)
         except AppError as error:
             if error.code is not ErrorCode.NOT_FOUND:
                 raise
-            return None
+            if not self._listed(bucket, key):
+                return None
+            head = _existing(lambda: self.services.head_object(bucket, key))
         if head.metadata != _origin(function, file):
             return None
         return _submitted(function, file, head, head.modified.timestamp())
@@ -234,14 +241,17 @@ class JobCloud:
         return self.services.list_objects(bucket, prefix)
 
     def fetch(self, bucket: str, key: str) -> bytes:
-        """One whole object."""
-        return self.services.read_object(bucket, key)[0]
+        """One whole object that was listed or written."""
+        return _existing(lambda: self.services.read_object(bucket, key)[0])
 
     def download(self, bucket: str, key: str, to: Path) -> None:
-        """One object into a file, in pieces. Raises INVALID where the file cannot be written."""
+        """An object that was listed or written, into a file, in pieces.
+
+        Raises INVALID where the file cannot be written.
+        """
         try:
             to.parent.mkdir(parents=True, exist_ok=True)
-            self.services.download(bucket, key, to)
+            _existing(lambda: self.services.download(bucket, key, to))
         except OSError as error:
             raise invalid(f"cannot write {str(to)!r}: {error.strerror or error}") from error
 
@@ -264,14 +274,31 @@ class JobCloud:
         if "services" in self.__dict__:
             self.services.close()
 
+    def _listed(self, bucket: str, key: str) -> bool:
+        """Whether an object exists, by a listing, which is never false."""
+        first = next(iter(self.services.list_objects(bucket, key)), None)
+        return first is not None and first.key == key
+
     def _found(self, bucket: str, key: str) -> bytes | None:
         """One object, or None where there is none."""
         try:
-            return self.fetch(bucket, key)
+            return self.services.read_object(bucket, key)[0]
         except AppError as error:
             if error.code is ErrorCode.NOT_FOUND:
                 return None
             raise
+
+
+def _existing(read: Callable[[], T]) -> T:
+    """The value of a read of an object that exists, repeated while S3 answers 404."""
+    for pause_s in _FALSE_404_PAUSES_S:
+        try:
+            return read()
+        except AppError as error:
+            if error.code is not ErrorCode.NOT_FOUND:
+                raise
+        time.sleep(pause_s)
+    return read()
 
 
 def check_file(file: Path) -> None:

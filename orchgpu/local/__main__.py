@@ -60,6 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--emulate", type=Path, help="emulated devices of the first host")
     parser.add_argument("--allow-host", action="append", default=[], metavar="NAME")
     parser.add_argument("--verify-signatures", action="store_true")
+    parser.add_argument("--weather", default="", help="of the embedded cloud")
     parser.add_argument("--lifeline", action="store_true", help="stop when standard input closes")
     parser.add_argument("--remove-home", action="store_true", help="remove the folder at the end")
     return parser
@@ -135,6 +136,7 @@ def _settings(arguments: argparse.Namespace) -> LocalSettings:
         middlewares=_named(arguments.middleware),
         emulate=arguments.emulate,
         verify_signatures=arguments.verify_signatures,
+        weather=arguments.weather,
         allowed_hosts=tuple(arguments.allow_host),
     )
 

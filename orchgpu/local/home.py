@@ -55,6 +55,7 @@ class SystemRecord(Value):
     version: int = 1
     access_key: str = ""  #: of a cloud that verifies signatures; empty = it does not
     secret_key: str = ""
+    weather: str = ""  #: of the embedded cloud: its name, scale and seed
 
     def as_json(self) -> dict[str, object]:
         value: dict[str, object] = encode(self)

@@ -33,6 +33,7 @@ class LocalSettings(Value):
     middlewares: Mapping[str, Path] = field(default_factory=dict)
     emulate: Path | None = None  #: emulated devices of the first host
     verify_signatures: bool = False  #: the embedded cloud serves the holder of its key alone
+    weather: str = ""  #: of the embedded cloud, as `local_cloud` reads it; empty = none
     #: Additional host names by which clients and pages may reach the cloud.
     allowed_hosts: tuple[str, ...] = ()
 
@@ -76,6 +77,7 @@ class Programs:
         if self._settings.cloud == "embedded":
             command += ["--state", str(self._home.state("cloud"))]
             command += ["--verify-signatures"] if self._settings.verify_signatures else []
+            command += ["--weather", self._settings.weather] if self._settings.weather else []
         return self._built("cloud", tuple(command), "endpoint", {})
 
     def _bridge(self, ready: ReadyFiles) -> Program:

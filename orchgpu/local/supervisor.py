@@ -96,6 +96,7 @@ class Supervisor:
             supervisor_pid=supervisor_pid,
             cloud=cloud,
             endpoint=str(self._ready["cloud"]["endpoint"]),
+            weather=str(self._ready["cloud"].get("weather", "")),
             scheduler=str(self._ready["scheduler"]["socket"]),
             scheduler_http=str(self._ready["scheduler"]["http"]),
             processes=tuple(self._process(child) for child in self._children),

@@ -39,6 +39,7 @@ class Launch:
         emulate: Path | None = None,
         allowed_hosts: Iterable[str] = (),
         verify_signatures: bool = False,
+        weather: str = "",
         lifeline: bool,
         remove_home: bool = False,
     ) -> None:
@@ -52,6 +53,7 @@ class Launch:
         command += [] if emulate is None else ["--emulate", str(emulate)]
         command += [part for name in allowed_hosts for part in ("--allow-host", name)]
         command += ["--verify-signatures"] if verify_signatures else []
+        command += ["--weather", weather] if weather else []
         command += ["--lifeline"] if lifeline else []
         command += ["--remove-home"] if remove_home else []
         with home.supervisor_log.open("ab") as log:

@@ -9,8 +9,10 @@ import time
 
 import click
 
+from corekit.values import replace
+from local_cloud.model.weather.weather import parse_weather
 from simulator.faults.checkers import Violation
-from simulator.faults.scenario import draw
+from simulator.faults.scenario import Scenario, draw
 from simulator.faults.world import Verdict, simulate
 
 
@@ -18,8 +20,9 @@ from simulator.faults.world import Verdict, simulate
 @click.option("--seeds", default=50, show_default=True, help="How many seeds, from --first on.")
 @click.option("--first", default=1, show_default=True, help="The first seed.")
 @click.option("--seed", type=int, help="Replay just this one and show its scenario.")
+@click.option("--weather", metavar="NAME", help="The weather of every seed, such as aws or none.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def main(seeds: int, first: int, seed: int | None, as_json: bool) -> None:
+def main(seeds: int, first: int, seed: int | None, weather: str | None, as_json: bool) -> None:
     """Run the whole system on virtual time under seeded faults.
 
     Example: python -m simulator.faults --seeds 1000
@@ -27,18 +30,27 @@ def main(seeds: int, first: int, seed: int | None, as_json: bool) -> None:
     logging.disable(logging.CRITICAL)  # faults are part of the scenario: no warnings
     chosen = [seed] if seed is not None else list(range(first, first + seeds))
     if seed is not None and not as_json:
-        click.echo(f"scenario of seed {seed}: {draw(seed)}")
+        click.echo(f"scenario of seed {seed}: {scenario(seed, weather)}")
     started_s = time.monotonic()
     verdicts: list[Verdict] = []
     with click.progressbar(chosen, label="seeds", file=sys.stderr) as bar:
         for number in bar:
             try:
-                verdicts.append(simulate(number))
+                verdicts.append(simulate(number, scenario(number, weather)))
             except Violation as violation:
                 click.echo(f"\nseed {number} breaks an invariant: {violation}", err=True)
-                click.echo(f"replay it with: python -m simulator.faults --seed {number}", err=True)
+                again = f"--seed {number}" + (f" --weather {weather}" if weather else "")
+                click.echo(f"replay it with: python -m simulator.faults {again}", err=True)
                 sys.exit(1)
     _report(verdicts, time.monotonic() - started_s, as_json)
+
+
+def scenario(seed: int, weather: str | None) -> Scenario:
+    """The scenario of a seed, under another weather than its own when one is given."""
+    drawn = draw(seed)
+    if weather is None:
+        return drawn
+    return replace(drawn, weather=replace(parse_weather(weather), seed=str(seed)))
 
 
 def _report(verdicts: list[Verdict], took_s: float, as_json: bool) -> None:

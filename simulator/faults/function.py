@@ -8,8 +8,9 @@ import json
 import math
 import random
 import zipfile
+from collections.abc import Awaitable, Callable
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import unquote_plus
 
 from contract.envelope import ENV_NAME, JOB_NAME, Job
@@ -27,6 +28,8 @@ from local_cloud.model.functions.functions import LambdaFunction
 from orchgpu.adapters.memory import MemoryStore
 from simulator.faults.checkers import Checker
 from simulator.faults.host import InstalledLease, Refused, SimHost
+
+T = TypeVar("T")
 
 
 class Fate(StrEnum):
@@ -83,6 +86,7 @@ class SimLambda:
         self._checker = checker
         self._nursery = nursery
         self._runs = 0
+        self._timers: dict[str, asyncio.TimerHandle] = {}
         self.successes: dict[str, int] = {}  #: job → commits that won
         cloud.on_invocation = self._due
 
@@ -94,6 +98,18 @@ class SimLambda:
             self._nursery.start(self._run(function, invocation), "invocation")
             if self._behaviour.stream.random() < self._behaviour.duplicate_rate:
                 self._nursery.start(self._duplicate(invocation), "duplicate")
+        self._look_again(function)
+
+    def _look_again(self, function: LambdaFunction) -> None:
+        """Start the next event when it is due."""
+        due_s = function.invocations.next_due_at_s()
+        timer = self._timers.pop(function.name, None)
+        if timer is not None:
+            timer.cancel()
+        if due_s is not None:
+            pause_s = max(0.0, due_s - self._clock.wall_s()) + 0.001
+            loop = asyncio.get_running_loop()
+            self._timers[function.name] = loop.call_later(pause_s, self._due, function)
 
     async def _duplicate(self, invocation: Invocation) -> None:
         await asyncio.sleep(self._behaviour.stream.uniform(0.0, 30.0))
@@ -107,10 +123,7 @@ class SimLambda:
             self._clock.wall_s(), invocation.request_id, outcome
         ):
             self._cloud.deliver(self._clock.wall_s(), record)
-        due_s = function.invocations.next_due_at_s()
-        if due_s is not None:
-            pause_s = max(0.0, due_s - self._clock.wall_s())
-            asyncio.get_running_loop().call_later(pause_s, self._due, function)
+        self._look_again(function)
 
     async def _invoke(self, payload: str) -> dict[str, str] | None:
         """None when the function returned; else Lambda's error object."""
@@ -133,7 +146,7 @@ class SimLambda:
         return await self._work(job, self._hosts[host], installed, nonce, fate)
 
     async def _envelope(self, bucket: str, key: str) -> tuple[Job, LeaseId, str]:
-        stored = await self._store.get(bucket, key, bytes_max=1 << 24)
+        stored = await repeated(lambda: self._store.get(bucket, key, bytes_max=1 << 24))
         with zipfile.ZipFile(io.BytesIO(stored.body or b"")) as archive:
             job = Job.from_json(archive.read(JOB_NAME))
             connection = json.loads(archive.read(ENV_NAME))["connection"]
@@ -229,7 +242,15 @@ class SimLambda:
             times=times,
         )
         key = report_key(job.job_id, job.attempt)
-        await self._store.put(job.intermediate_bucket, key, report.to_json())
+        await repeated(lambda: self._store.put(job.intermediate_bucket, key, report.to_json()))
+
+    async def _stands(self, job: Job, nonce: str) -> bool:
+        """Whether the stored result is that of this run: the answer to its write was lost."""
+        key = result_key(job.job_id)
+        stored = await repeated(
+            lambda: self._store.get(job.intermediate_bucket, key, bytes_max=1 << 20)
+        )
+        return Result.from_json(stored.body or b"").nonce == nonce
 
     async def _commit(self, job: Job, nonce: str, times: dict[str, float]) -> None:
         result = Result(
@@ -245,19 +266,38 @@ class SimLambda:
             ended_at_s=self._clock.wall_s(),
         )
         try:
-            await self._store.put(
-                job.intermediate_bucket,
-                result_key(job.job_id),
-                result.to_json(),
-                if_absent=job.replace_etag is None,
-                if_match=job.replace_etag,
+            await repeated(
+                lambda: self._store.put(
+                    job.intermediate_bucket,
+                    result_key(job.job_id),
+                    result.to_json(),
+                    if_absent=job.replace_etag is None,
+                    if_match=job.replace_etag,
+                )
             )
         except AppError as error:
             if error.code is not ErrorCode.CONFLICT:
                 raise
-            return
+            if not await self._stands(job, nonce):
+                return
         self.successes[job.job_id] = self.successes.get(job.job_id, 0) + 1
         self._checker.note("commit", job.job_id, job.attempt)
+
+
+_TEMPORARY = (ErrorCode.UNAVAILABLE, ErrorCode.EXHAUSTED)
+_PAUSES_S = (0.2, 0.4, 0.8, 1.6, 3.2)
+
+
+async def repeated(call: Callable[[], Awaitable[T]]) -> T:
+    """The value of a call, repeated after temporary errors as AWS's clients do."""
+    for pause_s in _PAUSES_S:
+        try:
+            return await call()
+        except AppError as error:
+            if error.code not in _TEMPORARY:
+                raise
+        await asyncio.sleep(pause_s)
+    return await call()
 
 
 def render(_middleware: str, granted: GrantedLease) -> dict[str, object]:

@@ -11,6 +11,7 @@ import random
 from corekit.values import Value, field, replace
 from gpu_scheduler.parameters import EVERYBODY, Parameters, Quota
 from gpu_scheduler.policy_registry import installed_policies
+from local_cloud.model.weather.weather import AWS, NO_WEATHER, Weather
 from simulator.faults.function import Behaviour, Fate
 
 FAULTS = (
@@ -66,6 +67,7 @@ class Scenario(Value):
     lambda_duplicate_rate: float = 0.0
     faults: tuple[Fault, ...] = ()
     parameters: Parameters = field(default_factory=Parameters)  #: of the scheduler
+    weather: Weather = NO_WEATHER  #: of the cloud
     declares: bool = False  #: capacity is declared: no request is impossible without hosts
 
     @property
@@ -116,6 +118,7 @@ def draw(seed: int) -> Scenario:
         ),
         urgent_jobs=preemption.choice((0, 3, 10)),
         preemptible=preemption.random() < 0.7,
+        weather=replace(AWS, seed=str(seed)) if losses.random() < 0.25 else NO_WEATHER,
         declares=sometimes() < 0.5,
     )
 

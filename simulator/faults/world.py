@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from contract.keys import job_id, result_key
 from contract.result import Result
@@ -19,6 +20,7 @@ from corekit.ids import IdSource, JobId
 from corekit.values import Value
 from gpu_scheduler.model import DeviceKind, Health, Request, Sharing
 from local_cloud.model.cloud import Cloud
+from local_cloud.model.errors import CloudError
 from local_cloud.model.functions.function import InvokeConfig
 from local_cloud.model.functions.functions import FunctionSettings
 from local_cloud.model.s3.body import Content, MemoryBodies
@@ -38,8 +40,10 @@ from simulator.faults.scenario import DRAIN_S, Scenario, draw
 from simulator.faults.scheduler import SimScheduler
 from simulator.faults.tenant_usage import TenantUsage
 
+T = TypeVar("T")
 WORK, URGENT = "work", "urgent"  #: functions; requests of the second one preempt
 ATTEMPTS_MAX = 3  #: of a job
+_PASSING = ("OperationAborted", "TooManyRequestsException", "SlowDown", "InternalError")
 QUIET_AFTER_S = 6 * 3600.0  #: after the last fault every job must be over within this
 
 
@@ -80,7 +84,10 @@ class World:
 
     def __post_init__(self) -> None:
         self.cloud = Cloud(
-            ids=IdSource(f"{self.seed}/cloud"), bodies=self.bodies, strict_policies=False
+            ids=IdSource(f"{self.seed}/cloud"),
+            bodies=self.bodies,
+            strict_policies=False,
+            weather=self.scenario.weather,
         )
         self.arrivals = Arrivals(self.cloud)
         self.scheduler = SimScheduler(
@@ -132,25 +139,24 @@ class World:
             self.cloud.queues.get(f"{name}-{suffix}").settings = settings
         for bucket in ("in", "mid"):
             self.cloud.create_bucket(now_s, f"{name}-{bucket}")
-        self.cloud.bucket(f"{name}-in").set_versioning("Enabled")
-        lambda_function = self.cloud.functions.create(now_s, FunctionSettings(name=name))
+        settled(lambda: self.cloud.set_versioning(now_s, f"{name}-in", "Enabled"))
+        lambda_function = settled(
+            lambda: self.cloud.functions.create(now_s, FunctionSettings(name=name))
+        )
         done = self.cloud.queues.get(f"{name}-done").arn
         lambda_function.invocations.config = InvokeConfig(
             retries_max=0, event_age_s_max=self.budget.event_age_s, on_failure=done
         )
         created = ("s3:ObjectCreated:*",)
-        self.cloud.configure_notifications(now_s, f"{name}-in", self._input_rules(name))
-        self.cloud.configure_notifications(
-            now_s,
-            f"{name}-mid",
-            [
-                Rule(
-                    id="run", arn=lambda_function.arn, events=created, prefix="staging/", suffix=""
-                ),
-                Rule(id="done", arn=done, events=created, prefix="results/", suffix=""),
-            ],
-        )
+        run = Rule(id="run", arn=lambda_function.arn, events=created, prefix="staging/", suffix="")
+        results = Rule(id="done", arn=done, events=created, prefix="results/", suffix="")
+        for bucket, rules in (("in", self._input_rules(name)), ("mid", [run, results])):
+            self._configure(f"{name}-{bucket}", rules)
         return self._function(name)
+
+    def _configure(self, bucket: str, rules: list[Rule]) -> None:
+        now_s = self.clock.wall_s()
+        settled(lambda: self.cloud.configure_notifications(now_s, bucket, rules))
 
     def _function(self, name: str) -> Function:
         urgent = name == URGENT
@@ -277,12 +283,16 @@ class World:
         """Upload one input; its event is lost while the bucket has no notification rule."""
         now_s, bucket = self.clock.wall_s(), f"{name}-in"
         if not lost:
-            return self.cloud.put_object(now_s, bucket, key, content)
+            return self._upload_once(now_s, bucket, key, content)
         self.checker.note("lost event", key)
-        self.cloud.configure_notifications(now_s, bucket, [])
-        made = self.cloud.put_object(now_s, bucket, key, content)
-        self.cloud.configure_notifications(now_s, bucket, self._input_rules(name))
+        self.cloud.restore_rules(bucket, [])
+        made = self._upload_once(now_s, bucket, key, content)
+        self.cloud.restore_rules(bucket, self._input_rules(name))
         return made
+
+    def _upload_once(self, now_s: float, bucket: str, key: str, content: Content) -> ObjectVersion:
+        """The user's upload, repeated by the client when S3 refuses it or its answer is lost."""
+        return settled(lambda: self.cloud.put_object(now_s, bucket, key, content))
 
     def _input_rules(self, name: str) -> list[Rule]:
         arn, created = self.cloud.queues.get(f"{name}-jobs").arn, ("s3:ObjectCreated:*",)
@@ -404,6 +414,16 @@ class World:
         if result.attempt - preempted < ATTEMPTS_MAX:
             attempts = f"{result.attempt} attempts, of which {preempted} were preempted"
             raise Violation(f"{job} is FAILED ({result.reason}) after {attempts}")
+
+
+def settled(call: Callable[[], T]) -> T:
+    """The value of a call to the cloud model, repeated at once while weather refuses it."""
+    while True:
+        try:
+            return call()
+        except CloudError as error:
+            if error.code not in _PASSING:
+                raise
 
 
 class FixedFunctions:

@@ -33,6 +33,7 @@ from orchgpu.local.programs import (
     base_environment,
     cloud_environment,
 )
+from tests.weather import chosen
 
 ROOT = Path(__file__).resolve().parents[2]
 SCALE = "0.05"
@@ -57,6 +58,7 @@ class Live:
 
     path: Path
     data: Mapping[str, Path] = field(default_factory=dict)
+    weather: str | None = None  #: of its cloud; None = that of the option --weather
     children: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     ready: dict[str, dict[str, Any]] = field(default_factory=dict)
 
@@ -64,7 +66,8 @@ class Live:
         self.home = Home(self.path / "home")
         self.home.create()
         cores = tuple(sorted(os.sched_getaffinity(0)))
-        settings = LocalSettings(cores=cores, host_memory_mib=2048, data=self.data)
+        weather = chosen() if self.weather is None else self.weather
+        settings = LocalSettings(cores=cores, host_memory_mib=2048, data=self.data, weather=weather)
         outer = {**os.environ, "ORCHGPU_TIME_SCALE": SCALE}
         environment = base_environment(outer, self.home, ROOT)
         self._programs = Programs(settings, self.home, environment)
@@ -186,14 +189,23 @@ class Live:
         }
 
     def client(self, service: str) -> Any:
-        return boto3.client(
+        client = boto3.client(
             service,
             endpoint_url=self.endpoint,
             region_name="us-east-1",
             aws_access_key_id="local",
             aws_secret_access_key="local",
-            config=Config(retries={"max_attempts": 1}, s3={"addressing_style": "path"}),
+            config=Config(
+                retries={"mode": "standard", "max_attempts": 6 if chosen() or self.weather else 2},
+                s3={"addressing_style": "path"},
+            ),
         )
+        if service == "s3" and (chosen() or self.weather):
+            for operation in ("GetObject", "HeadObject"):
+                client.meta.events.register(f"needs-retry.s3.{operation}", _repeated_404)
+        if service == "lambda" and (chosen() or self.weather):
+            client.meta.events.register("needs-retry.lambda", _repeated_conflict)
+        return client
 
     def orchgpu(self, *arguments: str, status: int = 0) -> str:
         done = subprocess.run(
@@ -327,6 +339,18 @@ class FunctionSpec:
             "gpu": {"memory": 256, "kinds": ["cpu"], **self.gpu},
             "job": {"input": [source], **self.job},
         }
+
+
+def _repeated_404(attempts: int, response: Any, **_: object) -> float | None:
+    """The pause before a read is repeated: in weather a 404 may be false."""
+    missing = response is not None and response[0].status_code == 404
+    return 0.01 if missing and attempts < 6 else None
+
+
+def _repeated_conflict(attempts: int, response: Any, **_: object) -> float | None:
+    """The pause before a change is repeated: in weather another one may be in progress."""
+    busy = response is not None and response[0].status_code == 409
+    return 0.2 if busy and attempts < 50 else None
 
 
 def get(s3: Any, bucket: str, key: str) -> bytes | None:

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from orchgpu.local.child import birth_of
+from tests import weather
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Two cores, shared with the rest of a test run.
@@ -35,6 +36,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
         "TMPDIR": str(temporary),
         "PYTHONPATH": str(ROOT),
         "ORCHGPU_HOME": str(tmp_path / "home"),
+        **weather.environment(),
     }
 
 
@@ -125,6 +127,7 @@ def test_two_demos_at_once_finish_their_jobs_and_leave_nothing(
 @pytest.mark.soak
 @pytest.mark.timeout(240)
 def test_the_demo_on_moto_finishes_the_same_jobs(environment: dict[str, str]) -> None:
+    environment = {**environment, "ORCHGPU_WEATHER": ""}  # moto has none
     status, out, err = finish(start(environment, "demo", "--cloud", "moto", "--json"), 180)
     assert status == 0, err
     assert_good(json.loads(out))

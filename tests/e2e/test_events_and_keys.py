@@ -9,6 +9,7 @@ import pytest
 
 from contract.keys import job_id
 from tests.e2e.live import COPY, FunctionSpec, Live, get, until
+from tests.weather import is_attempt
 
 KEYS = [
     "with space.txt",
@@ -98,7 +99,8 @@ def test_a_duplicate_event_runs_once(live: Live) -> None:
         _send(live, "events", _body(_record("events-in", "dup.txt", made["VersionId"])))
     job = job_id("events-in", "dup.txt", made["VersionId"], "events")
     result = live.result("events", job)
-    assert (result.state, result.attempt) == ("SUCCEEDED", 1)
+    assert result.state == "SUCCEEDED"
+    assert is_attempt(result.attempt, 1)
     live.quiet("events")
 
 

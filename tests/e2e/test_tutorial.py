@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import time
+import urllib.request
 from pathlib import Path
 
 import pytest
 
-from tests.pages import ROOT, pattern, perform, shell_in
+from tests import weather
+from tests.pages import ROOT, Command, pattern, perform, shell_in
 
 
 def test_what_is_shown_leaves_open_only_what_differs() -> None:
@@ -17,8 +21,32 @@ def test_what_is_shown_leaves_open_only_what_differs() -> None:
     assert not shown.fullmatch("z\na\nb 1 c\n")
 
 
+def until_rules_are_in_force(home: Path) -> None:
+    """Wait until the cloud's notification rules take effect, which takes minutes on AWS."""
+    url = json.loads((home / "system.json").read_text())["endpoint"] + "/_local_cloud/weather"
+    deadline_s = time.monotonic() + 60
+    while True:
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            if not json.load(answer)["late_rules"]:
+                return
+        assert time.monotonic() < deadline_s
+        time.sleep(0.1)
+
+
 @pytest.mark.timeout(600)
 def test_every_command_of_the_tutorial_does_what_it_shows(tmp_path: Path) -> None:
+    def compared(step: Command, told: str) -> tuple[str, tuple[str, ...]]:
+        """In weather `doctor` shows it, and attempts that did not start are not counted."""
+        if not weather.chosen():
+            return told, step.shown
+        if step.command.startswith("orchgpu deploy"):
+            # nothing repeats the lost events of a function without a queue
+            until_rules_are_in_force(tmp_path / "work" / ".orchgpu")
+        lines = told.splitlines(keepends=True)
+        shown = tuple(line.replace("attempt 1 (", "attempt … (") for line in step.shown)
+        return "".join(x for x in lines if not x.startswith("ok      weather:")), shown
+
     # what runs here needs no profile
-    with shell_in(tmp_path, {"orchgpu": "orchgpu"}, AWS_PROFILE="no-such-profile") as shell:
-        perform(ROOT / "docs" / "tutorial.md", shell, tmp_path)
+    variables = {"AWS_PROFILE": "no-such-profile", **weather.environment()}
+    with shell_in(tmp_path, {"orchgpu": "orchgpu"}, **variables) as shell:
+        perform(ROOT / "docs" / "tutorial.md", shell, tmp_path, compared)

@@ -10,6 +10,7 @@ import pytest
 
 from corekit.values import replace
 from gpu_scheduler.parameters import Parameters
+from local_cloud.model.weather.weather import AWS, Weather
 from simulator.faults.function import Fate
 from simulator.faults.scenario import FAULTS, Fault, Scenario, draw
 from simulator.faults.world import ATTEMPTS_MAX, simulate
@@ -22,11 +23,36 @@ def test_every_invariant_holds(seed: int, caplog: pytest.LogCaptureFixture) -> N
     assert sum(verdict.outcomes.values()) == verdict.jobs
 
 
+@pytest.mark.parametrize("seed", range(1, 11))
+def test_every_invariant_holds_in_the_weather_of_aws(
+    seed: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("CRITICAL")
+    scenario = replace(draw(seed), weather=replace(AWS, seed=str(seed)))
+    verdict = simulate(seed, scenario)
+    assert sum(verdict.outcomes.values()) == verdict.jobs
+
+
+def test_uploads_right_after_a_deploy_have_their_results(caplog: pytest.LogCaptureFixture) -> None:
+    """The first five minutes: no rule is in force yet, and every object was just written."""
+    caplog.set_level("CRITICAL")
+    late = replace(AWS, seed="1", notification_s=(300.0, 300.0), versioning_rate=0.9)
+    verdict = simulate(1, replace(CALM, weather=late))
+    assert verdict.outcomes == {"SUCCEEDED": 6}
+    assert verdict.virtual_s > 300
+
+
+def test_minutes_without_concurrency_use_up_no_attempt(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("CRITICAL")
+    rare = Weather(seed="1", throttle_pause_s=(60.0, 60.0), throttle_s=(900.0, 900.0))
+    assert simulate(1, replace(CALM, weather=rare)).outcomes == {"SUCCEEDED": 6}
+
+
 def test_a_seed_is_the_same_run_under_every_hash_seed() -> None:
     traces = set()
     for hash_seed in ("0", "1", "2"):
         done = subprocess.run(
-            [sys.executable, "-m", "simulator.faults", "--seed", "7", "--json"],
+            [sys.executable, "-m", "simulator.faults", "--seed", "7", "--weather", "aws", "--json"],
             check=True,
             capture_output=True,
             text=True,

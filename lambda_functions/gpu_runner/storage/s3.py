@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -20,6 +21,10 @@ S3 = Any
 
 #: Conditions of a write: parameter of PutObject → header.
 _CONDITIONS = {"IfNoneMatch": "If-None-Match", "IfMatch": "If-Match"}
+
+#: For 15 minutes after versioning was first enabled on a bucket, reads of what was just written may
+#: answer 404, now and then; an input that was deleted costs these seconds of the device.
+_ABSENT_PAUSES_S = (0.3, 0.7, 1.5)
 
 #: Bytes copied at once between S3 and a file.
 CHUNK_BYTES = 1 << 20
@@ -96,13 +101,31 @@ def s3_errors(what: str) -> Iterator[None]:
 
 
 def download(
-    s3: S3, target: Path, *, bucket: str, key: str, version: str | None = None, etag: str = ""
+    s3: S3,
+    target: Path,
+    *,
+    bucket: str,
+    key: str,
+    version: str | None = None,
+    etag: str = "",
+    pause: Callable[[float], None] = time.sleep,
 ) -> int:
     """Stream one object into `target`; returns its size in bytes.
 
     Pinned by `version`, else by `etag`, else the current version. Raises StorageError: status 404
-    for a deleted object, 412 for an overwritten one.
+    for a deleted object, also after some seconds; 412 for an overwritten one.
     """
+    for pause_s in _ABSENT_PAUSES_S:
+        try:
+            return _download(s3, target, bucket, key, version, etag)
+        except StorageError as error:
+            if error.status != 404:
+                raise
+        pause(pause_s)
+    return _download(s3, target, bucket, key, version, etag)
+
+
+def _download(s3: S3, target: Path, bucket: str, key: str, version: str | None, etag: str) -> int:
     pin = {"VersionId": version} if version else {"IfMatch": quoted(etag)} if etag else {}
     with s3_errors(f"read s3://{bucket}/{key}"):
         reply = s3.get_object(Bucket=bucket, Key=key, **pin)

@@ -9,6 +9,7 @@ the event is too old; then the failure destination gets a record. Sources: Lambd
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 
 from corekit.values import Value
@@ -77,20 +78,27 @@ class InvocationQueue:
     recorder: Recorder = field(default_factory=NullRecorder)
     config: InvokeConfig = field(default_factory=InvokeConfig)
     error_retry_s: tuple[float, ...] = ERROR_RETRY_S
+    time_scale: float = 1.0  #: of the event age and of every back-off
+    held: Callable[[float], bool] = lambda _now_s: False  #: no event can start now
     _waiting: list[tuple[float, int, str]] = field(default_factory=list)  #: heap by due time
     _invocations: dict[str, Invocation] = field(default_factory=dict)
     _accepted: int = 0
 
-    def accept(self, now_s: float, request_id: str, payload: str) -> Invocation:
-        """Accept an event: it will run, or its failure is recorded.
+    def accept(
+        self, now_s: float, request_id: str, payload: str, *, arrives_in_s: float = 0.0
+    ) -> Invocation:
+        """Accept an event, which arrives later by a slow event source: it will run, or its failure
+        is recorded.
 
         Raises RequestEntityTooLargeException. Events delivered twice are two invocations.
         """
         if len(payload.encode()) > PAYLOAD_BYTES_MAX:
             raise refused("RequestEntityTooLargeException", "The event is larger than 1 MiB.", 413)
-        invocation = Invocation(request_id=request_id, payload=payload, accepted_at_s=now_s)
+        invocation = Invocation(
+            request_id=request_id, payload=payload, accepted_at_s=now_s + arrives_in_s
+        )
         self._invocations[request_id] = invocation
-        self._wait(invocation, now_s)
+        self._wait(invocation, invocation.accepted_at_s)
         return invocation
 
     def restore(self, now_s: float, request_id: str, value: Recorded) -> None:
@@ -115,8 +123,11 @@ class InvocationQueue:
             invocation = self._invocations.get(name)
             if invocation is None or invocation.running:
                 continue
-            if now_s - invocation.accepted_at_s > self.config.event_age_s_max:
+            if now_s - invocation.accepted_at_s > self._event_age_s:
                 records += self._give_up(now_s, invocation, "EventAgeExceeded", None)
+                continue
+            if self.held(now_s):
+                self._throttle(invocation, now_s)
                 continue
             invocation.running = True
             starting.append(invocation)
@@ -129,9 +140,7 @@ class InvocationQueue:
             return []
         invocation.running = False
         if outcome.throttled:
-            delay_s = min(THROTTLE_BASE_S * 2**invocation.throttles, THROTTLE_S_MAX)
-            invocation.throttles += 1
-            self._wait(invocation, now_s + delay_s)
+            self._throttle(invocation, now_s)
             return []
         invocation.runs += 1
         if not outcome.error:
@@ -140,7 +149,8 @@ class InvocationQueue:
         if invocation.runs > self.config.retries_max:
             return self._give_up(now_s, invocation, "RetriesExhausted", outcome)
         delays = self.error_retry_s
-        self._wait(invocation, now_s + delays[min(invocation.runs, len(delays)) - 1])
+        delay_s = delays[min(invocation.runs, len(delays)) - 1] * self.time_scale
+        self._wait(invocation, now_s + delay_s)
         return []
 
     def next_due_at_s(self) -> float | None:
@@ -151,9 +161,18 @@ class InvocationQueue:
         """Number of accepted events that are not finished."""
         return len(self._invocations)
 
+    @property
+    def _event_age_s(self) -> float:
+        return self.config.event_age_s_max * self.time_scale
+
+    def _throttle(self, invocation: Invocation, now_s: float) -> None:
+        delay_s = min(THROTTLE_BASE_S * 2**invocation.throttles, THROTTLE_S_MAX)
+        invocation.throttles += 1
+        self._wait(invocation, now_s + delay_s * self.time_scale)
+
     def _wait(self, invocation: Invocation, due_at_s: float) -> None:
         # An event that exceeds its age expires then, even during a longer back-off.
-        age_at_s = invocation.accepted_at_s + self.config.event_age_s_max + 0.001
+        age_at_s = invocation.accepted_at_s + self._event_age_s + 0.001
         invocation.due_at_s = min(due_at_s, max(age_at_s, invocation.accepted_at_s))
         self._accepted += 1
         heapq.heappush(self._waiting, (invocation.due_at_s, self._accepted, invocation.request_id))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,11 @@ from local_cloud.model.errors import CloudError, refused
 from local_cloud.model.functions.environments import UNRESERVED_MIN
 from local_cloud.model.functions.function import InvocationQueue, InvokeConfig
 from local_cloud.model.recorder import NullRecorder, Recorded, Recorder, part
+from local_cloud.model.weather.concurrency import AccountConcurrency, check_control, throttled
+from local_cloud.model.weather.function_states import FunctionStates
+from local_cloud.model.weather.propagation import Propagation
+from local_cloud.model.weather.roles import RolePropagation
+from local_cloud.model.weather.stream import WeatherStream
 
 #: Lambda's default quota of concurrent runs in one account and region.
 CONCURRENCY_QUOTA = 1000
@@ -39,6 +44,8 @@ class FunctionSettings(Value):
     architectures: tuple[str, ...] = ("x86_64",)
     package_type: str = "Zip"  #: or Image
     image_uri: str = ""
+    subnet_ids: tuple[str, ...] = ()  #: of its VPC; empty = none
+    security_group_ids: tuple[str, ...] = ()
     code_sha256: str = ""  #: base64, as AWS shows it; empty = no code that could run here
     code_bytes: int = 0
     kms_key: str = ""  #: ARN of the key of the variables; kept, nothing is encrypted here
@@ -64,16 +71,32 @@ class LambdaFunction:
     reserved: int | None = None  #: reserved concurrency
 
     @property
+    def in_vpc(self) -> bool:
+        return bool(self.settings.subnet_ids)
+
+    @property
     def name(self) -> str:
         return self.settings.name
 
     @property
     def policy(self) -> str:
         """The resource policy as JSON text, empty without statements."""
-        if not self.statements:
-            return ""
-        document = {"Version": "2012-10-17", "Id": "default", "Statement": self.statements}
-        return json.dumps(document, separators=(",", ":"))
+        return policy_text(self.statements)
+
+
+class Running(Value):
+    """The settings and the revision that an invocation runs."""
+
+    settings: FunctionSettings
+    revision: str
+
+
+def policy_text(statements: Sequence[Mapping[str, object]]) -> str:
+    """A resource policy as JSON text, empty without statements."""
+    if not statements:
+        return ""
+    document = {"Version": "2012-10-17", "Id": "default", "Statement": list(statements)}
+    return json.dumps(document, separators=(",", ":"))
 
 
 @dataclass(slots=True)
@@ -83,7 +106,17 @@ class Functions:
     account: Account = field(default_factory=Account)
     ids: IdSource = field(default_factory=lambda: IdSource("functions"))
     recorder: Recorder = field(default_factory=NullRecorder)
+    stream: WeatherStream = field(default_factory=WeatherStream)
+    fresh_roles: RolePropagation | None = None
+    states: FunctionStates[Running] = field(init=False)
+    permissions: Propagation = field(init=False)
+    concurrency: AccountConcurrency = field(init=False)
     _functions: dict[str, LambdaFunction] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.states = FunctionStates(self.stream)
+        self.permissions = Propagation(self.stream, "permission unknown")
+        self.concurrency = AccountConcurrency(self.stream)
 
     def create(
         self, now_s: float, settings: FunctionSettings, tags: Mapping[str, str] | None = None
@@ -95,16 +128,19 @@ class Functions:
             )
         _check(settings)
         _check_tags(tags or {})
+        check_control(self.stream)
+        self._check_role(now_s, settings)
         arn = self.account.function_arn(settings.name)
         made = LambdaFunction(
             settings=settings,
             arn=arn,
             revision=self._new_revision(),
             modified_at_s=now_s,
-            invocations=InvocationQueue(function_arn=arn, recorder=self.recorder),
+            invocations=self._queue(settings.name, InvokeConfig()),
             tags=dict(tags or {}),
         )
         self._functions[settings.name] = made
+        self.states.created(now_s, settings.name, in_vpc=made.in_vpc)
         self.save(made)
         return made
 
@@ -113,11 +149,82 @@ class Functions:
         found = self.get(name)
         settings = replace(found.settings, **changes)
         _check(settings)
+        check_control(self.stream)
+        self.states.check_change(now_s, found.name, found.arn)
+        if "role" in changes or "subnet_ids" in changes:
+            self._check_role(now_s, settings)
+        before = Running(settings=found.settings, revision=found.revision)
+        self.states.updated(now_s, found.name, before, in_vpc=bool(settings.subnet_ids))
         found.settings = settings
         found.revision = self._new_revision()
         found.modified_at_s = now_s
         self.save(found)
         return found
+
+    def _check_role(self, now_s: float, settings: FunctionSettings) -> None:
+        if self.fresh_roles is not None:
+            in_vpc = bool(settings.subnet_ids)
+            self.fresh_roles.check_function(now_s, settings.role, in_vpc=in_vpc)
+
+    def configure_events(
+        self, now_s: float, function: LambdaFunction, config: InvokeConfig
+    ) -> None:
+        """Set how its events are retried. Raises InvalidParameterValueException for destinations
+        to which its role may not send (yet)."""
+        self.states.check_call(now_s, function.name)
+        for arn in (config.on_failure, config.on_success):
+            if arn and self.fresh_roles is not None:
+                self.fresh_roles.check_destination(now_s, function.settings.role, arn)
+        function.invocations.config = config
+        function.configured = True
+        self.save(function)
+
+    def add_statement(
+        self, now_s: float, function: LambdaFunction, statement: dict[str, object]
+    ) -> None:
+        """Add a statement to its policy."""
+        self.states.check_call(now_s, function.name)
+        check_control(self.stream)
+        function.statements.append(statement)
+        self.permissions.changed(now_s, function.name, self.stream.weather.permission_s)
+        self.save(function)
+
+    def policy_in_force(self, now_s: float, function: LambdaFunction) -> str:
+        """The policy as S3 knows it: without its newest statement for a while."""
+        if not function.policy or self.permissions.known(now_s, function.name):
+            return function.policy
+        return policy_text(function.statements[:-1])
+
+    def running(self, now_s: float, function: LambdaFunction) -> Running:
+        """Its settings that run now: the previous ones while an update is InProgress."""
+        newest = Running(settings=function.settings, revision=function.revision)
+        return self.states.previous(now_s, function.name) or newest
+
+    def check_invoke(self, now_s: float, function: LambdaFunction) -> None:
+        """Raises ResourceConflictException, ResourceNotReadyException, TooManyRequestsException."""
+        self.states.check_invoke(now_s, function.name)
+        if self.concurrency.busy(now_s):
+            self.stream.count("throttled")
+            raise throttled()
+
+    def _queue(self, name: str, config: InvokeConfig) -> InvocationQueue:
+        return InvocationQueue(
+            function_arn=self.account.function_arn(name),
+            recorder=self.recorder,
+            config=config,
+            time_scale=self.stream.weather.scale,
+            held=lambda now_s: self._held(now_s, name),
+        )
+
+    def _held(self, now_s: float, name: str) -> bool:
+        found = self._functions.get(name)
+        if found is None:
+            return False
+        try:
+            self.check_invoke(now_s, found)
+        except CloudError:
+            return True
+        return False
 
     def get(self, reference: str) -> LambdaFunction:
         """By name, partial ARN or ARN. Raises ResourceNotFoundException."""
@@ -142,6 +249,8 @@ class Functions:
         """Delete a function and its accepted events. Raises ResourceNotFoundException."""
         found = self.get(name)
         del self._functions[found.name]
+        self.states.deleted(found.name)
+        self.permissions.forget(found.name)
         found.invocations.forget()
         self.recorder.drop(f"function/{part(found.name)}")
         return found
@@ -197,7 +306,7 @@ class Functions:
             arn=arn,
             revision=value["revision"],
             modified_at_s=value["modified_at_s"],
-            invocations=InvocationQueue(function_arn=arn, recorder=self.recorder, config=config),
+            invocations=self._queue(settings.name, config),
             tags=dict(value["tags"]),
             statements=list(value["statements"]),
             configured=value["configured"],

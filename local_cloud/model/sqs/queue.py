@@ -23,6 +23,8 @@ from corekit.walk import only_known
 from local_cloud.model.errors import refused
 from local_cloud.model.recorder import NullRecorder, Recorded, Recorder, part
 from local_cloud.model.sqs.settings import QueueSettings
+from local_cloud.model.weather.delivery import MessageDelivery
+from local_cloud.model.weather.stream import WeatherStream
 
 VISIBILITY_TOTAL_S_MAX = 43200.0  #: 12 h from receipt
 IN_FLIGHT_MAX = 120_000  #: more received and not deleted messages are refused with OverLimit
@@ -90,6 +92,7 @@ class Queue:
     recorder: Recorder = field(default_factory=NullRecorder)
     dead_letter: DeadLetter = lambda _now_s, _message: False
     modified_at_s: float = 0.0
+    delivery: MessageDelivery = field(default_factory=lambda: MessageDelivery(WeatherStream()))
     _messages: dict[str, Message] = field(default_factory=dict)
     _ready: deque[str] = field(default_factory=deque)  #: ids; may name deleted or hidden ones
     _hidden: list[tuple[float, str]] = field(default_factory=list)  #: heap; may hold old deadlines
@@ -172,6 +175,7 @@ class Queue:
             raise refused("OverLimit", f"The queue has {IN_FLIGHT_MAX} messages in flight.", 403)
         found: list[Received] = []
         while self._ready and len(found) < count_max:
+            self.delivery.shuffle(self._ready)
             message = self._messages.get(self._ready.popleft())
             if message is None or message.visible_at_s > now_s or self._is_dead(now_s, message):
                 continue
@@ -196,7 +200,8 @@ class Queue:
         message.received_at_s = now_s
         message.first_received_at_s = message.first_received_at_s or now_s
         message.handle = _handle(message.id, message.receives, self.ids)
-        self._hide(message, now_s + hide_s)
+        repeat_s = self.delivery.repeat_s()
+        self._hide(message, now_s + (hide_s if repeat_s is None else min(hide_s, repeat_s)))
         return Received(
             id=message.id,
             handle=message.handle,
@@ -210,7 +215,7 @@ class Queue:
 
     # --- with a receipt handle
 
-    def delete(self, handle: str) -> bool:
+    def delete(self, now_s: float, handle: str) -> bool:
         """Delete by the newest handle. An older one changes nothing and is not an error.
 
         Returns whether a message was deleted; raises ReceiptHandleIsInvalid for any other text.
@@ -218,7 +223,12 @@ class Queue:
         message = self._messages.get(_message_id(handle))
         if message is None or message.handle != handle:
             return False
-        self._forget(message.id)
+        repeat_s = self.delivery.repeat_s()
+        if repeat_s is None:
+            self._forget(message.id)
+        else:
+            message.handle = ""  # one server kept its copy
+            self._hide(message, now_s + repeat_s)
         return True
 
     def change_visibility(self, now_s: float, handle: str, visibility_s: float) -> None:

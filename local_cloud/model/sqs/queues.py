@@ -1,7 +1,4 @@
-"""All queues of the cloud: names, dead-letter redrive, and moving messages back.
-
-A deleted name may be reused without delay (AWS requires 60 s).
-"""
+"""All queues of the cloud: names, dead-letter redrive, and moving messages back."""
 
 from __future__ import annotations
 
@@ -16,6 +13,9 @@ from local_cloud.model.errors import CloudError, not_implemented, refused
 from local_cloud.model.recorder import NullRecorder, Recorder, part
 from local_cloud.model.sqs.queue import Message, Queue
 from local_cloud.model.sqs.settings import KNOWN_ATTRIBUTES, QueueSettings
+from local_cloud.model.weather.delivery import MessageDelivery
+from local_cloud.model.weather.queues import QueueChanges
+from local_cloud.model.weather.stream import WeatherStream
 
 
 class MoveTask(Value):
@@ -36,8 +36,14 @@ class Queues:
     ids: IdSource = field(default_factory=lambda: IdSource("queues"))
     recorder: Recorder = field(default_factory=NullRecorder)
     on_message: Callable[[Queue], None] = lambda _queue: None  #: a queue got a dead letter
+    stream: WeatherStream = field(default_factory=WeatherStream)
+    check_policy: Callable[[float, str], None] = lambda _now_s, _policy: None  #: of a new policy
+    changes: QueueChanges = field(init=False)
     move_tasks: list[MoveTask] = field(default_factory=list)
     _queues: dict[str, Queue] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.changes = QueueChanges(self.stream)
 
     def create(
         self,
@@ -48,7 +54,8 @@ class Queues:
     ) -> Queue:
         """Make a queue, or return the one of that name when the given attributes agree with it.
 
-        Raises QueueAlreadyExists, InvalidParameterValue, and what QueueSettings raises.
+        Raises QueueAlreadyExists, QueueDeletedRecently, InvalidParameterValue, and what
+        QueueSettings raises.
         """
         if name.endswith(".fifo"):
             raise not_implemented("a FIFO queue")
@@ -67,7 +74,10 @@ class Queues:
                     f"A queue already exists with the name {name} and other attributes.",
                 )
             return known
+        self.changes.check_name(now_s, name)
+        self.check_policy(now_s, settings.policy)
         queue = self._new(now_s, name, settings, tags or {})
+        self.changes.changed(now_s, name, QueueSettings())
         queue.save()
         return queue
 
@@ -83,6 +93,7 @@ class Queues:
             settings=settings,
             tags=dict(tags),
             recorder=self.recorder,
+            delivery=MessageDelivery(self.stream),
         )
         queue.dead_letter = lambda at_s, message: self._dead_letter(queue, at_s, message)
         self._queues[name] = queue
@@ -117,19 +128,27 @@ class Queues:
         queue = self._queues.get(arn_name(arn))
         return queue if queue is not None and queue.arn == arn else None
 
-    def delete(self, name: str) -> None:
+    def delete(self, now_s: float, name: str) -> None:
         """Delete the queue and its messages. Raises QueueDoesNotExist."""
         queue = self.get(name)
         queue.purge()
         del self._queues[name]
+        self.changes.deleted(now_s, name)
         self.recorder.drop(f"queue/{part(name)}")
 
     def set_attributes(self, now_s: float, name: str, attributes: Mapping[str, str]) -> None:
         """Change settings. Raises QueueDoesNotExist and what QueueSettings raises."""
         queue = self.get(name)
-        queue.settings = queue.settings.changed(attributes)
+        settings = queue.settings.changed(attributes)
+        self.check_policy(now_s, settings.policy)
+        self.changes.changed(now_s, name, queue.settings)
+        queue.settings = settings
         queue.modified_at_s = now_s
         queue.save()
+
+    def settings_in_force(self, now_s: float, queue: Queue) -> QueueSettings:
+        """The settings that GetQueueAttributes and other services see now."""
+        return self.changes.in_force(now_s, queue.name, queue.settings)
 
     def names(self, prefix: str = "") -> list[str]:
         """Names with the prefix, sorted."""

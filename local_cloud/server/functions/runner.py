@@ -47,7 +47,8 @@ class Runner:
         self, function: LambdaFunction, request_id: str, payload: str
     ) -> tuple[Outcome, str]:
         """One run, now; the outcome and the end of its log."""
-        settings = function.settings
+        now = self._cloud.functions.running(self._clock.now_s(), function)
+        settings = now.settings
         try:
             code = self.code.folder(settings.code_sha256)
         except (AppError, OSError) as error:
@@ -56,7 +57,7 @@ class Runner:
         spec = RunSpec(
             name=function.name,
             arn=function.arn,
-            revision=function.revision,
+            revision=now.revision,
             handler=settings.handler,
             code=code,
             timeout_s=settings.timeout_s,

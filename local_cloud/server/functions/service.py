@@ -17,6 +17,7 @@ from local_cloud.model.errors import CloudError, not_implemented, refused
 from local_cloud.model.functions.function import PAYLOAD_BYTES_MAX, InvokeConfig
 from local_cloud.model.functions.functions import LambdaFunction
 from local_cloud.model.json_text import read_json
+from local_cloud.model.weather.concurrency import throttled
 from local_cloud.sandbox.image_package import PACKAGE_TAG
 from local_cloud.server.context import Context
 from local_cloud.server.functions import settings
@@ -52,6 +53,13 @@ class Call(Value):
     def function(self) -> LambdaFunction:
         """The function in the path. Raises ResourceNotFoundException."""
         return self.context.cloud.functions.get(self.name)
+
+    @property
+    def settled_function(self) -> LambdaFunction:
+        """The same for a call that fails while it is Pending: ResourceConflictException."""
+        function = self.function
+        self.context.cloud.functions.states.check_call(self.context.now_s(), function.name)
+        return function
 
 
 def is_for_lambda(request: web.BaseRequest) -> bool:
@@ -103,11 +111,13 @@ def _create(call: Call) -> web.Response:
     functions = call.context.cloud.functions
     made = settings.new_settings(call.context, call.context.runner.code, body)
     function = functions.create(call.context.now_s(), made, body.get("Tags"))
-    return web.json_response(configuration(function), status=201)
+    return web.json_response(configuration(call.context, function), status=201)
 
 
 def _list(call: Call) -> web.Response:
-    found = [configuration(function) for function in call.context.cloud.functions.all()]
+    found = [
+        configuration(call.context, function) for function in call.context.cloud.functions.all()
+    ]
     return web.json_response({"Functions": found})
 
 
@@ -119,7 +129,10 @@ def _get(call: Call) -> web.Response:
         name = base64.b64decode(found.code_sha256).hex()
         location = f"{call.context.endpoint}/_local_cloud/code/{name}.zip"
         code = {"RepositoryType": "S3", "Location": location}
-    answer: dict[str, object] = {"Configuration": configuration(function), "Code": code}
+    answer: dict[str, object] = {
+        "Configuration": configuration(call.context, function),
+        "Code": code,
+    }
     if function.tags:
         answer["Tags"] = function.tags
     if function.reserved is not None:
@@ -128,14 +141,14 @@ def _get(call: Call) -> web.Response:
 
 
 def _get_configuration(call: Call) -> web.Response:
-    return web.json_response(configuration(call.function))
+    return web.json_response(configuration(call.context, call.function))
 
 
 def _update_configuration(call: Call) -> web.Response:
     name = call.function.name
     changed = settings.changes_of(call.body)
     function = call.context.cloud.functions.update(call.context.now_s(), name, **changed)
-    return web.json_response(configuration(function))
+    return web.json_response(configuration(call.context, function))
 
 
 def _update_code(call: Call) -> web.Response:
@@ -150,9 +163,9 @@ def _update_code(call: Call) -> web.Response:
     if body.get("Architectures"):
         changes["architectures"] = tuple(body["Architectures"])
     if body.get("DryRun"):
-        return web.json_response(configuration(function))
+        return web.json_response(configuration(call.context, function))
     updated = context.cloud.functions.update(context.now_s(), function.name, **changes)
-    return web.json_response(configuration(updated))
+    return web.json_response(configuration(context, updated))
 
 
 def _delete(call: Call) -> web.Response:
@@ -189,8 +202,8 @@ def _add_permission(call: Call) -> web.Response:
         condition["ArnLike"] = {"AWS:SourceArn": body["SourceArn"]}
     if condition:
         statement["Condition"] = condition
-    function.statements.append(statement)
-    call.context.cloud.functions.save(function)
+    context = call.context
+    context.cloud.functions.add_statement(context.now_s(), function, statement)
     return web.json_response({"Statement": json.dumps(statement)}, status=201)
 
 
@@ -234,14 +247,13 @@ def _set_invoke_config(call: Call, base: InvokeConfig) -> web.Response:
         )
     given = body.get("DestinationConfig")
     arns = {name: _destination(call.context, (given or {}).get(name)) for name in _DESTINATIONS}
-    function.invocations.config = InvokeConfig(
+    config = InvokeConfig(
         retries_max=retries,
         event_age_s_max=float(age_s),
         on_failure=base.on_failure if given is None else arns["OnFailure"],
         on_success=base.on_success if given is None else arns["OnSuccess"],
     )
-    function.configured = True
-    call.context.cloud.functions.save(function)
+    call.context.cloud.functions.configure_events(call.context.now_s(), function, config)
     return web.json_response(_invoke_config(function))
 
 
@@ -306,7 +318,7 @@ def _delete_concurrency(call: Call) -> web.Response:
 
 
 def _set_concurrency(call: Call, reserved: int | None) -> web.Response:
-    function = call.function
+    function = call.settled_function
     call.context.cloud.functions.reserve(function, reserved)
     call.context.runner.settings_changed(function)
     return web.json_response({"ReservedConcurrentExecutions": reserved})
@@ -336,7 +348,7 @@ def _account_settings(call: Call) -> web.Response:
 
 
 def _tag(call: Call) -> web.Response:
-    context, function, given = call.context, call.function, call.body["Tags"]
+    context, function, given = call.context, call.settled_function, call.body["Tags"]
     tags = {**function.tags, **given}
     if function.settings.package_type == "Image" and PACKAGE_TAG in given:
         image = function.settings.image_uri
@@ -393,6 +405,7 @@ async def _invoke(call: Call) -> web.Response:
 
 
 async def _invoke_now(call: Call, function: LambdaFunction, payload: str) -> web.Response:
+    call.context.cloud.functions.check_invoke(call.context.now_s(), function)
     request_id = call.context.cloud.new_request_id()
     # A client that hangs up does not stop the function, as on AWS.
     run = call.context.nursery.start(
@@ -400,7 +413,7 @@ async def _invoke_now(call: Call, function: LambdaFunction, payload: str) -> web
     )
     outcome, tail = await asyncio.shield(run)
     if outcome.throttled:
-        raise CloudError("TooManyRequestsException", 429, "Rate Exceeded.")
+        raise throttled()
     headers = {"X-Amz-Executed-Version": "$LATEST", "x-amzn-RequestId": request_id}
     if outcome.error:
         headers["X-Amz-Function-Error"] = outcome.error

@@ -74,6 +74,7 @@ SHAPE: dict[str, Shape] = {
     "Tags": {"*": str},
     "Timeout": int,
     "TracingConfig": {"Mode": str},
+    "VpcConfig": {"SecurityGroupIds": [str], "SubnetIds": [str]},
     "ZipFile": str,
 }
 
@@ -94,6 +95,9 @@ def changes_of(body: Body) -> dict[str, Any]:
         changes["variables"] = _variables((body["Environment"] or {}).get("Variables") or {})
     if body.get("EphemeralStorage"):
         changes["storage_mib"] = body["EphemeralStorage"]["Size"]
+    if body.get("VpcConfig") is not None:
+        changes["subnet_ids"] = tuple(body["VpcConfig"].get("SubnetIds") or ())
+        changes["security_group_ids"] = tuple(body["VpcConfig"].get("SecurityGroupIds") or ())
     if body.get("Architectures"):
         changes["architectures"] = tuple(body["Architectures"])
     if "ImageConfig" in body:
@@ -162,7 +166,7 @@ def package_of_image(
 
 def _object(context: Context, bucket: str, key: str, version: str) -> bytes:
     try:
-        found = context.cloud.bucket(bucket).get(key, version)
+        found = context.cloud.read_object(context.now_s(), bucket, key, version)
     except CloudError as error:
         raise bad(
             f"Error occurred while GetObject. S3 Error Code: {error.code}. S3 Error Message:"
@@ -173,9 +177,10 @@ def _object(context: Context, bucket: str, key: str, version: str) -> bytes:
     return context.bodies.read(found.segments)
 
 
-def configuration(function: LambdaFunction) -> dict[str, object]:
+def configuration(context: Context, function: LambdaFunction) -> dict[str, object]:
     """Lambda's FunctionConfiguration."""
-    settings = function.settings
+    settings, states, now_s = function.settings, context.cloud.functions.states, context.now_s()
+    updating = states.updating(now_s, function.name)
     modified = datetime.datetime.fromtimestamp(function.modified_at_s, tz=datetime.UTC)
     found: dict[str, object] = {
         "FunctionName": function.name,
@@ -190,8 +195,8 @@ def configuration(function: LambdaFunction) -> dict[str, object]:
         "Version": "$LATEST",
         "TracingConfig": {"Mode": settings.tracing},
         "RevisionId": function.revision,
-        "State": "Active",
-        "LastUpdateStatus": "Successful",
+        "State": states.state(now_s, function.name),
+        "LastUpdateStatus": "InProgress" if updating else "Successful",
         "PackageType": settings.package_type,
         "Architectures": list(settings.architectures),
         "EphemeralStorage": {"Size": settings.storage_mib},
@@ -200,6 +205,9 @@ def configuration(function: LambdaFunction) -> dict[str, object]:
         found |= {"Runtime": settings.runtime, "Handler": settings.handler}
     elif settings.handler:
         found["ImageConfigResponse"] = {"ImageConfig": {"Command": [settings.handler]}}
+    if function.in_vpc:
+        subnets, groups = list(settings.subnet_ids), list(settings.security_group_ids)
+        found["VpcConfig"] = {"SubnetIds": subnets, "SecurityGroupIds": groups, "VpcId": "vpc-0"}
     logging = {
         "LogFormat": settings.log_format,
         "ApplicationLogLevel": settings.log_level,

@@ -22,6 +22,7 @@ from local_cloud.model.s3.object_version import (
     etag_matches,
     precondition_failed,
 )
+from local_cloud.model.weather.storage import LostAnswerError
 from local_cloud.server.context import Context
 from local_cloud.server.s3.bodies import xml
 from local_cloud.server.s3.bodies.payload import read_small, receive
@@ -59,6 +60,8 @@ def keep(
         return context.cloud.put_object(
             context.now_s(), target.bucket, target.key, content, attributes, condition, event=event
         )
+    except LostAnswerError:
+        raise  # the object is there
     except CloudError:
         context.bodies.release(content.segments)
         raise
@@ -176,7 +179,7 @@ def source_of(
     if not bucket or not key:
         raise refused("InvalidArgument", "Copy Source must mention the source bucket and key")
     version_id = dict(urllib.parse.parse_qsl(query)).get("versionId", "")
-    source = context.cloud.bucket(bucket).get(key, version_id)
+    source = context.cloud.read_object(context.now_s(), bucket, key, version_id)
     wanted = request.headers.get("x-amz-copy-source-if-match")
     if wanted is not None and not etag_matches(wanted, source.etag):
         raise precondition_failed("x-amz-copy-source-If-Match")
@@ -188,8 +191,8 @@ def source_of(
 
 async def get(context: Context, target: Target, request: web.BaseRequest) -> web.StreamResponse:
     """GetObject and HeadObject."""
-    bucket = context.cloud.bucket(target.bucket)
-    version = bucket.get(target.key, target.query.get("versionId", ""))
+    version_id = target.query.get("versionId", "")
+    version = context.cloud.read_object(context.now_s(), target.bucket, target.key, version_id)
     headers = _headers(version, request, target.query)
     _check_read(version, request, headers)
     start, stop = _range(version, request, target.query)

@@ -22,7 +22,7 @@ from local_cloud.server.s3 import (
 from local_cloud.server.s3.bodies import form, xml
 from local_cloud.server.s3.bodies.payload import read_small
 from local_cloud.server.s3.buckets import acl, cors, listing, notification
-from local_cloud.server.s3.target import Target, target_of
+from local_cloud.server.s3.target import Target, region_of, target_of
 
 #: query names that choose an operation which this cloud does not have
 _UNKNOWN = frozenset(
@@ -104,6 +104,7 @@ async def _routed(context: Context, request: web.BaseRequest, target: Target) ->
     if owner != context.cloud.account.id:
         raise CloudError("AccessDenied", 403, "Access Denied")
     if target.bucket:
+        context.cloud.check_region(target.bucket, region_of(request))
         unsupported_features.check_query(context, target, request)
         unsupported_features.check_headers(request)
     unknown = sorted(_UNKNOWN & target.query.keys())
@@ -176,7 +177,7 @@ async def _bucket(context: Context, target: Target, request: web.BaseRequest) ->
     bucket = context.cloud.bucket(target.bucket)
     for kind in documents.KINDS:
         if kind in query:
-            return await documents.handle(bucket, kind, request)
+            return await _document(context, target, kind, request)
     if "notification" in query and method == "GET":
         return notification.get(context, target.bucket)
     if "notification" in query and method == "PUT":
@@ -190,12 +191,20 @@ async def _bucket(context: Context, target: Target, request: web.BaseRequest) ->
     if method == "GET":
         return _get_bucket(context, target)
     if method == "HEAD":
-        region = bucket.location or context.cloud.account.region
+        region = context.cloud.region_of(bucket)
         return web.Response(headers={"x-amz-bucket-region": region})
     if method == "DELETE":
-        context.cloud.delete_bucket(target.bucket)
+        context.cloud.delete_bucket(context.now_s(), target.bucket)
         return web.Response(status=204)
     raise _wrong_method()
+
+
+async def _document(
+    context: Context, target: Target, kind: str, request: web.BaseRequest
+) -> web.Response:
+    if request.method in ("PUT", "DELETE"):
+        context.cloud.storage.check_settings(context.now_s(), target.bucket)
+    return await documents.handle(context.cloud.bucket(target.bucket), kind, request)
 
 
 async def _post_bucket(context: Context, target: Target, request: web.BaseRequest) -> web.Response:
@@ -213,6 +222,7 @@ def _get_bucket(context: Context, target: Target) -> web.Response:
         inner = "" if region == FIRST_REGION else region
         body = f'<LocationConstraint xmlns="{xml.NAMESPACE}">{inner}</LocationConstraint>'
         return web.Response(body=body.encode(), content_type="application/xml")
+    context.cloud.storage.check_load()
     if "versions" in target.query:
         return listing.versions(bucket, target)
     if "uploads" in target.query:
@@ -228,7 +238,8 @@ async def _create_bucket(
     location = ""
     if body:
         location = xml.value(xml.parse(body, "CreateBucketConfiguration"), "LocationConstraint")
-    context.cloud.create_bucket(context.now_s(), target.bucket, location)
+    region = region_of(request)
+    context.cloud.create_bucket(context.now_s(), target.bucket, location, request_region=region)
     bucket = context.cloud.bucket(target.bucket)
     acl.set_for_bucket(bucket, grants)  # making one's own bucket again sets its list, too
     return web.Response(headers={"Location": f"/{target.bucket}"})
@@ -238,7 +249,8 @@ async def _versioning(context: Context, target: Target, request: web.BaseRequest
     bucket = context.cloud.bucket(target.bucket)
     if request.method == "PUT":
         root = xml.parse(await read_small(request), "VersioningConfiguration")
-        bucket.set_versioning(xml.value(root, "Status"))
+        status = xml.value(root, "Status")
+        context.cloud.set_versioning(context.now_s(), target.bucket, status)
         return web.Response(status=200)
     status = xml.text("Status", bucket.versioning) if bucket.versioning else ""
     return xml.document("VersioningConfiguration", status)

@@ -58,6 +58,14 @@ def bucket_of_host(request: web.BaseRequest, region: str, names: Collection[str]
     return ""
 
 
+def region_of(request: web.BaseRequest) -> str:
+    """The region in the scope of a request's signature, version 4; empty without one."""
+    scope = request.headers.get("Authorization", "").partition("Credential=")[2]
+    scope = scope.partition(",")[0] or request.query.get("X-Amz-Credential", "")
+    fields = scope.split("/")
+    return fields[-3] if len(fields) >= 5 else ""
+
+
 def number(query: dict[str, str], name: str, default: int) -> int:
     """An integer ≥ 0 of the query. Raises InvalidArgument."""
     shown = query.get(name, str(default))

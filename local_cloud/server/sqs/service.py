@@ -31,6 +31,7 @@ _QUERY_CODES = {
     "TooManyEntriesInBatchRequest": "AWS.SimpleQueueService.TooManyEntriesInBatchRequest",
     "BatchEntryIdsNotDistinct": "AWS.SimpleQueueService.BatchEntryIdsNotDistinct",
     "MessageNotInflight": "AWS.SimpleQueueService.MessageNotInflight",
+    "QueueDeletedRecently": "AWS.SimpleQueueService.QueueDeletedRecently",
     "UnsupportedOperation": "AWS.SimpleQueueService.UnsupportedOperation",
 }
 
@@ -139,7 +140,7 @@ def _list_queues(context: Context, body: Body) -> Answer:
 
 def _delete_queue(context: Context, body: Body) -> None:
     name = _queue(context, body).name
-    context.cloud.queues.delete(name)
+    context.cloud.queues.delete(context.now_s(), name)
     context.pollers.wake_all(name)
 
 
@@ -150,8 +151,11 @@ def _purge_queue(context: Context, body: Body) -> None:
 def _get_queue_attributes(context: Context, body: Body) -> Answer:
     queue = _queue(context, body)
     counts = queue.counts(context.now_s())
+    settings = context.cloud.queues.settings_in_force(context.now_s(), queue)
+    if settings != queue.settings:
+        context.cloud.queues.changes.late()
     found = {
-        **queue.settings.as_attributes(),
+        **settings.as_attributes(),
         "QueueArn": queue.arn,
         "ApproximateNumberOfMessages": str(counts.visible),
         "ApproximateNumberOfMessagesNotVisible": str(counts.in_flight),
@@ -255,7 +259,9 @@ def _digests(body: Body) -> dict[str, str]:
 
 
 def _delete_message(context: Context, body: Body) -> None:
-    _queue(context, body).delete(body["ReceiptHandle"])
+    queue = _queue(context, body)
+    queue.delete(context.now_s(), body["ReceiptHandle"])
+    context.pollers.touched(queue)
 
 
 def _change_message_visibility(context: Context, body: Body) -> None:

@@ -44,6 +44,8 @@ def _restore(cloud: Cloud, state: StateLog, now_s: float) -> None:
     for (name, message), fixed in state.items("message"):
         moving = state.get(f"receipt/{name}/{message}") or {"visible_at_s": fixed["sent_at_s"]}
         cloud.queues.get(name).restore(now_s, fixed, moving)
+    for (name,), value in state.items("role"):
+        cloud.roles.restore(name, value)
     for _, value in state.items("function"):
         cloud.functions.restore(value)
     for (name, request), value in state.items("invocation"):

@@ -13,6 +13,7 @@ from botocore.exceptions import BotoCoreError
 
 from corekit.errors import AppError, ErrorCode, invalid
 from fdl.plan.resources import Notification
+from orchgpu.adapters.aws.conditional import write_once as put_once
 from orchgpu.adapters.aws.deploy.cloud import AwsCloud
 from orchgpu.adapters.aws.deploy.storage import Notifications
 from orchgpu.adapters.aws.endpoints import (
@@ -107,11 +108,8 @@ class AwsServices:
         )
 
     def write_once(self, bucket: str, key: str, body: bytes, *, replaces: str | None) -> None:
-        condition = {"IfMatch": f'"{replaces}"'} if replaces else {"IfNoneMatch": "*"}
-        with translated(f"s3:PutObject {bucket}/{key}"):
-            self._client("s3").put_object(
-                Bucket=bucket, Key=key, Body=body, ContentType="application/json", **condition
-            )
+        kind = "application/json"
+        put_once(self._client("s3"), bucket, key, body, replaces=replaces or "", content_type=kind)
 
     def upload(
         self, file: Path, bucket: str, key: str, metadata: Mapping[str, str] | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Mapping
 
 import click
@@ -9,13 +10,17 @@ import click
 from corekit.aio.output import ignoring_closed_pipe
 from corekit.cli.screen import Coloured, echo, echo_json
 from corekit.decode import decode
-from corekit.errors import AppError, ErrorCode
+from corekit.errors import AppError, ErrorCode, invalid
+from local_cloud.model.weather.weather import parse_weather
 from orchgpu.local.home import SystemRecord
 from orchgpu.local.programs import CLOUDS
 from orchgpu.local.system import Launch, healthy
 
 #: Reports of a program's end; True: it stopped in time.
 _ENDS = {True: "stopped", False: "killed: it did not stop"}
+
+#: The weather of `up` and `demo` without --weather.
+WEATHER_VARIABLE = "ORCHGPU_WEATHER"
 
 START_AGAIN = "`orchgpu down`, then `orchgpu up` starts the whole system again"
 
@@ -26,6 +31,34 @@ cloud_option = click.option(
     show_default=True,
     help="The program with buckets and queues; functions run in the same sandbox either way.",
 )
+
+
+def _seeded(_context: click.Context, _parameter: click.Parameter, text: str) -> str:
+    """The weather with a seed of its own, when none is given. Raises INVALID."""
+    if parse_weather(text).empty:
+        return ""
+    if parse_weather(text).seed:
+        return text
+    return f"{text}{',' if ':' in text else ':'}seed={secrets.randbelow(10**6)}"
+
+
+weather_option = click.option(
+    "--weather",
+    default="none",
+    show_default=True,
+    envvar=WEATHER_VARIABLE,
+    metavar="NAME[:FIELD=VALUE,…]",
+    callback=_seeded,
+    help="Delays and refusals of the embedded cloud: none, aws, or as in aws:scale=0.02,seed=7.",
+)
+
+
+def check_weather(cloud: str, weather: str, *, quiet: bool) -> None:
+    """Show the weather of the start. Raises INVALID: only the embedded cloud has one."""
+    if weather and cloud != "embedded":
+        raise invalid(f"--weather: {cloud} has none; use --cloud embedded")
+    if weather and not quiet:
+        echo(f"weather       {parse_weather(weather)}   (--weather {weather} repeats it)", err=True)
 
 
 def await_up(
@@ -92,6 +125,7 @@ def show_system(system: SystemRecord, *, as_json: bool) -> None:
         keys = {"access_key": system.access_key, "secret_key": system.secret_key}
         shown = {"credentials": keys} if system.access_key else {}
         about = {"cloud": system.cloud, "endpoints": endpoints_of(system)}
+        about |= {"weather": system.weather} if has_weather(system) else {}
         echo_json({**about, **shown, "processes": processes})
         return
     echo(f"AWS endpoint  {system.endpoint}   (export AWS_ENDPOINT_URL={system.endpoint})")
@@ -99,6 +133,11 @@ def show_system(system: SystemRecord, *, as_json: bool) -> None:
         access = f"AWS_ACCESS_KEY_ID={system.access_key}"
         echo(f"key pair      export {access} AWS_SECRET_ACCESS_KEY={system.secret_key}")
     echo(f"scheduler     {system.scheduler}, http://{system.scheduler_http}")
+
+
+def has_weather(system: SystemRecord) -> bool:
+    """Whether the cloud of a running system has weather."""
+    return bool(system.weather)
 
 
 def endpoints_of(system: SystemRecord) -> dict[str, str]:

@@ -224,6 +224,17 @@ def test_an_image_function_on_a_local_cloud_carries_its_package_by_tag() -> None
     )
 
 
+def test_uploads_that_no_search_would_find_are_announced_on_aws() -> None:
+    """S3 applies new rules late, and only functions with a queue have a search for lost uploads."""
+    aws = DeployTarget(account="123456789012", region="eu-west-1")
+    functions = [desired(f, aws, CODE, Budget()) for f in parse(WORDS[0]).functions.aws]
+    first = plan(functions, Observed(), aws)
+    (notice,) = first.notices
+    assert notice.startswith("grep: S3 applies new rules within about five minutes")
+    assert "an upload to texts before then" in notice
+    assert World().plan(WORDS[0]).notices == (), "a local cloud applies rules at once"
+
+
 @pytest.mark.parametrize("text", WORDS)
 def test_a_resource_as_desired_needs_no_step(text: str) -> None:
     world = World()

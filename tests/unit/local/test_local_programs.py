@@ -60,6 +60,13 @@ def test_hosts_get_their_cores_and_data(tmp_path: Path) -> None:
     assert first[first.index("--scheduler") + 1] == "127.0.0.1:4700"
 
 
+def test_only_the_embedded_cloud_gets_weather(tmp_path: Path) -> None:
+    command = programs(tmp_path, weather="aws:seed=1").program("cloud", READY).command
+    assert command[command.index("--weather") + 1] == "aws:seed=1"
+    for settings in ({}, {"cloud": "moto", "weather": "aws:seed=1"}):
+        assert "--weather" not in programs(tmp_path, **settings).program("cloud", READY).command
+
+
 def test_every_host_offers_the_middlewares(tmp_path: Path) -> None:
     built = programs(tmp_path, middlewares={"rcuda": Path("/opt/rCUDAd")})
     for host in ("gpu-a", "gpu-b"):

@@ -142,9 +142,9 @@ def test_a_bucket_with_versions_is_not_deleted() -> None:
     world = World(versioned=True)
     made = world.put("k", b"x")
     with pytest.raises(CloudError, match="BucketNotEmpty"):
-        world.cloud.delete_bucket("bucket")
+        world.cloud.delete_bucket(0.0, "bucket")
     world.cloud.delete_object(2.0, "bucket", "k", made.version_id)
-    world.cloud.delete_bucket("bucket")
+    world.cloud.delete_bucket(0.0, "bucket")
     with pytest.raises(CloudError, match="NoSuchBucket"):
         world.cloud.bucket("bucket")
 

@@ -37,16 +37,16 @@ def test_only_the_newest_handle_deletes_and_an_older_one_is_not_an_error() -> No
     queue = queue_with("a")
     old = queue.receive(0.0, visibility_s=1.0)[0].handle
     new = queue.receive(2.0)[0].handle
-    assert queue.delete(old) is False
+    assert queue.delete(0.0, old) is False
     assert queue.counts(2.0).in_flight == 1
-    assert queue.delete(new) is True
-    assert queue.delete(new) is False
+    assert queue.delete(0.0, new) is True
+    assert queue.delete(0.0, new) is False
 
 
 def test_an_expired_handle_deletes_until_the_next_receive() -> None:
     queue = queue_with("a")
     handle = queue.receive(0.0, visibility_s=1.0)[0].handle
-    assert queue.delete(handle) is True
+    assert queue.delete(0.0, handle) is True
     assert queue.receive(5.0) == []
 
 
@@ -54,7 +54,7 @@ def test_an_expired_handle_deletes_until_the_next_receive() -> None:
 def test_a_handle_that_is_none_is_refused(handle: str) -> None:
     queue = queue_with("a")
     with pytest.raises(CloudError) as error:
-        queue.delete(handle)
+        queue.delete(0.0, handle)
     assert refusal(error) == "ReceiptHandleIsInvalid"
 
 
@@ -202,7 +202,7 @@ class AnyOrder(RuleBasedStateMachine):
         if self.handles:
             handle = data.draw(st.sampled_from(self.handles))
             newest = {h: name for name, (h, _) in self.held.items() if name in self.alive}
-            assert self.queue.delete(handle) is (handle in newest)
+            assert self.queue.delete(0.0, handle) is (handle in newest)
             self.alive.discard(newest.get(handle, ""))
 
     @rule(step_s=st.sampled_from([0.5, 1.0, 4.0]))

@@ -13,6 +13,7 @@ from corekit.errors import AppError, ErrorCode
 from corekit.values import replace
 from fdl.plan.resources import DeployTarget
 from orchgpu.adapters.aws.api import Client, all_keys, found
+from orchgpu.adapters.aws.conditional import write_once
 from orchgpu.adapters.aws.errors import translated
 from orchgpu.deploy.revisions import REVISIONS_KEPT, Revision
 
@@ -46,7 +47,7 @@ class Revisions:
             numbered = replace(revision, number=number)
             try:
                 body = json.dumps(encode(numbered)).encode()
-                self._put(_key(revision.name, number), body, IfNoneMatch="*")
+                write_once(self._s3, self._bucket, _key(revision.name, number), body)
             except AppError as error:
                 if error.code is not ErrorCode.CONFLICT:
                     raise
@@ -80,9 +81,9 @@ class Revisions:
             body: bytes = self._s3.get_object(Bucket=self._bucket, Key=key)["Body"].read()
         return body
 
-    def _put(self, key: str, body: bytes, **conditions: str) -> None:
+    def _put(self, key: str, body: bytes) -> None:
         with translated(f"PutObject {key}"):
-            self._s3.put_object(Bucket=self._bucket, Key=key, Body=body, **conditions)
+            self._s3.put_object(Bucket=self._bucket, Key=key, Body=body)
 
     def _delete(self, key: str) -> None:
         with translated(f"DeleteObject {key}"):
@@ -128,21 +129,20 @@ class Locks:
     def _take(self, key: str, token: str) -> None:
         for _ in range(self._tries):
             body = json.dumps({"token": token, "until_s": time.time() + _LOCK_S}).encode()
-            if self._written(key, body, IfNoneMatch="*"):
+            if self._written(key, body):
                 return
             etag = self._expired_etag(key)
-            if etag is not None and self._written(key, body, IfMatch=etag):
+            if etag is not None and self._written(key, body, replaces=etag):
                 return
             time.sleep(self._pause_s)
         what = key.removeprefix("locks/")
         raise AppError(ErrorCode.CONFLICT, f"another deploy is changing {what}; try again later")
 
-    def _written(self, key: str, body: bytes, **condition: str) -> bool:
+    def _written(self, key: str, body: bytes, *, replaces: str = "") -> bool:
         try:
-            with translated(f"PutObject {key}"):
-                self._s3.put_object(Bucket=self._bucket, Key=key, Body=body, **condition)
+            write_once(self._s3, self._bucket, key, body, replaces=replaces)
         except AppError as error:
-            freed = error.code is ErrorCode.NOT_FOUND and "IfMatch" in condition
+            freed = error.code is ErrorCode.NOT_FOUND and replaces
             if freed or error.code in (ErrorCode.CONFLICT, ErrorCode.UNAVAILABLE):
                 return False
             raise
@@ -159,4 +159,4 @@ class Locks:
                 until_s = float(json.loads(answer["Body"].read()).get("until_s", 0.0))
         except (ValueError, AttributeError):
             until_s = 0.0
-        return str(answer["ETag"]) if until_s < time.time() else None
+        return str(answer["ETag"]).strip('"') if until_s < time.time() else None

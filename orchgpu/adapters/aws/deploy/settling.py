@@ -48,6 +48,8 @@ BUSY_FUNCTION = (
 )
 #: Two calls that change a bucket's settings at once, or its name just after its removal.
 BUSY_BUCKET = (Unsettled(code="OperationAborted", text=""),)
+#: Two conditional writes of one object at once.
+RACED_WRITE = (Unsettled(code="ConditionalRequestConflict", text=""),)
 #: A name that was deleted less than 60 s ago; the code has a prefix in SQS's query protocol.
 DELETED_QUEUE = (
     Unsettled(code="AWS.SimpleQueueService.QueueDeletedRecently", text=""),

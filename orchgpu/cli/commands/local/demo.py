@@ -30,10 +30,13 @@ from orchgpu.cli.jobs.report import (
 )
 from orchgpu.cli.local.launching import (
     await_up,
+    check_weather,
     cloud_option,
+    has_weather,
     launch_failure,
     show_event,
     stop_launch,
+    weather_option,
 )
 from orchgpu.cli.provider import PROVIDER_VARIABLE
 from orchgpu.cli.scheduler import ask
@@ -46,6 +49,8 @@ from orchgpu.local.system import Launch, environment_of, survivors
 
 #: Lines of an output that are shown.
 SHOWN_LINES = 6
+#: Weather delays the events of a demo by up to this: rules take minutes to be in force.
+WEATHER_S = 900.0
 #: Exit status of a demo in which a job failed or something was left over.
 NOT_CLEAN_STATUS = 1
 
@@ -62,8 +67,9 @@ class Outcome(Value):
 @click.command("demo")
 @cloud_option
 @click.option("--keep", is_flag=True, help="Keep the folder with logs and state, and print it.")
+@weather_option
 @json_option
-def command(cloud: str, keep: bool, as_json: bool) -> int:
+def command(cloud: str, keep: bool, weather: str, as_json: bool) -> int:
     """Start the system, run both examples, show their jobs, stop the system.
 
     Needs no GPU, no AWS account, no docker: the machine's CPU is the device.
@@ -71,9 +77,17 @@ def command(cloud: str, keep: bool, as_json: bool) -> int:
     \b
     Example:  orchgpu demo --json
     """
+    check_weather(cloud, weather, quiet=as_json)
     check_installed(cloud)
     home = Home(Path(tempfile.mkdtemp(prefix="orchgpu-demo-")))
-    launch = Launch(home, cloud=cloud, data=resident_data(), lifeline=True, remove_home=not keep)
+    launch = Launch(
+        home,
+        cloud=cloud,
+        data=resident_data(),
+        weather=weather,
+        lifeline=True,
+        remove_home=not keep,
+    )
     system: SystemRecord | None = None
     try:
         system = await_up(launch, quiet=as_json)
@@ -101,6 +115,7 @@ class _Demo:
         self._launch = launch
         self._quiet = quiet
         self._budget = budget_from_environment()
+        self._late_s = WEATHER_S if has_weather(system) else 0.0
 
     def run(self) -> Outcome:
         """Deploy, upload, follow, count what is left."""
@@ -144,7 +159,7 @@ class _Demo:
             self._system.scheduler,
             submitted,
             echo_nothing if self._quiet else echo_progress,
-            within_s=self._budget.demo_jobs_s,
+            within_s=self._budget.demo_jobs_s + self._late_s,
             check=self._check,
         )
         return asyncio.run(following)
@@ -169,7 +184,7 @@ class _Demo:
     def _outcome(self, cloud: JobCloud, jobs: Sequence[Followed]) -> Outcome:
         functions = {job.submitted.function.name: job.submitted.function for job in jobs}
         work_queues = [url for f in functions.values() for url in (f.queue_url, f.completion_url)]
-        deadline_s = time.monotonic() + self._budget.queues_empty_s
+        deadline_s = time.monotonic() + self._budget.queues_empty_s + self._late_s
         while True:
             leases = len(ask(self._system.scheduler, lambda client: client.leases()))
             messages = sum(cloud.messages(url) for url in work_queues)

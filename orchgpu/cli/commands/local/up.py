@@ -13,10 +13,12 @@ from corekit.errors import EXIT_STATUS, ErrorCode, invalid
 from orchgpu.cli.local.launching import (
     START_AGAIN,
     await_up,
+    check_weather,
     cloud_option,
     show_event,
     show_system,
     stop_launch,
+    weather_option,
 )
 from orchgpu.local.examples import resident_data
 from orchgpu.local.home import ProgramState, SystemRecord, default_home
@@ -56,6 +58,7 @@ from orchgpu.local.system import Launch, unhealthy
     metavar="NAME",
     help="Additional host name under which clients and web pages may reach the cloud (repeatable).",
 )
+@weather_option
 @json_option
 def command(
     detach: bool,
@@ -65,6 +68,7 @@ def command(
     emulate: Path | None,
     verify_signatures: bool,
     allow_host: tuple[str, ...],
+    weather: str,
     as_json: bool,
 ) -> int:
     """Start the local system: cloud, scheduler, two GPU hosts, orchestrator.
@@ -81,6 +85,7 @@ def command(
     running = home.read_system()
     if running is not None:
         return _show_running(running, str(home.path), as_json=as_json)
+    check_weather(cloud, weather, quiet=as_json)
     check_installed(cloud)
     launch = Launch(
         home,
@@ -90,6 +95,7 @@ def command(
         emulate=None if emulate is None else emulate.absolute(),
         allowed_hosts=allow_host,
         verify_signatures=verify_signatures,
+        weather=weather,
         lifeline=not detach,
     )
     try:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
+from http.client import HTTPConnection
 from itertools import chain
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import click
 
@@ -33,7 +36,7 @@ from orchgpu.cli.completing import function as function_name
 from orchgpu.cli.inspecting import Options, inspect
 from orchgpu.cli.jobs.follow import follow
 from orchgpu.cli.jobs.report import echo_nothing, relative_times
-from orchgpu.cli.local.launching import START_AGAIN
+from orchgpu.cli.local.launching import START_AGAIN, has_weather
 from orchgpu.cli.scheduler import (
     ANSWER_WITHIN_S,
     ask,
@@ -194,6 +197,8 @@ def _checks(
     system = default_home().read_system()
     if system is not None:
         yield checked("local system", lambda: check_processes(system))
+        if has_weather(system):
+            yield checked("weather", lambda: check_weather(system))
     answers = checked("cloud", lambda: _cloud(cloud, deployed))
     yield answers
     yield checked("clock", lambda: check_clock(cloud.identity()[1]))
@@ -215,6 +220,20 @@ def checked(check: str, look: Callable[[], str]) -> Finding:
         return Finding(check=check, good=True, message=look())
     except AppError as error:
         return Finding(check=check, good=False, message=error.message)
+
+
+def check_weather(system: SystemRecord) -> str:
+    """The weather of the embedded cloud, and how often each rule took effect."""
+    try:
+        with closing(HTTPConnection(urlsplit(system.endpoint).netloc, timeout=10)) as connection:
+            connection.request("GET", "/_local_cloud/weather")
+            found = json.load(connection.getresponse())
+            counts, late = found["counts"], found.get("late_rules", ())
+    except (OSError, ValueError, KeyError) as error:
+        raise AppError(ErrorCode.UNAVAILABLE, f"the cloud shows no weather: {error}") from error
+    shown = ", ".join(f"{rule}: {count}" for rule, count in counts.items())
+    waiting = f"; notification rules not in force yet: {', '.join(late)}" if late else ""
+    return f"{system.weather}; {shown or 'no rule took effect yet'}{waiting}"
 
 
 def check_processes(system: SystemRecord) -> str:

@@ -1,0 +1,1 @@
+"""Roles of IAM with their inline policies."""

@@ -1,0 +1,194 @@
+"""Weather of Lambda and IAM: fresh roles, states of functions, throttling, events that expire."""
+
+from __future__ import annotations
+
+from local_cloud.model.errors import CloudError
+from local_cloud.model.functions.function import InvokeConfig
+from local_cloud.model.functions.functions import FunctionSettings, LambdaFunction
+from local_cloud.model.iam.roles import Role
+from local_cloud.model.weather.weather import Weather
+from tests.unit.local_cloud.weather.weather_world import OPEN, TRUST, World, refusal
+
+VPC = {"subnet_ids": ("subnet-1",)}
+
+
+def _create(world: World, now_s: float, role: str = "", *, vpc: bool = False) -> LambdaFunction:
+    subnets = ("subnet-1",) if vpc else ()
+    settings = FunctionSettings(name="f", role=role, subnet_ids=subnets)
+    return world.cloud.functions.create(now_s, settings)
+
+
+def test_a_fresh_role_cannot_be_assumed() -> None:
+    world = World(Weather(role_s=(5.0, 5.0)))
+    role = world.role()
+    found = refusal(lambda: _create(world, 4.9, role))
+    assert found == (
+        "InvalidParameterValueException",
+        400,
+        "The role defined for the function cannot be assumed by Lambda.",
+    )
+    assert _create(world, 5.0, role).name == "f"
+
+
+def test_a_role_that_is_unknown_here_is_accepted() -> None:
+    world = World(Weather(role_s=(5.0, 5.0), role_policy_s=(5.0, 5.0)))
+    assert _create(world, 0.0, "arn:aws:iam::000000000000:role/any", vpc=True).name == "f"
+
+
+def test_a_function_in_a_vpc_needs_the_roles_policy_in_force() -> None:
+    world = World(Weather(role_policy_s=(5.0, 5.0)))
+    role = world.role()
+    world.cloud.roles.put_policy(1.0, "role", "p", OPEN)
+    found = refusal(lambda: _create(world, 5.9, role, vpc=True))
+    assert "does not have permissions to call CreateNetworkInterface" in found[2]
+    _create(world, 6.0, role, vpc=True)
+
+
+def test_a_destination_needs_a_policy_that_allows_it() -> None:
+    world = World(Weather(role_policy_s=(5.0, 5.0)))
+    role, queue = world.role(), world.queue()
+    function = _create(world, 0.0, role)
+    config = InvokeConfig(on_failure=queue.arn)
+
+    def configure(now_s: float) -> None:
+        world.cloud.functions.configure_events(now_s, function, config)
+
+    world.cloud.roles.put_policy(0.0, "role", "p", OPEN.replace('"*"', '"s3:GetObject"', 1))
+    assert "does not have permissions to call SendMessage on" in refusal(lambda: configure(9.0))[2]
+    world.cloud.roles.put_policy(10.0, "role", "p", OPEN)
+    refusal(lambda: configure(14.9))
+    configure(15.0)
+    assert function.invocations.config == config
+
+
+def test_a_role_that_is_made_again_is_fresh_again() -> None:
+    world = World(Weather(role_s=(5.0, 5.0)))
+    role = world.role()
+    world.cloud.roles.delete("role")
+    world.cloud.roles.create(100.0, Role(name="role", trust=TRUST))
+    assert refusal(lambda: _create(world, 104.0, role))[0] == "InvalidParameterValueException"
+
+
+def test_calls_of_a_pending_function_fail() -> None:
+    world = World(Weather(pending_s=(10.0, 10.0), scale=0.5))
+    function, functions = _create(world, 0.0), world.cloud.functions
+    assert functions.states.state(4.9, "f") == "Pending"
+    for call in (
+        lambda: functions.update(4.9, "f", timeout_s=9),
+        lambda: functions.add_statement(4.9, function, {"Sid": "x"}),
+        lambda: functions.configure_events(4.9, function, InvokeConfig()),
+        lambda: functions.check_invoke(4.9, function),
+    ):
+        code, status, message = refusal(call)
+        assert (code, status) == ("ResourceConflictException", 409)
+        assert message.endswith("in the following state: Pending")
+    assert functions.states.state(5.0, "f") == "Active"
+    functions.update(5.0, "f", timeout_s=9)
+
+
+def test_while_an_update_is_in_progress_the_previous_settings_run() -> None:
+    world = World(Weather(update_s=(10.0, 10.0)))
+    function, functions = _create(world, 0.0), world.cloud.functions
+    functions.update(1.0, "f", timeout_s=9)
+    assert functions.states.updating(10.9, "f")
+    assert functions.running(10.9, function).settings.timeout_s == 3
+    conflict = refusal(lambda: functions.update(10.9, "f", timeout_s=10))
+    assert "An update is in progress for resource: arn:aws:lambda" in conflict[2]
+    assert functions.running(11.0, function).settings.timeout_s == 9
+    functions.update(11.0, "f", timeout_s=10)
+
+
+def test_an_idle_function_in_a_vpc_becomes_inactive_and_pending_by_its_next_call() -> None:
+    world = World(Weather(vpc_pending_s=(30.0, 30.0), inactive_after_s=100.0))
+    function, functions = _create(world, 0.0, vpc=True), world.cloud.functions
+    functions.check_invoke(31.0, function)
+    assert functions.states.state(131.0, "f") == "Active"
+    assert functions.states.state(131.1, "f") == "Inactive"
+    assert refusal(lambda: functions.check_invoke(200.0, function))[:2] == (
+        "ResourceNotReadyException",
+        502,
+    )
+    assert functions.states.state(201.0, "f") == "Pending"
+    functions.check_invoke(230.0, function)
+
+
+def test_a_function_without_a_vpc_stays_active() -> None:
+    world = World(Weather(inactive_after_s=1.0))
+    _create(world, 0.0)
+    assert world.cloud.functions.states.state(1e6, "f") == "Active"
+
+
+def test_an_event_during_throttling_waits_and_then_expires_into_its_destination() -> None:
+    world = World(Weather(throttle_pause_s=(10.0, 10.0), throttle_s=(500.0, 500.0)))
+    queue, function = world.queue(), _create(world, 0.0)
+    events = function.invocations
+    events.config = InvokeConfig(event_age_s_max=60.0, on_failure=queue.arn)
+    world.cloud.functions.concurrency.busy(0.0)
+    assert refusal(lambda: world.cloud.functions.check_invoke(11.0, function))[1] == 429
+    world.cloud.invoke_later(11.0, function.arn, "{}")
+    tries = []
+    while (due_s := events.next_due_at_s()) is not None:
+        tries.append(due_s)
+        starting, records = events.start_due(due_s)
+        assert starting == []
+        for record in records:
+            world.cloud.deliver(due_s, record)
+    assert tries == [11.0, 12.0, 14.0, 18.0, 26.0, 42.0, 71.001]
+    (message,) = queue.messages()
+    assert '"condition": "EventAgeExceeded", "approximateInvokeCount": 0' in message.body
+
+
+def test_an_event_of_a_pending_function_starts_when_it_is_active() -> None:
+    world = World(Weather(pending_s=(50.0, 50.0), scale=0.1))
+    function = _create(world, 0.0)
+    world.cloud.invoke_later(0.0, function.arn, "{}")
+    tried_s: list[float] = []
+    started = 0
+    while not started:
+        due_s = function.invocations.next_due_at_s()
+        assert due_s is not None
+        tried_s.append(round(due_s, 3))
+        started = len(function.invocations.start_due(due_s)[0])
+    assert tried_s == [0.0, 0.1, 0.3, 0.7, 1.5, 3.1, 6.3]
+
+
+def test_changes_beyond_the_api_limit_are_throttled() -> None:
+    world = World(Weather(control_throttle_rate=1.0))
+    assert refusal(lambda: _create(world, 0.0))[:2] == ("TooManyRequestsException", 429)
+
+
+def test_a_new_permission_is_unknown_to_s3_for_a_while() -> None:
+    world = World(Weather(permission_s=(5.0, 5.0)))
+    function, functions = _create(world, 0.0), world.cloud.functions
+    functions.add_statement(0.0, function, {"Sid": "one"})
+    functions.add_statement(10.0, function, {"Sid": "two"})
+    assert "two" in function.policy
+    assert "one" in functions.policy_in_force(14.0, function)
+    assert "two" not in functions.policy_in_force(14.0, function)
+    assert "two" in functions.policy_in_force(15.0, function)
+
+
+def test_throttled_times_alternate_with_others() -> None:
+    world = World(Weather(throttle_pause_s=(10.0, 20.0), throttle_s=(5.0, 5.0)))
+    busy = [world.cloud.functions.concurrency.busy(float(at_s)) for at_s in range(1000)]
+    assert 0.1 < sum(busy) / len(busy) < 0.5
+    assert not busy[0]
+
+
+def test_restored_functions_are_active() -> None:
+    world = World(Weather(pending_s=(10.0, 10.0)))
+    value = {
+        "settings": {"name": "old"},
+        "revision": "r",
+        "modified_at_s": 0.0,
+        "tags": {},
+        "statements": [],
+        "configured": False,
+        "invoke_config": {},
+        "reserved": None,
+    }
+    restored = world.cloud.functions.restore(value)
+    try:
+        world.cloud.functions.check_invoke(0.0, restored)
+    except CloudError as error:
+        raise AssertionError("it was Active before the cloud was started again") from error
