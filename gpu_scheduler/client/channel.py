@@ -182,8 +182,7 @@ class Channel:
                 self._not_connected(error)
             except AppError as error:  # of a key that cannot be renewed
                 welcomed = False
-                self._why_not = error.message
-                logger.warning("%s: %s", self._name, error.message)
+                self._note(error, "no key")
             if welcomed:
                 backoff.reset()
                 addresses.lost()
@@ -258,10 +257,8 @@ class Channel:
 
         That of a standby names the leader, and the next connection goes there.
         """
-        self._leader, self._is_standby = leader_of(error), bool(error.details.get(STANDBY))
-        level = logging.DEBUG if error.retryable and self.addresses.several else logging.WARNING
-        logger.log(level, "%s: hello refused: %s", self._name, error.message)
-        self._why_not, wire.refused = error.message, True
+        self._note(error, "hello refused")
+        wire.refused = True
         self._wire = None
         if error.code is ErrorCode.DENIED and self._access.source is not None:
             self._access.source.refused()
@@ -269,6 +266,13 @@ class Channel:
             for pending in list(self._pending.values()):
                 _fail(pending.answer, error)
         wire.break_off(error.message)
+
+    def _note(self, error: AppError, what: str) -> None:
+        """Keep the reason of a refusal, and the leader if a standby named it."""
+        self._leader, self._is_standby = leader_of(error), bool(error.details.get(STANDBY))
+        self._why_not = error.message
+        level = logging.DEBUG if error.retryable and self.addresses.several else logging.WARNING
+        logger.log(level, "%s: %s: %s", self._name, what, error.message)
 
 
 class _Wire(asyncio.Protocol):

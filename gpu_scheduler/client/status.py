@@ -6,6 +6,7 @@ A leader answers the hello, a standby refuses it with the leader's address and i
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 from enum import StrEnum
 
@@ -79,10 +80,17 @@ async def _status(
     except TimeoutError:
         problem = f"no answer in {within_s:g} s"
     except OSError as error:
-        problem = error.strerror or str(error)
+        problem = _reason_of(error)
     except AppError as error:
         problem = error.message
     return SchedulerStatus(address=name, role=SchedulerRole.UNKNOWN, problem=problem)
+
+
+def _reason_of(error: OSError) -> str:
+    """The system's own words; asyncio puts the address into them, which stands beside already."""
+    if error.errno is None or error.errno <= 0 or isinstance(error, ssl.SSLError):
+        return error.strerror or str(error)
+    return os.strerror(error.errno)
 
 
 def _refused(name: str, error: AppError) -> SchedulerStatus:

@@ -26,11 +26,12 @@ from gpu_scheduler.daemon.access.keys import NAME as KEYS_NAME
 from gpu_scheduler.daemon.access.keys import KeyEntry, Role, add_key, keys_in, revoke_key
 from gpu_scheduler.daemon.access.sources import FileSecret, SecretSource, is_stored, source_of
 from gpu_scheduler.daemon.access.tls import Certificate
-from gpu_scheduler.daemon.app import DaemonSettings, running_daemon
+from gpu_scheduler.daemon.app import running_daemon
 from gpu_scheduler.daemon.config import SETTINGS, Config, log_address_of, state_of
 from gpu_scheduler.daemon.journal.log_reader import LogTrimmed
 from gpu_scheduler.daemon.journal_commands import journal_group
 from gpu_scheduler.daemon.log.writer import LogSuperseded
+from gpu_scheduler.daemon.settings import DaemonSettings
 from gpu_scheduler.monitor.probes import FileProbe
 from gpu_scheduler.protocol.keys import checked_name
 

@@ -100,7 +100,8 @@ def journal_backup(found: Config, folder: Path, as_json: bool) -> None:
     """Copy journal, master key and keys into a new state folder, also while the daemon runs.
 
     `ssgmd --state FOLDER` starts from it. The copy holds everything that was answered before the
-    command began. The master key in it opens every session of a live lease.
+    command began. The master key in it opens every session of a live lease. A master key or keys
+    that are not in the state folder (--master-key, --keys) are not copied: give them at the start.
 
     \b
     Example:  ssgmd --state /var/lib/ssgmd journal backup /backup/ssgmd-2026-11-22
@@ -115,6 +116,10 @@ def journal_backup(found: Config, folder: Path, as_json: bool) -> None:
         copied = transfer.write_folder(contents, folder)
         beside = transfer.copy_beside(state, folder, (MASTER_KEY_NAME, KEYS_NAME))
     _report(copied, as_json, beside)
+    if not as_json and MASTER_KEY_NAME not in beside:
+        source = found.text("master_key")
+        text = "the master key is not in the copy: start with "
+        echo(text + (f"--master-key {source}" if source else "the daemon's own"), err=True)
 
 
 @journal_group.command("migrate", short_help="Move the journal to another place.")

@@ -284,6 +284,8 @@ class Draining(Checked):
 #: Signed headers of a presigned request with which a host joins.
 SERVER_HEADER = "x-orchgpu-server"
 NONCE_HEADER = "x-orchgpu-nonce"
+#: The ops of a host that joins by its IAM role; it has no key yet.
+JOIN_OPS = ("join_challenge", "join")
 
 
 class ChallengeAsked(Value):

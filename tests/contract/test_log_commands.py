@@ -133,6 +133,15 @@ def test_a_backup_beside_a_running_daemon_is_a_state_folder(log: str, tmp_path: 
     assert again.exit_code == 4
 
 
+def test_a_backup_without_the_master_key_names_what_a_start_needs(log: str, tmp_path: Path) -> None:
+    key = tmp_path / "elsewhere.key"
+    key.write_bytes(b"k" * 32)
+    given = ("--state", str(tmp_path), "--log", log, "--master-key", str(key), "journal", "backup")
+    done = ssgmd(*given, str(tmp_path / "copy"))
+    assert done.exit_code == 0, done.stderr
+    assert f"not in the copy: start with --master-key {key}" in done.stderr
+
+
 def test_a_journal_moves_into_a_log_and_back(engine: EngineUnderTest, tmp_path: Path) -> None:
     folder = tmp_path / "one"
     journal, _ = Journal.open(folder)

@@ -23,8 +23,9 @@ from corekit.budget import Budget
 from corekit.errors import EXIT_STATUS, AppError, ErrorCode
 from corekit.ids import DeviceId, LeaseId
 from gpu_scheduler.client import SchedulerClient
-from gpu_scheduler.daemon.app import DaemonSettings, running_daemon
+from gpu_scheduler.daemon.app import running_daemon
 from gpu_scheduler.daemon.journal.journal import RealDisk, lock_folder
+from gpu_scheduler.daemon.settings import DaemonSettings
 from gpu_scheduler.model import Device, DeviceKind, EndReason, Lease, Request, Resident, Usage
 from gpu_scheduler.monitor.link import HostLink
 from gpu_scheduler.protocol.answers import Outcome

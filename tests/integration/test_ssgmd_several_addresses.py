@@ -13,6 +13,8 @@ from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.client import Connected, SchedulerClient
 from gpu_scheduler.client.access import Access
 from gpu_scheduler.client.commands.stream import of_everything
+from gpu_scheduler.client.joining import IamJoin
+from gpu_scheduler.client.status import SchedulerRole, system_status
 from tests.integration.ssgmd.conftest import serving as ssgmd
 from tests.integration.test_ssgmd_links import BUDGET, Host, Peer, friendly, serving, until
 
@@ -69,6 +71,27 @@ async def test_a_standby_names_a_leader_that_is_not_on_the_list() -> None:
         async with SchedulerClient(standby.address, budget=BUDGET) as client:
             await client.renew("a")
         assert "renew" in leader.ops()
+
+
+@pytest.mark.asyncio
+async def test_a_join_by_role_goes_to_the_leader_that_a_standby_names() -> None:
+    def joining(peer: Peer, message: dict[str, Any]) -> None:
+        match message["op"]:
+            case "join_challenge":
+                peer.send(id=message["id"], ok={"server": "prod", "nonce": "n"})
+            case "join":
+                peer.send(id=message["id"], ok={"key": "iam-1.secret", "lasts_s": 3600.0})
+            case _:
+                leading(4)(peer, message)
+
+    async def sign(server: str, nonce: str) -> str:
+        return f"https://sts.example/?{server}&{nonce}"
+
+    async with serving(joining) as leader, serving(standby_of([leader.address])) as standby:
+        access = Access(source=IamJoin("gpu-a", "prod", sign))
+        async with SchedulerClient(standby.address, budget=BUDGET, access=access) as client:
+            await client.renew("a")
+        assert leader.ops()[:3] == ["join_challenge", "join", "hello"]
 
 
 @pytest.mark.asyncio
@@ -147,3 +170,10 @@ async def test_the_event_stream_comes_from_the_endpoint_that_serves(tmp_path: An
         stream = of_everything(f"{gone},{real.daemon.http}", Access(), 10.0)
         async with contextlib.aclosing(stream) as events, asyncio.timeout(30):
             assert (await anext(events))["event"] == "started"
+
+
+@pytest.mark.asyncio
+async def test_the_status_of_a_scheduler_that_is_down_has_the_reason_in_words() -> None:
+    async with closed() as gone:
+        [found] = (await system_status(gone, Access(), 5.0)).schedulers
+    assert (found.role, found.problem) == (SchedulerRole.UNKNOWN, "Connection refused")

@@ -41,8 +41,8 @@ def drain(tx: Transaction, event: on.Asked[ops.Drain | ops.Undrain]) -> None:
         tx.refuse(event.reply_to, ErrorCode.NOT_FOUND, f"host {op.host} {what}")
         return
     if host.own_drain is not None and not drained and device is None:
-        text = f"host {op.host} drains itself, because {host.own_drain.reason}; it takes leases"
-        text += " again when its gpud was started again"
+        text = f"host {op.host} drains itself ({host.own_drain.reason}); it takes leases"
+        text += " again after its gpud has been started again"
         tx.refuse(event.reply_to, ErrorCode.CONFLICT, text)
         return
     if device is not None:

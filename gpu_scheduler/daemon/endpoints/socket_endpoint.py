@@ -42,6 +42,7 @@ from gpu_scheduler.protocol.codec import (
 )
 from gpu_scheduler.protocol.host import (
     HOST_PUSH_NAMES,
+    JOIN_OPS,
     HostWelcome,
     Join,
     JoinAnswer,
@@ -163,7 +164,7 @@ class Connection(asyncio.Protocol):
         try:
             request = read_request(line)
             id_ = request.id
-            if request.op in ("join_challenge", "join"):
+            if request.op in JOIN_OPS:
                 self._join(request.op, request.body, request.id)
                 return
             self._request(request.op, request.body, f"{self._number}.{id_}")

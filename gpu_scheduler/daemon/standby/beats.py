@@ -74,6 +74,8 @@ class Handover:
         if self.epoch is None or not in_order:
             return
         fields = {"epoch": self.epoch}
+        # the state may hold decisions of the stopped driver that were never appended
+        self._journal.snapshot = None
         try:
             async with asyncio.timeout(self._within_s):
                 ended = to.Entry(parts=(to.EpochEnded(epoch=self.epoch),))

@@ -11,6 +11,7 @@ from gpu_scheduler.daemon.access.authorizer import Authorizer
 from gpu_scheduler.daemon.access.connection_admission import ConnectionAdmission
 from gpu_scheduler.daemon.standby.follower import StandbyStatus, standby_error
 from gpu_scheduler.protocol.codec import BrokenFrame, LineBuffer, error_line, read_request
+from gpu_scheduler.protocol.host import JOIN_OPS
 
 
 class Entrance:
@@ -74,10 +75,11 @@ class StandbyConnection(asyncio.Protocol):
             raise
         except AppError as error:
             return self._send(error.details.get("id"), error)
-        try:
-            self._authorizer.caller(request.body.without("key")[0].get("key"))
-        except AppError as error:
-            return self._send(request.id, error)
+        if request.op not in JOIN_OPS or self._authorizer.join is None:
+            try:
+                self._authorizer.caller(request.body.without("key")[0].get("key"))
+            except AppError as error:
+                return self._send(request.id, error)
         return self._send(request.id, standby_error(self._status()))
 
     def reject(self, error: AppError) -> None:

@@ -81,11 +81,14 @@ def _of_function(inspected: Inspected) -> Steps[list[Finding]]:
     reserved = answer.get("ReservedConcurrentExecutions")
     if reserved is None:
         return []
-    declared = inspected.function.job.concurrency_max if inspected.function.job else None
     free = f"aws lambda delete-function-concurrency --function-name {inspected.name}"
     if reserved == 0:
         return [wrong(where, "its reserved concurrency is 0: it never runs", free)]
+    job = inspected.function.job
+    declared = reserved if job is None else job.concurrency_max
     if declared is None or reserved < declared:
+        if inspected.function.function.reserved_concurrency is not None:
+            free = "change reserved_concurrency"
         wanted = "no limit" if declared is None else str(declared)
         message = f"{reserved} executions are reserved, but job.concurrency is {wanted}"
         return [warning(where, message, f"set job.concurrency to {reserved}, or {free}")]

@@ -28,8 +28,8 @@ def _of(inspected: Inspected) -> Finding:
     if not runtime.startswith("python"):
         return good(where, f"{runtime}: code of its own, without our runner")
     if version < _PYTHON_MIN:
-        message = f"the runner needs Python 3.12, the function declares {runtime}"
-        return wrong(where, message, "write runtime: python3.12, or a later one")
+        message = f"{runtime} runs on Amazon Linux 2; on AWS the runner needs Amazon Linux 2023"
+        return wrong(where, message, "write runtime: python3.12")
     if not inspected.boto3:
         return good(where, f"{runtime}, with Lambda's own boto3: every version will do")
     if _version(inspected.boto3) < _BOTO3_MIN:

@@ -14,7 +14,8 @@ from corekit.budget import Budget
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.client.commands.allocation import Ask, allocate
 from gpu_scheduler.client.pushes import OnPush
-from gpu_scheduler.daemon.app import DaemonSettings, running_daemon
+from gpu_scheduler.daemon.app import running_daemon
+from gpu_scheduler.daemon.settings import DaemonSettings
 from gpu_scheduler.model import Request, Sharing
 from tests.integration.ssgm.played_host import PlayedHost
 

@@ -15,7 +15,8 @@ from typing import Any
 import aiohttp
 
 from corekit.budget import Budget
-from gpu_scheduler.daemon.app import DaemonSettings, RunningDaemon, running_daemon
+from gpu_scheduler.daemon.app import RunningDaemon, running_daemon
+from gpu_scheduler.daemon.settings import DaemonSettings
 
 #: Production's, but for hosts: those of these tests say hello and nothing else, and stay UP.
 BUDGET = replace(Budget(), host_stale_s=600.0, host_lost_s=1200.0)

@@ -12,8 +12,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gpu_scheduler.daemon.app import DaemonSettings, running_daemon
+from gpu_scheduler.daemon.app import running_daemon
 from gpu_scheduler.daemon.journal.journal import RealDisk
+from gpu_scheduler.daemon.settings import DaemonSettings
 from tests.integration.ssgmd.conftest import BUDGET
 
 

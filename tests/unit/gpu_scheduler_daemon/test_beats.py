@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import cast
 
 import pytest
@@ -14,7 +14,7 @@ from corekit.errors import AppError, ErrorCode
 from corekit.ids import JobId
 from gpu_scheduler.daemon.journal.port import SchedulerJournal
 from gpu_scheduler.daemon.standby.beats import BeatingJournal, Handover
-from gpu_scheduler.protocol.changes import Entry, EpochEnded, RecordForgotten
+from gpu_scheduler.protocol.changes import Entry, EpochEnded, Part, RecordForgotten
 
 CHANGE = Entry(parts=(RecordForgotten(holder=JobId("j")),))
 
@@ -25,6 +25,8 @@ class Written:
     def __init__(self, put_s: float = 0.0, fails: bool = False) -> None:
         self.groups: list[tuple[float, int]] = []
         self.ended: list[Entry] = []
+        self.snapshot: Callable[[], Iterable[Part]] | None = lambda: ()
+        self.may_compact: list[bool] = []
         self._put_s = put_s
         self._fails = fails
 
@@ -32,6 +34,7 @@ class Written:
         loop = asyncio.get_running_loop()
         self.groups.append((round(loop.time() - self.began_s, 3), len(changes)))
         self.ended += changes
+        self.may_compact.append(self.snapshot is not None)
         return self._put()
 
     async def _put(self) -> None:
@@ -79,6 +82,10 @@ def test_a_lost_beat_ends_the_leader() -> None:
 
 
 def exits(error: BaseException | None, epoch: int | None) -> list[Entry]:
+    return exit_of(error, epoch).ended
+
+
+def exit_of(error: BaseException | None, epoch: int | None) -> Written:
     written = Written()
 
     async def stopped() -> None:
@@ -88,7 +95,7 @@ def exits(error: BaseException | None, epoch: int | None) -> list[Entry]:
         await handover.at_exit(None if error is None else type(error), error, None)
 
     run_virtual(stopped())
-    return written.ended
+    return written
 
 
 def test_only_a_stop_in_order_ends_the_epoch() -> None:
@@ -96,3 +103,8 @@ def test_only_a_stop_in_order_ends_the_epoch() -> None:
     assert exits(None, 4) == exits(asyncio.CancelledError(), 4) == ended
     assert exits(AppError(ErrorCode.CONFLICT, "overtaken"), 4) == []
     assert exits(None, None) == [], "it never led, or has no log"
+
+
+def test_the_last_entry_has_no_snapshot() -> None:
+    """The state may hold decisions of a group that the stopped driver never appended."""
+    assert exit_of(None, 4).may_compact == [False]

@@ -51,6 +51,8 @@ def test_what_is_no_address_is_refused(text: str) -> None:
         ("s3://bucket", "s3://BUCKET/NAME"),
         ("dynamodb://table?region=eu-west-1", "dynamodb://TABLE/NAME"),
         ("postgres://h/d?colour=red", "colour"),
+        ("postgres://one..two/d", "one..two"),
+        ("postgres://u@/d?host=.", "host=."),
     ],
 )
 def test_a_wrong_address_is_refused_with_a_hint(text: str, hint: str) -> None:

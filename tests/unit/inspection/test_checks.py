@@ -93,6 +93,35 @@ def test_a_reservation_is_compared_with_the_concurrency_of_jobs() -> None:
         assert account.verdicts("concurrency", given)[-1] is verdict
 
 
+def test_a_reservation_of_a_function_without_jobs_is_of_nothing_else() -> None:
+    text = """
+functions:
+  aws:
+    - lambda:
+        name: copy
+        init_script: f.sh
+        reserved_concurrency: 20
+        input: [{storage_provider: s3, path: their-in/in}]
+        output: [{storage_provider: s3, path: their-out/out}]
+"""
+    account = Account({"lambda.GetFunctionConcurrency": {"ReservedConcurrentExecutions": 20}})
+    given = subject(functions=inspected(text, deployed=True))
+    assert account.verdicts("concurrency", given)[-1] is GOOD
+
+
+def test_a_declared_reservation_is_changed_in_the_file() -> None:
+    text = FDL.replace("queries}}", "queries}, concurrency: 50}").replace(
+        "name: ", "reserved_concurrency: 5\n      name: ", 1
+    )
+    account = Account({"lambda.GetFunctionConcurrency": {"ReservedConcurrentExecutions": 5}})
+    given = subject(functions=inspected(text, deployed=True))
+    last = account.findings("concurrency", given)[-1]
+    assert (last.verdict, last.remedy) == (
+        WARNING,
+        "set job.concurrency to 5, or change reserved_concurrency",
+    )
+
+
 def test_a_new_account_cannot_start_gpu_instances() -> None:
     quota = {
         "ServiceCode": "ec2",

@@ -245,6 +245,8 @@ class PostgresEngine:
         log = PostgresLog(_conninfo(address), name, call_s)
         try:
             log.prepare()
+        except UnicodeError:  # of a host name; nothing was opened
+            raise invalid(f"--log: {address.text} names a host that is not a host name") from None
         except BaseException:
             log.close()
             raise
