@@ -11,7 +11,7 @@ import pytest
 
 from contract.result import Result
 from tests.e2e.live import COPY, DEVICE, FunctionSpec, Live, get, until
-from tests.weather import is_attempt
+from tests.weather import chosen, is_attempt
 
 TWO_PROGRAMS = """#!/bin/sh
 cat > "$TMPDIR/one.py" <<'END'
@@ -218,7 +218,9 @@ def test_a_dead_letter_can_be_redriven_and_then_succeeds(live: Live) -> None:
 
     until("success after the redrive", succeeded)
     live.quiet("retried")
-    assert live.messages("retried", "dlq") == 0
+    left = json.loads(live.orchgpu("dlq", "ls", "retried", "--json"))["letters"]
+    # in weather a deleted message may come back: at-least-once delivery
+    assert not left or (chosen() and {letter["job_id"] for letter in left} == {job})
 
 
 def test_running_and_waiting_jobs_are_cancelled_and_the_devices_free(live: Live) -> None:
