@@ -152,8 +152,8 @@ class LiveCheck:
         """Upload until several in a row arrive: the rules are in force then."""
         ends_s = time.monotonic() + self.options.wait
         next_s = time.monotonic()
-        while time.monotonic() < ends_s and not self.settled():
-            if time.monotonic() >= next_s:
+        while time.monotonic() < ends_s and not (self.settled() and self._arrived()[-1]):
+            if time.monotonic() >= next_s and not self.settled():
                 self._upload()
                 next_s += self.options.interval
             self._collect()
@@ -162,9 +162,14 @@ class LiveCheck:
             raise RuntimeError(f"no {SETTLED} uploads in a row arrived in {self.options.wait} s")
 
     def settled(self) -> bool:
-        """True when the newest uploads all arrived."""
-        newest = [probe["arrived_s"] for probe in self.run.probes[-SETTLED:]]
-        return len(newest) == SETTLED and None not in newest
+        """True when uploads in a row arrived; newer ones may be on their way."""
+        arrived = self._arrived()
+        while arrived and not arrived[-1]:
+            arrived.pop()
+        return len(arrived) >= SETTLED and all(arrived[-SETTLED:])
+
+    def _arrived(self) -> list[bool]:
+        return [probe["arrived_s"] is not None for probe in self.run.probes]
 
     def _upload(self) -> None:
         name = f"probe-{len(self.run.probes):03}.txt"

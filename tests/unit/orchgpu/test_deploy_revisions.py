@@ -10,6 +10,7 @@ from botocore.exceptions import ClientError
 
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
+from corekit.values import replace
 from fdl.parse import parse
 from fdl.plan.desired import desired
 from fdl.plan.functions import Code
@@ -51,7 +52,7 @@ class Bucket:
         return [{"Contents": [{"Key": k} for k in self.bodies if k.startswith(Prefix)]}]
 
     def _etag(self, key: str) -> str:
-        return str(hash(self.bodies.get(key)))
+        return f'"{hash(self.bodies.get(key))}"'
 
 
 def revision(number: int = 1, sha256: str = "0" * 64) -> Revision:
@@ -74,7 +75,8 @@ def test_a_revision_comes_back_as_it_was() -> None:
 
 def test_a_number_is_never_given_twice() -> None:
     revisions = Revisions(Bucket(), PLACE)
-    numbers = [revisions.write(revision(1), None).number for _ in range(3)]
+    deploys = [replace(revision(1), deployed_at_s=float(second)) for second in range(3)]
+    numbers = [revisions.write(one, None).number for one in deploys]
     assert numbers == [1, 2, 3]
 
 
