@@ -17,34 +17,34 @@ from pathlib import Path
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # <linux/prctl.h>
 
 
-class Stop(Exception):
-    """SIGTERM was received."""
+#: Blocked, and received by `sigwait` only: a handler that runs between the last check of the
+#: interpreter and a blocking `waitpid` would be noticed when that returns, that is, too late.
+_SIGNALS = frozenset({signal.SIGTERM, signal.SIGCHLD})
 
 
 def main(arguments: list[str]) -> None:
     """Returns when all processes of the program have ended."""
     parent, held = int(arguments[0]), [int(number) for number in arguments[1].split(",")]
     folder, program = Path(arguments[2]), arguments[3:]
-    signal.signal(signal.SIGTERM, _stop)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     libc = ctypes.CDLL(None)
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-    code = b""
-    with contextlib.suppress(Stop):
-        if os.getppid() != parent:  # it ended before the line above
-            raise Stop
-        code = str(_run(program, libc, held)).encode()
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    code = None
+    if os.getppid() == parent:  # else it ended before the line above
+        code = _run(program, libc, held)
     _end_children()
     _remove(folder)
-    if code:
-        os.write(held[0], code)
+    if code is not None:
+        os.write(held[0], str(code).encode())
 
 
-def _run(program: list[str], libc: ctypes.CDLL, held: list[int]) -> int:
+def _run(program: list[str], libc: ctypes.CDLL, held: list[int]) -> int | None:
+    """The program's exit status, or None after SIGTERM."""
     pid = os.fork()
     if pid == 0:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # if the warden is killed
         for number in held:
             os.set_inheritable(number, False)
@@ -54,10 +54,13 @@ def _run(program: list[str], libc: ctypes.CDLL, held: list[int]) -> int:
         except OSError as error:
             os.write(2, f"{program[0]}: {error.strerror}\n".encode())
         os._exit(127)
-    while True:
-        ended, code = os.waitpid(-1, 0)
-        if ended == pid:
-            return os.waitstatus_to_exitcode(code)
+    while signal.sigwait(_SIGNALS) == signal.SIGCHLD:
+        ended = -1
+        while ended:  # one signal may stand for several children
+            ended, code = os.waitpid(-1, os.WNOHANG)
+            if ended == pid:
+                return os.waitstatus_to_exitcode(code)
+    return None
 
 
 def _end_children() -> None:
@@ -77,10 +80,6 @@ def _remove(folder: Path) -> None:
             (path.rmdir if path.is_dir() and not path.is_symlink() else path.unlink)()
     with contextlib.suppress(OSError):
         folder.rmdir()
-
-
-def _stop(*_: object) -> None:
-    raise Stop
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,21 @@ def test_a_program_ends_with_its_worker(tmp_path: Path) -> None:
     worker.wait()
     for pid in told:
         until_gone(int(pid))
+
+
+def test_a_warden_stops_at_any_moment(tmp_path: Path) -> None:
+    """SIGTERM up to 0.2 ms after the program's start, while the warden begins to wait for it."""
+    for delay_us in range(0, 200, 2):
+        warden = [str(programs._WARDEN), str(os.getpid()), "2", str(tmp_path / "folder")]
+        process = subprocess.Popen([sys.executable, "-I", "-S", *warden, "/bin/sleep", "600"])
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        while not children.read_text():
+            pass
+        sent_s = time.monotonic() + delay_us / 1e6
+        while time.monotonic() < sent_s:
+            pass
+        process.terminate()
+        assert process.wait(60) == 0
 
 
 def test_placeholders_take_plain_words() -> None:
