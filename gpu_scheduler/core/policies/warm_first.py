@@ -4,9 +4,9 @@ The queue is scanned before anything is taken: the oldest request whose workload
 has loaded is served before older requests of other workloads; without one, the oldest request that
 fits is. A device has a workload loaded if its host published a warm worker of it, or if a lease of
 it has just ended there: the policy remembers the last workload of each slot, so that it need not
-wait for the next report. A wrong guess costs a cold start, as any other choice would. The slots of a
-device that left the inventory are forgotten with the next grant; above `DEVICES_MAX` devices those
-of no further one are remembered, and its reports are waited for.
+wait for the next report. A wrong guess costs a cold start, as any other choice would. The slots of
+a device that left the inventory are forgotten with the next grant; above `DEVICES_MAX` devices
+those of no further one are remembered, and only its published workers count.
 
 The oldest request is overtaken `overtakes_max` times at most, by requests on devices that it could
 use. Then it goes first; and if it does not fit, as many devices as it needs, those nearest to being
