@@ -68,6 +68,8 @@ class Standing:
     leases: tuple[Lease, ...]
     waiting: int  #: requests in the queue
     counts: CoreCounts = field(default_factory=CoreCounts)
+    #: Every reader may know the names of workloads: no keys are required.
+    names_workloads: bool = False
 
 
 def prometheus_lines(
@@ -77,7 +79,7 @@ def prometheus_lines(
     yield from _requests(metrics)
     yield from _inventory(standing)
     yield from _usage_counts(standing.counts.usage_counts)
-    yield from _workloads(standing.counts)
+    yield from _workloads(standing.counts, names=standing.names_workloads)
     yield from _one("leader", "1: it grants; 0: a standby", 1)
     yield from _journal(metrics, journal)
     yield from _devices(standing.hosts)
@@ -160,16 +162,18 @@ def _usage_counts(usage_counts: UsageCounts) -> Iterator[str]:
     yield from _family("key_records", "Job records by the key that made them", "key", made)
 
 
-def _labels_of_start(tenant: str, workload: str, start: str) -> dict[str, str]:
-    """The labels of a counter, with the published key: readers may not know the workload's name."""
-    return {"tenant": tenant, "workload": workload_key(tenant, workload), "start": start}
+def _labels_of_start(tenant: str, workload: str, start: str, *, names: bool) -> dict[str, str]:
+    """The labels of a counter: the workload's name, or its published key if names are hidden."""
+    shown = workload if names else workload_key(tenant, workload)
+    return {"tenant": tenant, "workload": shown, "start": start}
 
 
-#: Workloads with counters of their own: those with the most starts.
+#: Workloads with counters of their own: those with the most starts. Each has two, so a scrape has
+#: 200 of these lines at most, however many workloads there are.
 WORKLOADS_MAX = 100
 
 
-def _workloads(counts: CoreCounts) -> Iterator[str]:
+def _workloads(counts: CoreCounts, *, names: bool) -> Iterator[str]:
     """Cold and warm starts of workloads, and evictions of warm workers."""
     starts = counts.learned_times.starts()
     most = nlargest(WORKLOADS_MAX, starts.items(), key=lambda one: (sum(one[1]), one[0]))
@@ -177,7 +181,7 @@ def _workloads(counts: CoreCounts) -> Iterator[str]:
         "ssgmd_workload_starts_total",
         "Starts without loading (warm) and with it (cold), of workloads that load",
         (
-            (_labels_of_start(tenant, workload, start), number)
+            (_labels_of_start(tenant, workload, start, names=names), number)
             for (tenant, workload), numbers in sorted(most)
             for start, number in zip(("cold", "warm"), numbers, strict=True)
         ),

@@ -85,7 +85,8 @@ class Claim:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.session.close(self.outcome)  # joins the thread that writes to the descriptors
+        # joins the thread that writes to the descriptors
+        self.session.close(self.outcome, succeeded=self.outcome == "DONE")
         self._close_descriptors()
 
 
@@ -204,9 +205,9 @@ def _succeed(attempt: Attempt) -> Answer:
         run = _run_steps(attempt, input_file)
     except AttemptFailed as failure:
         if failure.times:  # a step ran, and one of its files is not a valid output
-            _give_back(claim)
+            _give_back(claim, succeeded=False)
         raise
-    _give_back(claim)
+    _give_back(claim, succeeded=run.outcome.good)
     outcome = run.outcome
     with steps.outcome_in_failure(outcome):
         if outcome.ending is Ending.LOST:
@@ -232,9 +233,9 @@ def _succeed(attempt: Attempt) -> Answer:
     return {"status": "succeeded" if stands else "lost", "files": len(files)}
 
 
-def _give_back(claim: Claim) -> None:
+def _give_back(claim: Claim, *, succeeded: bool) -> None:
     with contextlib.suppress(Refused):  # a lost session is found by the next check
-        claim.session.give_back()
+        claim.session.give_back(succeeded=succeeded)
 
 
 def _fetch_input(attempt: Attempt) -> Path:

@@ -57,6 +57,7 @@ class Link(Protocol):
         detail: str = "",
         loading_s: float | None = None,
         loaded_mib: int | None = None,
+        succeeded: bool | None = None,
     ) -> None: ...
 
     def report_soon(self) -> None: ...
@@ -302,8 +303,8 @@ class HostDaemon(Generic[L]):
             loop.call_later(HELD_S_MAX, self._report_held, step.lease)
 
         def report() -> None:
-            nonce, reason, detail = step.nonce, step.reason, step.detail
-            self._reports.session(step.lease, state, nonce, reason, detail, *figures)
+            about = (step.nonce, step.reason, step.detail, *figures, step.succeeded)
+            self._reports.session(step.lease, state, *about)
 
         if step.lease in self._held:
             self._held[step.lease].append(report)

@@ -349,12 +349,12 @@ def _session_changed(
         case host_ops.SessionState.OPENED:
             _opened(tx, entry)
         case host_ops.SessionState.FREED:
-            _freed(tx, entry, op.loading_s)
+            _freed(tx, entry, op)
         case host_ops.SessionState.CLOSED:
             reason = op.reason or EndReason.DONE
             if entry.preempted_for is not None and reason in _OF_SESSION:
                 reason = EndReason.PREEMPTED  # its holder ended because of the notice
-            end(tx, entry, reason, op.detail, op.loading_s)
+            end(tx, entry, reason, op.detail, op.loading_s, op.succeeded)
         case _:
             assert_never(op.state)
 
@@ -395,7 +395,7 @@ def _running(tx: Transaction, entry: LeaseEntry) -> None:
         tx.write(record, Step.RUNNING)
 
 
-def _freed(tx: Transaction, entry: LeaseEntry, loading_s: float | None) -> None:
+def _freed(tx: Transaction, entry: LeaseEntry, op: host_ops.SessionChange) -> None:
     """Free the shares at once: each host revokes them before its next install.
 
     The session releases the devices on every host of the lease. The lease must not end on hosts
@@ -404,7 +404,11 @@ def _freed(tx: Transaction, entry: LeaseEntry, loading_s: float | None) -> None:
     if entry.lease.state is LeaseState.ENDING:
         return
     freed = to.LeaseChanged(
-        lease=entry.lease.id, state=LeaseState.ENDING, freed_s=tx.wall_s, loading_s=loading_s
+        lease=entry.lease.id,
+        state=LeaseState.ENDING,
+        freed_s=tx.wall_s,
+        loading_s=op.loading_s,
+        succeeded=op.succeeded,
     )
     tx.emit(freed)
     entry.taken = NO_RESIDENTS_TAKEN  # its workers may stay as residents, under the same ids
@@ -422,6 +426,7 @@ def end(
     reason: EndReason,
     detail: str = "",
     loading_s: float | None = None,
+    succeeded: bool | None = None,
 ) -> None:
     """End a lease; the record keeps its step and gets the reason, in the same entry."""
     owner = tx.owner_of(entry)
@@ -433,6 +438,7 @@ def end(
             detail=detail,
             freed_s=tx.wall_s,
             loading_s=loading_s,
+            succeeded=succeeded,
         )
     )
     tx.set_deadline(entry, None)

@@ -24,6 +24,9 @@ from gpu_scheduler.model import RETRY_AT, EndReason, Record, Step
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol import changes as to
 
+#: The outcome of a job that has a result.
+SUCCEEDED = "SUCCEEDED"
+
 # ---------------------------------------------------------------------- attempts
 
 
@@ -313,7 +316,7 @@ def fail_attempt(tx: Transaction, event: on.Asked[ops.FailAttempt]) -> None:
 
 def _fail(tx: Transaction, record: Record, event: on.Asked[ops.FailAttempt]) -> Record:
     op = event.op
-    record = _stop(tx, record, f"attempt failed: {op.reason}")
+    record = _stop(tx, record, f"attempt failed: {op.reason}", succeeded=False)
     if op.retry_at_s is not None:
         record = replace(record, times={**record.times, RETRY_AT: op.retry_at_s})
     return tx.write(
@@ -321,12 +324,12 @@ def _fail(tx: Transaction, record: Record, event: on.Asked[ops.FailAttempt]) -> 
     )
 
 
-def _stop(tx: Transaction, record: Record, why: str) -> Record:
-    """End the request or the lease of the newest attempt."""
+def _stop(tx: Transaction, record: Record, why: str, *, succeeded: bool) -> Record:
+    """End the request or the lease of the newest attempt, whose code succeeded or did not."""
     dispatch.drop(tx, newest_attempt(record))
     entry = tx.state.live_lease(record)
     if entry is not None:
-        end(tx, entry, EndReason.RELEASED, why)
+        end(tx, entry, EndReason.RELEASED, why, succeeded=succeeded)
     return tx.state.records[record.holder]
 
 
@@ -342,7 +345,8 @@ def finish(tx: Transaction, event: on.Asked[ops.Finish]) -> None:
             record = _conclude(tx, event, new)
     elif record is not None and record.step is not Step.ENDED:
         why = op.detail or f"job finished: {op.outcome}"
-        record = _conclude(tx, event, _stop(tx, record, why))
+        stopped = _stop(tx, record, why, succeeded=op.outcome == SUCCEEDED)
+        record = _conclude(tx, event, stopped)
     tx.reply(event.reply_to, answers.RecordAnswer(record=record))
 
 
@@ -378,7 +382,7 @@ def reopen(tx: Transaction, event: on.Asked[ops.Reopen]) -> None:
         and record.step is Step.RECEIVED
         and record.revision == op.revision + 1
     )
-    ended = record.step is Step.ENDED and record.outcome != "SUCCEEDED"
+    ended = record.step is Step.ENDED and record.outcome != SUCCEEDED
     if not repeated and not (ended and record.revision == op.revision):
         tx.conflict(event.reply_to, record, f"{op.holder} cannot be reopened in its present state")
         return

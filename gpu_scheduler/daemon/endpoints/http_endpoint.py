@@ -97,7 +97,9 @@ class HttpEndpoint:
     def open(self, calls: Calls, hub: Hub, counts: CoreCounts) -> None:
         """Serve all paths, once recovery is complete."""
         self._calls, self._hub, self._standby = calls, hub, None
-        self._scrapes = Scrapes(calls, self._metrics, self._journal, counts)
+        self._scrapes = Scrapes(
+            calls, self._metrics, self._journal, counts, lambda: not self._authorizer.has_keys
+        )
 
     def application(self) -> web.Application:
         app = web.Application(middlewares=[_errors], client_max_size=LINE_BYTES_MAX)
