@@ -115,6 +115,16 @@ class Budget:
         """From staging to the first session: event age + cold start."""
         return self.event_age_s + self.cold_start_s
 
+    @property
+    def granting_again_s(self) -> float:
+        """The longest time from a leader's last item to the next grant of its standby, but for work.
+
+        Its last item is read late by a poll, the log is silent, and a client or host reaches the
+        new leader after a pause, or after one more address that does not answer.
+        """
+        found_s = self.failover_pause_s_max + self.failover_connect_s
+        return self.standby_poll_s + self.takeover_s + found_s
+
     def scaled(self, factor: float) -> Budget:
         """The budget with every time multiplied by `factor`, except `_REAL_WORK`. Tests run at 1/20."""
         times = {
@@ -136,6 +146,10 @@ class Budget:
             limit = getattr(self, right) / parts
             text = f"{left} <= {right}" if parts == 1 else f"{left} <= {right} / {parts}"
             yield text, getattr(self, left) <= limit * (1 + 1e-9)  # scaling may round an equality
+        # a lost leader that wrote a beat ago is tried, but not any more when the standby takes over
+        tried_s = self.leader_beat_s + self.standby_poll_s + self.failover_connect_s
+        text = "leader_beat_s + standby_poll_s + failover_connect_s <= takeover_s"
+        yield text, tried_s <= self.takeover_s * (1 + 1e-9)
         positive = all(getattr(self, f.name) > 0 for f in dataclasses.fields(self))
         yield "every time and count is positive", positive
 
