@@ -56,6 +56,7 @@ class Budget:
     handshake_s: float = 5.0  #: a gateway's peer has this long for each message, for slow links
     instance_metadata_answer_s: float = 1.0  #: as in the AWS SDKs: it is in the same machine
     probe_answer_s: float = 5.0  #: drivers answer in milliseconds; a hung one is detected by this
+    card_check_s: float = 30.0  #: a card wakes up in some seconds; a check takes one
     worker_ready_s: float = 120.0  #: libraries and resident models load from a cold disk
     worker_fork_s: float = 10.0  #: a fork takes 3 ms; a machine under load, a second
     worker_take_s: float = 10.0  #: a worker takes a lane in 0.1 ms
@@ -193,6 +194,7 @@ _REAL_WORK = frozenset(
         "handshake_s",
         "instance_metadata_answer_s",
         "probe_answer_s",
+        "card_check_s",
         "worker_ready_s",
         "worker_fork_s",
         "worker_take_s",

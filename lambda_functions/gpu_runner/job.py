@@ -210,8 +210,8 @@ def _succeed(attempt: Attempt) -> Answer:
     _give_back(claim, succeeded=run.outcome.good)
     outcome = run.outcome
     with steps.outcome_in_failure(outcome):
-        if outcome.ending is Ending.LOST:
-            claim.check()  # raises the reason of the loss
+        if outcome.ending in (Ending.LOST, Ending.OWN):
+            claim.check()  # raises the reason of the loss, by which a script may have failed
         steps.check_outcome(outcome, attempt.limits, run.step)
         claim.check()
         files = _upload(attempt, run)
