@@ -158,6 +158,8 @@ def _changed(state: State, part: to.LeaseChanged) -> None:
     entry.connect_by_s = part.connect_by_s if part.connect_by_s is not None else entry.connect_by_s
     entry.active_s = part.active_s if part.active_s is not None else entry.active_s
     if part.state in (LeaseState.ENDING, LeaseState.ENDED):
+        if held:
+            entry.freed_s, entry.loading_s = part.freed_s, part.loading_s
         for share in entry.lease.shares:
             state.inventory.deallocate(part.lease, share)
         if held:

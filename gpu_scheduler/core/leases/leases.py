@@ -20,6 +20,7 @@ from gpu_scheduler.core.leases.length import length_problem
 from gpu_scheduler.core.placement.eviction import NOTHING_TAKEN, Taken, taken
 from gpu_scheduler.core.placement.fits import COMPUTE_PCT_MAX, fits, share_of
 from gpu_scheduler.core.queue.search import Proposal
+from gpu_scheduler.core.records.history import with_lease
 from gpu_scheduler.core.state import NO_RESIDENTS_TAKEN, LeaseEntry
 from gpu_scheduler.core.transaction import Transaction, preempted_why
 from gpu_scheduler.model import (
@@ -33,6 +34,7 @@ from gpu_scheduler.model import (
     Share,
     Sharing,
     Step,
+    shares_text,
 )
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol import changes as to
@@ -131,18 +133,12 @@ def notify(tx: Transaction, entry: LeaseEntry, owner: str | None) -> None:
         state=lease.state,
         reason=lease.end_reason,
         detail=lease.end_detail,
-        device=_device_text(lease),
+        device=shares_text(lease.shares),
     )
     tx.push(owner, push)
     for session, sees_all in tx.state.watchers.items():
         if session != owner:
             tx.push(session, push if sees_all else replace(push, detail=""))
-
-
-def _device_text(lease: Lease) -> str:
-    share = lease.shares[0]
-    more = f" and {len(lease.shares) - 1} more" if len(lease.shares) > 1 else ""
-    return f"{share.host}/{share.index} {share.kind} {share.model}{more}"
 
 
 # ---------------------------------------------------------------------- requests of the holder
@@ -392,7 +388,7 @@ def door_told(tx: Transaction, event: on.HostAsked[host_ops.DoorOpened]) -> None
 def _running(tx: Transaction, entry: LeaseEntry) -> None:
     record = tx.record_of(entry.lease.holder)
     if record is not None and record.lease == entry.lease.id:
-        tx.write(record, Step.RUNNING)
+        tx.write(with_lease(record, entry, tx), Step.RUNNING)
 
 
 def _freed(tx: Transaction, entry: LeaseEntry, op: host_ops.SessionChange) -> None:
@@ -446,7 +442,8 @@ def end(
     record = tx.record_of(entry.lease.holder)
     if record is not None and record.lease == entry.lease.id:
         stamped = {**record.times, LEASE_ENDED: tx.wall_s}
-        tx.write(replace(record, times=stamped), reason=reason.value)
+        record = with_lease(replace(record, times=stamped), entry, tx)
+        tx.write(record, reason=reason.value)
     over = host_ops.End(lease=entry.lease.id, fence=entry.lease.fence, reason=reason)
     for host in tx.hosts_of(entry):
         tx.push_to_host(host, over)

@@ -18,6 +18,7 @@ from gpu_scheduler.core.admission import limits
 from gpu_scheduler.core.leases.leases import accept, end
 from gpu_scheduler.core.leases.length import length_problem
 from gpu_scheduler.core.queue import dispatch
+from gpu_scheduler.core.records.history import with_ended_attempt, with_lease
 from gpu_scheduler.core.timers import TimerKind
 from gpu_scheduler.core.transaction import Transaction
 from gpu_scheduler.model import RETRY_AT, EndReason, Record, Step
@@ -110,6 +111,8 @@ def _opened_record(tx: Transaction, event: on.Asked[ops.Attempt], old: Record | 
     if old is None:
         old = _received(tx, op.holder, op.received_ago_s, event.session)
     same = old.attempt == op.n
+    if not same:
+        old = with_ended_attempt(old, tx)
     died = same and old.owner is None and old.step is Step.RESERVED
     return replace(
         old,
@@ -168,6 +171,7 @@ def _open(tx: Transaction, event: on.Asked[ops.Attempt], record: Record) -> None
     if record.holder not in tx.state.records:
         limits.evict_history(tx, record)
     if entry is not None:
+        record = with_lease(record, entry, tx)
         record = tx.write(record, Step.RESERVED, lease=entry.lease.id)
         granted = tx.granted(entry)
         tx.reply(
@@ -389,7 +393,7 @@ def reopen(tx: Transaction, event: on.Asked[ops.Reopen]) -> None:
     if not repeated:
         tx.state.timers.cancel(TimerKind.RECORD, record.holder)
         record = tx.write(
-            replace(record, times={}),
+            replace(with_ended_attempt(record, tx), times={}),
             Step.RECEIVED,
             owner=event.session,
             outcome=None,
@@ -407,4 +411,4 @@ def forget(tx: Transaction, holder: JobId) -> None:
     """Remove a finished record at the end of its retention."""
     record = tx.state.records.get(holder)
     if record is not None and record.step is Step.ENDED:
-        tx.emit(to.RecordForgotten(holder=holder))
+        tx.forget(holder)

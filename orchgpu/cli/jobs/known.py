@@ -6,7 +6,7 @@ code, NEnd result seen, REnd finished.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import datetime
 
@@ -15,7 +15,7 @@ from corekit.cli.screen import echo
 from corekit.errors import AppError, ErrorCode
 from corekit.values import Value, field, replace
 from gpu_scheduler.client import SchedulerClient
-from gpu_scheduler.model import LEASE_ENDED, RETRY_AT, Lease, Record, Step
+from gpu_scheduler.model import LEASE_ENDED, RETRY_AT, Lease, Record, Share, Step
 from gpu_scheduler.verdicts import Explanation
 from orchgpu import job_measures
 from orchgpu.cli.cloud import JobCloud
@@ -227,9 +227,25 @@ def _of_record(known: Known) -> Iterator[Moment]:
         if step in record.times:
             at_s = record.times[step]  # a later attempt has another one
             yield Moment(at_s=at_s, where=where, what=what, name=name, id=f"{step}@{at_s}")
+    yield from _of_earlier_leases(record)
     if RETRY_AT in record.times and record.step is Step.RECEIVED:
         at_s, what = record.times[RETRY_AT], "next attempt is due"
         yield Moment(at_s=at_s, where="orchestrator", what=what, id=f"{RETRY_AT}@{at_s}")
+
+
+def _of_earlier_leases(record: Record) -> Iterator[Moment]:
+    """Leases before the newest one, of earlier attempts for the most part."""
+    for one in record.leases:
+        if one.lease == record.lease or one.ended_s is None:
+            continue
+        which, device = f" (attempt {one.attempt})", one.device_text
+        what = f"lease granted on {device}{which}"
+        yield Moment(at_s=one.granted_s, where="scheduler", what=what, id=f"granted:{one.lease}")
+        if one.active_s is not None:
+            what = f"session opened on {device}{which}"
+            yield Moment(at_s=one.active_s, where="device", what=what, id=f"opened:{one.lease}")
+        what = f"lease ended: {one.reason}{which}"
+        yield Moment(at_s=one.ended_s, where="device", what=what, id=f"ended:{one.lease}")
 
 
 def _of_function(known: Known) -> Iterator[Moment]:
@@ -271,16 +287,26 @@ def _of_code(
 
 
 def _shares(known: Known) -> str:
-    lease = known.scheduled.lease if known.scheduled else None
-    if lease is None:
+    shares = _newest_shares(known)
+    if not shares:
         return ""
-    return " on " + ", ".join(f"{s.host}/{s.index} ({s.memory_mib} MiB)" for s in lease.shares)
+    return " on " + ", ".join(f"{s.host}/{s.index} ({s.memory_mib} MiB)" for s in shares)
+
+
+def _newest_shares(known: Known) -> Sequence[Share]:
+    """The shares of the newest lease, live or, as the record keeps it, over."""
+    if known.scheduled is None:
+        return ()
+    if known.scheduled.lease is not None:
+        return known.scheduled.lease.shares
+    record = known.scheduled.record
+    return next((one.shares for one in record.leases if one.lease == record.lease), ())
 
 
 def _device(known: Known) -> str:
     device: Mapping[str, object] = known.standing.device if known.standing else {}
-    lease = known.scheduled.lease if known.scheduled else None
-    if not device and lease is not None and lease.shares:
-        share = lease.shares[0]
+    shares = _newest_shares(known)
+    if not device and shares:
+        share = shares[0]
         device = {"host": share.host, "kind": share.kind.value, "model": share.model}
     return f" on {device.get('host')}: {device.get('kind')} {device.get('model')}" if device else ""
