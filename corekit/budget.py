@@ -80,6 +80,8 @@ class Budget:
     reconcile_backlog_s: float = 3600.0  #: a search waits this long for an empty job queue
     reconcile_overlap_s: float = 86400.0  #: S3 dates an object by the start of its upload
     reconcile_back_s: float = 1209600.0  #: 14 d, the longest that SQS keeps a message
+    metrics_poll_s: float = 30.0  #: queues are measured this often: three calls per function
+    emf_every_s: float = 60.0  #: CloudWatch's finest standard resolution
     result_check_s: float = 5.0  #: backup check for a result, doubling up to result_check_s_max
     result_check_s_max: float = 60.0
     failure_grace_s: float = 2.0  #: wait for Lambda's own failure record after a lost session

@@ -18,7 +18,7 @@ from typing import Self, TypeAlias
 
 from contract.envelope import Job
 from contract.keys import StagingKey
-from contract.result import OutputFile
+from contract.result import CLAIM_FAILED, OutputFile
 from contract.states import Reason
 from lambda_functions.gpu_runner.envelope import envelope
 from lambda_functions.gpu_runner.errors import (
@@ -185,7 +185,7 @@ def _claim(grant: envelope.Grant, limits: TimeLimits) -> Claim | None:
         if refused.code in (Refusal.CLAIMED, Refusal.ENDED):
             LOG.info("nothing to do: %s", refused)
             return None
-        raise LeaseNotOpen(f"the lease could not be claimed: {refused}") from refused
+        raise LeaseNotOpen(f"{CLAIM_FAILED}{refused}") from refused
 
 
 def _succeed_or_report(attempt: Attempt) -> Answer:

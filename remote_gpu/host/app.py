@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from remote_gpu.host.gateway.listeners import Listeners
 from remote_gpu.host.gateway.relays import Relays
 from remote_gpu.host.lease_log import LeaseLog
 from remote_gpu.host.leases import LeaseTable
+from remote_gpu.host.metrics import host_lines
 from remote_gpu.host.offer import KeptContents, Offer
 from remote_gpu.host.probe import CPU_INDEX, CpuProbe, CpuSettings, HostProbe
 from remote_gpu.host.processes.card_checks import CardChecks
@@ -94,6 +95,7 @@ class RunningHost:
     leases: DrainTable
     gateway: str  #: "address:port"
     nursery: Nursery
+    metrics_lines: Callable[[], Iterator[str]]
 
 
 @contextlib.asynccontextmanager
@@ -164,9 +166,17 @@ async def running_host(
         nursery.start_eternal(pool.watch(), "spawner")
         await stack.enter_async_context(daemon.link)
         stack.push_async_callback(daemon.close)  # first, while the link can report it
-        yield RunningHost(
-            link=daemon.link, leases=daemon, gateway=listeners.address, nursery=nursery
-        )
+        yield _running(daemon, nursery)
+
+
+def _running(daemon: HostDaemon[HostLink], nursery: Nursery) -> RunningHost:
+    return RunningHost(
+        link=daemon.link,
+        leases=daemon,
+        gateway=daemon.gateway.address,
+        nursery=nursery,
+        metrics_lines=lambda: host_lines(daemon),
+    )
 
 
 def _pool(

@@ -7,6 +7,7 @@ import functools
 import logging
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
@@ -141,6 +142,7 @@ class HostDaemon(Generic[L]):
         #: Reports of ends that wait until the lease's worker is warm or known not to be.
         self._held: dict[LeaseId, list[Callable[[], None]]] = {}
         self._waiting: list[asyncio.Future[None]] = []
+        self.lease_ends: Counter[str] = Counter()  #: ended leases by reason
         self.gateway = Gateway(
             endpoints.host,
             self,
@@ -273,6 +275,7 @@ class HostDaemon(Generic[L]):
         elif step.kind is StepKind.CLOSED:
             self._ports.close(step.lease)
             self.gateway.session_ended(step)
+            self.lease_ends[(step.reason or EndReason.DONE).value] += 1
             if step.reported:
                 self._report(step, SessionState.CLOSED)
             self._workers.forget(step.lease)

@@ -27,6 +27,7 @@ from aiohttp import web
 from corekit.decode import encode, encode_json
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.ids import LeaseId
+from corekit.metrics.exposition import CONTENT_TYPE
 from corekit.net.browsers import foreign_part
 from corekit.suggest import did_you_mean
 from corekit.values import Value
@@ -218,15 +219,14 @@ class HttpEndpoint:
     # --- figures and events
 
     async def _metrics_text(self, request: web.Request) -> web.Response:
-        kind = "text/plain; version=0.0.4; charset=utf-8"
         if self._standby is not None:
             self._authorizer.authorize(self._caller(request), "inventory", None)
             text = "\n".join(standby_lines(self._standby())) + "\n"
-            return web.Response(body=text.encode(), headers={"Content-Type": kind})
+            return web.Response(body=text.encode(), headers={"Content-Type": CONTENT_TYPE})
         self._opened()
         self._authorizer.authorize(self._caller(request), "inventory", None)
         assert self._scrapes is not None, "created by `open`"
-        return web.Response(body=await self._scrapes.text(), headers={"Content-Type": kind})
+        return web.Response(body=await self._scrapes.text(), headers={"Content-Type": CONTENT_TYPE})
 
     async def _watch(self, request: web.Request) -> web.StreamResponse:
         hub, caller = self._opened()[1], self._caller(request)

@@ -152,6 +152,7 @@ def test_the_allocation_of_leases_and_devices_is_exported(text: str) -> None:
     assert re.search(r'ssgmd_device_health\{.*device="GPU-1".*health="BAD"\} 1', text)
     assert re.search(r'ssgmd_device_health\{.*device="GPU-1".*health="OK"\} 0', text)
     assert 'ssgmd_requests_total{op="beat"} 2' in text
+    assert 'ssgmd_host_leases{host="h"} 1' in text
 
 
 def test_warm_workers_are_exported(text: str) -> None:
