@@ -16,6 +16,7 @@ from typing import TextIO
 
 import click
 
+from corekit.cli.chart import Glyphs, glyphs_of
 from corekit.cli.table import GAP, Column, fitted
 from corekit.cli.text import cut, folded_to, packed_to, padded, printable, visible
 
@@ -117,6 +118,11 @@ def terminal_width(*, err: bool = False) -> int | None:
     """Columns of the terminal on standard output, or error; None elsewhere."""
     stream = sys.stderr if err else sys.stdout
     return shutil.get_terminal_size().columns if stream.isatty() else None
+
+
+def output_glyphs() -> Glyphs:
+    """Block characters where standard output can show them, else ASCII."""
+    return glyphs_of(getattr(sys.stdout, "encoding", None))
 
 
 def echo_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], empty: str = "") -> None:
