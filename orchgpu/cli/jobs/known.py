@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from datetime import datetime
 
 from contract.result import Report, Result
 from corekit.cli.screen import echo
@@ -24,6 +23,7 @@ from orchgpu.cli.jobs.waiting import BlockingLease, blocking_leases, waits
 from orchgpu.cli.scheduler import NO_ANSWER, ask, scheduler_or_none
 from orchgpu.core.function import Function
 from orchgpu.core.job import input_from_payload
+from orchgpu.job_intervals import Interval, intervals, job_times, uploaded_s
 
 #: The newest attempts whose reports are read.
 REPORTS_MAX = 10
@@ -186,6 +186,12 @@ def moments(known: Known) -> list[Moment]:
     return sorted(found, key=lambda moment: moment.at_s)
 
 
+def intervals_of(known: Known) -> tuple[Interval, ...]:
+    """The bars of the job's Gantt."""
+    times = job_times(known.record, known.standing, known.reports, known.reported_s)
+    return intervals(times)
+
+
 def latencies(found: list[Moment]) -> dict[str, float | None]:
     """RLat, DLat and ELat in seconds; None where a moment is missing."""
     at_s = {moment.name: moment.at_s for moment in found if moment.name}
@@ -197,13 +203,10 @@ def _of_queue(known: Known) -> Iterator[Moment]:
     source = input_from_payload(known.record.block) if known.record else None
     if source is None:
         return
-    try:
-        uploaded_s = datetime.fromisoformat(source.event_time).timestamp()
-    except ValueError:
-        uploaded_s = None
-    if uploaded_s is not None:
+    at_s = uploaded_s(known.record)
+    if at_s is not None:
         what = f"{source.bucket}/{source.key} uploaded"
-        yield Moment(at_s=uploaded_s, where="queue", what=what, name="RStart", id="RStart")
+        yield Moment(at_s=at_s, where="queue", what=what, name="RStart", id="RStart")
     if source.dead_at_s is not None:
         what, dead_s = "moved to the dead letters", source.dead_at_s
         yield Moment(at_s=dead_s, where="queue", what=what, id=f"dead@{dead_s}")
