@@ -11,7 +11,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 
@@ -25,6 +25,8 @@ HEADERS = {
     "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'",
     "X-Content-Type-Options": "nosniff",
 }
+
+EMPTY: Json = {"items": [], "next": None, "total": 0}
 
 
 class FixtureServer:
@@ -48,7 +50,7 @@ class FixtureServer:
                 web.static("/assets", ASSETS),
                 web.get("/api/session", self._session),
                 web.get("/api/events", self._events),
-                web.get("/api/overview", lambda _: _json(self.system.overview())),
+                web.get("/api/overview", _answering(self.system.overview)),
                 web.get("/api/fleet", self._fleet),
                 web.get("/api/fleet/summary", self._summary),
                 web.get("/api/queue", self._queue),
@@ -57,8 +59,8 @@ class FixtureServer:
                 web.get("/api/jobs/{job}/logs", self._logs),
                 web.get("/api/jobs/{job}/outputs", self._outputs),
                 web.get("/api/jobs/{job}/outputs/{number}", self._output),
-                web.get("/api/jobs/{job}/cost", lambda _: _json({"total": None, "parts": {}})),
-                web.get("/api/letters", lambda _: _json({"items": [], "next": None, "total": 0})),
+                web.get("/api/jobs/{job}/cost", _answering(lambda: {"total": None, "parts": {}})),
+                web.get("/api/letters", _answering(lambda: EMPTY)),
                 web.get("/api/functions", self._functions),
                 web.get("/api/functions/{name}", self._function),
                 web.get("/api/activity", self._activity),
@@ -69,12 +71,14 @@ class FixtureServer:
 
     # ------------------------------------------------------------------ the stream
 
-    def publish(self, changes: Sequence[Json]) -> None:
-        """Send changes to every open page, from the thread of a test."""
+    def publish(self, changes: Sequence[Json]) -> str:
+        """Send changes to every open page, from the thread of a test; returns their position."""
         self._position += 1
         data = json.dumps(list(changes))
-        text = f"id: run-{self._position}\nevent: changes\ndata: {data}\n\n".encode()
+        position = f"run-{self._position}"
+        text = f"id: {position}\nevent: changes\ndata: {data}\n\n".encode()
         self._send(text)
+        return position
 
     def cut(self) -> None:
         """End every open stream, as the end of the server's process would."""
@@ -92,9 +96,11 @@ class FixtureServer:
         await response.write(b": open\n\n")
         queue: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._streams.add(queue)
-        try:
+        try:  # a closed page cancels the handler, or ends a write
             while (piece := await queue.get()) is not None:
                 await response.write(piece)
+        except ConnectionResetError:
+            pass
         finally:
             self._streams.discard(queue)
         return response
@@ -128,7 +134,7 @@ class FixtureServer:
         elif state:
             numbers = [one for one in numbers if self.system.state(one) == state]
         if text:
-            numbers = [one for one in numbers if text in f"uploads/input-{one:06d}.jpg"]
+            numbers = [one for one in numbers if text in self.system.key.format(one)]
         return await _paged(request, numbers, self.system.job)
 
     def _number(self, request: web.Request) -> int:
@@ -145,11 +151,12 @@ class FixtureServer:
     async def _logs(self, request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"} | HEADERS)
         await response.prepare(request)
-        for number in range(2000):
-            stream = "stderr" if number % 40 == 39 else "stdout"
-            line = {"time_s": self.system.now_s + number / 50, "stream": stream}
-            line["text"] = f"batch {number}: 16 images, loss {1 / (number + 1):.5f}"
-            await response.write(f"id: {number}\ndata: {json.dumps(line)}\n\n".encode())
+        with suppress(ConnectionResetError):  # the page was closed
+            for number in range(2000):
+                stream = "stderr" if number % 40 == 39 else "stdout"
+                line = {"time_s": self.system.now_s + number / 50, "stream": stream}
+                line["text"] = f"batch {number}: 16 images, loss {1 / (number + 1):.5f}"
+                await response.write(f"id: {number}\ndata: {json.dumps(line)}\n\n".encode())
         return response
 
     async def _outputs(self, _request: web.Request) -> web.Response:
@@ -239,6 +246,13 @@ async def _with_headers(request: web.Request, handler: Handler) -> web.StreamRes
     return response
 
 
+def _answering(found: Callable[[], object]) -> Handler:
+    async def handler(_request: web.Request) -> web.StreamResponse:
+        return await _json(found())
+
+    return handler
+
+
 async def _json(found: object) -> web.Response:
     return web.json_response(found)
 
@@ -261,7 +275,7 @@ def serving(server: FixtureServer) -> Iterator[FixtureServer]:
     ending: list[asyncio.Event] = []
 
     async def serve() -> None:
-        runner = web.AppRunner(server.application(), shutdown_timeout=1)
+        runner = web.AppRunner(server.application(), shutdown_timeout=1, handler_cancellation=True)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()

@@ -29,6 +29,8 @@ class GeneratedSystem:
     jobs: int = 400
     waiting: int = 60
     now_s: float = 1_790_000_000.0
+    connected: bool = True  #: with the scheduler
+    key: str = "uploads/input-{:06d}.jpg"  #: of the input of a job
     drained: set[str] = field(default_factory=set)
     #: states that replace the generated one: number of a job → state
     changed: dict[int, str] = field(default_factory=dict)
@@ -117,7 +119,7 @@ class GeneratedSystem:
             "jobs": self.jobs,
             "jobs_by_state": states | ended,
             "utilisation_ratio": 0.62,
-            "connected": True,
+            "connected": self.connected,
             "as_of_s": self.now_s,
         }
 
@@ -139,7 +141,7 @@ class GeneratedSystem:
         return {
             "job": self.job_id(number),
             "function": function,
-            "key": f"uploads/input-{number:06d}.jpg",
+            "key": self.key.format(number),
             "bucket": f"{function}-in",
             "state": state,
             "reason": {"FAILED": "EXIT_NONZERO", "WAITING": "BUSY"}.get(state, "NONE"),
