@@ -43,11 +43,13 @@ class Done(Value):
     """`{}`: done now or before."""
 
 
-class SessionWelcome(Value):
+class SessionWelcome(Value, omit_defaults=True):
     """The answer to a requester's `hello`."""
 
     epoch: int
     now_s: float  #: wall clock
+    role: str = ""  #: of its key; "" = it sent none, or the scheduler is older
+    tenant: str | None = None  #: that its key is bound to
 
 
 class AttemptAnswer(Value):

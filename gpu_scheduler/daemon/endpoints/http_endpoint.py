@@ -27,6 +27,7 @@ from corekit.decode import encode, encode_json
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.ids import LeaseId
 from corekit.net.browsers import foreign_part
+from corekit.net.http_status import STATUS
 from corekit.suggest import did_you_mean
 from corekit.values import Value
 from gpu_scheduler.daemon.access.authorizer import Authorizer, Caller
@@ -48,18 +49,6 @@ from gpu_scheduler.protocol.ops import OPS
 logger = logging.getLogger(__name__)
 
 AnswerT = TypeVar("AnswerT", bound=Value)
-
-STATUS: Mapping[ErrorCode, int] = {
-    ErrorCode.INVALID: 400,
-    ErrorCode.DENIED: 403,
-    ErrorCode.NOT_FOUND: 404,
-    ErrorCode.CONFLICT: 409,
-    ErrorCode.IMPOSSIBLE: 422,
-    ErrorCode.EXHAUSTED: 429,
-    ErrorCode.INTERNAL: 500,
-    ErrorCode.UNAVAILABLE: 503,
-    ErrorCode.TIMEOUT: 504,
-}
 
 _WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}")
 _SESSION = re.compile(f"[!-~]{{1,{NAME_CHARS_MAX}}}")
