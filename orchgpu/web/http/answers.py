@@ -66,4 +66,4 @@ async def body_of(request: web.Request, names: Mapping[str, type]) -> dict[str, 
     return value
 
 
-_KINDS = {str: "a text", int: "a whole number", bool: "true or false"}
+_KINDS = {str: "a text", int: "an integer", bool: "true or false"}

@@ -26,7 +26,7 @@ from orchgpu.web.model.viewers import Viewer
 BATCH_EVERY_S = 0.25
 #: A comment keeps proxies from closing a quiet stream.
 BEAT_EVERY_S = 15.0
-#: Unread batches of one browser; a slower one begins anew.
+#: Unread batches of one browser; a slower one starts again.
 BEHIND_MAX = 32
 STREAMS_MAX = 200
 STREAMS_OF_SESSION_MAX = 16

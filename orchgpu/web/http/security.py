@@ -1,4 +1,4 @@
-"""What every answer and every request of the console must meet, whichever route it is for."""
+"""Conditions of every request and headers of every answer of the console."""
 
 from __future__ import annotations
 

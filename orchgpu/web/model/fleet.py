@@ -291,7 +291,7 @@ class Fleet:
     # ------------------------------------------------------------------ counts
 
     def recounted(self) -> dict[str, int]:
-        """`counts`, from all hosts anew: for tests."""
+        """`counts`, computed again from all hosts: for tests."""
         total: Counter[str] = Counter()
         for view in self._hosts.values():
             total.update(self._figures(view, 1))

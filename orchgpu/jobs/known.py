@@ -7,23 +7,20 @@ code, NEnd result seen, REnd finished.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import closing
 from datetime import datetime
 
 from contract.result import Report, Result
-from corekit.cli.screen import echo
 from corekit.errors import AppError, ErrorCode
 from corekit.values import Value, field, replace
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import LEASE_ENDED, RETRY_AT, Lease, Record, Step
 from gpu_scheduler.verdicts import Explanation
 from orchgpu import job_measures
-from orchgpu.cli.cloud import JobCloud
-from orchgpu.cli.jobs.records import state_of
-from orchgpu.cli.jobs.waiting import BlockingLease, blocking_leases, waits
-from orchgpu.cli.scheduler import NO_ANSWER, ask, scheduler_or_none
 from orchgpu.core.function import Function
 from orchgpu.core.job import input_from_payload
+from orchgpu.jobs.cloud import JobCloud
+from orchgpu.jobs.records import state_of
+from orchgpu.jobs.waiting import BlockingLease, blocking_leases, waits
 
 #: The newest attempts whose reports are read.
 REPORTS_MAX = 10
@@ -111,34 +108,6 @@ async def scheduled(client: SchedulerClient, job: str) -> Scheduled | None:
         lease=lease,
         ends_in_s=live.ends_in_s.get(lease.id) if live and lease else None,
     )
-
-
-def known_job(job: str, scheduler: str | None, *, despite_scheduler: bool = False) -> Known:
-    """All that is known of a job. Raises NOT_FOUND for an unknown job.
-
-    `despite_scheduler`: a scheduler that does not answer is an error only when the cloud has no
-    result either; commands that change a job must not rely on that.
-    """
-    address, known, scheduler_error = scheduler_or_none(scheduler), None, None
-    try:
-        known = None if address is None else ask(address, lambda client: scheduled(client, job))
-    except AppError as error:
-        if not despite_scheduler or error.code not in NO_ANSWER:
-            raise
-        scheduler_error = error
-    with closing(JobCloud()) as cloud:
-        try:
-            return replace(look(cloud, known, job), scheduler_error=scheduler_error)
-        except AppError as error:
-            if scheduler_error is None or error.code is not ErrorCode.NOT_FOUND:
-                raise
-            raise scheduler_error from error
-
-
-def echo_scheduler_error(known: Known) -> None:
-    """Report on standard error that the output is incomplete."""
-    if known.scheduler_error is not None:
-        echo(f"orchgpu: {known.scheduler_error.message}; only the cloud's part is shown", err=True)
 
 
 def look(cloud: JobCloud, known: Scheduled | None, job: str) -> Known:
