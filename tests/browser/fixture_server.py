@@ -18,13 +18,11 @@ from pathlib import Path
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from orchgpu.web.http.security import CONTENT_SECURITY_POLICY
 from tests.browser.generated import ENDED, FUNCTIONS, GeneratedSystem, Json
 
 ASSETS = Path(__file__).resolve().parents[2] / "orchgpu" / "web" / "assets"
-HEADERS = {
-    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'",
-    "X-Content-Type-Options": "nosniff",
-}
+HEADERS = {"Content-Security-Policy": CONTENT_SECURITY_POLICY, "X-Content-Type-Options": "nosniff"}
 
 EMPTY: Json = {"items": [], "next": None, "total": 0}
 
@@ -112,7 +110,7 @@ class FixtureServer:
 
     async def _session(self, _request: web.Request) -> web.Response:
         found = {"role": self.role, "name": "fixture", "csrf": "token", "scheduler": "fixture:0"}
-        return await _json(found | {"version": "0.1.0", "login_needed": False})
+        return await _json(found | {"version": "0.1.0", "login_needed": False, "keys": True})
 
     async def _fleet(self, request: web.Request) -> web.Response:
         numbers: Sequence[int] = range(self.system.hosts)

@@ -7,12 +7,16 @@ import { Icon } from "../parts/icons.js";
 import { Meter } from "../parts/meter.js";
 import { State } from "../parts/state.js";
 
+const DEVICE_PX = 262; // the least width of a device with its border
+
 const isDrained = (state) => /^drain/i.test(state ?? "");
 
 export function HostPanel({ host, onDrain }) {
   const drained = isDrained(host.state);
+  const devices = Math.max(1, host.devices.length);
   return html`
-    <section class="host panel" aria-label="host ${host.host}">
+    <section class="host panel" aria-label="host ${host.host}"
+      style=${{ flex: `${devices} 1 min(100%, ${devices * DEVICE_PX}px)` }}>
       <header>
         <h2>${host.host}</h2>
         <${State} state=${host.state} />
