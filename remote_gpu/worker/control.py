@@ -25,7 +25,7 @@ worker are not trusted: it may run foreign code.
                      {"loaded": seconds}: spent loading for this lease so far;
                      {"tainted": {}}, before the first kernel or program of a caller;
                      {"released": {"memory_bytes": n}}: it keeps its models, and nothing else of
-                     the lease; {"busy": {}} instead: a call still runs
+                     the lease; {"busy": {}} before that: a call still runs
 """
 
 from __future__ import annotations
