@@ -278,6 +278,9 @@ class HostDaemon(Generic[L]):
             self._unbind(step.lease)
         elif step.kind is StepKind.CUT:
             self._reports.cut(step.lease)
+        elif step.kind is StepKind.CONFLICT:
+            fields = {"event": "double_grant", "lease": step.lease, "why": step.detail}
+            logger.error("the scheduler granted shares twice", extra=fields)
         elif step.kind is StepKind.CLOSED:
             self._ports.close(step.lease)
             self.gateway.session_ended(step)
