@@ -36,6 +36,7 @@ SHORT: dict[str, tuple[str, ...]] = {
     "remote_gpu.batching": (),
     "remote_gpu.sequence_search": (),
     "simulator": (),
+    "tracing": (),
     "scheduler.peers": (),
     "remote_gpu.peers": ("--rounds", "2"),
     "remote_gpu.search_curve": ("--runs", "2", "--plot", "docs/search-curve.svg"),
