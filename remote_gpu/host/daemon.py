@@ -16,6 +16,7 @@ from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.errors import AppError
 from corekit.ids import DeviceId, HostId, LeaseId
+from corekit.tracing.span import NoTracer, Tracer
 from gpu_scheduler.model import Device, Door, EndReason, Resident
 from gpu_scheduler.monitor.health import Fault
 from gpu_scheduler.monitor.ports import HostControl
@@ -34,6 +35,7 @@ from remote_gpu.host.processes.residual_memory import MemoryProbe
 from remote_gpu.host.processes.warm_workers import WarmWorkers
 from remote_gpu.host.sharing.turns import Turns
 from remote_gpu.host.tls import HostTls
+from remote_gpu.host.traces import HostTraces
 from remote_gpu.host.workers.pool import WorkerPool
 from remote_gpu.host.workers.worker import Worker
 from remote_gpu.wire.errors import Refusal, Refused
@@ -111,6 +113,7 @@ class HostDaemon(Generic[L]):
         *,
         warm_workers: bool = True,
         registered: Callable[[], None] = lambda: None,
+        tracer: Tracer | None = None,
     ) -> None:
         """`memory`: shows whether a card is clean; `link_of`: makes the link to this daemon;
         `cards`: checks a card of which a worker reports a fault;
@@ -118,6 +121,7 @@ class HostDaemon(Generic[L]):
         scheduler has registered this host."""
         self._registered = registered
         self.table = table
+        self.traces = HostTraces(tracer or NoTracer(), endpoints.host)
         self._turns = turns
         self._log = log
         self._relays = relays
@@ -270,6 +274,7 @@ class HostDaemon(Generic[L]):
         elif step.kind is StepKind.EVICT:
             self._warm.evict(step.warm, step.detail)
         elif step.kind is StepKind.OPENED:
+            self.traces.opened(step.lease)
             self._report(step, SessionState.OPENED)
         elif step.kind is StepKind.RETURNED:
             self._report(step, SessionState.FREED)
@@ -284,9 +289,11 @@ class HostDaemon(Generic[L]):
         elif step.kind is StepKind.CLOSED:
             self._ports.close(step.lease)
             self.gateway.session_ended(step)
-            self.lease_ends[(step.reason or EndReason.DONE).value] += 1
+            reason = step.reason or EndReason.DONE
+            self.lease_ends[reason.value] += 1
             if step.reported:
                 self._report(step, SessionState.CLOSED)
+            self.traces.closed(step.lease, reason)
             self._workers.forget(step.lease)
 
     def _open_port(self, lease: LeaseId) -> None:
@@ -323,6 +330,7 @@ class HostDaemon(Generic[L]):
             return
         loading = self._workers.loading(step.lease)
         figures = (None, None) if loading is None else (loading.seconds, loading.size_bytes >> 20)
+        self.traces.worker_over(step.lease, figures[0])
         if step.lease not in self._held and self._may_stay(step):
             self._held[step.lease] = []
             loop = asyncio.get_running_loop()
@@ -431,6 +439,7 @@ class HostDaemon(Generic[L]):
         def is_current() -> bool:
             return self.table.find(entry.lease) is entry and entry.nonce == session
 
+        self.traces.worker_asked(entry.lease)
         for _ in range(CRASHES_MAX):
             if not is_current():  # no step would end its worker
                 raise ended
@@ -446,6 +455,7 @@ class HostDaemon(Generic[L]):
             except AppError as error:
                 raise Refused(Refusal.NOT_READY, error.message) from None
             if taken:
+                self.traces.worker_ready(entry.lease)
                 Peer(stream).send_now({"tls": {}} if key else {"welcome": {}})
                 return
             self._workers.gone(entry, worker)  # its own callback may be a moment behind

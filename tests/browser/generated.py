@@ -51,7 +51,10 @@ class GeneratedSystem:
     def _device(self, host: int, index: int) -> Json:
         number = host * self.devices_per_host + index
         model, memory_mib = MODELS[host % len(MODELS)]
-        leases = [self._lease(number, one, memory_mib) for one in range((index * 7 + host) % (1 + host % 5))]
+        leases = [
+            self._lease(number, one, memory_mib)
+            for one in range((index * 7 + host) % (1 + host % 5))
+        ]
         shares = [one["memory_mib"] for one in leases]
         used_mib = sum(one for one in shares if isinstance(one, int))
         drained = f"gpu{host:04d}" in self.drained
