@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack
 
 from corekit.aio.clock import SystemClock
 from corekit.aio.environment import budget_from_environment
+from corekit.aio.metrics_endpoint import metrics_endpoint
 from corekit.aio.process import log_as_json, stop_signal, write_ready
 from corekit.aio.supervise import Nursery, until_first
 from corekit.budget import Budget
@@ -53,11 +54,16 @@ async def serve(settings: OrchestratorSettings, budget: Budget) -> None:
             scheduler = await retry.until_done("the scheduler", scheduler_session)
             nursery = await stack.enter_async_context(Nursery("orchgpu"))
             shell = build(cloud, scheduler, settings, budget, nursery)
+            addresses = await stack.enter_async_context(
+                metrics_endpoint(settings.metrics, shell.metrics.lines)
+            )
             await retry.until_done("the list of deployed functions", shell.start)
         except Stopped:
             return
         gc.freeze()  # botocore's models stay: a full collection would stop every job for 30 ms
-        write_ready(settings.ready_file, {"replica": replica})
+        if settings.metrics or settings.emf:
+            shell.start_metrics(emf=settings.emf)
+        write_ready(settings.ready_file, {"replica": replica, **addresses})
         await until_first(stop.wait(), nursery.failed())
         logger.info("draining", extra={"event": "draining"})
         await shell.drain()

@@ -294,9 +294,12 @@ class SchedulerClient:
         found.sort(key=lambda view: (view.tenant, view.workload, view.expected.model))
         return answers.WorkloadsAnswer(workloads=tuple(found))
 
-    async def watch(self, *, all_leases: bool = True) -> None:
-        """Start (or stop) every push about every lease; repeat this after each `Connected`."""
-        await self.ask(ops.Watch(all=all_leases))
+    async def watch(self, *, all_leases: bool = True, records: bool = False) -> None:
+        """Start (or stop) every push about every lease, and about every job record.
+
+        Repeat it after each `Connected`. A scheduler without pushes of records raises INVALID.
+        """
+        await self.ask(ops.Watch(all=all_leases, records=records))
 
     async def drain(self, host: str, device: str | None = None, *, revoke: bool = False) -> None:
         """Grant no new leases on this host, or on one device; with `revoke`, end live ones."""

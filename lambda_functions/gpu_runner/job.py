@@ -18,7 +18,7 @@ from typing import Self, TypeAlias
 
 from contract.envelope import Job
 from contract.keys import StagingKey
-from contract.result import OutputFile
+from contract.result import CLAIM_FAILED, OutputFile
 from contract.states import Reason
 from lambda_functions.gpu_runner.envelope import envelope
 from lambda_functions.gpu_runner.errors import (
@@ -85,7 +85,8 @@ class Claim:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.session.close(self.outcome)  # joins the thread that writes to the descriptors
+        # joins the thread that writes to the descriptors
+        self.session.close(self.outcome, succeeded=self.outcome == "DONE")
         self._close_descriptors()
 
 
@@ -184,7 +185,7 @@ def _claim(grant: envelope.Grant, limits: TimeLimits) -> Claim | None:
         if refused.code in (Refusal.CLAIMED, Refusal.ENDED):
             LOG.info("nothing to do: %s", refused)
             return None
-        raise LeaseNotOpen(f"the lease could not be claimed: {refused}") from refused
+        raise LeaseNotOpen(f"{CLAIM_FAILED}{refused}") from refused
 
 
 def _succeed_or_report(attempt: Attempt) -> Answer:
@@ -204,13 +205,13 @@ def _succeed(attempt: Attempt) -> Answer:
         run = _run_steps(attempt, input_file)
     except AttemptFailed as failure:
         if failure.times:  # a step ran, and one of its files is not a valid output
-            _give_back(claim)
+            _give_back(claim, succeeded=False)
         raise
-    _give_back(claim)
+    _give_back(claim, succeeded=run.outcome.good)
     outcome = run.outcome
     with steps.outcome_in_failure(outcome):
-        if outcome.ending is Ending.LOST:
-            claim.check()  # raises the reason of the loss
+        if outcome.ending in (Ending.LOST, Ending.OWN):
+            claim.check()  # raises the reason of the loss, by which a script may have failed
         steps.check_outcome(outcome, attempt.limits, run.step)
         claim.check()
         files = _upload(attempt, run)
@@ -232,9 +233,9 @@ def _succeed(attempt: Attempt) -> Answer:
     return {"status": "succeeded" if stands else "lost", "files": len(files)}
 
 
-def _give_back(claim: Claim) -> None:
+def _give_back(claim: Claim, *, succeeded: bool) -> None:
     with contextlib.suppress(Refused):  # a lost session is found by the next check
-        claim.session.give_back()
+        claim.session.give_back(succeeded=succeeded)
 
 
 def _fetch_input(attempt: Attempt) -> Path:

@@ -21,6 +21,8 @@ class MessageReceived(Event):
     message_id: str
     receipt_handle: str
     body: str
+    sent_at_s: float | None = None  #: wall clock of the queue; None = not known
+    traceparent: str = ""  #: of the message's sender, unchecked
 
 
 class JobEvent(Event):

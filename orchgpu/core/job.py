@@ -75,6 +75,8 @@ class Job:
     input: InputEvent
     receipt_handles: dict[str, str]  #: message id → newest receipt handle, oldest first
     received_at_s: float  #: monotonic, of the receipt whose 12 h run
+    #: Wall clock of the queue when the job's message was sent; None = not known here.
+    sent_at_s: float | None = None
     phase: Phase = Phase.READING
     state: JobState = JobState.RECEIVED
     reason: Reason = Reason.NONE

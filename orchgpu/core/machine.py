@@ -236,6 +236,7 @@ class OrchestratorMachine:
             input=source,
             received_at_s=event.at_s,
             receipt_handles={event.message_id: event.receipt_handle},
+            sent_at_s=event.sent_at_s,
         )
         self.jobs[name] = job
         reads: list[do.Action] = [do.ReadInput(job=name, input=source, inline=function.inline)]

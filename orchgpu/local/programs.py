@@ -106,6 +106,7 @@ class Programs:
             "remote_gpu.host",
             *("--host-id", name, "--scheduler", str(ready["scheduler"]["socket"])),
             *("--listen", last_address(ready, name, "gateway")),
+            *("--metrics", last_address(ready, name, "metrics")),
             *("--state", str(self._home.state(name))),
             *("--cpus", ",".join(str(core) for core in cores)),
             *self._sharers(name),
@@ -134,7 +135,10 @@ class Programs:
         scheduler = str(ready["scheduler"]["socket"])
         return self._built(
             "orchestrator",
-            ("orchgpu", "orchestrate", "--scheduler", scheduler),
+            (
+                *("orchgpu", "orchestrate", "--scheduler", scheduler),
+                *("--metrics", last_address(ready, "orchestrator", "metrics")),
+            ),
             None,
             cloud_environment(str(ready["cloud"]["endpoint"]), key_pair(ready)),
         )

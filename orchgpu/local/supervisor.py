@@ -21,7 +21,7 @@ from orchgpu.local.restarts import Restarts
 Event = dict[str, object]
 Report = Callable[[Event], None]
 #: Keys of ready files with an address.
-_ADDRESSES = ("endpoint", "socket", "http", "gateway")
+_ADDRESSES = ("endpoint", "socket", "http", "gateway", "metrics")
 
 
 class Plan(Protocol):

@@ -45,7 +45,7 @@ class SchedulerDoor(Value):
     async def viewer(self, key: str | None) -> Viewer:
         """The rights of a key; None: without one. Raises DENIED for a wrong or missing key."""
         if key is not None and name_of(key) is None:
-            text = "this is not a valid key of the scheduler; paste the one that `ssgmd keys add` printed"
+            text = "this is not a valid key; paste the one that `ssgmd keys add` printed"
             raise AppError(ErrorCode.DENIED, text, needs="key")
         async with self.client(key) as client:
             await client.ask(ops.Beat())  # a refused hello fails it at once

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,8 +26,10 @@ from remote_gpu.host.gateway.listeners import Listeners
 from remote_gpu.host.gateway.relays import Relays
 from remote_gpu.host.lease_log import LeaseLog
 from remote_gpu.host.leases import LeaseTable
+from remote_gpu.host.metrics import host_lines
 from remote_gpu.host.offer import KeptContents, Offer
 from remote_gpu.host.probe import CPU_INDEX, CpuProbe, CpuSettings, HostProbe
+from remote_gpu.host.processes.card_checks import CardChecks
 from remote_gpu.host.sharing.turns import Turns
 from remote_gpu.host.tls import HostTls
 from remote_gpu.host.workers.isolation import find_policy
@@ -62,6 +64,7 @@ class HostSettings:
     operations: tuple[str, ...] = ()  #: to offer; empty = all that load
     programs: Mapping[str, Program] = field(default_factory=dict)  #: programs that `exec` may run
     batch_wait_s: float = BATCH_WAIT_S  #: longest wait of a call for others of its model
+    card_call_s: float = 0.0  #: longest call of a card's driver; 0 = none
     middlewares: Mapping[str, Path] = field(default_factory=dict)  #: name → its server's program
     visible: VisibleDevices = field(
         default_factory=VisibleDevices
@@ -92,6 +95,7 @@ class RunningHost:
     leases: DrainTable
     gateway: str  #: "address:port"
     nursery: Nursery
+    metrics_lines: Callable[[], Iterator[str]]
 
 
 @contextlib.asynccontextmanager
@@ -128,6 +132,7 @@ async def running_host(
         probes = [cpu, *_emulated_probes(settings, table, turns)]
         probe = await _probe(probes, pool, settings, upstream)
         stack.push_async_callback(probe.close)
+        cards = await _checked_cards(budget, nursery, probe)
         listeners = _listeners(settings)
         stack.callback(listeners.close)
         daemon = HostDaemon(
@@ -151,6 +156,7 @@ async def running_host(
                 middlewares=("builtin", *settings.middlewares),
                 ephemeral=settings.ephemeral,
             ),
+            cards,
             warm_workers=settings.warm_workers,
             registered=registered,
         )
@@ -160,9 +166,17 @@ async def running_host(
         nursery.start_eternal(pool.watch(), "spawner")
         await stack.enter_async_context(daemon.link)
         stack.push_async_callback(daemon.close)  # first, while the link can report it
-        yield RunningHost(
-            link=daemon.link, leases=daemon, gateway=listeners.address, nursery=nursery
-        )
+        yield _running(daemon, nursery)
+
+
+def _running(daemon: HostDaemon[HostLink], nursery: Nursery) -> RunningHost:
+    return RunningHost(
+        link=daemon.link,
+        leases=daemon,
+        gateway=daemon.gateway.address,
+        nursery=nursery,
+        metrics_lines=lambda: host_lines(daemon),
+    )
 
 
 def _pool(
@@ -181,6 +195,7 @@ def _pool(
         sandboxes,
         policy,
         settings.emulated,
+        settings.card_call_s,
     )
 
 
@@ -240,6 +255,13 @@ async def _probe(
             probes.append(probe)
     offer = Offer(pool, KeptContents(settings.state / KEPT_NAME))
     return HostProbe(probes, settings.budget.host_lost_s, offer)
+
+
+async def _checked_cards(budget: Budget, nursery: Nursery, probe: HostProbe) -> CardChecks:
+    """The checks of this host's cards, each of which was checked once."""
+    cards = CardChecks(budget, nursery)
+    await cards.first(await probe.devices())
+    return cards
 
 
 def advertised(settings: tuple[str, int], gateway: str) -> str:
