@@ -23,8 +23,10 @@ from orchgpu.web.http.live import LiveChanges
 from orchgpu.web.http.server import listen
 from orchgpu.web.http.sessions import Sessions
 from orchgpu.web.model.picture import Picture
-from orchgpu.web.scheduler import SchedulerDoor
+from orchgpu.web.scheduler import ANSWER_WITHIN_S, SchedulerDoor
 from orchgpu.web.settings import ConsoleSettings
+from orchgpu.web.work.door import CloudDoor
+from orchgpu.web.work.explanations import Explanations
 
 logger = logging.getLogger(__name__)
 
@@ -47,32 +49,51 @@ async def serve(settings: ConsoleSettings, budget: Budget) -> None:
     except Stopped:
         return
     check_listen(settings, has_keys=has_keys)
-    clock, picture = SystemClock(), Picture(secrets.token_hex(4))
-    sessions, feed = Sessions(clock), Feed(picture, clock)
-    live = LiveChanges(picture, sessions)
-    console = Console(
-        settings=settings,
-        has_keys=has_keys,
-        picture=picture,
-        sessions=sessions,
-        live=live,
-        scheduler=scheduler,
-        assets=read_assets(),
-        clock=clock,
-    )
     async with AsyncExitStack() as stack:
         nursery = await stack.enter_async_context(Nursery("orchgpu-web"))
-        client = SchedulerClient(
-            settings.scheduler, budget=budget, on_push=feed.on_push, access=settings.access
-        )
-        await stack.enter_async_context(client)
-        nursery.start_eternal(feed.run(client), "feed")
-        nursery.start_eternal(live.run(), "live")
+        console = await opened(settings, scheduler, has_keys, nursery, stack)
         address = await listen(console, stack)
         scheme = "https" if settings.tls is not None else "http"
         write_ready(settings.ready_file, {"http": address, "url": f"{scheme}://{address}/"})
         logger.info("serving at %s://%s/", scheme, address, extra={"event": "serving"})
         await until_first(stop.wait(), nursery.failed())
+
+
+async def opened(
+    settings: ConsoleSettings,
+    scheduler: SchedulerDoor,
+    has_keys: bool,
+    nursery: Nursery,
+    stack: AsyncExitStack,
+) -> Console:
+    """The parts of a console, of which those that read the scheduler run in the nursery."""
+    clock, picture = SystemClock(), Picture(secrets.token_hex(4))
+    sessions, feed = Sessions(clock), Feed(picture, clock)
+    client = SchedulerClient(
+        settings.scheduler,
+        budget=scheduler.budget,
+        on_push=feed.on_push,
+        access=settings.access,
+        deadline_s=ANSWER_WITHIN_S,
+    )
+    await stack.enter_async_context(client)
+    console = Console(
+        settings=settings,
+        has_keys=has_keys,
+        picture=picture,
+        sessions=sessions,
+        live=LiveChanges(picture, sessions),
+        scheduler=scheduler,
+        cloud=await stack.enter_async_context(CloudDoor()),
+        explanations=Explanations(client, clock),
+        feed=feed,
+        assets=read_assets(),
+        clock=clock,
+    )
+    nursery.start_eternal(feed.run(client), "feed")
+    nursery.start_eternal(console.live.run(), "live")
+    stack.push_async_callback(nursery.close)  # before its client closes
+    return console
 
 
 async def needs_keys(scheduler: SchedulerDoor) -> bool:
