@@ -1,11 +1,10 @@
 // One function: its graph, definition and history; files are dropped anywhere on the page.
-import { mayOperate, mayRequest, post, put, session } from "../core/api.js";
+import { post, put } from "../core/api.js";
 import { ago, bytes, shortId } from "../core/format.js";
 import { html, useRef, useState } from "../core/html.js";
 import { attempt, notify } from "../core/notices.js";
 import { useNow, useResource } from "../core/resource.js";
 import { href } from "../core/router.js";
-import { useStore } from "../core/store.js";
 import { Confirm } from "../parts/dialog.js";
 import { Icon } from "../parts/icons.js";
 import { Empty, Page, Waiting } from "../parts/page.js";
@@ -14,7 +13,6 @@ import { Graph } from "./function_graph.js";
 export function FunctionView({ id: name }) {
   const path = `/functions/${encodeURIComponent(name)}`;
   const { data, error, reload } = useResource(path, { every_s: 30 });
-  const current = useStore(session);
   const crumbs = html`<a class="crumb" href=${href("functions")}><${Icon} name="back" /> Functions</a>`;
   if (!data) {
     return html`<${Page} title=${name} crumbs=${crumbs}>${error ? html`<${Empty} title=${error.message}>${error.hint}<//>` : html`<${Waiting} />`}<//>`;
@@ -23,12 +21,12 @@ export function FunctionView({ id: name }) {
     <${Page} title=${name} crumbs=${crumbs} error=${error}
       controls=${html`<a class="button" href=${href("jobs", null, { function: name })}>Its jobs</a>`}>
       <div class="function">
-        ${mayRequest(current) && html`<${DropZone} path=${path} name=${name} />`}
+        ${data.may_upload && html`<${DropZone} path=${path} name=${name} />`}
         ${data.graph && html`
           <section class="panel" aria-label="Graph"><header class="panel-head"><h2>Graph</h2></header><${Graph} ...${data.graph} current=${name} /></section>`}
         <div class="columns">
-          <${Definition} definition=${data.definition} />
-          <${Revisions} path=${path} name=${name} revisions=${data.revisions ?? []} mayRollBack=${mayOperate(current)} onDone=${reload} />
+          <${Definition} data=${data} />
+          <${Revisions} path=${path} name=${name} revisions=${data.revisions ?? []} newest=${data.revision} mayRollBack=${data.may_roll_back} onDone=${reload} />
         </div>
       </div>
     <//>
@@ -75,12 +73,20 @@ function DropZone({ path, name }) {
   `;
 }
 
-const Definition = ({ definition }) => html`
+// Shown elsewhere on the page, or about the viewer.
+const NOT_SETTINGS = new Set(["name", "graph", "revisions", "request", "may_upload", "may_roll_back"]);
+
+const Definition = ({ data }) => html`
   <section class="panel definition" aria-label="Definition">
     <header class="panel-head"><h2>Definition</h2></header>
-    <pre tabIndex="0" aria-label="Definition as text">${typeof definition === "string" ? definition : asText(definition ?? {})}</pre>
+    <pre tabIndex="0" aria-label="Definition as text">${asText(settingsOf(data))}</pre>
   </section>
 `;
+
+const settingsOf = (data) =>
+  Object.fromEntries(
+    Object.entries(data).filter(([name, value]) => !NOT_SETTINGS.has(name) && value !== null && value !== ""),
+  );
 
 /** A mapping as indented lines, close to the YAML that a user wrote. */
 function asText(value, indent = "") {
@@ -96,7 +102,14 @@ function asText(value, indent = "") {
     .join("\n");
 }
 
-function Revisions({ path, name, revisions, mayRollBack, onDone }) {
+/** The changes of a revision as one line: a text, a list, or numbers by kind. */
+function changesOf({ changes }) {
+  if (!changes || typeof changes === "string") return changes ?? "";
+  const parts = Array.isArray(changes) ? changes : Object.entries(changes).map(([kind, one]) => `${kind} ${one}`);
+  return parts.join(", ");
+}
+
+function Revisions({ path, name, revisions, newest, mayRollBack, onDone }) {
   const now_s = useNow(30000);
   const [asked, setAsked] = useState(null);
   const ask = (revision) => setAsked({
@@ -111,11 +124,11 @@ function Revisions({ path, name, revisions, mayRollBack, onDone }) {
       ${revisions.length === 0 && html`<${Empty} title="No earlier revision." />`}
       <ol class="revisions">
         ${revisions.map((one) => html`
-          <li key=${one.revision} class=${one.current ? "current" : ""}>
+          <li key=${one.revision}>
             <strong>${one.revision}</strong>
-            <span>${one.note ?? one.changed ?? ""}</span>
-            <span class="muted">${ago(one.changed_s ?? one.created_s, now_s)}${one.by ? `, ${one.by}` : ""}</span>
-            ${one.current ? html`<span class="tag accent">current</span>`
+            <span>${one.note || changesOf(one)}</span>
+            <span class="muted">${ago(one.deployed_s, now_s)}</span>
+            ${one.revision === newest ? html`<span class="tag accent">current</span>`
               : mayRollBack && html`<button type="button" class="small" onClick=${() => ask(one.revision)}>Roll back<span class="visually-hidden"> to ${one.revision}</span></button>`}
           </li>`)}
       </ol>
