@@ -15,6 +15,9 @@ from gpu_scheduler.model import Health, HostState, Lease, Share
 from gpu_scheduler.protocol.answers import DeviceView, HostView
 from orchgpu.web.model.pages import Page, SortedKeys, search
 
+#: Drained hosts and devices that are named.
+DRAINED_MAX = 200
+
 
 class LentShare(Value):
     """A part of one device that a lease has."""
@@ -180,13 +183,31 @@ class Fleet:
         return iter(self._names)
 
     def target_of(self, name: str) -> tuple[str, str | None]:
-        """The host of that name, or the host and id of that device. Raises NOT_FOUND."""
+        """The host of that name, or the host and id of a device, given as id or HOST/INDEX.
+
+        Raises NOT_FOUND.
+        """
         if name in self._hosts:
             return name, None
-        host = self._host_of.get(name)
-        if host is None:
-            raise AppError(ErrorCode.NOT_FOUND, f"there is no host or device {name!r:.80}")
-        return host, name
+        if (host := self._host_of.get(name)) is not None:
+            return host, name
+        host, _, index = name.rpartition("/")
+        view = self._hosts.get(host)
+        for one in () if view is None else view.devices:
+            if str(one.device.index) == index:
+                return host, one.device.id
+        raise AppError(ErrorCode.NOT_FOUND, f"there is no host or device {name!r:.80}")
+
+    def drained(self) -> list[str]:
+        """The first hosts and devices that an operator drained."""
+        found: list[str] = []
+        for view in self._hosts.values():
+            if view.state is HostState.DRAINED:
+                found.append(view.host)
+            found += (one.device.id for one in view.devices if one.drained)
+            if len(found) >= DRAINED_MAX:
+                break
+        return sorted(found[:DRAINED_MAX])
 
     def counts(self) -> dict[str, int]:
         """Sums over all hosts and devices: `hosts`, `devices`, `device_<state>`, `memory_mib` …"""
@@ -327,7 +348,7 @@ class Fleet:
             self._count(view, 1)
 
     def _figures(self, view: HostView, sign: int) -> Counter[str]:
-        found = Counter({"hosts": sign, f"host_{view.state.value.lower()}": sign})
+        found = Counter({"hosts": sign, f"host_{view.state.value}": sign})
         for one in view.devices:
             found["devices"] += sign
             found[f"device_{self._state(view, one)}"] += sign

@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from corekit.decode import encode
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.values import Value
 from gpu_scheduler.request_text import request_text
@@ -19,6 +20,9 @@ from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.provider import provider
 from orchgpu.web.model.viewers import Role, Viewer
 
+#: Changes of a revision that its one line has.
+NOTED_MAX = 3
+
 
 class Node(Value):
     """A function or a place of objects in a workflow."""
@@ -29,7 +33,7 @@ class Node(Value):
     device: str = ""  #: of a function: what its jobs request
 
 
-class Edge(Value):
+class Edge(Value, rename={"source": "from", "target": "to"}):
     """Objects at `source` start `target`, or `source` writes them to `target`."""
 
     source: str
@@ -46,7 +50,7 @@ class WorkflowGraph(Value):
 def functions_json(cloud: JobCloud, viewer: Viewer) -> list[dict[str, object]]:
     """All functions that the viewer sees, by name."""
     seen = [one for one in cloud.functions() if viewer.sees_function(one)]
-    return [_settings(one) for one in sorted(seen, key=lambda one: one.name)]
+    return [_summary(one) for one in sorted(seen, key=lambda one: one.name)]
 
 
 def function_json(cloud: JobCloud, viewer: Viewer, name: str) -> dict[str, object]:
@@ -57,43 +61,58 @@ def function_json(cloud: JobCloud, viewer: Viewer, name: str) -> dict[str, objec
     with provider().deploy_cloud(Address(), Address()) as target:
         revisions = target.cloud.revisions(name)[::-1]
     return {
-        **_settings(found),
-        "variables": sorted(found.variables),
-        "request": found.request,
+        "name": found.name,
+        "definition": _definition(found),
         "graph": graph_around(found, others),
-        "revisions": [revision_json(one) for one in revisions],
+        "revisions": [revision_json(one, at == 0) for at, one in enumerate(revisions)],
         "may_roll_back": viewer.role is Role.OPERATOR and len(revisions) > 1,
         "may_upload": viewer.role is not Role.READER,
     }
 
 
-def _settings(function: Function) -> dict[str, object]:
+def _summary(function: Function) -> dict[str, object]:
     return {
         "name": function.name,
-        "device": request_text(function.request),
+        "revision": function.revision[:8],
+        "changed_s": function.deployed_at_s or None,
+        "gpu": request_text(function.request),
         "tenant": function.request.tenant,
-        "input": _place(function.input_bucket, function.input_prefix),
-        "input_suffixes": function.input_suffixes,
+        "inputs": [_place(function.input_bucket, function.input_prefix)],
+        "suffixes": function.input_suffixes,
         "outputs": [_place(one.bucket, one.prefix) for one in function.outputs],
+    }
+
+
+def _definition(function: Function) -> dict[str, object]:
+    """The settings that people chose, in the words of the definition; of variables the names."""
+    chosen = encode(function.request)
+    request = {name: value for name, value in chosen.items() if value not in (None, [], "", 0)}
+    return {
+        "input": _place(function.input_bucket, function.input_prefix),
+        "suffixes": function.input_suffixes,
+        "output": [_place(one.bucket, one.prefix) for one in function.outputs],
         "timeout_s": function.timeout_s,
         "attempts_max": function.attempts_max,
         "middleware": function.middleware,
         "on_unavailable": function.on_unavailable,
         "concurrency_max": function.concurrency_max,
+        "envelope": function.envelope,
         "image": function.image,
-        "deployed_s": function.deployed_at_s or None,
-        "revision": function.revision,
+        "variables": sorted(function.variables),
+        "gpu": request,
+        "record": function.revision,
     }
 
 
-def revision_json(revision: Revision) -> dict[str, object]:
+def revision_json(revision: Revision, current: bool) -> dict[str, object]:
     """A revision as data."""
     return {
         "revision": revision.number,
-        "deployed_s": revision.deployed_at_s,
+        "changed_s": revision.deployed_at_s,
         "package_sha256": revision.package,
-        "note": revision.note,
+        "note": revision.note or "; ".join(revision.summary[:NOTED_MAX]),
         "changes": revision.summary,
+        "current": current,
     }
 
 

@@ -18,12 +18,12 @@ READ_MAX = 100
 class LetterEntry(Value):
     """One dead letter as the page gets it."""
 
-    id: str
+    letter: str  #: its id
     function: str
     job: str | None
     reason: str | None
     detail: str
-    dead_s: float | None
+    sent_s: float | None  #: wall clock
     input: str | None
     may_retry: bool
 
@@ -44,7 +44,7 @@ def letters_json(cloud: JobCloud, viewer: Viewer, function: str | None) -> dict[
     if function is not None and not wanted:
         raise AppError(ErrorCode.NOT_FOUND, f"no function {function!r:.80} is deployed here")
     items = [_entry(letter, one, viewer) for one in wanted for letter in _read(cloud, one)]
-    items.sort(key=lambda one: one.dead_s or 0.0, reverse=True)
+    items.sort(key=lambda one: one.sent_s or 0.0, reverse=True)
     return {"items": items, "counts": counts, "read_max": READ_MAX}
 
 
@@ -55,27 +55,39 @@ def _read(cloud: JobCloud, function: Function) -> Sequence[Letter]:
 
 def _entry(letter: Letter, function: Function, viewer: Viewer) -> LetterEntry:
     return LetterEntry(
-        id=letter.id,
+        letter=letter.id,
         function=function.name,
         job=letter.job,
         reason=letter.reason,
         detail=letter.detail,
-        dead_s=letter.dead_at_s,
+        sent_s=letter.dead_at_s,
         input=letter.input,
         may_retry=letter.input is not None and viewer.role is not Role.READER,
     )
 
 
-def send_back(cloud: JobCloud, viewer: Viewer, function: str, letter: str) -> None:
-    """Send one letter back to the queue of its function. Raises NOT_FOUND, INVALID."""
-    found = cloud.function(function)
+def send_back(cloud: JobCloud, viewer: Viewer, letter: str, function: str | None) -> None:
+    """Send one letter back to the queue of its function. Raises NOT_FOUND, INVALID.
+
+    `function`: the one that has the letter; None: each that the viewer sees is searched.
+    """
     viewer.require(Role.REQUESTER, "another run of a job")
-    viewer.require_function(found)
-    with dead_letters(cloud.services, found) as letters:
+    wanted = cloud.functions() if function is None else [cloud.function(function)]
+    for one in wanted:
+        if function is not None:
+            viewer.require_function(one)
+        if viewer.sees_function(one) and _sent_back(cloud, one, letter):
+            return
+    text = f"there is no dead letter {letter!r:.80}; another reader may hide it for a moment"
+    raise AppError(ErrorCode.NOT_FOUND, text)
+
+
+def _sent_back(cloud: JobCloud, function: Function, letter: str) -> bool:
+    with dead_letters(cloud.services, function) as letters:
         one = next((one for one in letters.read(LETTERS_MAX) if one.id == letter), None)
         if one is None:
-            text = f"{function} has no dead letter {letter!r:.80}; it may be in use elsewhere"
-            raise AppError(ErrorCode.NOT_FOUND, text)
+            return False
         if one.input is None:
             raise invalid(f"letter {letter!r:.80} is not the event of an input; it stays")
         letters.send_back(one)
+        return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from corekit.decode import encode
 from corekit.errors import AppError, ErrorCode
 from corekit.values import Value, replace
 from gpu_scheduler.client import SchedulerClient
@@ -111,9 +112,9 @@ def explanation_of(known: Known) -> dict[str, object] | None:
     record, why = known.scheduled.record, known.scheduled.waits
     if why is None:
         sentence = pause_sentence(record, time.time())
-        return {"sentence": sentence, "position": None, "expected_s": None} if sentence else None
+        return {"text": sentence, "position": None, "expected_s": None} if sentence else None
     return {
-        "sentence": wait_sentence(why, known.scheduled.others),
+        "text": wait_sentence(why, known.scheduled.others),
         "position": why.position,
         "expected_s": why.expected_s,
         "expected_why": why.expected_why,
@@ -145,7 +146,7 @@ def story_json(known: Known, viewer: Viewer) -> dict[str, object]:
     summary, found = summary_of_known(known), moments(known)
     live = known.scheduled.lease if known.scheduled is not None else None
     return {
-        "summary": summary,
+        **encode(summary),
         "timeline": intervals_of(known),
         "moments": found,
         "latencies": latencies(found),

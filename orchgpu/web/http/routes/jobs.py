@@ -35,7 +35,7 @@ async def story(request: web.Request) -> web.Response:
 
 @ROUTES.get("/api/jobs/{job}/logs")
 async def logs(request: web.Request) -> web.StreamResponse:
-    """The lines of a job as a stream of events, until it ends: `lines`, then `end`."""
+    """The lines of a job as a stream of events, until it ends: `line` each, then `end`."""
     session, console = await session_of(request), request.app[CONSOLE]
     lines = log_lines(console, session, request.match_info["job"])
     async with contextlib.aclosing(lines):
@@ -43,15 +43,20 @@ async def logs(request: web.Request) -> web.StreamResponse:
         response = stream_response()
         with contextlib.suppress(ConnectionError):
             await response.prepare(request)
-            await response.write(event_text("lines", first))
+            await response.write(_lines(first))
             try:
                 async for found in lines:
-                    await response.write(event_text("lines", found) if found else b": beat\n\n")
+                    await response.write(_lines(found))
                 await response.write(event_text("end", {}))
             except AppError as error:
-                await response.write(event_text("failed", {"message": error.message}))
+                await response.write(event_text("error", {"message": error.message}))
             await response.write_eof()
     return response
+
+
+def _lines(found: Sequence[LogLine]) -> bytes:
+    """The lines as events; without any, a comment that keeps the stream open."""
+    return b"".join(event_text("line", line) for line in found) or b": beat\n\n"
 
 
 @ROUTES.get("/api/jobs/{job}/outputs")
@@ -122,9 +127,10 @@ async def letters(request: web.Request) -> web.Response:
 async def retry_letter(request: web.Request) -> web.Response:
     """Send one dead letter back to the queue of its function."""
     session, letter = await session_of(request), request.match_info["letter"]
-    function = str((await body_of(request, {"function": str}))["function"])
+    function = (await body_of(request, {}, {"function": str})).get("function")
+    name = function if isinstance(function, str) else None
     await request.app[CONSOLE].cloud.ask(
-        lambda cloud: send_back(cloud, session.viewer, function, letter)
+        lambda cloud: send_back(cloud, session.viewer, letter, name)
     )
     return answered({"letter": letter, "retried": True})
 

@@ -6,11 +6,13 @@ from aiohttp import web
 
 from corekit.errors import invalid
 from gpu_scheduler.client import SchedulerClient
+from gpu_scheduler.parameters import given_of
 from gpu_scheduler.protocol.answers import ParametersAnswer
 from orchgpu.web.console import CONSOLE
 from orchgpu.web.http.access import session_of
 from orchgpu.web.http.answers import answered, body_of
 from orchgpu.web.model.viewers import Role
+from orchgpu.web.work.settings import settings_json
 
 ROUTES = web.RouteTableDef()
 
@@ -24,7 +26,8 @@ async def read(request: web.Request) -> web.Response:
         return await client.parameters()
 
     found = await console.scheduler.ask(session.key, question)
-    return answered(_shown(found, may_change=session.viewer.role is Role.OPERATOR))
+    shown = settings_json(found, may_change=session.viewer.role is Role.OPERATOR)
+    return answered({**shown, "drained": console.picture.fleet.drained()})
 
 
 @ROUTES.post("/api/settings")
@@ -38,18 +41,13 @@ async def change(request: web.Request) -> web.Response:
         raise invalid("value must be a word, a number, true, false or null")
 
     async def question(client: SchedulerClient) -> ParametersAnswer:
-        return await client.set_parameter(str(given["name"]), value)
+        name = str(given["name"])
+        read = given_of(name, value) if isinstance(value, str) else value
+        return await client.set_parameter(name, read)
 
-    return answered(_shown(await console.scheduler.ask(session.key, question), may_change=True))
-
-
-def _shown(found: ParametersAnswer, *, may_change: bool) -> dict[str, object]:
-    return {
-        "parameters": found.parameters,
-        "overridden": found.overridden,
-        "policies": found.policies,
-        "may_change": may_change,
-    }
+    found = await console.scheduler.ask(session.key, question)
+    console.picture.parameter_changed(str(given["name"]), value)
+    return answered(settings_json(found, may_change=True))
 
 
 @ROUTES.post("/api/drain")
