@@ -1,4 +1,4 @@
-"""Pictures of the web console: starts a local system, gives it work, and takes a picture of each view.
+"""Pictures of the web console: starts a local system, gives it work, takes a picture of each view.
 
     python -m tools.console_pictures docs/pictures
 
@@ -48,7 +48,7 @@ if "broken" in os.environ["INPUT_FILE_PATH"]:
 target = os.environ["TMP_OUTPUT_DIR"]
 shutil.copy(os.environ["INPUT_FILE_PATH"], target)
 with open(os.path.join(target, "objects.json"), "w") as found:
-    found.write('{"objects": [{"label": "line", "score": 0.98}, {"label": "total", "score": 0.93}]}\\n')
+    found.write('{"objects": [{"label": "line", "score": 0.98}]}\\n')
 """
 #: function → (steps, memory in MiB, tenant)
 FUNCTIONS = {

@@ -33,31 +33,29 @@ COST: Json = {
     "total_usd": 0.00086,
     "sharers": [{"sharers": 1, "total_usd": 0.00086}, {"sharers": 4, "total_usd": 0.000251}],
 }
+
+
+def _item(name: str, value: object, meaning: str = "", *, overridden: bool = False) -> Json:
+    found: Json = {"name": name, "value": value, "meaning": meaning, "overridden": overridden}
+    return found | {"choices": [], "settable": True}
+
+
 SETTINGS: Json = {
-    "parameters": {
-        "policy": "fifo",
-        "aging_s": 60.0,
-        "lease_s_max": 604800.0,
-        "rate_per_s": None,
-        "weights": {"vision": 2.0},
-        "quotas": {"speech": {"devices": 4, "memory_mib": None, "compute_pct": None}},
-        "policy_parameters": {},
-    },
-    "overridden": ["aging_s"],
-    "policies": [
-        {
-            "name": name,
-            "summary": summary,
-            "wait_bound": bound,
-            "starves": "",
-            "parameters": [],
-            "values": {},
-        }
+    "policies": [_item("policy", "fifo"), _item("policy.fifo.patience_s", 5.0, "for a warm start")],
+    "parameters": [
+        _item("aging_s", 120.0, overridden=True),
+        _item("lease_s_max", 604800.0),
+        _item("rate_per_s", None),
+    ],
+    "quotas": [_item("weight.vision", 2.0), _item("quota.speech.devices", 4)],
+    "installed": [
+        {"name": name, "summary": summary, "wait_bound": bound, "starves": ""}
         for name, summary, bound in (
             ("fifo", "the request that waits longest", "every request is served in order"),
             ("sticky", "a request whose workload is loaded", "patience_s, then fifo"),
         )
     ],
+    "drained": [],
 }
 
 
@@ -184,10 +182,8 @@ class FixtureServer:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"} | HEADERS)
         await response.prepare(request)
         with suppress(ConnectionResetError):  # the page was closed
-            lines = self.system.log_lines(2000)
-            for first in range(0, len(lines), 500):
-                piece = json.dumps(lines[first : first + 500])
-                await response.write(f"event: lines\ndata: {piece}\n\n".encode())
+            for line in self.system.log_lines(2000):
+                await response.write(f"event: line\ndata: {json.dumps(line)}\n\n".encode())
             await response.write(b"event: end\ndata: {}\n\n")
         return response
 

@@ -180,11 +180,11 @@ class GeneratedSystem:
         failure = {"attempt": 1, "reason": "EXIT_NONZERO", "detail": detail, "log_tail": tail}
         sentence = "2 devices fit, and both are leased"
         return {
-            "summary": job,
+            **job,
             "timeline": self.timeline(number),
             "latencies": {"rlat": 1.2, "dlat": 0.6, "elat": 5.8},
             "attempts": [failure] if failed else [],
-            "explain": {"sentence": sentence, "expected_s": 12.0} if waiting else None,
+            "explain": {"text": sentence, "expected_s": 12.0} if waiting else None,
             "result": {"detail": detail, "log_tail": tail} if failed else None,
             "may_change": may_change,
             "may_retry": failed,
@@ -205,13 +205,12 @@ class GeneratedSystem:
     def function(self, name: str) -> Json:
         return {
             "name": name,
-            "device": "1 × cuda with 8192 MiB, 25 % compute",
+            "gpu": "1 × cuda with 8192 MiB, 25 % compute",
             "tenant": TENANTS[0],
-            "input": f"{name}-in",
+            "inputs": [f"{name}-in"],
             "outputs": [f"{name}-out"],
-            "timeout_s": 120,
-            "deployed_s": self.now_s - 9000,
-            "revision": 4,
+            "changed_s": self.now_s - 9000,
+            "revision": "3fa9c1d2",
             "jobs": self.jobs // len(FUNCTIONS),
         }
 
@@ -221,12 +220,14 @@ class GeneratedSystem:
             {"id": "f", "kind": "function", "label": name, "device": "1 × cuda"},
             {"id": "out", "kind": "place", "label": f"{name}-out", "device": ""},
         ]
-        edges = [{"source": "in", "target": "f"}, {"source": "f", "target": "out"}]
+        edges = [{"from": "in", "to": "f"}, {"from": "f", "to": "out"}]
         revisions = [
-            {"revision": 4, "deployed_s": self.now_s - 9000, "note": "", "changes": "files"},
-            {"revision": 3, "deployed_s": self.now_s - 90000, "note": "", "changes": "gpu"},
+            {"revision": 4, "changed_s": self.now_s - 9000, "note": "files", "current": True},
+            {"revision": 3, "changed_s": self.now_s - 90000, "note": "gpu", "current": False},
         ]
-        return {"graph": {"nodes": nodes, "edges": edges}, "revisions": revisions}
+        definition = {"input": f"{name}-in", "timeout_s": 120, "gpu": {"memory_mib": 8192}}
+        graph = {"nodes": nodes, "edges": edges}
+        return {"definition": definition, "graph": graph, "revisions": revisions}
 
     def timeline(self, number: int) -> list[Json]:
         job = self.job(number)

@@ -26,7 +26,7 @@ export function FunctionView({ id: name }) {
           <section class="panel" aria-label="Graph"><header class="panel-head"><h2>Graph</h2></header><${Graph} ...${data.graph} current=${name} /></section>`}
         <div class="columns">
           <${Definition} data=${data} />
-          <${Revisions} path=${path} name=${name} revisions=${data.revisions ?? []} newest=${data.revision} mayRollBack=${data.may_roll_back} onDone=${reload} />
+          <${Revisions} path=${path} name=${name} revisions=${data.revisions ?? []} mayRollBack=${data.may_roll_back} onDone=${reload} />
         </div>
       </div>
     <//>
@@ -73,20 +73,12 @@ function DropZone({ path, name }) {
   `;
 }
 
-// Shown elsewhere on the page, or about the viewer.
-const NOT_SETTINGS = new Set(["name", "graph", "revisions", "request", "may_upload", "may_roll_back"]);
-
 const Definition = ({ data }) => html`
   <section class="panel definition" aria-label="Definition">
     <header class="panel-head"><h2>Definition</h2></header>
-    <pre tabIndex="0" aria-label="Definition as text">${asText(settingsOf(data))}</pre>
+    <pre tabIndex="0" aria-label="Definition as text">${asText(data.definition)}</pre>
   </section>
 `;
-
-const settingsOf = (data) =>
-  Object.fromEntries(
-    Object.entries(data).filter(([name, value]) => !NOT_SETTINGS.has(name) && value !== null && value !== ""),
-  );
 
 /** A mapping as indented lines, close to the YAML that a user wrote. */
 function asText(value, indent = "") {
@@ -102,14 +94,7 @@ function asText(value, indent = "") {
     .join("\n");
 }
 
-/** The changes of a revision as one line: a text, a list, or numbers by kind. */
-function changesOf({ changes }) {
-  if (!changes || typeof changes === "string") return changes ?? "";
-  const parts = Array.isArray(changes) ? changes : Object.entries(changes).map(([kind, one]) => `${kind} ${one}`);
-  return parts.join(", ");
-}
-
-function Revisions({ path, name, revisions, newest, mayRollBack, onDone }) {
+function Revisions({ path, name, revisions, mayRollBack, onDone }) {
   const now_s = useNow(30000);
   const [asked, setAsked] = useState(null);
   const ask = (revision) => setAsked({
@@ -126,9 +111,9 @@ function Revisions({ path, name, revisions, newest, mayRollBack, onDone }) {
         ${revisions.map((one) => html`
           <li key=${one.revision}>
             <strong>${one.revision}</strong>
-            <span>${one.note || changesOf(one)}</span>
-            <span class="muted">${ago(one.deployed_s, now_s)}</span>
-            ${one.revision === newest ? html`<span class="tag accent">current</span>`
+            <span>${one.note}</span>
+            <span class="muted">${ago(one.changed_s, now_s)}</span>
+            ${one.current ? html`<span class="tag accent">current</span>`
               : mayRollBack && html`<button type="button" class="small" onClick=${() => ask(one.revision)}>Roll back<span class="visually-hidden"> to ${one.revision}</span></button>`}
           </li>`)}
       </ol>

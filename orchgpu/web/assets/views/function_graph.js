@@ -9,7 +9,7 @@ export function layersOf(nodes, edges) {
   // as many passes as nodes: enough for any path, and a cycle ends too
   for (let pass = 0; pass < nodes.length; pass += 1) {
     let moved = false;
-    for (const { source: from, target: to } of edges) {
+    for (const { from, to } of edges) {
       const next = (layer.get(from) ?? 0) + 1;
       if (layer.has(to) && next > layer.get(to) && next < nodes.length) {
         layer.set(to, next);
@@ -41,13 +41,13 @@ function placed(nodes, edges) {
 
 export function Graph({ nodes, edges, current }) {
   const { boxes, width, height } = useMemo(() => placed(nodes, edges), [nodes, edges]);
-  const text = edges.map(({ source, target }) => `${boxes.get(source)?.label ?? source} to ${boxes.get(target)?.label ?? target}`).join(", ");
+  const text = edges.map(({ from, to }) => `${boxes.get(from)?.label ?? from} to ${boxes.get(to)?.label ?? to}`).join(", ");
   return html`
     <div class="graph" tabIndex="0" role="region" aria-label="Graph, scrolls sideways">
       <svg width=${width} height=${height} viewBox="0 0 ${width} ${height}" role="img" aria-label=${text}>
         <defs><marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto"><path d="M0 0L8 4L0 8z" /></marker></defs>
-        ${edges.map(({ source, target }) => boxes.has(source) && boxes.has(target) && html`
-          <${Edge} key=${`${source} ${target}`} from=${boxes.get(source)} to=${boxes.get(target)} />`)}
+        ${edges.map(({ from, to }) => boxes.has(from) && boxes.has(to) && html`
+          <${Edge} key=${`${from} ${to}`} from=${boxes.get(from)} to=${boxes.get(to)} />`)}
         ${[...boxes.values()].map((box) => html`<${Box} key=${box.id} ...${box} current=${box.label === current || box.id === current} />`)}
       </svg>
     </div>

@@ -21,19 +21,19 @@ export function FunctionsView() {
   `;
 }
 
-function FunctionCard({ name, revision, deployed_s, device, tenant, input, outputs, jobs }) {
+function FunctionCard({ name, revision, changed_s, gpu, tenant, inputs, outputs, jobs }) {
   const now_s = useNow(30000);
   return html`
     <li class="panel card">
       <h2><a href=${href("functions", name)}>${name}</a></h2>
       <p class="tags">
-        <span class="tag accent">${device}</span>
+        <span class="tag accent">${gpu}</span>
         ${tenant && html`<span class="tag">${tenant}</span>`}
         ${revision ? html`<span class="tag">revision ${revision}</span>` : null}
       </p>
-      <p class="flow"><span>${input}</span><span aria-hidden="true">→</span><span>${outputs.join(", ") || "–"}</span></p>
+      <p class="flow"><span>${inputs.join(", ")}</span><span aria-hidden="true">→</span><span>${outputs.join(", ") || "–"}</span></p>
       <p class="muted"><a href=${href("jobs", null, { function: name })}>${plural(jobs, "job")}</a>
-        ${deployed_s && html`<span>deployed ${ago(deployed_s, now_s)}</span>`}</p>
+        ${changed_s && html`<span>deployed ${ago(changed_s, now_s)}</span>`}</p>
     </li>
   `;
 }

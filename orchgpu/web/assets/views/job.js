@@ -1,7 +1,7 @@
 // One job from upload to result: its state, timeline, logs, outputs and cost.
 import { post } from "../core/api.js";
 import { duration, fileName, moment, words } from "../core/format.js";
-import { html, useEffect, useMemo, useRef, useState } from "../core/html.js";
+import { html, useEffect, useRef, useState } from "../core/html.js";
 import { announce, attempt } from "../core/notices.js";
 import { useNow, useResource } from "../core/resource.js";
 import { href } from "../core/router.js";
@@ -16,8 +16,7 @@ import { Timeline } from "./job_timeline.js";
 
 export function JobView({ id }) {
   const path = `/jobs/${encodeURIComponent(id)}`;
-  const { data, error, reload } = useResource(path, { kinds: ["job", "lease", "queue"] });
-  const job = useMemo(() => data && { ...data, ...data.summary }, [data]);
+  const { data: job, error, reload } = useResource(path, { kinds: ["job", "lease", "queue"] });
   useAnnouncedState(job);
   const crumbs = html`<a class="crumb" href=${href("jobs")}><${Icon} name="back" /> Jobs</a>`;
   if (!job) {
@@ -73,7 +72,7 @@ function Actions({ job, path, onDone }) {
 /** Why the job waits or how it ended, in one sentence of the scheduler or the result. */
 function Story({ job }) {
   const { explain, result } = job;
-  const text = explain?.sentence || result?.detail || lastOf(job.attempts)?.detail;
+  const text = explain?.text || result?.detail || lastOf(job.attempts)?.detail;
   const tail = bad(job) ? result?.log_tail || lastOf(job.attempts)?.log_tail : "";
   const reason = job.reason && job.reason !== "NONE" ? words(job.reason) : null;
   if (!text && !reason) return null;

@@ -71,7 +71,7 @@ async function follow(address, signal, append, isOver) {
           append.clear(); // each answer begins with the first line
         },
         onEvent(event) {
-          if (event.name === "lines") JSON.parse(event.data).forEach(append.line);
+          if (event.name === "line") append.line(JSON.parse(event.data));
           if (event.name === "end") complete = true;
         },
       });

@@ -14,7 +14,7 @@ export function Letters() {
   const items = letters.data.items;
   if (!items.length) return html`<${Empty} title="No dead letter.">The event of a job that failed for good is kept here, with its reason.<//>`;
   const retry = async (one) => {
-    const path = `/letters/${encodeURIComponent(one.id)}/retry`;
+    const path = `/letters/${encodeURIComponent(one.letter)}/retry`;
     if (await attempt(() => post(path, { function: one.function }), "The letter is in its queue again.")) letters.reload();
   };
   return html`
@@ -23,9 +23,9 @@ export function Letters() {
         <thead><tr><th scope="col">Job</th><th scope="col">Function</th><th scope="col">Input</th><th scope="col">Reason</th><th scope="col">Since</th><th scope="col"><span class="visually-hidden">Action</span></th></tr></thead>
         <tbody>
           ${items.map((one) => html`
-            <tr key=${one.id}>
+            <tr key=${one.letter}>
               <td>${one.job ? html`<a class="mono" href=${href("jobs", one.job)}>${shortId(one.job)}</a>` : "–"}</td>
-              <td>${one.function}</td><td>${one.input ?? "–"}</td><td title=${one.detail}>${words(one.reason) || "–"}</td><td class="number">${moment(one.dead_s)}</td>
+              <td>${one.function}</td><td>${one.input ?? "–"}</td><td title=${one.detail}>${words(one.reason) || "–"}</td><td class="number">${moment(one.sent_s)}</td>
               <td class="end">${one.may_retry && html`<button type="button" class="small" onClick=${() => retry(one)}>Retry</button>`}</td>
             </tr>`)}
         </tbody>

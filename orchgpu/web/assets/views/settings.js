@@ -7,7 +7,7 @@ import { Policies } from "./settings_policies.js";
 import { Setting, change } from "./settings_row.js";
 
 export function SettingsView() {
-  const { data, error, reload } = useResource("/settings", { kinds: ["parameters", "policy"] });
+  const { data, error, reload } = useResource("/settings", { kinds: ["parameters", "policy", "host", "device"] });
   const [text, setText] = useState("");
   const writes = data?.may_change ?? false;
   const fits = ({ name }) => name.toLowerCase().includes(text.toLowerCase());
@@ -27,31 +27,17 @@ export function SettingsView() {
                 <${Setting} key=${item.name} item=${item} writes=${writes} onDone=${reload} />`)}</ul>
               ${writes && added && html`<${Added} hint=${added} onDone=${reload} />`}
             </section>`)}
-          ${writes && html`<${Drain} />`}
+          ${writes && html`<${Drain} drained=${data.drained} onDone=${reload} />`}
         </div>`}
     <//>
   `;
 }
 
-// Shown by their own names: quota.TENANT.devices, weight.TENANT, policy.POLICY.PARAMETER.
-const NESTED = ["policy", "weights", "quotas", "policy_parameters"];
-
-/** [[title, items, the form of a new name]] in the names that `ssgm set` takes. */
-function groupsOf({ parameters, overridden }) {
-  const changed = new Set(overridden);
-  const item = (name, value) => ({ name, value, changed: changed.has(name) });
-  const plain = Object.entries(parameters).filter(([name]) => !NESTED.includes(name));
-  const quotas = Object.entries(parameters.quotas ?? {}).flatMap(([tenant, quota]) =>
-    Object.entries(quota)
-      .filter(([, limit]) => limit !== null)
-      .map(([limit, value]) => item(`quota.${tenant}.${limit}`, value)),
-  );
-  const weights = Object.entries(parameters.weights ?? {}).map(([tenant, one]) => item(`weight.${tenant}`, one));
-  return [
-    ["Quotas and weights", [...quotas, ...weights], "quota.TENANT.devices"],
-    ["Parameters", plain.map(([name, value]) => item(name, value)), null],
-  ];
-}
+/** [[title, items, the form of a new name]] */
+const groupsOf = (data) => [
+  ["Quotas and weights", data.quotas, "quota.TENANT.devices"],
+  ["Parameters", data.parameters, null],
+];
 
 function Added({ hint, onDone }) {
   const add = async (event) => {

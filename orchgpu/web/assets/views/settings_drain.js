@@ -1,14 +1,12 @@
 // Drain of a host or device by name, and what is drained now.
 import { html, useState } from "../core/html.js";
-import { usePages } from "../core/resource.js";
 import { Confirm } from "../parts/dialog.js";
 import { drainQuestion } from "./drain.js";
 
-export function Drain() {
-  const drained = usePages("/fleet", { state: "drained" }, { kinds: ["host", "device"] });
+export function Drain({ drained, onDone }) {
   const [target, setTarget] = useState("");
   const [asked, setAsked] = useState(null);
-  const ask = (name, isDrained) => setAsked(drainQuestion(name, isDrained, drained.reload));
+  const ask = (name, isDrained) => setAsked(drainQuestion(name, isDrained, onDone));
   return html`
     <section class="panel" aria-label="Drain">
       <header class="panel-head"><h2>Drain</h2></header>
@@ -21,7 +19,7 @@ export function Drain() {
         <button>Drain</button>
         <button type="button" disabled=${!target.trim()} onClick=${() => ask(target.trim(), true)}>Undrain</button>
       </form>
-      <ul class="rows">${drained.items.flatMap(targets).map((name) => html`
+      <ul class="rows">${drained.map((name) => html`
         <li class="setting" key=${name}><span class="mono">${name}</span>
           <button type="button" class="small" onClick=${() => ask(name, true)}>Undrain<span class="visually-hidden"> ${name}</span></button></li>`)}
       </ul>
@@ -29,9 +27,3 @@ export function Drain() {
     </section>
   `;
 }
-
-/** What of a host is drained: the whole, or some of its devices. */
-const targets = (host) =>
-  host.state.toUpperCase() === "DRAINED"
-    ? [host.host]
-    : host.devices.filter((one) => one.drained).map((one) => one.device);

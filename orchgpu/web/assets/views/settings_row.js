@@ -5,11 +5,9 @@ import { attempt } from "../core/notices.js";
 
 const shownValue = (value) => (value === null || value === undefined ? "none" : String(value));
 
-/** A number as a number; every other text is a word of the scheduler: "none", "default", "10m". */
-const typed = (text) => (text.trim() !== "" && Number.isFinite(Number(text)) ? Number(text) : text.trim());
-
+/** The server reads the text as `ssgm set` does: a number, a duration, "none", "default". */
 export const change = (name, text) =>
-  attempt(() => post("/settings", { name, value: typed(text) }), `${name} is ${text}.`);
+  attempt(() => post("/settings", { name, value: text.trim() }), `${name} is ${text}.`);
 
 export function Setting({ item, writes, onDone }) {
   const [edited, setEdited] = useState(null); // the text in the field, null while it is untouched
@@ -25,12 +23,12 @@ export function Setting({ item, writes, onDone }) {
   const reset = async () => (await change(item.name, "default")) && onDone();
   return html`
     <li class="setting">
-      <div><label for=${id} class="mono">${item.name}</label>${item.changed && html` <span class="tag accent">changed</span>`}
-        ${item.help && html`<p class="muted">${item.help}</p>`}</div>
-      ${writes
+      <div><label for=${id} class="mono">${item.name}</label>${item.overridden && html` <span class="tag accent">changed</span>`}
+        ${item.meaning && html`<p class="muted">${item.meaning}</p>`}</div>
+      ${writes && item.settable
         ? html`
           <form onSubmit=${save}>
-            ${item.changed && edited === null && html`<button type="button" class="small quiet" onClick=${reset}>Default</button>`}
+            ${item.overridden && edited === null && html`<button type="button" class="small quiet" onClick=${reset}>Default</button>`}
             ${edited !== null && edited !== before && html`<button class="primary small">Save</button>`}
             <input id=${id} value=${edited ?? before} autocomplete="off" spellcheck="false"
               onInput=${(event) => setEdited(event.target.value)} onKeyDown=${(event) => event.key === "Escape" && setEdited(null)} />
