@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from corekit.aio.clock import SystemClock
 from corekit.aio.environment import budget_from_environment
@@ -48,15 +49,23 @@ async def serve(settings: ConsoleSettings, budget: Budget) -> None:
         )
     except Stopped:
         return
+    async with running(settings, scheduler, has_keys) as (console, address):
+        scheme = "https" if settings.tls is not None else "http"
+        write_ready(settings.ready_file, {"http": address, "url": f"{scheme}://{address}/"})
+        logger.info("serving at %s://%s/", scheme, address, extra={"event": "serving"})
+        await until_first(stop.wait(), console.nursery.failed())
+
+
+@asynccontextmanager
+async def running(
+    settings: ConsoleSettings, scheduler: SchedulerDoor, has_keys: bool
+) -> AsyncIterator[tuple[Console, str]]:
+    """A console and its address, for the length of the block. Raises INVALID, UNAVAILABLE."""
     check_listen(settings, has_keys=has_keys)
     async with AsyncExitStack() as stack:
         nursery = await stack.enter_async_context(Nursery("orchgpu-web"))
         console = await opened(settings, scheduler, has_keys, nursery, stack)
-        address = await listen(console, stack)
-        scheme = "https" if settings.tls is not None else "http"
-        write_ready(settings.ready_file, {"http": address, "url": f"{scheme}://{address}/"})
-        logger.info("serving at %s://%s/", scheme, address, extra={"event": "serving"})
-        await until_first(stop.wait(), nursery.failed())
+        yield console, await listen(console, stack)
 
 
 async def opened(
@@ -87,6 +96,7 @@ async def opened(
         cloud=await stack.enter_async_context(CloudDoor()),
         explanations=Explanations(client, clock),
         feed=feed,
+        nursery=nursery,
         assets=read_assets(),
         clock=clock,
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from corekit.aio.clock import Clock
+from corekit.aio.supervise import Nursery
 from orchgpu.web.feed import Feed
 from orchgpu.web.http.assets import Asset
 from orchgpu.web.http.live import LiveChanges
@@ -32,6 +33,7 @@ class Console:
     cloud: CloudDoor
     explanations: Explanations
     feed: Feed
+    nursery: Nursery
     assets: Mapping[str, Asset]
     clock: Clock
 
