@@ -27,6 +27,7 @@ from corekit.units import WHOLE_PERMILLE
 from corekit.values import replace
 from gpu_scheduler.model import EndReason, LeaseLifetime, LeaseState, Share
 from gpu_scheduler.protocol.host import Install
+from remote_gpu.host.steps import Step, StepKind
 from remote_gpu.host.warm.table import WarmTable, WarmWorker, is_card
 from remote_gpu.wire.errors import Refusal, Refused
 
@@ -46,37 +47,6 @@ class Phase(StrEnum):
     OPEN = "OPEN"
     RETURNED = "RETURNED"  #: given back; the session is still open
     CLOSING = "CLOSING"  #: over; its processes may not have ended yet
-
-
-class StepKind(StrEnum):
-    """The kinds of steps, in the order of a lease's life."""
-
-    EVICT = "evict"  #: kill warm workers, then call `warm_gone` for each
-    PLACED = "placed"  #: log; admit a waiting session
-    OPENED = "opened"  #: report it
-    UNBOUND = "unbound"  #: the session is over, the lease is not; end session, lanes, relays
-    RETURNED = "returned"  #: report it: the shares may be granted again
-    KILL = "kill"  #: kill server and worker (or keep it warm), then call `gone`
-    CLOSED = "closed"  #: report it with the reason; end the session
-    CUT = "cut"  #: log and report it: the revocation is complete, its shares are free
-    CONFLICT = "conflict"  #: log: its shares are granted to another live lease, too
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """One step for the daemon to take."""
-
-    kind: StepKind
-    lease: LeaseId
-    fence: int
-    shares: tuple[Share, ...]
-    nonce: str = ""
-    reason: EndReason | None = None
-    detail: str = ""
-    reported: bool = True  #: False: the scheduler ended it itself
-    warm: tuple[str, ...] = ()  #: warm workers: to evict, or the one that a placed lease gets
-    keeps: Install | None = None  #: of KILL: its worker may stay, warm
-    leaves_worker: bool = False  #: of RETURNED and CLOSED: a KILL with `keeps` follows
 
 
 @dataclass(slots=True, kw_only=True)
@@ -221,30 +191,38 @@ class LeaseTable:
         if (entry := self._entries.get(lease)) is not None:
             entry.heard_at_s = now_s
 
-    def give_back(self, lease: LeaseId) -> list[Step]:
+    def give_back(self, lease: LeaseId, succeeded: bool | None = None) -> list[Step]:
         """Give the shares back and keep the session; a deadline lease keeps both. Idempotent."""
         entry = self.find(lease)
         if entry is None or entry.phase is not Phase.OPEN or not entry.held_by_session:
             return []
         entry.phase = Phase.RETURNED
         kill = self._kill(entry, EndReason.DONE)
-        leaves_worker = kill.keeps is not None
-        return [self._step(entry, StepKind.RETURNED, leaves_worker=leaves_worker), kill]
+        returned = self._step(entry, StepKind.RETURNED, leaves_worker=kill.keeps is not None)
+        return [dataclasses.replace(returned, succeeded=succeeded), kill]
 
-    def session_over(self, lease: LeaseId, reason: EndReason, detail: str) -> list[Step]:
+    def session_over(
+        self, lease: LeaseId, reason: EndReason, detail: str, succeeded: bool | None = None
+    ) -> list[Step]:
         """End the session that closed or was lost, and the lease unless a deadline holds it."""
         entry = self.find(lease)
         if entry is None or not entry.nonce:
             return []
         if entry.held_by_session:
-            return self.end(lease, reason, detail)
+            return self.end(lease, reason, detail, succeeded=succeeded)
         unbound = self._step(entry, StepKind.UNBOUND, reason, detail)
         entry.phase, entry.nonce = Phase.PLACED, ""
         entry.cap_at_s = entry.heard_at_s = None
         return [unbound]
 
     def end(
-        self, lease: LeaseId, reason: EndReason, detail: str = "", *, reported: bool = True
+        self,
+        lease: LeaseId,
+        reason: EndReason,
+        detail: str = "",
+        *,
+        reported: bool = True,
+        succeeded: bool | None = None,
     ) -> list[Step]:
         """End a lease for good. Idempotent."""
         entry = self.find(lease)
@@ -257,6 +235,7 @@ class LeaseTable:
         closed = self._step(
             entry, StepKind.CLOSED, reason, detail, reported=reported, leaves_worker=leaves
         )
+        closed = dataclasses.replace(closed, succeeded=succeeded)
         self._bury(dataclasses.replace(closed, leaves_worker=False))
         steps = [closed]
         if not entry.occupying:

@@ -20,9 +20,10 @@ from corekit.ids import DeviceId, LeaseId
 from corekit.values import replace
 from gpu_scheduler.protocol.host import Install
 from remote_gpu.host.lease_log import LeaseLog
-from remote_gpu.host.leases import LeaseTable, Step
+from remote_gpu.host.leases import LeaseTable
 from remote_gpu.host.processes.endings import Endings
 from remote_gpu.host.processes.warm_workers import WarmWorkers
+from remote_gpu.host.steps import Step, StepKind
 from remote_gpu.host.workers.worker import Worker
 from remote_gpu.worker import control
 from tests.unit.remote_gpu.host_parts import Card, install
@@ -144,6 +145,32 @@ async def test_of_two_leases_that_wait_for_two_workers_each_gets_one(tmp_path: P
         assert await one is first.worker
         await second.answer()
         assert await other is second.worker
+
+
+@pytest.mark.parametrize("waits_before", [False, True])
+async def test_a_worker_whose_call_runs_is_in_the_way_of_a_waiting_lease(
+    tmp_path: Path, waits_before: bool
+) -> None:
+    async with parts(tmp_path) as host:
+        whole = [replace(install(name, memory_mib=1000), workload="w") for name in ("l1", "l2")]
+        host.table.install(whole[0], 0.0)
+
+        def waits() -> None:
+            steps = host.table.install(whole[1], 0.0)
+            assert StepKind.PLACED not in [step.kind for step in steps], "there is no room for it"
+            host.warm.room_needed(whole[1])
+
+        if waits_before:
+            waits()
+        ending = await host.ends("l1", D0)
+        control.send(ending.stream, {"busy": {}})
+        ending.worker.drain()
+        if not waits_before:
+            await asyncio.sleep(0)
+            assert not ending.kept.done(), "nobody waits for its room"
+            host.warm.room_needed(leased("l3", D1))
+            waits()
+        assert await ending.kept == ""
 
 
 async def test_a_lease_without_a_worker_to_come_starts_at_once(tmp_path: Path) -> None:
