@@ -25,6 +25,7 @@ from gpu_scheduler.core import events as on
 from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.daemon.access.authorizer import Authorizer
 from gpu_scheduler.daemon.access.connection_admission import CONNECTIONS_MAX, ConnectionAdmission
+from gpu_scheduler.daemon.access.redaction import Redaction
 from gpu_scheduler.daemon.access.sources import SecretSource
 from gpu_scheduler.daemon.build import BUILD
 from gpu_scheduler.daemon.endpoints.calls import Calls
@@ -32,7 +33,7 @@ from gpu_scheduler.daemon.endpoints.http_endpoint import HttpEndpoint
 from gpu_scheduler.daemon.endpoints.listeners import listen_http, listen_socket
 from gpu_scheduler.daemon.endpoints.request_decoder import RequestDecoder
 from gpu_scheduler.daemon.endpoints.socket_endpoint import Connection
-from gpu_scheduler.daemon.endpoints.watch import Hub, WatchedJournal
+from gpu_scheduler.daemon.events.hub import Hub, WatchedJournal
 from gpu_scheduler.daemon.journal.journal import Disk
 from gpu_scheduler.daemon.journal.port import SchedulerJournal
 from gpu_scheduler.daemon.journal.repair import apply_all
@@ -106,7 +107,7 @@ async def running_daemon(
         await begin_epoch(machine, journal, performer, first)
         metrics.epoch = machine.state.epoch
         decoder = RequestDecoder(clock, journal, performer.submit, metrics, authorizer)
-        hub = Hub(machine.state, clock, decoder, parts.registry)
+        hub = Hub(machine.state, clock, decoder, parts.registry, Redaction(authorizer))
         appending = _beating(settings, journal, clock, nursery)
         observed = _observed(appending, hub, clock, stack)
         driver = Driver(machine, observed, performer.perform, nursery)

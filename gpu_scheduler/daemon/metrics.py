@@ -71,6 +71,8 @@ class Standing:
     leases: tuple[Lease, ...]
     waiting: int  #: requests in the queue
     counts: CoreCounts = field(default_factory=CoreCounts)
+    #: Every reader may know the names of workloads: no keys are required.
+    names_workloads: bool = False
 
 
 def prometheus_lines(
@@ -80,7 +82,7 @@ def prometheus_lines(
     yield from _requests(metrics)
     yield from _inventory(standing)
     yield from _usage_counts(standing.counts.usage_counts)
-    yield from _workloads(standing.counts)
+    yield from _workloads(standing.counts, names=standing.names_workloads)
     yield from single(catalogue.LEADER, 1)
     yield from _journal(metrics, journal)
     yield from _devices(standing.hosts)
@@ -159,21 +161,22 @@ def _usage_counts(usage_counts: UsageCounts) -> Iterator[str]:
     yield from family(catalogue.KEY_RECORDS, made)
 
 
-#: Workloads with counters of their own: those with the most starts.
+#: Workloads with counters of their own: those with the most starts. Each has two, so a scrape has
+#: 200 of these lines at most, however many workloads there are.
 WORKLOADS_MAX = 100
 
 
-def _workloads(counts: CoreCounts) -> Iterator[str]:
-    """Cold and warm starts of workloads, and evictions of warm workers.
-
-    Labels have the published key, because readers may not know the workload's name.
-    """
+def _workloads(counts: CoreCounts, *, names: bool) -> Iterator[str]:
+    """Cold and warm starts of workloads, and evictions of warm workers."""
     starts = counts.learned_times.starts()
     most = nlargest(WORKLOADS_MAX, starts.items(), key=lambda one: (sum(one[1]), one[0]))
     yield from family(
         catalogue.WORKLOAD_STARTS,
         (
-            ((tenant, workload_key(tenant, workload), start), number)
+            (
+                (tenant, workload if names else workload_key(tenant, workload), start),
+                number,
+            )
             for (tenant, workload), numbers in sorted(most)
             for start, number in zip(("cold", "warm"), numbers, strict=True)
         ),

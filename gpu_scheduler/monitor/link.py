@@ -163,12 +163,13 @@ class HostLink:
         detail: str = "",
         loading_s: float | None = None,
         loaded_mib: int | None = None,
+        succeeded: bool | None = None,
     ) -> None:
         """Report that a session of a lease opened, freed its device, or closed.
 
         Before an end, the warm workers that are not reported yet: a grant may follow at once.
-        `reason` is that of a closed session; None = DONE. `loading_s`, `loaded_mib`: of freed and
-        closed.
+        `reason` is that of a closed session; None = DONE. `loading_s`, `loaded_mib`,
+        `succeeded`: of freed and closed.
         """
         change = SessionChange(
             lease=lease,
@@ -178,6 +179,7 @@ class HostLink:
             detail=detail[:1000],
             loading_s=loading_s,
             loaded_mib=loaded_mib,
+            succeeded=succeeded,
         )
         if state is SessionState.CLOSED:
             self._closing[lease] = None

@@ -89,7 +89,8 @@ class Claim:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.session.close(self.outcome)  # joins the thread that writes to the descriptors
+        # joins the thread that writes to the descriptors
+        self.session.close(self.outcome, succeeded=self.outcome == "DONE")
         self._close_descriptors()
 
 
@@ -213,13 +214,13 @@ def _succeed(attempt: Attempt) -> Answer:
         run = _run_steps(attempt, input_file)
     except AttemptFailed as failure:
         if failure.times:  # a step ran, and one of its files is not a valid output
-            _give_back(attempt)
+            _give_back(attempt, succeeded=False)
         raise
-    _give_back(attempt)
+    _give_back(attempt, succeeded=run.outcome.good)
     outcome = run.outcome
     with steps.outcome_in_failure(outcome):
-        if outcome.ending is Ending.LOST:
-            claim.check()  # raises the reason of the loss
+        if outcome.ending in (Ending.LOST, Ending.OWN):
+            claim.check()  # raises the reason of the loss, by which a script may have failed
         steps.check_outcome(outcome, attempt.limits, run.step)
         claim.check()
         files = _upload(attempt, run)
@@ -241,9 +242,9 @@ def _succeed(attempt: Attempt) -> Answer:
     return {"status": "succeeded" if stands else "lost", "files": len(files)}
 
 
-def _give_back(attempt: Attempt) -> None:
+def _give_back(attempt: Attempt, *, succeeded: bool) -> None:
     with contextlib.suppress(Refused):  # a lost session is found by the next check
-        attempt.claim.session.give_back()
+        attempt.claim.session.give_back(succeeded=succeeded)
     attempt.moments["given_back"] = time.time()
 
 

@@ -32,6 +32,7 @@ from remote_gpu.host.leases import LeaseTable
 from remote_gpu.host.metrics import host_lines
 from remote_gpu.host.offer import KeptContents, Offer
 from remote_gpu.host.probe import CPU_INDEX, CpuProbe, CpuSettings, HostProbe
+from remote_gpu.host.processes.card_checks import CardChecks
 from remote_gpu.host.sharing.turns import Turns
 from remote_gpu.host.tls import HostTls
 from remote_gpu.host.workers.isolation import find_policy
@@ -67,6 +68,7 @@ class HostSettings:
     operations: tuple[str, ...] = ()  #: to offer; empty = all that load
     programs: Mapping[str, Program] = field(default_factory=dict)  #: programs that `exec` may run
     batch_wait_s: float = BATCH_WAIT_S  #: longest wait of a call for others of its model
+    card_call_s: float = 0.0  #: longest call of a card's driver; 0 = none
     middlewares: Mapping[str, Path] = field(default_factory=dict)  #: name → its server's program
     visible: VisibleDevices = field(
         default_factory=VisibleDevices
@@ -134,6 +136,7 @@ async def running_host(
         probes = [cpu, *_emulated_probes(settings, table, turns)]
         probe = await _probe(probes, pool, settings, upstream)
         stack.push_async_callback(probe.close)
+        cards = await _checked_cards(budget, nursery, probe)
         listeners = _listeners(settings)
         stack.callback(listeners.close)
         daemon = HostDaemon(
@@ -157,6 +160,7 @@ async def running_host(
                 middlewares=("builtin", *settings.middlewares),
                 ephemeral=settings.ephemeral,
             ),
+            cards,
             warm_workers=settings.warm_workers,
             registered=registered,
             tracer=_tracer(stack),
@@ -205,6 +209,7 @@ def _pool(
         sandboxes,
         policy,
         settings.emulated,
+        settings.card_call_s,
     )
 
 
@@ -264,6 +269,13 @@ async def _probe(
             probes.append(probe)
     offer = Offer(pool, KeptContents(settings.state / KEPT_NAME))
     return HostProbe(probes, settings.budget.host_lost_s, offer)
+
+
+async def _checked_cards(budget: Budget, nursery: Nursery, probe: HostProbe) -> CardChecks:
+    """The checks of this host's cards, each of which was checked once."""
+    cards = CardChecks(budget, nursery)
+    await cards.first(await probe.devices())
+    return cards
 
 
 def advertised(settings: tuple[str, int], gateway: str) -> str:

@@ -146,6 +146,7 @@ def _settings(
         operations=_operations(options.operation),
         programs=_programs(options.program),
         batch_wait_s=options.batch_wait_ms / 1000,
+        card_call_s=options.card_call_s,
         warm_workers=options.warm_workers,
         middlewares=_middlewares(options.middleware),
         emulated=None if options.emulate is None else EmulatedDevices.read(options.emulate, host),

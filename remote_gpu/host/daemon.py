@@ -28,6 +28,7 @@ from remote_gpu.host.gateway.listeners import Listeners
 from remote_gpu.host.gateway.relays import Relays
 from remote_gpu.host.lease_log import LeaseLog
 from remote_gpu.host.leases import Entry, LeaseTable, Step, StepKind
+from remote_gpu.host.processes.card_checks import CardChecks
 from remote_gpu.host.processes.endings import Endings
 from remote_gpu.host.processes.lease_workers import CRASHES_MAX, LeaseWorkers
 from remote_gpu.host.processes.residual_memory import MemoryProbe
@@ -60,6 +61,7 @@ class Link(Protocol):
         detail: str = "",
         loading_s: float | None = None,
         loaded_mib: int | None = None,
+        succeeded: bool | None = None,
     ) -> None: ...
 
     def report_soon(self) -> None: ...
@@ -107,12 +109,14 @@ class HostDaemon(Generic[L]):
         budget: Budget,
         nursery: Nursery,
         link_of: Callable[[HostControl], L],
+        cards: CardChecks,
         *,
         warm_workers: bool = True,
         registered: Callable[[], None] = lambda: None,
         tracer: Tracer | None = None,
     ) -> None:
         """`memory`: shows whether a card is clean; `link_of`: makes the link to this daemon;
+        `cards`: checks a card of which a worker reports a fault;
         `warm_workers`: workers may outlive their leases; `registered`: called each time that the
         scheduler has registered this host."""
         self._registered = registered
@@ -128,7 +132,15 @@ class HostDaemon(Generic[L]):
             table, self.endings, log, self, budget, nursery, enabled=warm_workers
         )
         self._workers = LeaseWorkers(
-            pool, self._warm, turns, budget, nursery, self.now_s, self._crashed
+            pool,
+            self._warm,
+            turns,
+            budget,
+            nursery,
+            self.now_s,
+            self._crashed,
+            self._card_failed,
+            cards.context_bytes,
         )
         self._unbinding: dict[LeaseId, asyncio.Task[None]] = {}  # ends of sessions' workers
         #: Reports of ends that wait until the lease's worker is warm or known not to be.
@@ -146,6 +158,8 @@ class HostDaemon(Generic[L]):
         )
         self._ports = LeasePorts(endpoints.ports, self._serve_port, nursery)
         self.link = link_of(self)
+        self._cards = cards
+        cards.changed = self.warm_changed
         self._reports: Link = self.link
 
     def now_s(self) -> float:
@@ -174,8 +188,9 @@ class HostDaemon(Generic[L]):
         return {share.device for shares in held for share in shares} | {*self.table.warm.devices()}
 
     def faults(self) -> Mapping[DeviceId, Fault]:
-        """Devices with a process that cannot be killed, or with memory that is not freed."""
-        return self.endings.faults()
+        """Devices with a process that cannot be killed, with memory that is not freed, or with a
+        check that failed."""
+        return {**self.endings.faults(), **self._cards.faults()}
 
     def residents(self) -> Mapping[DeviceId, tuple[Resident, ...]]:
         """The idle warm workers of each device."""
@@ -186,7 +201,7 @@ class HostDaemon(Generic[L]):
         self._warm.limit(limits)
 
     def warm_changed(self) -> None:
-        """Report the warm workers soon."""
+        """Report soon: warm workers or the health of a card have changed."""
         self._reports.report_soon()
 
     def full_state(self, installs: tuple[Install, ...], epoch: int) -> None:
@@ -313,8 +328,8 @@ class HostDaemon(Generic[L]):
             loop.call_later(HELD_S_MAX, self._report_held, step.lease)
 
         def report() -> None:
-            nonce, reason, detail = step.nonce, step.reason, step.detail
-            self._reports.session(step.lease, state, nonce, reason, detail, *figures)
+            about = (step.nonce, step.reason, step.detail, *figures, step.succeeded)
+            self._reports.session(step.lease, state, *about)
 
         if step.lease in self._held:
             self._held[step.lease].append(report)
@@ -445,6 +460,13 @@ class HostDaemon(Generic[L]):
 
     def _crashed(self, lease: LeaseId, detail: str) -> None:
         self.apply(self.table.end(lease, EndReason.DEVICE_BAD, detail))
+
+    def _card_failed(self, lease: LeaseId, device: DeviceId, reason: str) -> None:
+        """End a lease whose worker reports a fault of its card, and check the card."""
+        about = {"event": "card_failed", "lease": lease, "device": device, "why": reason}
+        logger.error("a worker reports a fault of its card", extra=about)
+        self._cards.reported(device, reason)
+        self.apply(self.table.end(lease, EndReason.DEVICE_BAD, reason))
 
     def _time_worker(self, lease: LeaseId) -> None:
         """Set the remaining time of a deadline lease's worker."""

@@ -76,6 +76,7 @@ class Step:
     warm: tuple[str, ...] = ()  #: warm workers: to evict, or the one that a placed lease gets
     keeps: Install | None = None  #: of KILL: its worker may stay, warm
     leaves_worker: bool = False  #: of RETURNED and CLOSED: a KILL with `keeps` follows
+    succeeded: bool | None = None  #: of RETURNED and CLOSED: False = its code failed
 
 
 @dataclass(slots=True, kw_only=True)
@@ -207,30 +208,38 @@ class LeaseTable:
         if (entry := self._entries.get(lease)) is not None:
             entry.heard_at_s = now_s
 
-    def give_back(self, lease: LeaseId) -> list[Step]:
+    def give_back(self, lease: LeaseId, succeeded: bool | None = None) -> list[Step]:
         """Give the shares back and keep the session; a deadline lease keeps both. Idempotent."""
         entry = self.find(lease)
         if entry is None or entry.phase is not Phase.OPEN or not entry.held_by_session:
             return []
         entry.phase = Phase.RETURNED
         kill = self._kill(entry, EndReason.DONE)
-        leaves_worker = kill.keeps is not None
-        return [self._step(entry, StepKind.RETURNED, leaves_worker=leaves_worker), kill]
+        returned = self._step(entry, StepKind.RETURNED, leaves_worker=kill.keeps is not None)
+        return [dataclasses.replace(returned, succeeded=succeeded), kill]
 
-    def session_over(self, lease: LeaseId, reason: EndReason, detail: str) -> list[Step]:
+    def session_over(
+        self, lease: LeaseId, reason: EndReason, detail: str, succeeded: bool | None = None
+    ) -> list[Step]:
         """End the session that closed or was lost, and the lease unless a deadline holds it."""
         entry = self.find(lease)
         if entry is None or not entry.nonce:
             return []
         if entry.held_by_session:
-            return self.end(lease, reason, detail)
+            return self.end(lease, reason, detail, succeeded=succeeded)
         unbound = self._step(entry, StepKind.UNBOUND, reason, detail)
         entry.phase, entry.nonce = Phase.PLACED, ""
         entry.cap_at_s = entry.heard_at_s = None
         return [unbound]
 
     def end(
-        self, lease: LeaseId, reason: EndReason, detail: str = "", *, reported: bool = True
+        self,
+        lease: LeaseId,
+        reason: EndReason,
+        detail: str = "",
+        *,
+        reported: bool = True,
+        succeeded: bool | None = None,
     ) -> list[Step]:
         """End a lease for good. Idempotent."""
         entry = self.find(lease)
@@ -243,6 +252,7 @@ class LeaseTable:
         closed = self._step(
             entry, StepKind.CLOSED, reason, detail, reported=reported, leaves_worker=leaves
         )
+        closed = dataclasses.replace(closed, succeeded=succeeded)
         self._bury(dataclasses.replace(closed, leaves_worker=False))
         steps = [closed]
         if not entry.occupying:

@@ -98,6 +98,14 @@ class HostOptions:
             range=(0, 1000),
         ),
     ] = BATCH_WAIT_S * 1000
+    card_call_s: Annotated[
+        float,
+        Option(
+            "Longest time for which one run or call may compute on an NVIDIA card: beyond it the"
+            " lease ends with the reason, and the card is checked; 0: the lease's own time.",
+            range=(0, 86_400),
+        ),
+    ] = 300.0
     warm_workers: Annotated[
         bool,
         Option(

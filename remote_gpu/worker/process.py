@@ -32,6 +32,7 @@ from remote_gpu.wire.errors import Refused, WireError
 from remote_gpu.wire.frames import HANDSHAKE, Meta
 from remote_gpu.wire.proof import confirm_binding
 from remote_gpu.worker import control
+from remote_gpu.worker.cards.card import Card
 from remote_gpu.worker.isolation.apply import Sandbox, isolate_worker
 from remote_gpu.worker.isolation.places import Host
 from remote_gpu.worker.isolation.policy import Policy
@@ -166,6 +167,7 @@ class _Process:
         self._limit = limit
         self._start = start
         self._gates: dict[int, Gate] = {}
+        self._cards: dict[int, Card] = {}  # as long as the process: so do their contexts
         self._lanes: list[threading.Thread] = []
         self._callers = Callers(lambda meta: control.send(stream, meta))
         self._batches = _batches(start, stream)
@@ -205,6 +207,15 @@ class _Process:
             self._gates[device] = Gate(device, lambda meta: control.send(self._stream, meta))
         return self._gates[device]
 
+    def _card(self, device: int) -> Card:
+        if device not in self._cards:
+            self._cards[device] = Card(
+                self._context.card_call_s,
+                self._start.context_bytes.get(str(device), 0),
+                lambda reason: control.send(self._stream, {"fault": [device, reason]}),
+            )
+        return self._cards[device]
+
     def _open_lane(self, stream: socket.socket, lane: Meta) -> None:
         control.send(self._stream, {"lane_taken": {}})
         index, lease = lane["device"], lane.get("lease", "")
@@ -214,6 +225,7 @@ class _Process:
             device=self._start.devices.get(str(index), ""),
             gate=self._gate(index),
             loads=self._loads,
+            card=self._card(index),
             batches=self._batches.get(index),
             caller=self._callers.enter(lease, index, stream) if lease else None,
         )

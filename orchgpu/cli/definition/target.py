@@ -18,10 +18,10 @@ from fdl.model import Document
 from fdl.plan.plan import Plan, Step
 from orchgpu.cli.definition.capacity import capacity_notes
 from orchgpu.cli.definition.findings import echo_notes, note_json
-from orchgpu.cli.provider import provider
 from orchgpu.cloud_services import Address, DeployCloud
 from orchgpu.deploy.deployment import Prepared, execute, prepare
 from orchgpu.deploy.files import name_of
+from orchgpu.jobs.provider import provider
 
 
 def cloud_options(command: Callable[..., int | None]) -> Callable[..., int | None]:

@@ -125,18 +125,30 @@ class Session:
         view = self.view()
         return {SESSION_VARIABLE: view.to_json(), COUNT_VARIABLE: str(len(view.devices))}
 
-    def give_back(self, timeout_s: float = ANSWER_S) -> None:
+    def give_back(self, timeout_s: float = ANSWER_S, *, succeeded: bool | None = None) -> None:
         """Give the devices back: lanes and workers end, memory is freed; the session stays.
 
+        `succeeded`: False keeps the scheduler from learning the execution time of code that failed.
         Safe to repeat. Raises Refused when the session is lost meanwhile.
         """
-        self._ask("give_back", {}, timeout_s)
+        self._ask("give_back", _known(succeeded=succeeded), timeout_s)
 
-    def close(self, reason: str = "DONE", detail: str = "", timeout_s: float = ANSWER_S) -> None:
-        """End the lease. Safe to repeat and after a loss; never raises Refused."""
+    def close(
+        self,
+        reason: str = "DONE",
+        detail: str = "",
+        timeout_s: float = ANSWER_S,
+        *,
+        succeeded: bool | None = None,
+    ) -> None:
+        """End the lease. Safe to repeat and after a loss; never raises Refused.
+
+        `succeeded`: as of `give_back`, for devices that were not given back before.
+        """
         if not self._closed.is_set() and self.lost is None:
+            about = {"reason": reason, "detail": detail[:500]}
             with contextlib.suppress(Refused):
-                self._ask("close", {"reason": reason, "detail": detail[:500]}, timeout_s)
+                self._ask("close", {**about, **_known(succeeded=succeeded)}, timeout_s)
         self._closed.set()
         self._drop()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
@@ -145,8 +157,8 @@ class Session:
     def __enter__(self) -> Session:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.close(succeeded=kind is None)
 
     def _add(self, host: HostAccess, cap_s: float, timeout_s: float) -> None:
         stream, channel, welcome = open_connection(
@@ -234,6 +246,11 @@ class Session:
     def _drop(self) -> None:
         for connection in self._connections:
             connection.close()
+
+
+def _known(**facts: bool | None) -> dict[str, object]:
+    """The fields of a message that are known."""
+    return {name: fact for name, fact in facts.items() if fact is not None}
 
 
 class _HostConnection:

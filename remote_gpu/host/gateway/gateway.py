@@ -294,7 +294,7 @@ class Gateway:
                 await self._closed(peer, lease, close)
                 return
             if "give_back" in meta:
-                host.apply(host.table.give_back(lease))
+                host.apply(host.table.give_back(lease, _succeeded(meta["give_back"])))
                 await self._send(peer, {"give_back": {}})
             else:
                 await self._send(peer, {"beat": {}})
@@ -303,7 +303,8 @@ class Gateway:
         reason = EndReason.RELEASED if close.get("reason") == "RELEASED" else EndReason.DONE
         self._sessions.pop(lease, None)  # the holder ended the session, and needs no message
         detail = str(close.get("detail", ""))[:500]
-        self._host.apply(self._host.table.session_over(lease, reason, detail))
+        steps = self._host.table.session_over(lease, reason, detail, _succeeded(close))
+        self._host.apply(steps)
         with contextlib.suppress(OSError, TimeoutError):
             await self._send(peer, {"close": {}})
 
@@ -320,6 +321,12 @@ class Gateway:
         host.expire()
         entry = host.table.admit_lane(hello.lease, hello.session)
         await host.relay(entry, hello, peer, welcome)
+
+
+def _succeeded(given: object) -> bool | None:
+    """Whether the code of a session succeeded, as its end reports it; None: an older client."""
+    found = given.get("succeeded") if isinstance(given, dict) else None
+    return found if isinstance(found, bool) else None
 
 
 def _check_credentials(stream: socket.socket) -> None:

@@ -23,12 +23,13 @@ from pathlib import Path
 from typing import Any
 
 from corekit.budget import Budget
-from corekit.ids import LeaseId
-from gpu_scheduler.client import SchedulerClient
-from gpu_scheduler.model import EndReason, LeaseLifetime, Request
+from gpu_scheduler.client import Connected, SchedulerClient
+from gpu_scheduler.client.pushes import PushWord
+from gpu_scheduler.model import LeaseLifetime, Request
 from gpu_scheduler.monitor.link import HostLink
 from gpu_scheduler.protocol.host import Install, SessionState
 from tests.integration.failover.links import Link
+from tests.integration.failover.timeline import Gap, Moments, logged
 from tests.integration.test_ssgmd_process import Borrowers, Host
 
 DEVICES = 6
@@ -54,12 +55,16 @@ class Ssgmd:
     address: str = field(default_factory=lambda: f"127.0.0.1:{free_port()}")  #: for clients
     process: subprocess.Popen[bytes] | None = None
 
+    @property
+    def log_file(self) -> Path:
+        return self.folder.with_suffix(".log")
+
     def start(self) -> None:
         line = [sys.executable, "-m", "gpu_scheduler.daemon", "--state", str(self.folder)]
         line += ["--log", self.log, "--standby", "--listen", self.listen, "--http", self.http]
         line += ["--advertise", self.address]
         line += ["--master-key", str(self.folder.parent / "master.key")]
-        with (self.folder.parent / f"{self.folder.name}.log").open("ab") as out:
+        with self.log_file.open("ab") as out:
             self.process = subprocess.Popen(line, stderr=out, env={**os.environ})
 
     def signal(self, number: signal.Signals) -> None:
@@ -84,26 +89,19 @@ class Ssgmd:
 class RecordingHost(Host):
     """A host that notes every device which two leases have at once."""
 
-    mistakes: list[str]
-    log: list[tuple[str, str]]
-
     def __init__(self, name: str, devices: int, budget: Budget) -> None:
         super().__init__(name, devices, budget)
-        self.mistakes, self.log = [], []
+        self.mistakes: list[str] = []
+        self.states = Moments()  #: full states
 
     def full_state(self, installs: tuple[Install, ...], epoch: int) -> None:
         super().full_state(installs, epoch)
-        self.log.append(("full", str(epoch)))
+        self.states.note(epoch)
         self._check()
 
     def install(self, install: Install) -> None:
         super().install(install)
-        self.log.append(("install", install.lease))
         self._check()
-
-    def end(self, lease: LeaseId, fence: int, reason: EndReason) -> None:
-        super().end(lease, fence, reason)
-        self.log.append(("end", lease))
 
     def _check(self) -> None:
         holders: dict[str, str] = {}
@@ -115,15 +113,14 @@ class RecordingHost(Host):
 
 
 class LastingBorrowers(Borrowers):
-    """Borrowers that note when they were answered a grant."""
+    """Borrowers that note when a request of each epoch was first granted."""
 
     def __init__(self, client: SchedulerClient) -> None:
         super().__init__(client)
-        self.granted_s = 0.0
+        self.grants = Moments()
 
-    async def _use(self, lease: Any, fence_before: int) -> None:
-        self.granted_s = time.monotonic()
-        await super()._use(lease, fence_before)
+    def granted_since(self, epoch: int) -> None:
+        self.grants.note(epoch)
 
 
 @dataclass
@@ -135,9 +132,10 @@ class Pair:
     host: RecordingHost
     link: HostLink
     borrowers: LastingBorrowers
+    welcomes: Moments  #: of the client
     workers: list[asyncio.Task[None]] = field(default_factory=list)
     standing: dict[str, int] = field(default_factory=dict)  #: lease → fence
-    again_s: dict[str, list[float]] = field(default_factory=dict)  #: fault → times of no grant
+    gaps: list[Gap] = field(default_factory=list)
 
     async def leader(self) -> Ssgmd:
         found: Ssgmd = await until(self._leader, "one leads")
@@ -186,13 +184,13 @@ class Pair:
         other = self.other(leader)
         await self.standby_ready(other)
         cycles, epoch = self.borrowers.cycles, self.client.epoch
-        started_s = time.monotonic()
+        started_s = time.time()
         undo = _FAULTS[fault](leader)
         async with asyncio.timeout(WAIT_S):
-            while self.borrowers.granted_s < started_s or self.client.epoch == epoch:
+            while not self.borrowers.grants.has(epoch + 1):
                 self.check_workers()
                 await asyncio.sleep(0.01)
-        self.again_s.setdefault(fault, []).append(self.borrowers.granted_s - started_s)
+        self.gaps.append(self._gap(fault, other, started_s, epoch + 1))
         undo()
         await self.standby_ready(leader)  # it may have believed to lead for a beat
         assert await self.leader() is other
@@ -201,6 +199,17 @@ class Pair:
                 self.check_workers()
                 await asyncio.sleep(0.01)
         await self.check()
+
+    def _gap(self, fault: str, other: Ssgmd, started_s: float, epoch: int) -> Gap:
+        taking_over_s = logged(other.log_file, "taking_over", started_s)
+        return Gap(
+            fault=fault,
+            taking_over_s=taking_over_s - started_s,
+            serving_s=logged(other.log_file, "serving", taking_over_s) - started_s,
+            host_s=self.host.states.first(epoch) - started_s,
+            client_s=self.welcomes.first(epoch) - started_s,
+            granted_s=self.borrowers.grants.first(epoch) - started_s,
+        )
 
     def check_workers(self) -> None:
         for worker in self.workers:
@@ -308,8 +317,16 @@ async def pair(folder: Path, logs: list[str], log_links: list[Link]) -> AsyncIte
         budget = Budget()
         recording = RecordingHost("gpu-a", DEVICES, budget)
         link = await stack.enter_async_context(recording.link(addresses))
-        client = await stack.enter_async_context(SchedulerClient(addresses, deadline_s=WAIT_S))
-        system = Pair(daemons, client, recording, link, LastingBorrowers(client))
+        welcomes = Moments()
+
+        def pushed(word: PushWord) -> None:
+            if isinstance(word, Connected):
+                welcomes.note(word.epoch)
+
+        client = await stack.enter_async_context(
+            SchedulerClient(addresses, deadline_s=WAIT_S, on_push=pushed)
+        )
+        system = Pair(daemons, client, recording, link, LastingBorrowers(client), welcomes)
         await system.hold_leases()
         system.workers = [
             asyncio.ensure_future(system.borrowers.work(f"w{number}")) for number in range(3)

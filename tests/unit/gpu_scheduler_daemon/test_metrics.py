@@ -169,6 +169,18 @@ def test_warm_workers_are_exported(text: str) -> None:
     assert re.search(r'ssgmd_device_residents\{.*device="GPU-1".*\} 0', text)
 
 
+@pytest.mark.parametrize("names", [False, True])
+def test_workloads_have_their_names_where_no_keys_are_required(tmp_path: Path, names: bool) -> None:
+    counts = CoreCounts()
+    counts.learned_times.learn(WorkloadOn("lab", "ocr", "A"), 1.0, 0.5)
+    journal, _ = Journal.open(tmp_path)
+    journal.close()
+    standing = Standing(hosts=(), leases=(), waiting=0, counts=counts, names_workloads=names)
+    text = "\n".join(prometheus_lines(Metrics(), journal, standing))
+    assert ('tenant="lab",workload="ocr",start="cold"} 1' in text) is names
+    assert (workload_key("lab", "ocr") in text) is not names
+
+
 def test_only_the_workloads_with_the_most_starts_have_counters(tmp_path: Path) -> None:
     counts = CoreCounts()
     for number in range(WORKLOADS_MAX + 5):

@@ -64,6 +64,20 @@ def test_the_life_of_a_lease() -> None:
     assert list(leases) == []
 
 
+@pytest.mark.parametrize("succeeded", [None, False, True])
+def test_the_end_of_a_session_reports_whether_its_code_succeeded(succeeded: bool | None) -> None:
+    leases = table()
+    for number in (1, 2):
+        leases.install(install(number, share(memory_mib=100)), 0)
+        leases.open(f"l{number}", "n", 60, 2)
+    returned, kill = leases.give_back(LeaseId("l1"), succeeded)
+    assert (returned.succeeded, kill.succeeded) == (succeeded, None)
+    closed, *_ = leases.session_over(LeaseId("l2"), EndReason.DONE, "", succeeded)
+    assert closed.succeeded is succeeded
+    (repeated,) = leases.install(install(2), 3)
+    assert repeated.succeeded is succeeded, "the first report was lost"
+
+
 def test_a_lease_that_ends_while_its_worker_dies_holds_its_shares_until_then() -> None:
     leases = table()
     leases.install(install(1, share(memory_mib=1000)), 0)

@@ -10,12 +10,12 @@ import click
 from corekit.cli.screen import echo, echo_json, echo_table, json_option
 from corekit.cli.table import Column
 from corekit.errors import AppError, ErrorCode, invalid
-from orchgpu.cli.cloud import JobCloud
 from orchgpu.cli.completing import any_job
 from orchgpu.cli.jobs.ids import whole_id
-from orchgpu.cli.jobs.known import known_job
+from orchgpu.cli.jobs.lookup import known_job
 from orchgpu.cli.scheduler import scheduler_option
 from orchgpu.cost import Comparison, Prices
+from orchgpu.jobs.cloud import JobCloud
 
 COSTS = tuple(Column(name=name) for name in ("ON", "SHARERS", "TIME", "COST", "OF CPU"))
 #: The paper's function, without a job or another memory.

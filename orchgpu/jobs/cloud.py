@@ -20,10 +20,10 @@ from corekit.errors import AppError, ErrorCode, invalid
 from corekit.suggest import did_you_mean
 from corekit.values import Value
 from fdl.plan.resources import Ledger, Notification, Record
-from orchgpu.cli.objects.direct import DirectFunction
-from orchgpu.cli.provider import provider
 from orchgpu.cloud_services import Address, CloudServices, Entry, Head, Identity
 from orchgpu.core.function import Function
+from orchgpu.jobs.direct import DirectFunction
+from orchgpu.jobs.provider import provider
 
 logger = logging.getLogger(__name__)
 

@@ -1,31 +1,35 @@
-"""The event stream of the HTTP API: leases, queue, hosts, devices and parameters as they change.
+"""Hub of the event stream: leases, records, queue, hosts, devices and parameters as they change.
 
-Lease events come from the core, which the hub watches; queue and parameter events from journalled
-changes, once they are durable. Hosts and devices, whose silence is not journalled, are compared
-after a change and at every beat. Without a subscriber, the hub does nothing.
+Lease events come from the core, which the hub watches; events of records, queue and parameters from
+journalled changes, once they are durable. Hosts and devices, whose silence is not journalled, are
+compared after a change and at every beat. The hub collects changes in a ring while it has a
+subscriber and for `LINGER_S` after the last one, which may come back; otherwise it does nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from corekit.aio.clock import Clock
 from corekit.aio.driver import DURABLE, Journal
-from corekit.decode import encode_json
 from corekit.errors import AppError, ErrorCode
-from corekit.ids import AttemptId, DeviceId, HostId, SessionId
+from corekit.ids import AttemptId, DeviceId, HostId, JobId, SessionId
 from corekit.values import Value, replace
 from gpu_scheduler.core.state import State
 from gpu_scheduler.daemon.access.authorizer import TRUSTED, Caller
+from gpu_scheduler.daemon.access.redaction import Redaction
 from gpu_scheduler.daemon.endpoints.connections import AnyPush, ConnectionRegistry
 from gpu_scheduler.daemon.endpoints.request_decoder import RequestDecoder
+from gpu_scheduler.daemon.events.ring import Ring
+from gpu_scheduler.daemon.events.subscriber import Subscriber
 from gpu_scheduler.protocol import changes as to
 from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol import watch as words
-from gpu_scheduler.protocol.answers import LeasePush
+from gpu_scheduler.protocol.answers import LeasePush, RecordPush
 
 logger = logging.getLogger(__name__)
 
@@ -35,103 +39,106 @@ SESSION = SessionId("ssgmd/watch")
 SUBSCRIBERS_MAX = 100
 #: Delay before a comparison, so that hosts that register together are compared together.
 LOOK_S = 0.1
-#: The most unread events of a reader: 1,000 leases that change five times.
-BEHIND_MAX = 5_000
-
-
-class Subscriber:
-    """One stream: lines to be written, in order."""
-
-    def __init__(self, *, sees_all: bool = True) -> None:
-        self._sees_all = sees_all
-        self._lines: asyncio.Queue[bytes] = asyncio.Queue()
-        self._seq = 0
-        self._over = False
-
-    def write(self, event: words.WatchEvent, at_s: float) -> None:
-        """Write one event; for a reader that is too far behind, write `lost` as the last event."""
-        if self._over:
-            return
-        if self._lines.qsize() >= BEHIND_MAX and not isinstance(event, words.Lost):
-            self.end("the reader is too slow", at_s)
-            return
-        if isinstance(event, LeasePush) and not self._sees_all:
-            event = replace(event, detail="")  # text of the holder
-        self._seq += 1
-        head = encode_json({"event": words.EVENTS[type(event)], "seq": self._seq, "at_s": at_s})
-        fields = encode_json(event)
-        self._lines.put_nowait(head if fields == b"{}" else head[:-1] + b"," + fields[1:])
-
-    def end(self, why: str, at_s: float) -> None:
-        """End the stream: nothing follows."""
-        self.write(words.Lost(why=why), at_s)
-        self._over = True
-
-    def close(self) -> None:
-        """End the stream, because its key was revoked."""
-        self.end("the key was revoked", 0.0)
-
-    async def lines(self) -> AsyncIterator[bytes]:
-        """The lines, until the stream is over."""
-        while not (self._over and self._lines.empty()):
-            yield await self._lines.get()
+#: The time for which changes are collected after the last subscriber left.
+LINGER_S = 600.0
 
 
 class Hub:
     """Collects changes and writes them to every subscriber."""
 
     def __init__(
-        self, state: State, clock: Clock, decoder: RequestDecoder, registry: ConnectionRegistry
+        self,
+        state: State,
+        clock: Clock,
+        decoder: RequestDecoder,
+        registry: ConnectionRegistry,
+        redaction: Redaction,
     ) -> None:
         self._state = state
         self._clock = clock
         self._decoder = decoder
+        self._redaction = redaction
         self._number = registry.register(self)
         registry.bind_session(SESSION, self)
+        self._ring = Ring(state.epoch, state.run)
         self._subscribers: dict[Subscriber, None] = {}
+        self._idle_since_s = 0.0  # monotonic: the last subscriber left
         self._hosts: dict[HostId, words.HostChanged] = {}
         self._devices: dict[DeviceId, words.DeviceChanged] = {}
         self._queued: dict[AttemptId, None] = {}
         self._next_look: asyncio.TimerHandle | None = None
-
-    @property
-    def watched(self) -> bool:
-        return bool(self._subscribers)
+        self.collects = False  #: True: changes go into the ring
 
     @contextmanager
-    def subscribed(self, caller: Caller) -> Iterator[Subscriber]:
-        """A stream for the duration of the block. Raises EXHAUSTED when there are too many."""
+    def subscribed(self, caller: Caller, after: str | None = None) -> Iterator[Subscriber]:
+        """A stream for the duration of the block, if possible after this position.
+
+        Raises EXHAUSTED when there are too many.
+        """
         if len(self._subscribers) >= SUBSCRIBERS_MAX:
             text = f"{SUBSCRIBERS_MAX} streams are already open; close one"
             raise AppError(ErrorCode.EXHAUSTED, text)
-        if not self._subscribers:
-            self._hosts, self._devices = {}, {}
-            self._look(publish=False)
-            self._queued = dict.fromkeys(map(AttemptId, self._state.queue.entries))
-        subscriber = Subscriber(sees_all=caller.sees_all)
-        now_s = self._clock.wall_s()
-        subscriber.write(words.Started(epoch=self._state.epoch), now_s)
-        for host in self._hosts.values():
-            subscriber.write(host, now_s)
-        for device in self._devices.values():
-            subscriber.write(device, now_s)
+        self._collect()
+        subscriber = self._subscriber(caller, after)
         self._subscribers[subscriber] = None
-        self._watch_leases(wanted=True)
         try:
             yield subscriber
         finally:
             self._subscribers.pop(subscriber, None)
-            if not self._subscribers:
-                self._watch_leases(wanted=False)
+            self._idle_since_s = self._clock.monotonic_s()
+
+    def _subscriber(self, caller: Caller, after: str | None) -> Subscriber:
+        """A reader after a position, or at the newest change with the state before it."""
+        ring, epoch, now_s = self._ring, self._state.epoch, self._clock.wall_s()
+        redact = None if caller.sees_all else partial(self._redacted, caller)
+        place = None if after is None else ring.resumable(after)
+        if isinstance(place, words.Position):
+            subscriber = Subscriber(ring, place.seq, redact)
+            subscriber.write(words.Resumed(epoch=epoch), now_s, placed=True)
+            return subscriber
+        subscriber = Subscriber(ring, ring.last, redact)
+        first = words.Started(epoch=epoch) if place is None else words.Reset(epoch=epoch, why=place)
+        for event in (first, *self._hosts.values(), *self._devices.values()):
+            subscriber.write(event, now_s)
+        subscriber.write(words.Current(), now_s, placed=True)
+        return subscriber
+
+    def _redacted(self, caller: Caller, event: words.WatchEvent) -> words.WatchEvent:
+        if isinstance(event, LeasePush):
+            return replace(event, detail="")  # text of the holder
+        if isinstance(event, RecordPush):
+            return self._redaction.of_record_push(caller, event)
+        return event
+
+    def _collect(self) -> None:
+        """Begin to collect changes, unless that is under way."""
+        if self.collects:
+            return
+        self.collects = True
+        self._ring.interrupt()
+        self._hosts, self._devices = {}, {}
+        self._look(publish=False)
+        self._queued = dict.fromkeys(map(AttemptId, self._state.queue.entries))
+        self._watch_leases(wanted=True)
+
+    def _collect_no_more(self) -> None:
+        self.collects = False
+        self._look_no_more()
+        self._ring.interrupt()
+        self._watch_leases(wanted=False)
 
     async def beats(self, every_s: float) -> None:
         """Renew the watch in the core and send beats to the readers, until cancelled."""
         while True:
             await asyncio.sleep(every_s)
-            if self._subscribers:
+            if not self._subscribers and self._clock.monotonic_s() > self._idle_since_s + LINGER_S:
+                if self.collects:
+                    self._collect_no_more()
+            elif self.collects:
                 self._watch_leases(wanted=True)
                 self._look()
-                self._publish(words.Beat())
+                for subscriber in self._subscribers:
+                    subscriber.beat(self._clock.wall_s())
 
     def end_all(self, why: str) -> None:
         """End all streams, because the daemon stops."""
@@ -168,6 +175,7 @@ class Hub:
     def changed(self, changes: Sequence[to.Entry]) -> None:
         """Publish changes that are now durable."""
         parts = [part for entry in changes for part in entry.parts]
+        records: dict[JobId, RecordPush] = {}  # an entry may write a record several times
         for part in parts:
             match part:
                 case to.RequestQueued():
@@ -176,8 +184,15 @@ class Hub:
                     self._waits(part.attempt, queued=False)
                 case to.LeaseGranted():
                     self._waits(part.lease.attempt, queued=False)
+                case to.RecordWritten():
+                    holder = part.record.holder
+                    records[holder] = RecordPush(holder=holder, record=part.record)
+                case to.RecordForgotten():
+                    records[part.holder] = RecordPush(holder=part.holder, record=None)
                 case to.ParameterSet():
                     self._publish(words.ParameterChanged(name=part.name, value=part.value))
+        for push in records.values():
+            self._publish(push)
         if self._next_look is None and any(isinstance(part, _OF_HOSTS) for part in parts):
             self._next_look = asyncio.get_running_loop().call_later(LOOK_S, self._look)
 
@@ -221,9 +236,10 @@ class Hub:
             self._next_look = None
 
     def _publish(self, event: words.WatchEvent) -> None:
-        now_s = self._clock.wall_s()
-        for subscriber in list(self._subscribers):
-            subscriber.write(event, now_s)
+        if self.collects:
+            self._ring.append(event, self._clock.wall_s())
+            for subscriber in self._subscribers:
+                subscriber.changed()
 
 
 _OF_HOSTS = (
@@ -266,7 +282,7 @@ class WatchedJournal:
     def append(self, changes: Sequence[to.Entry]) -> Awaitable[None]:
         """`corekit.aio.driver.Journal`."""
         durable = self._journal.append(changes)
-        if not self._hub.watched:
+        if not self._hub.collects:
             return durable
         if durable is not DURABLE:
             return self._when(durable, changes)

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TypeAlias
 
 from corekit.values import Value, replace
-from orchgpu.cli.jobs.ids import JOB_ID
-from orchgpu.cli.jobs.known import Known, moments
+from orchgpu.jobs.id_form import JOB_ID
+from orchgpu.jobs.known import Known, moments
 
 #: Keys of a JSON line that are shown in another way, or that people do not need.
 _OTHER_KEYS = frozenset({"time", "level", "logger", "message", "event", "job", "error"})

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from contract.states import Reason
+from corekit.decode import encode
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import Record, Step
 from gpu_scheduler.protocol.ops import PAGE_MAX
@@ -82,6 +83,9 @@ def record_json(record: Record) -> dict[str, object]:
         "attempt": record.attempt,
         "owner": record.owner,
         "lease": record.lease,
+        "device": record.device_text or None,
+        "leases": encode(record.leases),
+        "earlier_attempts": encode(record.attempts),
         "waiting_s": time.time() - (record.waiting_since_s or 0.0) if waits else None,
         "updated_s": record.updated_s,
         "times": dict(record.times),

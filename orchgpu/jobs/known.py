@@ -6,24 +6,21 @@ code, NEnd result seen, REnd finished.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import closing
-from datetime import datetime
+from collections.abc import Iterator, Mapping, Sequence
 
 from contract.result import Report, Result
-from corekit.cli.screen import echo
 from corekit.errors import AppError, ErrorCode
 from corekit.values import Value, field, replace
 from gpu_scheduler.client import SchedulerClient
-from gpu_scheduler.model import LEASE_ENDED, RETRY_AT, Lease, Record, Step
+from gpu_scheduler.model import LEASE_ENDED, RETRY_AT, Lease, Record, Share, Step
 from gpu_scheduler.verdicts import Explanation
 from orchgpu import job_measures
-from orchgpu.cli.cloud import JobCloud
-from orchgpu.cli.jobs.records import state_of
-from orchgpu.cli.jobs.waiting import BlockingLease, blocking_leases, waits
-from orchgpu.cli.scheduler import NO_ANSWER, ask, scheduler_or_none
 from orchgpu.core.function import Function
 from orchgpu.core.job import input_from_payload
+from orchgpu.job_intervals import Interval, intervals, job_times, uploaded_s
+from orchgpu.jobs.cloud import JobCloud
+from orchgpu.jobs.records import state_of
+from orchgpu.jobs.waiting import BlockingLease, blocking_leases, waits
 
 #: The newest attempts whose reports are read.
 REPORTS_MAX = 10
@@ -113,34 +110,6 @@ async def scheduled(client: SchedulerClient, job: str) -> Scheduled | None:
     )
 
 
-def known_job(job: str, scheduler: str | None, *, despite_scheduler: bool = False) -> Known:
-    """All that is known of a job. Raises NOT_FOUND for an unknown job.
-
-    `despite_scheduler`: a scheduler that does not answer is an error only when the cloud has no
-    result either; commands that change a job must not rely on that.
-    """
-    address, known, scheduler_error = scheduler_or_none(scheduler), None, None
-    try:
-        known = None if address is None else ask(address, lambda client: scheduled(client, job))
-    except AppError as error:
-        if not despite_scheduler or error.code not in NO_ANSWER:
-            raise
-        scheduler_error = error
-    with closing(JobCloud()) as cloud:
-        try:
-            return replace(look(cloud, known, job), scheduler_error=scheduler_error)
-        except AppError as error:
-            if scheduler_error is None or error.code is not ErrorCode.NOT_FOUND:
-                raise
-            raise scheduler_error from error
-
-
-def echo_scheduler_error(known: Known) -> None:
-    """Report on standard error that the output is incomplete."""
-    if known.scheduler_error is not None:
-        echo(f"orchgpu: {known.scheduler_error.message}; only the cloud's part is shown", err=True)
-
-
 def look(cloud: JobCloud, known: Scheduled | None, job: str) -> Known:
     """The job with the cloud's objects. Raises NOT_FOUND for an unknown job."""
     found = look_of(cloud, _function(cloud, known, job), known, job)
@@ -186,6 +155,12 @@ def moments(known: Known) -> list[Moment]:
     return sorted(found, key=lambda moment: moment.at_s)
 
 
+def intervals_of(known: Known) -> tuple[Interval, ...]:
+    """The bars of the job's Gantt."""
+    times = job_times(known.record, known.standing, known.reports, known.reported_s)
+    return intervals(times)
+
+
 def latencies(found: list[Moment]) -> dict[str, float | None]:
     """RLat, DLat and ELat in seconds; None where a moment is missing."""
     at_s = {moment.name: moment.at_s for moment in found if moment.name}
@@ -197,13 +172,10 @@ def _of_queue(known: Known) -> Iterator[Moment]:
     source = input_from_payload(known.record.block) if known.record else None
     if source is None:
         return
-    try:
-        uploaded_s = datetime.fromisoformat(source.event_time).timestamp()
-    except ValueError:
-        uploaded_s = None
-    if uploaded_s is not None:
+    at_s = uploaded_s(known.record)
+    if at_s is not None:
         what = f"{source.bucket}/{source.key} uploaded"
-        yield Moment(at_s=uploaded_s, where="queue", what=what, name="RStart", id="RStart")
+        yield Moment(at_s=at_s, where="queue", what=what, name="RStart", id="RStart")
     if source.dead_at_s is not None:
         what, dead_s = "moved to the dead letters", source.dead_at_s
         yield Moment(at_s=dead_s, where="queue", what=what, id=f"dead@{dead_s}")
@@ -227,9 +199,25 @@ def _of_record(known: Known) -> Iterator[Moment]:
         if step in record.times:
             at_s = record.times[step]  # a later attempt has another one
             yield Moment(at_s=at_s, where=where, what=what, name=name, id=f"{step}@{at_s}")
+    yield from _of_earlier_leases(record)
     if RETRY_AT in record.times and record.step is Step.RECEIVED:
         at_s, what = record.times[RETRY_AT], "next attempt is due"
         yield Moment(at_s=at_s, where="orchestrator", what=what, id=f"{RETRY_AT}@{at_s}")
+
+
+def _of_earlier_leases(record: Record) -> Iterator[Moment]:
+    """Leases before the newest one, of earlier attempts for the most part."""
+    for one in record.leases:
+        if one.lease == record.lease or one.ended_s is None:
+            continue
+        which, device = f" (attempt {one.attempt})", one.device_text
+        what = f"lease granted on {device}{which}"
+        yield Moment(at_s=one.granted_s, where="scheduler", what=what, id=f"granted:{one.lease}")
+        if one.active_s is not None:
+            what = f"session opened on {device}{which}"
+            yield Moment(at_s=one.active_s, where="device", what=what, id=f"opened:{one.lease}")
+        what = f"lease ended: {one.reason}{which}"
+        yield Moment(at_s=one.ended_s, where="device", what=what, id=f"ended:{one.lease}")
 
 
 def _of_function(known: Known) -> Iterator[Moment]:
@@ -271,16 +259,26 @@ def _of_code(
 
 
 def _shares(known: Known) -> str:
-    lease = known.scheduled.lease if known.scheduled else None
-    if lease is None:
+    shares = _newest_shares(known)
+    if not shares:
         return ""
-    return " on " + ", ".join(f"{s.host}/{s.index} ({s.memory_mib} MiB)" for s in lease.shares)
+    return " on " + ", ".join(f"{s.host}/{s.index} ({s.memory_mib} MiB)" for s in shares)
+
+
+def _newest_shares(known: Known) -> Sequence[Share]:
+    """The shares of the newest lease, live or, as the record keeps it, over."""
+    if known.scheduled is None:
+        return ()
+    if known.scheduled.lease is not None:
+        return known.scheduled.lease.shares
+    record = known.scheduled.record
+    return next((one.shares for one in record.leases if one.lease == record.lease), ())
 
 
 def _device(known: Known) -> str:
     device: Mapping[str, object] = known.standing.device if known.standing else {}
-    lease = known.scheduled.lease if known.scheduled else None
-    if not device and lease is not None and lease.shares:
-        share = lease.shares[0]
+    shares = _newest_shares(known)
+    if not device and shares:
+        share = shares[0]
         device = {"host": share.host, "kind": share.kind.value, "model": share.model}
     return f" on {device.get('host')}: {device.get('kind')} {device.get('model')}" if device else ""

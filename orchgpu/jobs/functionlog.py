@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from corekit.values import replace
-from orchgpu.cli.jobs.ids import JOB_ID
-from orchgpu.cli.jobs.joblog import Line
 from orchgpu.cloud_services import CloudServices, LogEvent
+from orchgpu.jobs.id_form import JOB_ID
+from orchgpu.jobs.joblog import Line
 
 #: The newest lines that are kept, as many as `--tail` may ask for.
 LINES_MAX = 100_000

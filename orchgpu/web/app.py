@@ -1,0 +1,107 @@
+"""Wires one console and keeps it alive until SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from contextlib import AsyncExitStack
+
+from corekit.aio.clock import SystemClock
+from corekit.aio.environment import budget_from_environment
+from corekit.aio.process import log_as_json, raise_descriptor_limit, stop_signal, write_ready
+from corekit.aio.supervise import Nursery, until_first
+from corekit.budget import Budget
+from corekit.errors import AppError, ErrorCode, invalid
+from corekit.net.addresses import is_loopback, parse_address
+from gpu_scheduler.client import SchedulerClient
+from orchgpu.startup_retry import StartupRetry, Stopped
+from orchgpu.web.console import Console
+from orchgpu.web.feed import Feed
+from orchgpu.web.http.assets import read_assets
+from orchgpu.web.http.live import LiveChanges
+from orchgpu.web.http.server import listen
+from orchgpu.web.http.sessions import Sessions
+from orchgpu.web.model.picture import Picture
+from orchgpu.web.scheduler import SchedulerDoor
+from orchgpu.web.settings import ConsoleSettings
+
+logger = logging.getLogger(__name__)
+
+
+def run(settings: ConsoleSettings) -> None:
+    """Serve until SIGTERM or SIGINT. Raises AppError at start-up."""
+    log_as_json()
+    raise_descriptor_limit()
+    asyncio.run(serve(settings, budget_from_environment()))
+
+
+async def serve(settings: ConsoleSettings, budget: Budget) -> None:
+    """The whole life of one console."""
+    stop = stop_signal()
+    scheduler = SchedulerDoor(address=settings.scheduler, access=settings.access, budget=budget)
+    try:
+        has_keys = await StartupRetry(stop, budget).until_done(
+            "the scheduler", lambda: needs_keys(scheduler)
+        )
+    except Stopped:
+        return
+    check_listen(settings, has_keys=has_keys)
+    clock, picture = SystemClock(), Picture(secrets.token_hex(4))
+    sessions, feed = Sessions(clock), Feed(picture, clock)
+    live = LiveChanges(picture, sessions)
+    console = Console(
+        settings=settings,
+        has_keys=has_keys,
+        picture=picture,
+        sessions=sessions,
+        live=live,
+        scheduler=scheduler,
+        assets=read_assets(),
+        clock=clock,
+    )
+    async with AsyncExitStack() as stack:
+        nursery = await stack.enter_async_context(Nursery("orchgpu-web"))
+        client = SchedulerClient(
+            settings.scheduler, budget=budget, on_push=feed.on_push, access=settings.access
+        )
+        await stack.enter_async_context(client)
+        nursery.start_eternal(feed.run(client), "feed")
+        nursery.start_eternal(live.run(), "live")
+        address = await listen(console, stack)
+        scheme = "https" if settings.tls is not None else "http"
+        write_ready(settings.ready_file, {"http": address, "url": f"{scheme}://{address}/"})
+        logger.info("serving at %s://%s/", scheme, address, extra={"event": "serving"})
+        await until_first(stop.wait(), nursery.failed())
+
+
+async def needs_keys(scheduler: SchedulerDoor) -> bool:
+    """Whether the scheduler refuses clients without a key. Raises DENIED for a wrong own key."""
+    try:
+        await scheduler.viewer(None)
+    except AppError as error:
+        if error.code is not ErrorCode.DENIED:
+            raise
+    else:
+        return False
+    own = scheduler.access.current_key
+    if own is None:
+        text = "the scheduler needs keys: give the console one of its own (--key-file)"
+        raise AppError(ErrorCode.DENIED, text, needs="key")
+    await scheduler.viewer(own)
+    return True
+
+
+def check_listen(settings: ConsoleSettings, *, has_keys: bool) -> None:
+    """Raise INVALID for an address at which sessions or the system would be unprotected."""
+    host, _ = parse_address(settings.listen)
+    if is_loopback(host):
+        return
+    if not has_keys:
+        text = "the scheduler has no keys, so that every visitor would be an operator: listen on "
+        text += f"loopback, not {settings.listen}, or make keys with `ssgmd keys add`"
+        raise invalid(text)
+    if not settings.secure_cookies:
+        text = f"keys and cookies would cross the network to {settings.listen} unprotected: give "
+        text += "--tls-cert and --tls-key, or --behind-tls where a proxy speaks TLS"
+        raise invalid(text)
