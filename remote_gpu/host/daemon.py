@@ -27,7 +27,7 @@ from remote_gpu.host.gateway.lease_ports import LeasePorts, PortSettings
 from remote_gpu.host.gateway.listeners import Listeners
 from remote_gpu.host.gateway.relays import Relays
 from remote_gpu.host.lease_log import LeaseLog
-from remote_gpu.host.leases import Entry, LeaseTable, Step, StepKind
+from remote_gpu.host.leases import Entry, LeaseTable, Phase, Step, StepKind
 from remote_gpu.host.processes.card_checks import CardChecks
 from remote_gpu.host.processes.endings import Endings
 from remote_gpu.host.processes.lease_workers import CRASHES_MAX, LeaseWorkers
@@ -210,13 +210,19 @@ class HostDaemon(Generic[L]):
         now_s = self.expire()
         self.apply(self.table.full_state(installs, now_s))
         for install in installs:
-            self._time_worker(install.lease)
+            self._installed(install)
 
     def install(self, install: Install) -> None:
         """Install a lease, or change the remaining time of an installed one."""
         now_s = self.expire()
         self.apply(self.table.install(install, now_s))
+        self._installed(install)
+
+    def _installed(self, install: Install) -> None:
         self._time_worker(install.lease)
+        entry = self.table.find(install.lease)
+        if entry is not None and entry.phase is Phase.QUEUED:
+            self._warm.room_needed(install)
 
     def end(self, lease: LeaseId, fence: int, reason: EndReason) -> None:
         """End a lease, kill its processes, then report `cut`; an unknown lease is cut already."""
@@ -277,6 +283,9 @@ class HostDaemon(Generic[L]):
             self._unbind(step.lease)
         elif step.kind is StepKind.CUT:
             self._reports.cut(step.lease)
+        elif step.kind is StepKind.CONFLICT:
+            fields = {"event": "double_grant", "lease": step.lease, "why": step.detail}
+            logger.error("the scheduler granted shares twice", extra=fields)
         elif step.kind is StepKind.CLOSED:
             self._ports.close(step.lease)
             self.gateway.session_ended(step)
