@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from corekit.aio.clock import SystemClock
 from corekit.aio.environment import budget_from_environment
@@ -23,8 +24,10 @@ from orchgpu.web.http.live import LiveChanges
 from orchgpu.web.http.server import listen
 from orchgpu.web.http.sessions import Sessions
 from orchgpu.web.model.picture import Picture
-from orchgpu.web.scheduler import SchedulerDoor
+from orchgpu.web.scheduler import ANSWER_WITHIN_S, SchedulerDoor
 from orchgpu.web.settings import ConsoleSettings
+from orchgpu.web.work.door import CloudDoor
+from orchgpu.web.work.explanations import Explanations
 
 logger = logging.getLogger(__name__)
 
@@ -46,33 +49,61 @@ async def serve(settings: ConsoleSettings, budget: Budget) -> None:
         )
     except Stopped:
         return
+    async with running(settings, scheduler, has_keys) as (console, address):
+        scheme = "https" if settings.tls is not None else "http"
+        write_ready(settings.ready_file, {"http": address, "url": f"{scheme}://{address}/"})
+        logger.info("serving at %s://%s/", scheme, address, extra={"event": "serving"})
+        await until_first(stop.wait(), console.nursery.failed())
+
+
+@asynccontextmanager
+async def running(
+    settings: ConsoleSettings, scheduler: SchedulerDoor, has_keys: bool
+) -> AsyncIterator[tuple[Console, str]]:
+    """A console and its address, for the length of the block. Raises INVALID, UNAVAILABLE."""
     check_listen(settings, has_keys=has_keys)
+    async with AsyncExitStack() as stack:
+        nursery = await stack.enter_async_context(Nursery("orchgpu-web"))
+        console = await opened(settings, scheduler, has_keys, nursery, stack)
+        yield console, await listen(console, stack)
+
+
+async def opened(
+    settings: ConsoleSettings,
+    scheduler: SchedulerDoor,
+    has_keys: bool,
+    nursery: Nursery,
+    stack: AsyncExitStack,
+) -> Console:
+    """The parts of a console, of which those that read the scheduler run in the nursery."""
     clock, picture = SystemClock(), Picture(secrets.token_hex(4))
     sessions, feed = Sessions(clock), Feed(picture, clock)
-    live = LiveChanges(picture, sessions)
+    client = SchedulerClient(
+        settings.scheduler,
+        budget=scheduler.budget,
+        on_push=feed.on_push,
+        access=settings.access,
+        deadline_s=ANSWER_WITHIN_S,
+    )
+    await stack.enter_async_context(client)
     console = Console(
         settings=settings,
         has_keys=has_keys,
         picture=picture,
         sessions=sessions,
-        live=live,
+        live=LiveChanges(picture, sessions),
         scheduler=scheduler,
+        cloud=await stack.enter_async_context(CloudDoor()),
+        explanations=Explanations(client, clock),
+        feed=feed,
+        nursery=nursery,
         assets=read_assets(),
         clock=clock,
     )
-    async with AsyncExitStack() as stack:
-        nursery = await stack.enter_async_context(Nursery("orchgpu-web"))
-        client = SchedulerClient(
-            settings.scheduler, budget=budget, on_push=feed.on_push, access=settings.access
-        )
-        await stack.enter_async_context(client)
-        nursery.start_eternal(feed.run(client), "feed")
-        nursery.start_eternal(live.run(), "live")
-        address = await listen(console, stack)
-        scheme = "https" if settings.tls is not None else "http"
-        write_ready(settings.ready_file, {"http": address, "url": f"{scheme}://{address}/"})
-        logger.info("serving at %s://%s/", scheme, address, extra={"event": "serving"})
-        await until_first(stop.wait(), nursery.failed())
+    nursery.start_eternal(feed.run(client), "feed")
+    nursery.start_eternal(console.live.run(), "live")
+    stack.push_async_callback(nursery.close)  # before its client closes
+    return console
 
 
 async def needs_keys(scheduler: SchedulerDoor) -> bool:

@@ -8,12 +8,16 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from corekit.aio.clock import Clock
+from corekit.aio.supervise import Nursery
+from orchgpu.web.feed import Feed
 from orchgpu.web.http.assets import Asset
 from orchgpu.web.http.live import LiveChanges
 from orchgpu.web.http.sessions import Sessions
 from orchgpu.web.model.picture import Picture
 from orchgpu.web.scheduler import SchedulerDoor
 from orchgpu.web.settings import ConsoleSettings
+from orchgpu.web.work.door import CloudDoor
+from orchgpu.web.work.explanations import Explanations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +30,10 @@ class Console:
     sessions: Sessions
     live: LiveChanges
     scheduler: SchedulerDoor
+    cloud: CloudDoor
+    explanations: Explanations
+    feed: Feed
+    nursery: Nursery
     assets: Mapping[str, Asset]
     clock: Clock
 

@@ -1,8 +1,8 @@
 """Keeps the picture current from one scheduler: its pushes at once, the rest page by page.
 
-Each round asks for a bounded amount, whatever the size of the system: the jobs that changed, the
-newest leases and records, the queue, and one page each of hosts, leases and records in turn, which
-corrects whatever a push did not report (use, warm workers, forgotten records).
+Changes of leases and job records are pushes. Each round asks for a bounded amount more, whatever
+the size of the system: the newest leases, the queue, and one page each of hosts, leases and records
+in turn, which brings what is not pushed (use, warm workers) and corrects what was missed.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from collections.abc import Iterable
 
 from corekit.aio.clock import Clock
 from corekit.errors import AppError, ErrorCode
-from corekit.ids import AttemptId, HostId, split_attempt
+from corekit.ids import HostId
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.client.pushes import Connected, Disconnected, PushWord
 from gpu_scheduler.model import LeaseState, Record
 from gpu_scheduler.protocol import ops
-from gpu_scheduler.protocol.answers import LeasePush
+from gpu_scheduler.protocol.answers import LeasePush, RecordPush
 from orchgpu.web.model.picture import Picture
 
 logger = logging.getLogger(__name__)
@@ -29,8 +29,6 @@ ROUND_S, IDLE_ROUND_S = 0.25, 1.0
 PAGE = 250
 #: Waiting requests that the picture has.
 QUEUE_MAX = 1000
-#: Jobs whose records one round asks for, one by one; the others follow in later rounds.
-JOBS_MAX = 100
 #: Pages of the newest records of one round: ended jobs and new ones are at the front.
 NEWEST_PAGES_MAX = 5
 
@@ -42,10 +40,10 @@ class Feed:
         self._picture = picture
         self._clock = clock
         self._pushed = asyncio.Event()
-        self._stale: dict[str, None] = {}  #: jobs to ask for
         self._ended: dict[str, None] = {}  #: leases whose end was pushed
         self._fence = 0  #: of the newest known lease
         self._fresh = True  #: a new connection: everything may have changed
+        self._pushes_records = False  #: False: an older scheduler does not
         self._hosts = _Sweep()
         self._leases = _Sweep()
         self._records = _Sweep()
@@ -59,6 +57,8 @@ class Feed:
                 self._picture.set_connected(False)
             case LeasePush():
                 self._lease(word)
+            case RecordPush():
+                self._record(word)
             case _:
                 return
         self._pushed.set()
@@ -67,9 +67,16 @@ class Feed:
         if push.state is LeaseState.ENDED:
             self._ended[push.lease] = None
             self._picture.end_lease(push.lease)
-        job = push.holder or _job_of(push.attempt)
-        if job is not None:
-            self._stale[job] = None
+
+    def _record(self, push: RecordPush) -> None:
+        if push.record is None:
+            self._picture.forget_job(push.holder)
+        else:
+            self._put_records([push.record])
+
+    def wake(self) -> None:
+        """Read again at once."""
+        self._pushed.set()
 
     async def run(self, client: SchedulerClient) -> None:
         """Read in rounds until cancelled."""
@@ -99,17 +106,28 @@ class Feed:
     async def _begin(self, client: SchedulerClient) -> None:
         """Read everything once, page by page, after a connection was made."""
         self._fresh = False
-        await client.watch(all_leases=True)
+        await self._subscribe(client)
         self._hosts, self._leases, self._records = _Sweep(), _Sweep(), _Sweep()
         self._fence = 0
         for read in (self._leases_page, self._hosts_page, self._records_page):
             while not await read(client):
                 continue
 
+    async def _subscribe(self, client: SchedulerClient) -> None:
+        """Ask for every push about leases and records; an older scheduler has those of leases."""
+        self._pushes_records = True
+        try:
+            await client.watch(records=True)
+        except AppError as error:
+            if error.code is not ErrorCode.INVALID:
+                raise
+            self._pushes_records = False
+            await client.watch()
+
     async def _round(self, client: SchedulerClient) -> None:
         await self._newest_leases(client)
-        await self._changed_jobs(client)
-        await self._newest_records(client)
+        if not self._pushes_records:
+            await self._newest_records(client)
         self._picture.put_queue(await client.queue(QUEUE_MAX))
         await self._hosts_page(client)
         await self._leases_page(client)
@@ -129,19 +147,6 @@ class Feed:
             self._picture.put_leases(live, found.ends_in_s, self._clock.wall_s())
             self._fence = max([self._fence, *(one.fence for one in found.leases)])
             more = found.more
-
-    async def _changed_jobs(self, client: SchedulerClient) -> None:
-        """The records of jobs whose leases changed."""
-        jobs = list(self._stale)[:JOBS_MAX]
-        for record, job in zip(await self._records_of(client, jobs), jobs, strict=True):
-            if record is not None:
-                self._put_records([record])
-            self._stale.pop(job, None)
-
-    async def _records_of(
-        self, client: SchedulerClient, jobs: Iterable[str]
-    ) -> list[Record | None]:
-        return list(await asyncio.gather(*(client.record(job) for job in jobs)))
 
     async def _newest_records(self, client: SchedulerClient) -> None:
         """The records at the front, until a page holds nothing new."""
@@ -223,10 +228,3 @@ class _Sweep:
         self.after: str | None = None  #: the cursor; None: the pass has not begun
         self.before: dict[str, None] = {}  #: what was known when it began
         self.seen: dict[str, None] = {}  #: what was reported since
-
-
-def _job_of(attempt: AttemptId) -> str | None:
-    try:
-        return split_attempt(attempt)[0]
-    except ValueError:
-        return None

@@ -39,16 +39,14 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 
 
 def address(live: Live, view: str = "") -> str:
-    return f"{live.ready["console"]['url']}{view}"
+    return f"{live.ready['console']['url']}{view}"
 
 
 def state_of(page: Page) -> str:
     return page.locator(".page-title .state").inner_text()
 
 
-def test_a_new_job_appears_and_succeeds_without_a_reload(
-    live: Live, open_page: OpenPage
-) -> None:
+def test_a_new_job_appears_and_succeeds_without_a_reload(live: Live, open_page: OpenPage) -> None:
     page = open_page(address(live, "#/jobs?function=copy"))
     expect(page.locator(".connection")).to_have_text("live")
     page.evaluate("window.loaded = true")
@@ -76,7 +74,7 @@ def test_a_dropped_file_becomes_a_job_with_an_output(live: Live, open_page: Open
 
 def test_a_failed_job_has_its_story_and_its_log(live: Live, open_page: OpenPage) -> None:
     job = live.upload("failing", "bad.txt")
-    page = open_page(address(live, f"#/jobs?state=FAILED"))
+    page = open_page(address(live, "#/jobs?state=FAILED"))
     page.locator("tbody tr", has_text="bad.txt").get_by_role("link").click(timeout=JOB_MS)
     expect(page.locator(".page-title .state")).to_have_text("failed")
     expect(page.locator(".story")).to_contain_text("exit nonzero")

@@ -41,8 +41,16 @@ def refused(error: AppError, status: int | None = None) -> web.Response:
     )
 
 
-async def body_of(request: web.Request, names: Mapping[str, type]) -> dict[str, object]:
-    """The JSON object of a request, with exactly these keys, of these types. Raises INVALID."""
+async def body_of(
+    request: web.Request, names: Mapping[str, type], optional: Mapping[str, type] | None = None
+) -> dict[str, object]:
+    """The JSON object of a request, with these keys, of these types. Raises INVALID.
+
+    An empty body is an empty object.
+    """
+    kinds = {**names, **(optional or {})}
+    if not request.can_read_body and not names:
+        return {}
     if request.content_type != "application/json":
         raise invalid("the body must be JSON: send Content-Type: application/json")
     if request.headers.get("Content-Encoding", "identity").lower() != "identity":
@@ -58,9 +66,9 @@ async def body_of(request: web.Request, names: Mapping[str, type]) -> dict[str, 
         value = json.loads(text)
     except (ValueError, RecursionError):
         raise invalid("the body is not JSON") from None
-    if not isinstance(value, dict) or set(value) != set(names):
-        raise invalid(f"the body must be an object with {', '.join(names)}")
-    for name, kind in names.items():
+    if not isinstance(value, dict) or not set(names) <= set(value) <= set(kinds):
+        raise invalid(f"the body must be an object with {', '.join(names) or 'no keys'}")
+    for name, kind in ((name, kinds[name]) for name in value):
         if kind is not object and type(value[name]) is not kind:
             raise invalid(f"{name} must be {_KINDS.get(kind, kind.__name__)}")
     return value

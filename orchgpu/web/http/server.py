@@ -12,7 +12,7 @@ from corekit.net.addresses import parse_address
 from orchgpu.web.console import CONSOLE, Console
 from orchgpu.web.http import access, security
 from orchgpu.web.http.assets import INDEX, asset_answer
-from orchgpu.web.http.routes import session, views
+from orchgpu.web.http.routes import functions, jobs, queue, session, settings, views
 
 #: aiohttp would log a trace for every malformed request.
 _SILENT = logging.getLogger("orchgpu.web.no_http")
@@ -32,7 +32,7 @@ def application(console: Console) -> web.Application:
     app.router.add_get("/", _page)
     app.router.add_get("/assets/{path:.+}", _asset)
     app.router.add_get("/healthz", _healthz)
-    for module in (session, views):
+    for module in (session, views, queue, jobs, functions, settings):
         app.router.add_routes(module.ROUTES)
     return app
 

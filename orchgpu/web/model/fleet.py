@@ -15,6 +15,9 @@ from gpu_scheduler.model import Health, HostState, Lease, Share
 from gpu_scheduler.protocol.answers import DeviceView, HostView
 from orchgpu.web.model.pages import Page, SortedKeys, search
 
+#: Drained hosts and devices that are named.
+DRAINED_MAX = 200
+
 
 class LentShare(Value):
     """A part of one device that a lease has."""
@@ -106,6 +109,7 @@ class Fleet:
         self._leases: dict[str, Lease] = {}
         self._ends_s: dict[str, float] = {}
         self._on_device: dict[str, dict[str, Share]] = {}  #: device → lease → share
+        self._host_of: dict[str, str] = {}  #: device → host
         self._counts: Counter[str] = Counter()
 
     # ------------------------------------------------------------------ changes
@@ -121,9 +125,11 @@ class Fleet:
         self._hosts[view.host] = view
         self._count(view, 1)
         before = {} if old is None else {one.device.id: one for one in old.devices}
+        self._host_of.update((one.device.id, view.host) for one in view.devices)
         changed = [one.device.id for one in view.devices if before.pop(one.device.id, None) != one]
         if old is None or _standing(old) != _standing(view):
             changed = [one.device.id for one in view.devices]
+        self._leave(before, view.host)
         return (*changed, *before)
 
     def forget_host(self, host: str) -> bool:
@@ -134,7 +140,14 @@ class Fleet:
         self._count(old, -1)
         self._names.remove(host)
         del self._seen_s[host]
+        self._leave((one.device.id for one in old.devices), host)
         return True
+
+    def _leave(self, devices: Iterable[str], host: str) -> None:
+        """Forget where devices were, unless another host has them now."""
+        for device in devices:
+            if self._host_of.get(device) == host:
+                del self._host_of[device]
 
     def put_lease(self, lease: Lease, ends_s: float | None) -> bool:
         """Add or replace a live lease; False: nothing about it changed."""
@@ -169,13 +182,32 @@ class Fleet:
         """The hosts by name."""
         return iter(self._names)
 
-    def device_text(self, lease: str | None) -> str | None:
-        """The first device of a live lease, for people."""
-        found = None if lease is None else self._leases.get(lease)
-        if found is None or not found.shares:
-            return None
-        share, more = found.shares[0], len(found.shares) - 1
-        return f"{share.host}/{share.index} {share.model}" + (f" and {more} more" if more else "")
+    def target_of(self, name: str) -> tuple[str, str | None]:
+        """The host of that name, or the host and id of a device, given as id or HOST/INDEX.
+
+        Raises NOT_FOUND.
+        """
+        if name in self._hosts:
+            return name, None
+        if (host := self._host_of.get(name)) is not None:
+            return host, name
+        host, _, index = name.rpartition("/")
+        view = self._hosts.get(host)
+        for one in () if view is None else view.devices:
+            if str(one.device.index) == index:
+                return host, one.device.id
+        raise AppError(ErrorCode.NOT_FOUND, f"there is no host or device {name!r:.80}")
+
+    def drained(self) -> list[str]:
+        """The first hosts and devices that an operator drained."""
+        found: list[str] = []
+        for view in self._hosts.values():
+            if view.state is HostState.DRAINED:
+                found.append(view.host)
+            found += (one.device.id for one in view.devices if one.drained)
+            if len(found) >= DRAINED_MAX:
+                break
+        return sorted(found[:DRAINED_MAX])
 
     def counts(self) -> dict[str, int]:
         """Sums over all hosts and devices: `hosts`, `devices`, `device_<state>`, `memory_mib` …"""
@@ -316,7 +348,7 @@ class Fleet:
             self._count(view, 1)
 
     def _figures(self, view: HostView, sign: int) -> Counter[str]:
-        found = Counter({"hosts": sign, f"host_{view.state.value.lower()}": sign})
+        found = Counter({"hosts": sign, f"host_{view.state.value}": sign})
         for one in view.devices:
             found["devices"] += sign
             found[f"device_{self._state(view, one)}"] += sign

@@ -55,8 +55,8 @@ class JobSummary(Value):
 _LIVE = frozenset(state.value for state in JobState if not state.terminal)
 
 
-def summary_of(record: Record, device: str | None = None) -> JobSummary:
-    """The job of a record; `device` of its lease, if that is known."""
+def summary_of(record: Record) -> JobSummary:
+    """The job of a record."""
     given = record.block.get("input")
     source: Mapping[str, object] = given if isinstance(given, Mapping) else {}
     owner, slash, _ = (record.owner or "").partition("/")
@@ -72,7 +72,7 @@ def summary_of(record: Record, device: str | None = None) -> JobSummary:
         attempt=record.attempt,
         received_s=received_s,
         changed_s=record.updated_s,
-        device=device,
+        device=record.device_text or None,
         tenant=record.tenant,
         lease=record.lease,
         made_by=record.key,

@@ -92,7 +92,7 @@ class Picture:
 
     def put_record(self, record: Record) -> bool:
         """A job's record as it is now; False: nothing about it changed."""
-        changed = self.jobs.put(summary_of(record, self.fleet.device_text(record.lease)))
+        changed = self.jobs.put(summary_of(record))
         if changed:
             self.batches.note("job", record.holder, {"job": record.holder})
         return changed

@@ -47,7 +47,7 @@ function spansOf({ lane, colour }, spans, to_s) {
   return spans
     .filter((span) => span.lane === lane)
     .map((span) => {
-      const label = `${words(span.name)}${retried ? ` (${span.attempt})` : ""}`;
+      const label = `${words(span.name)}${retried && span.attempt ? ` (${span.attempt})` : ""}`;
       const open = span.end_s === null || span.end_s === undefined;
       const length = duration((span.end_s ?? to_s) - span.start_s);
       return { ...span, label, colour, open, hatched: /cold/i.test(span.name),

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import math
 
 from aiohttp import web
 
-from corekit.errors import invalid
 from corekit.values import replace
 from orchgpu.web.console import CONSOLE
 from orchgpu.web.http.access import session_of
 from orchgpu.web.http.answers import answered
+from orchgpu.web.http.routes.query import number_of, stream_response, text_of
 from orchgpu.web.model.fleet import FleetQuery
 from orchgpu.web.model.jobs import JobQuery
 from orchgpu.web.model.pages import page_limit
 
 ROUTES = web.RouteTableDef()
-#: The most characters of a condition.
-TEXT_MAX = 200
 
 
 @ROUTES.get("/api/overview")
@@ -77,16 +74,6 @@ async def events(request: web.Request) -> web.StreamResponse:
     return response
 
 
-def stream_response() -> web.StreamResponse:
-    """An answer of server-sent events."""
-    headers = {
-        "Content-Type": "text/event-stream; charset=utf-8",
-        "Cache-Control": "no-store",
-        "X-Accel-Buffering": "no",  # a proxy must not hold events back
-    }
-    return web.StreamResponse(headers=headers)
-
-
 def _fleet_query(request: web.Request) -> FleetQuery:
     return FleetQuery(
         host=text_of(request, "host"),
@@ -95,23 +82,3 @@ def _fleet_query(request: web.Request) -> FleetQuery:
         limit=page_limit(request.query.get("limit")),
         after=text_of(request, "after"),
     )
-
-
-def text_of(request: web.Request, name: str) -> str | None:
-    """A condition of the query; None for none. Raises INVALID for a long one."""
-    text = request.query.get(name) or None
-    if text is not None and len(text) > TEXT_MAX:
-        raise invalid(f"{name} has {len(text)} characters; at most {TEXT_MAX}")
-    return text
-
-
-def number_of(request: web.Request, name: str) -> float | None:
-    """A number of the query; None for none. Raises INVALID."""
-    text = request.query.get(name)
-    try:
-        number = None if not text else float(text)
-    except ValueError:
-        number = math.nan
-    if number is not None and not math.isfinite(number):
-        raise invalid(f"{name} {text!r:.40} is not a number")
-    return number
