@@ -16,6 +16,7 @@ from typing import TextIO
 
 import click
 
+from corekit.cli.chart import Glyphs, glyphs_of
 from corekit.cli.table import GAP, Column, fitted
 from corekit.cli.text import cut, folded_to, packed_to, padded, printable, visible
 
@@ -57,11 +58,19 @@ class Coloured:
         return click.style(text, fg=colour)
 
 
+#: The parts of one line.
+Line = Sequence[str | Coloured]
+
+
 def echo(*parts: str | Coloured, err: bool = False) -> None:
     """One line, or several, on standard output or error."""
-    stream = sys.stderr if err else sys.stdout
-    line = "".join(one.on(stream) if isinstance(one, Coloured) else visible(one) for one in parts)
+    line = styled(parts, sys.stderr if err else sys.stdout)
     click.echo(line, err=err, color=True)  # colours were decided above
+
+
+def styled(parts: Line, stream: TextIO) -> str:
+    """The text of a line for this stream."""
+    return "".join(one.on(stream) if isinstance(one, Coloured) else visible(one) for one in parts)
 
 
 def echo_raw(text: str, *, nl: bool = True) -> None:
@@ -83,6 +92,11 @@ def redraw(line: str) -> None:
 def redrawable() -> bool:
     """True when standard error is a terminal that can replace a line."""
     return sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+
+def redrawable_output() -> bool:
+    """True when standard output is a terminal that can replace lines."""
+    return sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def folded(text: str) -> str:
@@ -119,17 +133,31 @@ def terminal_width(*, err: bool = False) -> int | None:
     return shutil.get_terminal_size().columns if stream.isatty() else None
 
 
+def output_glyphs() -> Glyphs:
+    """Block characters where standard output can show them, else ASCII."""
+    return glyphs_of(getattr(sys.stdout, "encoding", None))
+
+
 def echo_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], empty: str = "") -> None:
     """Columns as wide as their content, or as the terminal allows; `empty` without rows."""
+    for line in table_lines(columns, rows, empty):
+        echo(*line)
+
+
+def table_lines(
+    columns: Sequence[Column], rows: Sequence[Sequence[str]], empty: str = ""
+) -> list[Line]:
+    """The lines of such a table."""
     if not rows and empty:
-        echo(empty)
-        return
+        return [(empty,)]
     rows = [[printable(cell) for cell in row] for row in rows]
     table = fitted(columns, rows, terminal_width())
+    lines: list[Line] = []
     for row in ([column.name for column in columns], *rows):
         cells = table.line(row)
         while cells and not cells[-1]:
             cells.pop()  # no spaces before the end of a line
         widths = [*table.widths[: max(0, len(cells) - 1)], 0]
         words = [Coloured(cell, width) for cell, width in zip(cells, widths, strict=False)]
-        echo(*[part for word in words for part in (" " * GAP, word)][1:])
+        lines.append([part for word in words for part in (" " * GAP, word)][1:])
+    return lines

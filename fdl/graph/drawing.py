@@ -1,8 +1,8 @@
-"""A workflow as text for Graphviz and for Mermaid, and as lines for a terminal."""
+"""A workflow as text for Graphviz and for Mermaid, and as a tree for a terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from fdl.graph.graph import Graph, Step
 from fdl.text.nodes import quoted
@@ -38,23 +38,73 @@ def _label(text: str) -> str:
     return quoted(text).replace("\\\\n", "\\n")
 
 
-def terminal(graph: Graph) -> str:
-    """Each function with what starts it and where its files go."""
-    blocks = []
-    for step in graph.steps:
-        device = f"  [{step.device}]" if step.device else ""
-        lines = [f"  {place.label} ─▶" for place, name in graph.entries if name == step.name]
-        lines += [
-            f"  {e.source} ─ {e.place.label} ─▶" for e in graph.edges if e.target == step.name
-        ]
-        group = f"  (group {step.group})" if step.group else ""
-        lines.append(f"{step.name}{device}{group}")
-        lines += [
-            f"  ─ {e.place.label} ─▶ {e.target}" for e in graph.edges if e.source == step.name
-        ]
-        lines += [f"  ─▶ {place.label}" for name, place in graph.exits if name == step.name]
-        blocks.append("\n".join(lines))
-    return "\n\n".join(blocks) + "\n"
+#: The lines of a tree: at a node, at the last one, past a node.
+BRANCHES = ("├─▶ ", "└─▶ ", "│   ")
+ASCII_BRANCHES = ("|-> ", "`-> ", "|   ")
+
+
+def text(graph: Graph, branches: tuple[str, str, str] = BRANCHES) -> str:
+    """A tree: storage, the functions that its objects start, their outputs, the next functions.
+
+    A function that several places start is drawn out once; elsewhere it is `(above)`.
+    """
+    written = {e.source for e in graph.edges} | {name for name, _ in graph.exits}
+    drawn: set[str] = set()
+    lines: list[str] = []
+    for label in dict.fromkeys(place.label for place, _ in graph.entries):
+        readers = [name for place, name in graph.entries if place.label == label]
+        lines += [label, *_readers(graph, list(dict.fromkeys(readers)), drawn, branches)]
+    for step in graph.steps:  # what no storage starts, and what only a loop of functions starts
+        if step.name not in drawn:
+            below = _below(graph, step, drawn, branches) if step.name in written else []
+            lines += [_title(step), *below]
+    return "\n".join(lines) + "\n"
+
+
+def _title(step: Step) -> str:
+    device = f"  [{step.device}]" if step.device else ""
+    return f"{step.name}{device}" + (f"  (group {step.group})" if step.group else "")
+
+
+def _readers(
+    graph: Graph, names: Sequence[str], drawn: set[str], branches: tuple[str, str, str]
+) -> list[str]:
+    """The functions that one place starts, as branches."""
+    steps = {step.name: step for step in graph.steps}
+    nodes = []
+    for name in names:
+        if name in drawn:
+            nodes.append((f"{name}  (above)", list[str]()))
+        else:
+            nodes.append((_title(steps[name]), _below(graph, steps[name], drawn, branches)))
+    return _branched(nodes, branches)
+
+
+def _below(graph: Graph, step: Step, drawn: set[str], branches: tuple[str, str, str]) -> list[str]:
+    """The outputs of a function, each with the functions that it starts."""
+    drawn.add(step.name)
+    outputs: dict[str, list[str]] = {}
+    for edge in graph.edges:
+        if edge.source == step.name:
+            outputs.setdefault(edge.place.label, []).append(edge.target)
+    for name, place in graph.exits:
+        if name == step.name:
+            outputs.setdefault(place.label, [])
+    nodes = [
+        (label, _readers(graph, readers, drawn, branches)) for label, readers in outputs.items()
+    ]
+    return _branched(nodes, branches)
+
+
+def _branched(nodes: Sequence[tuple[str, list[str]]], branches: tuple[str, str, str]) -> list[str]:
+    middle, at_last, passing = branches
+    lines = []
+    for number, (title, below) in enumerate(nodes, 1):
+        last = number == len(nodes)
+        lines.append((at_last if last else middle) + title)
+        indent = " " * len(passing) if last else passing
+        lines += [indent + line for line in below]
+    return lines
 
 
 def mermaid(graph: Graph) -> str:

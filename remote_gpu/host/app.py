@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.ids import DeviceId, HostId
+from corekit.tracing.setup import SECRETS, tracer_from
+from corekit.tracing.span import Tracer
 from gpu_scheduler.client.access import Access
 from gpu_scheduler.monitor.link import HostLink
 from gpu_scheduler.monitor.ports import Probe
@@ -26,6 +29,7 @@ from remote_gpu.host.gateway.listeners import Listeners
 from remote_gpu.host.gateway.relays import Relays
 from remote_gpu.host.lease_log import LeaseLog
 from remote_gpu.host.leases import LeaseTable
+from remote_gpu.host.metrics import host_lines
 from remote_gpu.host.offer import KeptContents, Offer
 from remote_gpu.host.probe import CPU_INDEX, CpuProbe, CpuSettings, HostProbe
 from remote_gpu.host.processes.card_checks import CardChecks
@@ -36,6 +40,7 @@ from remote_gpu.host.workers.pool import WorkerPool
 from remote_gpu.host.workers.sandboxes import Sandboxes
 from remote_gpu.middleware import VisibleDevices
 from remote_gpu.worker.isolation.policy import Policy, Setting
+from remote_gpu.worker.isolation.privileges import take
 from remote_gpu.worker.operation import BATCH_WAIT_S
 from remote_gpu.worker.programs.programs import Program
 
@@ -94,6 +99,7 @@ class RunningHost:
     leases: DrainTable
     gateway: str  #: "address:port"
     nursery: Nursery
+    metrics_lines: Callable[[], Iterator[str]]
 
 
 @contextlib.asynccontextmanager
@@ -157,6 +163,7 @@ async def running_host(
             cards,
             warm_workers=settings.warm_workers,
             registered=registered,
+            tracer=_tracer(stack),
         )
         nursery.start_eternal(daemon.gateway.serve(), "gateway")
         nursery.start_eternal(daemon.keep_deadlines(), "deadlines")
@@ -164,9 +171,26 @@ async def running_host(
         nursery.start_eternal(pool.watch(), "spawner")
         await stack.enter_async_context(daemon.link)
         stack.push_async_callback(daemon.close)  # first, while the link can report it
-        yield RunningHost(
-            link=daemon.link, leases=daemon, gateway=listeners.address, nursery=nursery
-        )
+        yield _running(daemon, nursery)
+
+
+def _tracer(stack: contextlib.AsyncExitStack) -> Tracer:
+    """The tracer by the environment, closed when everything after it is."""
+    tracer = tracer_from(os.environ, "gpud")
+    take(SECRETS)
+    if tracer.enabled:
+        stack.push_async_callback(asyncio.to_thread, tracer.close)
+    return tracer
+
+
+def _running(daemon: HostDaemon[HostLink], nursery: Nursery) -> RunningHost:
+    return RunningHost(
+        link=daemon.link,
+        leases=daemon,
+        gateway=daemon.gateway.address,
+        nursery=nursery,
+        metrics_lines=lambda: host_lines(daemon),
+    )
 
 
 def _pool(

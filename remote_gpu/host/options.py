@@ -172,6 +172,14 @@ class HostOptions:
         OnRebalance,
         Option("Effect of a rebalance recommendation, which is not always followed by more."),
     ] = OnRebalance.DRAIN
+    metrics: Annotated[
+        str | None,
+        Option(
+            "Serve metrics for Prometheus at this address, without a key: counts, the names of"
+            " this host and of reasons. Port 0: any free one.",
+            metavar="ADDRESS:PORT",
+        ),
+    ] = None
     ready_file: Annotated[
         Path | None, Option("JSON file, written once the host is registered.")
     ] = None

@@ -151,7 +151,10 @@ def test_explain() -> None:
 
 
 def test_graph() -> None:
-    assert run(["graph", "f.yaml"]).stdout == "  inn ─▶\nf\n"
+    assert run(["graph", "f.yaml"]).stdout == "inn\n└─▶ f\n"
+    assert run(["graph", "--format", "terminal", "f.yaml"]).stdout == "inn\n└─▶ f\n"
+    shown = json.loads(run(["graph", "--format", "json", "f.yaml"]).stdout)
+    assert shown == json.loads(run(["graph", "f.yaml", "--json"]).stdout)
     assert run(["graph", "--format", "dot", "f.yaml"]).stdout.startswith("digraph")
     assert run(["graph", "--format", "mermaid", "f.yaml"]).stdout.startswith("flowchart LR\n")
 

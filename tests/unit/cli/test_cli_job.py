@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from typing import Any
 
@@ -13,9 +14,9 @@ from corekit.ids import JobId
 from corekit.values import replace
 from gpu_scheduler.model import Record, Step
 from gpu_scheduler.verdicts import Explanation
-from orchgpu.cli.commands.jobs.job import echo_end, echo_head, job_json
-from orchgpu.cli.jobs.known import Known, Scheduled, latencies, moments
+from orchgpu.cli.commands.jobs.job import echo_end, echo_gantt, echo_head, job_json
 from orchgpu.core.routing import InputEvent
+from orchgpu.jobs.known import Known, Scheduled, latencies, moments
 
 INPUT = InputEvent(
     bucket="in",
@@ -170,3 +171,41 @@ def test_the_json_of_a_waiting_job_has_its_reason(capsys: pytest.CaptureFixture[
     assert (shown["state"], shown["result"], shown["RLat"]) == ("WAITING", None, None)
     echo_head(job)
     assert "position 1: 2 of 2 are lent" in capsys.readouterr().out
+
+
+def test_the_gantt_of_a_job_has_a_row_per_interval(capsys: pytest.CaptureFixture[str]) -> None:
+    echo_gantt(known())
+    drawn = capsys.readouterr().out
+    assert all(len(line) <= 80 for line in drawn.splitlines())
+    rows = [line.split("  ")[:3] for line in drawn.splitlines() if line.strip()]
+    assert [row[0].strip() for row in rows if row[0]] == [
+        "queue",
+        "scheduler",
+        "function",
+        "device",
+    ]
+    assert "█" in drawn
+    told = job_json(known(), moments(known()))["timeline"]
+    assert isinstance(told, list)
+    assert {
+        "name": "running",
+        "lane": "function",
+        "start_s": 101.0,
+        "end_s": 103.0,
+        "attempt": 2,
+    } in told
+
+
+def test_the_gantt_is_ascii_where_the_output_has_no_block_characters(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    output = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr("sys.stdout", output)
+    echo_gantt(known())
+    output.seek(0)
+    assert "#" in output.read()
+
+
+def test_a_job_without_moments_has_no_gantt(capsys: pytest.CaptureFixture[str]) -> None:
+    echo_gantt(known(scheduled=Scheduled(record=record(block={}, times={})), result=None))
+    assert capsys.readouterr().out == ""

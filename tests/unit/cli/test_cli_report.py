@@ -12,7 +12,7 @@ from contract.result import Result
 from corekit.ids import DeviceId, HostId, JobId
 from gpu_scheduler.model import Device, DeviceKind, Health, HostState, Record, Step
 from gpu_scheduler.protocol.answers import DeviceView, HostView
-from orchgpu.cli.cloud import JobCloud, Submitted
+from orchgpu.cli.commands.operation.gpus import DEVICES_WITH_BARS, row_with_bars
 from orchgpu.cli.commands.operation.gpus import device_row as row_of
 from orchgpu.cli.jobs.follow import Followed
 from orchgpu.cli.jobs.report import (
@@ -25,6 +25,7 @@ from orchgpu.cli.jobs.report import (
 )
 from orchgpu.core.function import Function
 from orchgpu.job_measures import MOMENTS
+from orchgpu.jobs.cloud import JobCloud, Submitted
 
 FUNCTION = Function(
     name="f",
@@ -189,16 +190,37 @@ def test_a_device_without_new_leases_has_its_reason() -> None:
     assert device_row(HostState.UP, health=Health.BAD)[2] == "0 (BAD)"
 
 
+def test_a_terminal_shows_what_is_lent_as_bars() -> None:
+    def bars(state: HostState) -> list[str]:
+        names = [column.name for column in DEVICES_WITH_BARS]
+        row = row_with_bars(*host_and_view(state, free_mib=1024, free_pct=87.5))
+        return [row[names.index(name)] for name in ("MEMORY", "COMPUTE", "COMPUTE FREE")]
+
+    assert bars(HostState.UP) == ["███████▌··", "█▎········", "87.5 %"]
+    assert bars(HostState.LOST) == ["-", "-", "-"]
+
+
 def device_row(
     state: HostState, *, drained: bool = False, health: Health = Health.OK
 ) -> tuple[str, ...]:
+    return row_of(*host_and_view(state, drained=drained, health=health))
+
+
+def host_and_view(
+    state: HostState,
+    *,
+    drained: bool = False,
+    health: Health = Health.OK,
+    free_mib: int = 4096,
+    free_pct: float = 100,
+) -> tuple[HostView, DeviceView]:
     device = Device(
         id=DeviceId("d"), index=0, kind=DeviceKind.CPU, model="m", memory_mib=4096, health=health
     )
     view = DeviceView(
         device=device,
-        memory_free_mib=4096,
-        compute_free_pct=100,
+        memory_free_mib=free_mib,
+        compute_free_pct=free_pct,
         leases=(),
         usage=None,
         drained=drained,
@@ -206,4 +228,4 @@ def device_row(
     host = HostView(
         host=HostId("a"), state=state, gateway="", incarnation="", silent_s=0.0, devices=(view,)
     )
-    return row_of(host, view)
+    return host, view

@@ -30,6 +30,7 @@ OSC_52 = "\x1b]52;c;ZXZpbA==\x07"
 TABLES: dict[str, Sequence[Column]] = {
     "jobs": jobs.JOBS,
     "gpus": gpus.DEVICES,
+    "gpus on a terminal": gpus.DEVICES_WITH_BARS,
     "job": job.MOMENTS,
     "status": status.PROCESSES,
     "dlq ls": dlq.COUNTS,

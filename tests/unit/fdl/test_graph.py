@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fdl.graph.drawing import dot, mermaid, terminal
-from fdl.graph.graph import Edge, Graph, StorageNode, graph_of
+from fdl.graph.drawing import ASCII_BRANCHES, dot, mermaid, text
+from fdl.graph.graph import Edge, Graph, Step, StorageNode, graph_of
 from fdl.parse import parse
 
 SHAPES = Path(__file__).parent / "shapes"
@@ -35,16 +35,72 @@ def test_an_output_that_an_input_takes_is_an_edge() -> None:
     assert [step.device for step in found.steps] == ["", "", "1 × any device"]
 
 
-def test_for_a_terminal() -> None:
-    assert terminal(graph("two-providers")) == (
-        "  shape-anonymise ─ shape-mask/intermediate ─▶\n"
-        "shape-mask-detector\n"
-        "  ─▶ shape-mask/result\n\n"
-        "  shape-anonymise/input ─▶\n"
-        "shape-anonymise\n"
-        "  ─ shape-mask/intermediate ─▶ shape-mask-detector\n"
-        "  ─▶ shape-anonymise/output\n"
+def test_as_text() -> None:
+    assert text(graph("two-providers")) == (
+        "shape-anonymise/input\n"
+        "└─▶ shape-anonymise\n"
+        "    ├─▶ shape-mask/intermediate\n"
+        "    │   └─▶ shape-mask-detector\n"
+        "    │       └─▶ shape-mask/result\n"
+        "    └─▶ shape-anonymise/output\n"
     )
+
+
+def test_as_text_in_ascii() -> None:
+    drawn = text(graph("two-providers"), ASCII_BRANCHES)
+    assert drawn.splitlines()[:3] == [
+        "shape-anonymise/input",
+        "`-> shape-anonymise",
+        "    |-> shape-mask/intermediate",
+    ]
+
+
+def step(name: str) -> Step:
+    return Step(name=name, device="")
+
+
+def test_a_function_that_several_places_start_is_drawn_out_once() -> None:
+    place = StorageNode(path="in")
+    joined = Graph(
+        steps=(step("a"), step("b"), step("c")),
+        edges=(
+            Edge(source="a", target="c", place=StorageNode(path="x")),
+            Edge(source="b", target="c", place=StorageNode(path="y")),
+        ),
+        entries=((place, "a"), (place, "b")),
+        exits=(("c", StorageNode(path="out")),),
+    )
+    assert text(joined).splitlines() == [
+        "in",
+        "├─▶ a",
+        "│   └─▶ x",
+        "│       └─▶ c",
+        "│           └─▶ out",
+        "└─▶ b",
+        "    └─▶ y",
+        "        └─▶ c  (above)",
+    ]
+
+
+def test_functions_that_start_each_other_and_one_that_nothing_starts() -> None:
+    place = StorageNode(path="x")
+    loop = Graph(
+        steps=(step("a"), step("b"), step("alone")),
+        edges=(
+            Edge(source="a", target="b", place=place),
+            Edge(source="b", target="a", place=place),
+        ),
+        entries=(),
+        exits=(),
+    )
+    assert text(loop).splitlines() == [
+        "a",
+        "└─▶ x",
+        "    └─▶ b",
+        "        └─▶ x",
+        "            └─▶ a  (above)",
+        "alone",
+    ]
 
 
 def test_for_graphviz() -> None:

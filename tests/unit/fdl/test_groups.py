@@ -7,7 +7,7 @@ import pytest
 
 from corekit.budget import Budget
 from fdl.diagnostics import Severity
-from fdl.graph.drawing import dot, mermaid, terminal
+from fdl.graph.drawing import dot, mermaid, text
 from fdl.graph.graph import graph_of
 from fdl.lint.lint import lint
 from fdl.model import Document
@@ -173,5 +173,5 @@ def test_steps_that_cannot_share_a_sandbox_are_errors(old: str, new: str, said: 
 def test_a_group_is_drawn_as_one() -> None:
     graph = graph_of(parse(TEXT))
     assert 'subgraph "cluster film" { label="film"; "faces"' in dot(graph)
-    assert "faces  [1 × any device, 2048 MiB]  (group film)" in terminal(graph)
+    assert "faces  [1 × any device, 2048 MiB]  (group film)" in text(graph)
     assert '  subgraph g0 ["film"]\n  f0["faces<br/>' in mermaid(graph)

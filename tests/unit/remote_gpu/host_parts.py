@@ -76,6 +76,7 @@ class Reports:
         detail: str = "",
         loading_s: float | None = None,
         loaded_mib: int | None = None,
+        succeeded: bool | None = None,
     ) -> None:
         self.sessions.append((lease, reason))
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import click
 
+from corekit.cli.chart import BLOCKS
 from corekit.cli.groups import CommandGroup
-from corekit.cli.screen import counted, echo, echo_json, echo_raw, json_option
+from corekit.cli.screen import counted, echo, echo_json, echo_raw, json_option, output_glyphs
 from corekit.decode import encode
 from corekit.errors import EXIT_STATUS, AppError, ErrorCode, invalid
 from fdl.diagnostics import Severity
@@ -35,6 +36,7 @@ from remote_gpu.middleware import names as middlewares
 
 #: `fmt --check` found a file that is formatted differently.
 UNFORMATTED_STATUS = 1
+GRAPH_FORMATS = ("text", "mermaid", "dot", "json")
 
 _file = click.argument("file", type=click.Path(path_type=Path))
 _write = click.option("--write", "-w", is_flag=True, help="Rewrite FILE instead of printing it.")
@@ -189,26 +191,31 @@ def explain_key(key: str | None, as_json: bool) -> None:
 @click.option(
     "--format",
     "kind",
-    type=click.Choice(("terminal", "dot", "mermaid")),
-    default="terminal",
+    type=click.Choice((*GRAPH_FORMATS, "terminal")),  # `terminal`: the name of `text` before
+    metavar=f"[{'|'.join(GRAPH_FORMATS)}]",
+    default="text",
     show_default=True,
     help="Output format.",
 )
 @json_option
 def graph(file: Path, kind: str, as_json: bool) -> None:
-    """Draw the workflow of FILE: an output that another function's input takes is an edge.
+    """Draw the workflow of FILE: storage, functions with their devices, outputs, next functions.
 
-    FILE may be `-` (standard input).
+    An output that another function's input takes starts that function. FILE may be `-` (standard
+    input).
 
     \b
     Example:  orchgpu fdl graph fdl.yaml --format mermaid > workflow.mmd
     """
     found = graph_of(read_document(file))
-    if as_json:
+    if as_json or kind == "json":
         echo_json(encode(found))
         return
-    if kind == "terminal":
-        echo(drawing.terminal(found).removesuffix("\n"))
+    if kind in ("text", "terminal"):
+        in_blocks = output_glyphs() is BLOCKS
+        branches = drawing.BRANCHES if in_blocks else drawing.ASCII_BRANCHES
+        shown = drawing.text(found, branches).removesuffix("\n")
+        echo(shown if in_blocks else shown.replace("×", "x"))
     else:
         echo_raw({"dot": drawing.dot, "mermaid": drawing.mermaid}[kind](found), nl=False)
 

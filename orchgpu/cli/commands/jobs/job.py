@@ -6,28 +6,36 @@ import time
 
 import click
 
-from corekit.cli.screen import Coloured, continued, echo, echo_json, echo_table, folded, json_option
+from corekit.cli.gantt import gantt_lines
+from corekit.cli.screen import (
+    Coloured,
+    continued,
+    echo,
+    echo_json,
+    echo_table,
+    folded,
+    json_option,
+    output_glyphs,
+    terminal_width,
+)
 from corekit.cli.table import Column
 from corekit.cli.text import printable
 from corekit.cli.times import shown_time, utc_option
 from corekit.decode import encode
 from corekit.units import format_bytes
 from orchgpu.cli.completing import any_job
+from orchgpu.cli.jobs.gantt import gantt_rows
 from orchgpu.cli.jobs.ids import whole_id
-from orchgpu.cli.jobs.known import (
-    Known,
-    Moment,
-    echo_scheduler_error,
-    known_job,
-    latencies,
-    moments,
-)
-from orchgpu.cli.jobs.records import record_json
-from orchgpu.cli.jobs.waiting import in_lines, pause_sentence, reason_of_wait, wait_sentence
+from orchgpu.cli.jobs.lookup import echo_scheduler_error, known_job
 from orchgpu.cli.scheduler import scheduler_option
+from orchgpu.jobs.known import Known, Moment, intervals_of, latencies, moments
+from orchgpu.jobs.records import record_json
+from orchgpu.jobs.waiting import in_lines, pause_sentence, reason_of_wait, wait_sentence
 
 #: Last lines of a failed job's output that are shown.
 LOG_LINES = 10
+#: Columns of the Gantt where there is no terminal.
+GANTT_WIDTH = 80
 
 MOMENTS = (
     Column(name="TIME", drop_order=2),
@@ -45,6 +53,9 @@ MOMENTS = (
 @json_option
 def command(job: str, scheduler: str | None, as_json: bool) -> None:
     """The timeline of the job ID, the reason why it waits, its outputs or its failure.
+
+    Below the moments its intervals are drawn over queue, scheduler, function and device; the
+    drawing is as wide as the terminal, and in ASCII where the output has no block characters.
 
     Here and in every other command an id may be abbreviated to a unique prefix of four characters
     or more.
@@ -68,6 +79,7 @@ def command(job: str, scheduler: str | None, as_json: bool) -> None:
         for m in found
     ]
     echo_table(MOMENTS, rows, empty="no moment has a time")
+    echo_gantt(known)
     latency_s = latencies(found).items()
     echo("  ".join(f"{n} {'-' if s is None else f'{s:.3f} s'}" for n, s in latency_s))
     echo_end(known)
@@ -90,6 +102,7 @@ def job_json(known: Known, found: list[Moment]) -> dict[str, object]:
         "result": encode(known.standing) if known.standing else None,
         "failed_attempts": {str(n): encode(report) for n, report in known.reports.items()},
         "moments": [encode(moment) for moment in found],
+        "timeline": [encode(interval) for interval in intervals_of(known)],
         **latencies(found),
         "scheduler_error": known.scheduler_error.as_json() if known.scheduler_error else None,
     }
@@ -110,6 +123,16 @@ def echo_head(known: Known) -> None:
     if scheduled and scheduled.ends_in_s is not None:
         echo(f"its lease ends in {scheduled.ends_in_s:.0f} s at the latest")
     echo()
+
+
+def echo_gantt(known: Known) -> None:
+    """Draw the job over queue, scheduler, function and device, one row per interval."""
+    rows = gantt_rows(intervals_of(known), time.time())
+    if lines := gantt_lines(rows, terminal_width() or GANTT_WIDTH, output_glyphs()):
+        echo()
+        for line in lines:
+            echo(line)
+        echo()
 
 
 def echo_end(known: Known) -> None:

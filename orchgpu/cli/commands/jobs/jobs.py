@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Sequence
-from contextlib import closing, suppress
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import click
 
 from contract.states import JobState
-from corekit.cli.screen import echo, echo_json, echo_table, folded, json_option
+from corekit.cli.screen import Line, echo, echo_json, folded, json_option, table_lines
 from corekit.cli.table import Column
 from corekit.cli.text import printable
 from corekit.cli.times import shown_time, utc_option
@@ -21,11 +22,13 @@ from corekit.units import parse_duration_s
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import Record, Step
 from gpu_scheduler.protocol.answers import LeasesAnswer
-from orchgpu.cli.cloud import JobCloud
 from orchgpu.cli.completing import function as function_name
 from orchgpu.cli.jobs.ended import ended_jobs
-from orchgpu.cli.jobs.records import SCANNED_MAX, JobFilter, newest_records, record_json
-from orchgpu.cli.jobs.waiting import (
+from orchgpu.cli.live.job_changes import display, watch_jobs
+from orchgpu.cli.scheduler import NO_ANSWER, ask, scheduler_address, scheduler_option
+from orchgpu.jobs.cloud import JobCloud
+from orchgpu.jobs.records import SCANNED_MAX, JobFilter, newest_records, record_json
+from orchgpu.jobs.waiting import (
     blocking_leases,
     in_lines,
     pause_sentence,
@@ -33,10 +36,11 @@ from orchgpu.cli.jobs.waiting import (
     wait_sentence,
     waits,
 )
-from orchgpu.cli.scheduler import NO_ANSWER, ask, scheduler_address, scheduler_option
 
 #: Waiting jobs whose reason is requested; for each one the scheduler evaluates every device.
 EXPLAINED_MAX = 50
+#: The same while watching: they are requested again and again.
+WATCHED_EXPLAINED_MAX = 10
 
 #: A job as JSON: its record, and the reason why it waits.
 Entry: TypeAlias = dict[str, object]
@@ -78,6 +82,11 @@ JOBS = (
     f" {', '.join(JobState)}.",
 )
 @click.option("--since", metavar="DURATION", help="Only jobs changed since, as in 90s or 2h.")
+@click.option(
+    "--watch",
+    is_flag=True,
+    help="Stay and show every change: in place on a terminal, elsewhere a line per change.",
+)
 @scheduler_option
 @utc_option
 @json_option
@@ -86,6 +95,7 @@ def command(
     functions: tuple[str, ...],
     states: tuple[str, ...],
     since: str | None,
+    watch: bool,
     scheduler: str | None,
     as_json: bool,
 ) -> int:
@@ -96,13 +106,22 @@ def command(
     starting function. Messages that were not received yet are counted. While the scheduler does
     not answer, jobs that ended are listed from their results, and the command ends with 8.
 
-    A filter searches the newest 10000 job records.
+    A filter searches the newest 10000 job records. With --watch and --json every changed job is an
+    object on a line of its own; Ctrl-C ends the command.
 
     \b
-    Example:  orchgpu jobs --json
+    Example:  orchgpu jobs --watch --function text-recognition
     """
-    since_s = 0.0 if since is None else time.time() - parse_duration_s(since)
-    wanted = JobFilter(frozenset(functions), frozenset(states), since_s)
+    age_s = None if since is None else parse_duration_s(since)
+
+    def condition() -> JobFilter:  # the time of --since passes while the command watches
+        since_s = 0.0 if age_s is None else time.time() - age_s
+        return JobFilter(frozenset(functions), frozenset(states), since_s)
+
+    if watch:
+        _watch(scheduler_address(scheduler), limit, condition, as_json=as_json)
+        return 0
+    wanted = condition()
     scheduler_error: AppError | None = None
     try:
         address = scheduler_address(scheduler)
@@ -145,6 +164,20 @@ def _ended(scheduler_error: AppError, limit: int, wanted: JobFilter) -> list[Ent
 def _echo_jobs(
     found: Sequence[Entry], not_received: dict[str, int], notes: Notes, *, filtered: bool
 ) -> None:
+    empty = "no such jobs" if filtered else "no jobs"
+    for line in _table(found, f"{empty} in the last hour"):
+        echo(*line)
+    for entry in found:
+        if entry["why"]:
+            why = in_lines(printable(str(entry["why"])))
+            echo(folded(f"{entry['job_id']} waits: {why}"))
+    for function, count in not_received.items():
+        echo(f"{function}: {count} more in its queue, not received yet")
+    for function in dict.fromkeys(str(entry["function"]) for entry in found if notes.of(entry)):
+        echo(f"{printable(function)}: {notes.images[function]}")
+
+
+def _table(found: Sequence[Mapping[str, object]], empty: str) -> list[Line]:
     rows = [
         (
             str(entry["job_id"]),
@@ -157,16 +190,26 @@ def _echo_jobs(
         )
         for entry in found
     ]
-    empty = "no such jobs" if filtered else "no jobs"
-    echo_table(JOBS, rows, empty=f"{empty} in the last hour")
-    for entry in found:
-        if entry["why"]:
-            why = in_lines(printable(str(entry["why"])))
-            echo(folded(f"{entry['job_id']} waits: {why}"))
-    for function, count in not_received.items():
-        echo(f"{function}: {count} more in its queue, not received yet")
-    for function in dict.fromkeys(str(entry["function"]) for entry in found if notes.of(entry)):
-        echo(f"{printable(function)}: {notes.images[function]}")
+    return table_lines(JOBS, rows, empty)
+
+
+def _watch(address: str, limit: int, condition: Callable[[], JobFilter], *, as_json: bool) -> None:
+    """Show the jobs and their changes until Ctrl-C."""
+    empty = "no such jobs in the last hour"
+    with ExitStack() as stack:
+        to = display(lambda jobs: _table(jobs, empty), stack, as_json=as_json)
+        asyncio.run(watch_jobs(address, records_watched(limit, condition), to))
+
+
+def records_watched(
+    limit: int, condition: Callable[[], JobFilter]
+) -> Callable[[SchedulerClient], Awaitable[list[Entry]]]:
+    """The read that is repeated while the command watches."""
+
+    async def read(client: SchedulerClient) -> list[Entry]:
+        return await _jobs(client, limit, condition(), explained_max=WATCHED_EXPLAINED_MAX)
+
+    return read
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,9 +242,15 @@ def notes_of_functions() -> Notes:
     return Notes(images, {name: count for name, count in counts.items() if count})
 
 
-async def _jobs(client: SchedulerClient, limit: int, wanted: JobFilter) -> list[Entry]:
+async def _jobs(
+    client: SchedulerClient,
+    limit: int,
+    wanted: JobFilter,
+    *,
+    explained_max: int = EXPLAINED_MAX,
+) -> list[Entry]:
     records = await newest_records(client, limit, wanted.allows, scanned_max=SCANNED_MAX)
-    waiting = [record for record in records if record.step is Step.WAITING][-EXPLAINED_MAX:]
+    waiting = [record for record in records if record.step is Step.WAITING][-explained_max:]
     live = await client.live_leases() if waiting else LeasesAnswer(leases=(), ends_in_s={})
     explained = {record.holder: await _explained(client, record, live) for record in waiting}
     now_s = time.time()

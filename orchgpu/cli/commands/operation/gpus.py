@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from corekit.cli.screen import echo_json, echo_table, json_option
+from corekit.cli.chart import BLOCKS, Glyphs, bar
+from corekit.cli.screen import echo_json, echo_table, json_option, output_glyphs, terminal_width
 from corekit.cli.table import Column
 from corekit.decode import encode
 from corekit.units import format_percent
@@ -25,6 +26,16 @@ DEVICES = (
     Column(name="USE", drop_order=2),
     Column(name="DETAIL", shrink_order=1, width_min=16, drop_order=1),
 )
+#: The columns on a terminal: also bars of what is lent.
+_MEMORY = 5  #: index of the column `MEMORY FREE`
+DEVICES_WITH_BARS = (
+    *DEVICES[:_MEMORY],
+    Column(name="MEMORY", drop_order=9),
+    DEVICES[_MEMORY],
+    Column(name="COMPUTE", drop_order=8),
+    *DEVICES[_MEMORY + 1 :],
+)
+BAR_WIDTH = 10
 
 
 @click.command("gpus")
@@ -32,6 +43,8 @@ DEVICES = (
 @json_option
 def command(scheduler: str | None, as_json: bool) -> None:
     """Hosts and devices: state, free memory and compute, leases, warm workers, utilisation.
+
+    On a terminal a bar shows the part of each device's memory and compute that is lent.
 
     \b
     Example:  orchgpu gpus
@@ -41,8 +54,14 @@ def command(scheduler: str | None, as_json: bool) -> None:
     if as_json:
         echo_json({"hosts": encode(hosts), "declared": encode(inventory.declared)})
         return
-    rows = [device_row(host, view) for host in hosts for view in host.devices]
-    echo_table(DEVICES, rows, empty="no host has registered")
+    drawn = terminal_width() is not None
+    rows = [
+        row_with_bars(host, view, output_glyphs()) if drawn else device_row(host, view)
+        for host in hosts
+        for view in host.devices
+    ]
+    columns = DEVICES_WITH_BARS if drawn else DEVICES
+    echo_table(columns, rows, empty="no host has registered")
 
 
 def device_row(host: HostView, view: DeviceView) -> tuple[str, ...]:
@@ -67,3 +86,21 @@ def device_row(host: HostView, view: DeviceView) -> tuple[str, ...]:
         used,
         device.detail,
     )
+
+
+def row_with_bars(host: HostView, view: DeviceView, glyphs: Glyphs = BLOCKS) -> tuple[str, ...]:
+    """One device in the columns of `DEVICES_WITH_BARS`."""
+    row = device_row(host, view)
+    memory, compute = lent_shares(view)
+    if host.state is HostState.LOST:
+        bars = ("-", "-")
+    else:
+        bars = (bar(memory, BAR_WIDTH, glyphs), bar(compute, BAR_WIDTH, glyphs))
+    return (*row[:_MEMORY], bars[0], row[_MEMORY], bars[1], *row[_MEMORY + 1 :])
+
+
+def lent_shares(view: DeviceView) -> tuple[float, float]:
+    """The parts of a device's memory and compute, from 0 to 1, that leases hold."""
+    total_mib = view.device.memory_mib
+    memory = 1.0 - view.memory_free_mib / total_mib if total_mib else 0.0
+    return memory, 1.0 - view.compute_free_pct / 100

@@ -1,0 +1,78 @@
+"""`orchgpu jobs --watch` against a real scheduler."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from corekit.errors import AppError
+from gpu_scheduler.client import SchedulerClient
+from gpu_scheduler.model import Request
+from orchgpu.cli.commands.jobs.jobs import records_watched
+from orchgpu.cli.live.job_changes import Entry, watch_jobs
+from orchgpu.jobs.records import JobFilter
+from tests.commandline import run
+from tests.integration.ssgm.played_host import PlayedHost
+from tests.scheduler_thread import scheduler_in_thread
+
+
+class Shown:
+    """The states of each job as they were shown."""
+
+    def __init__(self) -> None:
+        self.states: dict[str, list[str]] = {}
+        self.changed = asyncio.Event()
+
+    def show(self, jobs: Sequence[Entry], error: AppError | None) -> None:
+        assert error is None
+        for job in jobs:
+            seen = self.states.setdefault(str(job["job_id"]), [])
+            if str(job["state"]) not in seen[-1:]:
+                seen.append(str(job["state"]))
+        self.changed.set()
+
+    async def until(self, job: str, state: str) -> None:
+        async with asyncio.timeout(60):
+            while state not in self.states.get(job, []):
+                self.changed.clear()
+                await self.changed.wait()
+
+
+async def watched(address: str) -> Shown:
+    shown = Shown()
+    watching = asyncio.create_task(watch_jobs(address, records_watched(10, JobFilter), shown))
+    async with SchedulerClient(address) as client:
+        whole = Request(memory_mib=1000)
+        await client.attempt("j1", 1, 0, whole, block={"function": "f"})
+        await shown.until("j1", "RESERVED")
+        await client.attempt("j2", 1, 0, whole, block={"function": "f"})
+        await shown.until("j2", "WAITING")
+        await client.finish("j1", "CANCELLED", "CANCELLED_BY_USER")
+        await shown.until("j1", "CANCELLED")
+        await shown.until("j2", "RESERVED")
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
+    return shown
+
+
+@pytest.mark.asyncio
+async def test_every_state_is_shown(tmp_path: Path) -> None:
+    device = {"kind": "cuda", "model": "M", "memory_mib": 1000}
+    with (
+        scheduler_in_thread(tmp_path / "state") as address,
+        closing(PlayedHost(address, "gpu-a", "127.0.0.1:1", device)),
+    ):
+        shown = await watched(address)
+    assert shown.states == {"j1": ["RESERVED", "CANCELLED"], "j2": ["WAITING", "RESERVED"]}
+
+
+def test_a_scheduler_that_is_down_at_the_start_ends_the_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("orchgpu.cli.live.feed.ANSWER_WITHIN_S", 0.05)
+    assert run(("jobs", "--watch", "--scheduler", "127.0.0.1:1")) == 8
+    assert capsys.readouterr().out == ""

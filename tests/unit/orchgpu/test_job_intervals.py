@@ -1,0 +1,195 @@
+"""Intervals of a job over its lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contract.result import Report, Result
+from corekit.decode import encode
+from corekit.ids import JobId
+from gpu_scheduler.model import Record, Step
+from orchgpu.core.routing import InputEvent
+from orchgpu.job_intervals import LANES, NAMES, AttemptTimes, JobTimes, intervals, job_times
+
+STEPS = {
+    "WAITING": 2.0,
+    "RESERVED": 5.0,
+    "STAGED": 6.0,
+    "RUNNING": 8.0,
+    "LEASE_ENDED": 13.0,
+    "COMMITTED": 14.0,
+}
+CODE = {"EStart": 9.0, "EEnd": 12.0, "committed": 12.5}
+UPLOADED = "1970-01-01T00:00:01.000Z"
+
+
+def bars(times: JobTimes) -> list[tuple[str, str, float, float | None, int]]:
+    return [(one.lane, one.name, one.start_s, one.end_s, one.attempt) for one in intervals(times)]
+
+
+def test_a_job_that_succeeded() -> None:
+    times = JobTimes(
+        uploaded_s=0.0,
+        received_s=1.0,
+        ended_s=15.0,
+        attempts=(AttemptTimes(number=1, steps=STEPS, code=CODE),),
+    )
+    assert bars(times) == [
+        ("queue", "queued", 0.0, 1.0, 0),
+        ("scheduler", "waits", 2.0, 5.0, 1),
+        ("scheduler", "staging", 5.0, 6.0, 1),
+        ("scheduler", "finishing", 14.0, 15.0, 1),
+        ("function", "cold start", 6.0, 9.0, 1),
+        ("function", "running", 9.0, 12.0, 1),
+        ("function", "result", 12.0, 12.5, 1),
+        ("device", "reserved", 5.0, 8.0, 1),
+        ("device", "session", 8.0, 13.0, 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("steps", "lasting"),
+    [
+        ({}, []),
+        ({"WAITING": 2.0}, ["waits"]),
+        ({"RESERVED": 5.0}, ["staging", "reserved"]),
+        ({"RESERVED": 5.0, "STAGED": 6.0}, ["cold start", "reserved"]),
+        ({"RESERVED": 5.0, "STAGED": 6.0, "RUNNING": 8.0}, ["running", "session"]),
+    ],
+)
+def test_what_a_job_does_now_lasts(steps: Mapping[str, float], lasting: list[str]) -> None:
+    attempts = (AttemptTimes(number=1, steps=steps),)
+    found = intervals(JobTimes(uploaded_s=0.0, received_s=1.0, attempts=attempts))
+    assert [one.name for one in found if one.end_s is None] == lasting
+
+
+def test_a_message_that_nobody_received_is_queued_until_now() -> None:
+    assert bars(JobTimes(uploaded_s=0.0)) == [("queue", "queued", 0.0, None, 0)]
+
+
+def test_a_failed_attempt_ends_with_its_failure_and_a_pause_follows() -> None:
+    first = AttemptTimes(number=1, steps={"RUNNING": 2.0}, code={"EStart": 2.5}, failed_s=4.0)
+    second = AttemptTimes(number=2, steps={"WAITING": 7.0})
+    found = bars(JobTimes(attempts=(first, second)))
+    assert found == [
+        ("queue", "pause", 4.0, 7.0, 1),
+        ("scheduler", "waits", 7.0, None, 2),
+        ("function", "running", 2.5, 4.0, 1),
+        ("device", "session", 2.0, 4.0, 1),
+    ]
+    assert ("queue", "pause", 4.0, 9.0, 1) in bars(JobTimes(attempts=(first,), retry_s=9.0))
+    assert not [one for one in bars(JobTimes(attempts=(first,), ended_s=4.5)) if one[1] == "pause"]
+
+
+MOMENTS = st.floats(0, 1e9)
+TIMES = st.builds(
+    lambda steps, code, failed_s, ended_s, uploaded_s: JobTimes(
+        uploaded_s=uploaded_s,
+        ended_s=ended_s,
+        attempts=(
+            AttemptTimes(number=1, steps=steps, code=code, failed_s=failed_s),
+            AttemptTimes(number=2, steps=steps),
+        ),
+    ),
+    st.dictionaries(st.sampled_from(list(STEPS)), MOMENTS),
+    st.dictionaries(st.sampled_from(list(CODE)), MOMENTS),
+    st.none() | MOMENTS,
+    st.none() | MOMENTS,
+    st.none() | MOMENTS,
+)
+
+
+@given(TIMES)
+def test_intervals_of_several_clocks_never_end_before_they_start(times: JobTimes) -> None:
+    found = intervals(times)
+    assert all(one.end_s is None or one.end_s >= one.start_s for one in found)
+    assert all(one.name in NAMES[one.lane] for one in found)
+    assert [one.lane for one in found] == sorted(
+        (one.lane for one in found), key=lambda lane: LANES.index(lane)
+    )
+
+
+def record(**fields: Any) -> Record:
+    source = InputEvent(
+        bucket="in",
+        key="k",
+        version_id="v",
+        etag="e",
+        size=1,
+        event_name="ObjectCreated:Put",
+        event_time=UPLOADED,
+    )
+    given: dict[str, Any] = {
+        "holder": JobId("j1"),
+        "revision": 1,
+        "owner": None,
+        "attempt": 2,
+        "step": Step.ENDED,
+        "strikes": 0,
+        "waiting_since_s": None,
+        "handle": "",
+        "block": {"function": "f", "input": encode(source)},
+        "times": {"RECEIVED": 1.5, **STEPS, "ENDED": 15.0},
+    }
+    return Record(**{**given, **fields})
+
+
+def result(**fields: Any) -> Result:
+    given: dict[str, Any] = {
+        "job_id": "j1",
+        "state": "SUCCEEDED",
+        "reason": "NONE",
+        "attempt": 2,
+        "nonce": "n",
+        "exit_code": 0,
+        "files": [],
+        "times": CODE,
+        "log_tail": "",
+    }
+    return Result(**{**given, **fields})
+
+
+def report(**times: float) -> Report:
+    return Report(
+        job_id="j1",
+        attempt=1,
+        nonce="n",
+        reason="KILLED",
+        exit_code=None,
+        detail="",
+        log_tail="",
+        times=times,
+    )
+
+
+def test_the_moments_of_record_result_and_reports() -> None:
+    found = job_times(record(), result(), {1: report()}, {1: 1.9})
+    assert (found.uploaded_s, found.received_s, found.ended_s) == (1.0, 1.5, 15.0)
+    assert found.attempts == (
+        AttemptTimes(number=1, failed_s=1.9),
+        AttemptTimes(number=2, steps=STEPS, code=CODE),
+    )
+
+
+def test_a_job_without_a_record_has_the_moments_of_its_result() -> None:
+    found = job_times(None, result(), {}, {})
+    assert (found.uploaded_s, found.received_s, found.ended_s) == (None, None, 12.5)
+    assert found.attempts == (AttemptTimes(number=2, code=CODE),)
+    written = job_times(None, result(times={}, ended_at_s=20.0), {}, {})
+    assert written.ended_s == 20.0
+
+
+def test_the_newest_attempt_may_have_failed_too() -> None:
+    waiting = record(step=Step.RECEIVED, times={"RECEIVED": 1.5, "RETRY_AT": 9.0}, attempt=1)
+    found = job_times(waiting, None, {1: report(EStart=2.0, EEnd=3.0)}, {1: 3.1})
+    assert found.retry_s == 9.0
+    assert bars(found) == [
+        ("queue", "queued", 1.0, 1.5, 0),
+        ("queue", "pause", 3.0, 9.0, 1),
+        ("function", "running", 2.0, 3.0, 1),
+    ]
