@@ -1,4 +1,4 @@
-"""The link to the scheduler as the daemon uses it."""
+"""The port by which a host reports to the scheduler."""
 
 from __future__ import annotations
 
