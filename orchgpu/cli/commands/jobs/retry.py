@@ -34,6 +34,15 @@ def command(job: str, scheduler: str | None, as_json: bool) -> None:
     Example:  orchgpu retry j1f0c2a9b3d4e5f60718293a4b
     """
     job = whole_id(job, scheduler)
+    function = retry_job(job, scheduler)
+    if as_json:
+        echo_json({"job_id": job, "function": function.name, "retried": True})
+        return
+    echo(f"{job} runs again; `orchgpu job {job}` shows its state")
+
+
+def retry_job(job: str, scheduler: str | None) -> Function:
+    """Run a failed job again; returns its function. Raises as `failed_function`."""
     known = known_job(job, scheduler)
     function, result = failed_function(known)
     with closing(JobCloud()) as cloud, dead_letters(cloud.services, function) as letters:
@@ -42,10 +51,7 @@ def command(job: str, scheduler: str | None, as_json: bool) -> None:
             letters.send_back(letter)
         else:
             cloud.services.send(function.queue_url, letter_body(known, result))
-    if as_json:
-        echo_json({"job_id": job, "function": function.name, "retried": True})
-        return
-    echo(f"{job} runs again; `orchgpu job {job}` shows its state")
+    return function
 
 
 def failed_function(known: Known) -> tuple[Function, Result]:
