@@ -110,8 +110,7 @@ async def running_daemon(
         hub = Hub(machine.state, clock, decoder, parts.registry, Redaction(authorizer))
         appending = _beating(settings, journal, clock, nursery)
         observed = _observed(appending, hub, clock, stack)
-        driver = Driver(machine, observed, performer.perform, nursery)
-        performer.driver = driver
+        performer.driver = driver = Driver(machine, observed, performer.perform, nursery)
         handover.epoch = metrics.epoch if settings.log is not None else None
         nursery.start_eternal(driver.run(), "driver")
         nursery.start_eternal(performer.watch_room(journal, settings.budget), "room")

@@ -27,6 +27,7 @@ from corekit.units import WHOLE_PERMILLE
 from corekit.values import replace
 from gpu_scheduler.model import EndReason, LeaseLifetime, LeaseState, Share
 from gpu_scheduler.protocol.host import Install
+from remote_gpu.host.steps import Step, StepKind
 from remote_gpu.host.warm.table import WarmTable, WarmWorker, is_card
 from remote_gpu.wire.errors import Refusal, Refused
 
@@ -46,38 +47,6 @@ class Phase(StrEnum):
     OPEN = "OPEN"
     RETURNED = "RETURNED"  #: given back; the session is still open
     CLOSING = "CLOSING"  #: over; its processes may not have ended yet
-
-
-class StepKind(StrEnum):
-    """The kinds of steps, in the order of a lease's life."""
-
-    EVICT = "evict"  #: kill warm workers, then call `warm_gone` for each
-    PLACED = "placed"  #: log; admit a waiting session
-    OPENED = "opened"  #: report it
-    UNBOUND = "unbound"  #: the session is over, the lease is not; end session, lanes, relays
-    RETURNED = "returned"  #: report it: the shares may be granted again
-    KILL = "kill"  #: kill server and worker (or keep it warm), then call `gone`
-    CLOSED = "closed"  #: report it with the reason; end the session
-    CUT = "cut"  #: log and report it: the revocation is complete, its shares are free
-    CONFLICT = "conflict"  #: log: its shares are granted to another live lease, too
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """One step for the daemon to take."""
-
-    kind: StepKind
-    lease: LeaseId
-    fence: int
-    shares: tuple[Share, ...]
-    nonce: str = ""
-    reason: EndReason | None = None
-    detail: str = ""
-    reported: bool = True  #: False: the scheduler ended it itself
-    warm: tuple[str, ...] = ()  #: warm workers: to evict, or the one that a placed lease gets
-    keeps: Install | None = None  #: of KILL: its worker may stay, warm
-    leaves_worker: bool = False  #: of RETURNED and CLOSED: a KILL with `keeps` follows
-    succeeded: bool | None = None  #: of RETURNED and CLOSED: False = its code failed
 
 
 @dataclass(slots=True, kw_only=True)
