@@ -18,15 +18,45 @@ from pathlib import Path
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from orchgpu.web.http.security import CONTENT_SECURITY_POLICY
 from tests.browser.generated import ENDED, FUNCTIONS, GeneratedSystem, Json
 
 ASSETS = Path(__file__).resolve().parents[2] / "orchgpu" / "web" / "assets"
-HEADERS = {
-    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'",
-    "X-Content-Type-Options": "nosniff",
-}
+HEADERS = {"Content-Security-Policy": CONTENT_SECURITY_POLICY, "X-Content-Type-Options": "nosniff"}
 
 EMPTY: Json = {"items": [], "next": None, "total": 0}
+COST: Json = {
+    "ran_s": 5.8,
+    "memory_mib": 512,
+    "function_usd": 0.000048,
+    "device_usd": 0.000812,
+    "total_usd": 0.00086,
+    "sharers": [{"sharers": 1, "total_usd": 0.00086}, {"sharers": 4, "total_usd": 0.000251}],
+}
+
+
+def _item(name: str, value: object, meaning: str = "", *, overridden: bool = False) -> Json:
+    found: Json = {"name": name, "value": value, "meaning": meaning, "overridden": overridden}
+    return found | {"choices": [], "settable": True}
+
+
+SETTINGS: Json = {
+    "policies": [_item("policy", "fifo"), _item("policy.fifo.patience_s", 5.0, "for a warm start")],
+    "parameters": [
+        _item("aging_s", 120.0, overridden=True),
+        _item("lease_s_max", 604800.0),
+        _item("rate_per_s", None),
+    ],
+    "quotas": [_item("weight.vision", 2.0), _item("quota.speech.devices", 4)],
+    "installed": [
+        {"name": name, "summary": summary, "wait_bound": bound, "starves": ""}
+        for name, summary, bound in (
+            ("fifo", "the request that waits longest", "every request is served in order"),
+            ("sticky", "a request whose workload is loaded", "patience_s, then fifo"),
+        )
+    ],
+    "drained": [],
+}
 
 
 class FixtureServer:
@@ -59,7 +89,7 @@ class FixtureServer:
                 web.get("/api/jobs/{job}/logs", self._logs),
                 web.get("/api/jobs/{job}/outputs", self._outputs),
                 web.get("/api/jobs/{job}/outputs/{number}", self._output),
-                web.get("/api/jobs/{job}/cost", _answering(lambda: {"total": None, "parts": {}})),
+                web.get("/api/jobs/{job}/cost", _answering(lambda: COST)),
                 web.get("/api/letters", _answering(lambda: EMPTY)),
                 web.get("/api/functions", self._functions),
                 web.get("/api/functions/{name}", self._function),
@@ -112,7 +142,7 @@ class FixtureServer:
 
     async def _session(self, _request: web.Request) -> web.Response:
         found = {"role": self.role, "name": "fixture", "csrf": "token", "scheduler": "fixture:0"}
-        return await _json(found | {"version": "0.1.0", "login_needed": False})
+        return await _json(found | {"version": "0.1.0", "login_needed": False, "keys": True})
 
     async def _fleet(self, request: web.Request) -> web.Response:
         numbers: Sequence[int] = range(self.system.hosts)
@@ -142,21 +172,19 @@ class FixtureServer:
         return next(one for one in range(self.system.jobs) if self.system.job_id(one) == job)
 
     async def _job(self, request: web.Request) -> web.Response:
-        number = self._number(request)
-        job = self.system.job(number)
-        failed = "exit status 1: CUDA error: out of memory" if job["state"] == "FAILED" else None
-        more: Json = {"attempts": [], "explain": None, "result": failed and {"text": failed}}
-        return await _json(job | more | {"timeline": self.system.timeline(number)})
+        return await _json(self.system.story(self._number(request), may_change=self._may_change))
+
+    @property
+    def _may_change(self) -> bool:
+        return self.role != "reader"
 
     async def _logs(self, request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"} | HEADERS)
         await response.prepare(request)
         with suppress(ConnectionResetError):  # the page was closed
-            for number in range(2000):
-                stream = "stderr" if number % 40 == 39 else "stdout"
-                line = {"time_s": self.system.now_s + number / 50, "stream": stream}
-                line["text"] = f"batch {number}: 16 images, loss {1 / (number + 1):.5f}"
-                await response.write(f"id: {number}\ndata: {json.dumps(line)}\n\n".encode())
+            for line in self.system.log_lines(2000):
+                await response.write(f"event: line\ndata: {json.dumps(line)}\n\n".encode())
+            await response.write(b"event: end\ndata: {}\n\n")
         return response
 
     async def _outputs(self, _request: web.Request) -> web.Response:
@@ -175,67 +203,18 @@ class FixtureServer:
         )
 
     async def _functions(self, _request: web.Request) -> web.Response:
-        items = [
-            {
-                "name": name,
-                "gpu": "cuda, 8 GiB, 25 %",
-                "inputs": [f"{name}-in"],
-                "outputs": [f"{name}-out"],
-                "revision": 4,
-                "changed_s": self.system.now_s - 9000,
-                "jobs": self.system.jobs // len(FUNCTIONS),
-            }
-            for name in FUNCTIONS
-        ]
-        return await _json({"items": items, "next": None, "total": len(items)})
+        return await _json({"items": [self.system.function(name) for name in FUNCTIONS]})
 
     async def _function(self, request: web.Request) -> web.Response:
         name = request.match_info["name"]
-        nodes = [
-            {"id": "in", "kind": "bucket", "label": f"{name}-in"},
-            {"id": "q", "kind": "queue", "label": f"{name}-jobs"},
-            {"id": "f", "kind": "function", "label": name},
-            {"id": "out", "kind": "bucket", "label": f"{name}-out"},
-        ]
-        edges = [{"from": "in", "to": "q"}, {"from": "q", "to": "f"}, {"from": "f", "to": "out"}]
-        definition = {"name": name, "gpu": {"memory": "8 GiB", "compute": "25 %"}}
-        revisions = [
-            {
-                "revision": 4,
-                "changed_s": self.system.now_s - 9000,
-                "current": True,
-                "note": "files",
-            },
-            {
-                "revision": 3,
-                "changed_s": self.system.now_s - 90000,
-                "current": False,
-                "note": "gpu",
-            },
-        ]
-        graph = {"nodes": nodes, "edges": edges}
-        return await _json({"definition": definition, "graph": graph, "revisions": revisions})
+        rights = {"may_upload": self._may_change, "may_roll_back": self.role == "operator"}
+        return await _json(self.system.function(name) | self.system.workflow(name) | rights)
 
     async def _activity(self, request: web.Request) -> web.Response:
         return await _json(self.system.activity(float(request.query.get("since_s", "3600"))))
 
     async def _settings(self, _request: web.Request) -> web.Response:
-        return await _json(
-            {
-                "parameters": [
-                    {"name": "lease_s_max", "value": 900, "meaning": "the longest lease"},
-                    {
-                        "name": "aging_s",
-                        "value": 60,
-                        "meaning": "waiting time that weighs as one step of priority",
-                    },
-                ],
-                "policies": [
-                    {"name": "policy", "value": "fifo", "choices": ["fifo", "backfill", "sticky"]}
-                ],
-                "quotas": [{"name": "vision", "value": "devices=4"}],
-            }
-        )
+        return await _json(SETTINGS | {"may_change": self.role == "operator"})
 
 
 @web.middleware

@@ -51,7 +51,10 @@ class GeneratedSystem:
     def _device(self, host: int, index: int) -> Json:
         number = host * self.devices_per_host + index
         model, memory_mib = MODELS[host % len(MODELS)]
-        leases = [self._lease(number, one, memory_mib) for one in range((number * 7) % 4)]
+        leases = [
+            self._lease(number, one, memory_mib)
+            for one in range((index * 7 + host) % (1 + host % 5))
+        ]
         shares = [one["memory_mib"] for one in leases]
         used_mib = sum(one for one in shares if isinstance(one, int))
         drained = f"gpu{host:04d}" in self.drained
@@ -164,23 +167,81 @@ class GeneratedSystem:
             "priority": (number % 3) * 10,
             "waiting_s": 2.4 + 3 * (self.waiting - number),
             "reason": reasons[number % len(reasons)],
+            "sentence": "2 devices fit, and both are leased",
             "expected_s": None if number % 4 == 3 else 5.0 + 2 * number,
             "wants": "1 × cuda, 8 GiB, 25 %",
         }
+
+    def story(self, number: int, *, may_change: bool) -> Json:
+        job = self.job(number)
+        failed, waiting = job["state"] == "FAILED", job["state"] == "WAITING"
+        detail = "exit status 1: CUDA error: out of memory"
+        tail = "batch 41: 16 images\nCUDA error: out of memory\n"
+        failure = {"attempt": 1, "reason": "EXIT_NONZERO", "detail": detail, "log_tail": tail}
+        sentence = "2 devices fit, and both are leased"
+        return {
+            **job,
+            "timeline": self.timeline(number),
+            "latencies": {"rlat": 1.2, "dlat": 0.6, "elat": 5.8},
+            "attempts": [failure] if failed else [],
+            "explain": {"text": sentence, "expected_s": 12.0} if waiting else None,
+            "result": {"detail": detail, "log_tail": tail} if failed else None,
+            "may_change": may_change,
+            "may_retry": failed,
+        }
+
+    def log_lines(self, count: int) -> list[Json]:
+        return [
+            {
+                "time_s": self.now_s + number / 50,
+                "stream": "function" if number % 40 else "scheduler",
+                "text": f"batch {number}: 16 images, loss {1 / (number + 1):.5f}",
+            }
+            for number in range(count)
+        ]
+
+    # ------------------------------------------------------------------ functions
+
+    def function(self, name: str) -> Json:
+        return {
+            "name": name,
+            "gpu": "1 × cuda with 8192 MiB, 25 % compute",
+            "tenant": TENANTS[0],
+            "inputs": [f"{name}-in"],
+            "outputs": [f"{name}-out"],
+            "changed_s": self.now_s - 9000,
+            "revision": "3fa9c1d2",
+            "jobs": self.jobs // len(FUNCTIONS),
+        }
+
+    def workflow(self, name: str) -> Json:
+        nodes = [
+            {"id": "in", "kind": "place", "label": f"{name}-in", "device": ""},
+            {"id": "f", "kind": "function", "label": name, "device": "1 × cuda"},
+            {"id": "out", "kind": "place", "label": f"{name}-out", "device": ""},
+        ]
+        edges = [{"from": "in", "to": "f"}, {"from": "f", "to": "out"}]
+        revisions = [
+            {"revision": 4, "changed_s": self.now_s - 9000, "note": "files", "current": True},
+            {"revision": 3, "changed_s": self.now_s - 90000, "note": "gpu", "current": False},
+        ]
+        definition = {"input": f"{name}-in", "timeout_s": 120, "gpu": {"memory_mib": 8192}}
+        graph = {"nodes": nodes, "edges": edges}
+        return {"definition": definition, "graph": graph, "revisions": revisions}
 
     def timeline(self, number: int) -> list[Json]:
         job = self.job(number)
         start_s = job["received_s"]
         assert isinstance(start_s, float)
         steps = [
-            ("queued", "queue", 0.0, 1.2),
-            ("reserved", "scheduler", 1.2, 1.5),
-            ("staged", "function", 1.5, 2.1),
+            ("queued", "queue", 0.0, 0.3),
+            ("waits", "scheduler", 0.3, 1.5),
+            ("staging", "scheduler", 1.5, 2.1),
             ("cold start", "function", 2.1, 3.4),
             ("running", "function", 3.4, 9.2),
-            ("loading", "device", 3.5, 5.1),
-            ("computing", "device", 5.1, 9.0),
-            ("result", "scheduler", 9.2, 9.4),
+            ("result", "function", 9.2, 9.4),
+            ("reserved", "device", 1.5, 3.5),
+            ("session", "device", 3.5, 9.2),
         ]
         if job["state"] not in ENDED:
             steps = steps[:5]

@@ -85,6 +85,5 @@ export async function logout() {
   session.set({ login_needed: true });
 }
 
-/** Whether the session's role may run jobs (retry, cancel, upload), or also operate the fleet. */
-export const mayRequest = (current) => current?.role !== "reader";
+/** Whether the session's role may operate the fleet; what concerns one job or function is in its answer. */
 export const mayOperate = (current) => current?.role === "operator";

@@ -123,7 +123,7 @@ export function useAll(path, { kinds = [], every_s = 0, limit = 200 } = {}) {
 
 /** What makes an item of any list the same item after a reload. */
 export const identity = (item) =>
-  item.letter ?? item.attempt_id ?? item.job ?? item.attempt ?? item.host ?? item.name;
+  (item.position === undefined ? item.job : item.attempt) ?? item.host ?? item.name;
 
 // Loads at once when `load` changes, then at most every RELOAD_MS, never twice at a time, and not
 // while the page is hidden: a background tab asks once, when it is looked at again.

@@ -106,7 +106,7 @@ function Corner() {
       </p>
       <button type="button" class="quiet icon-only" aria-label="Colours: ${chosen}" title="Colours: ${chosen}" onClick=${nextTheme}><${Icon} name=${icon} /></button>
       <button type="button" class="quiet icon-only" aria-label="Keys and help" title="Keys and help (?)" onClick=${() => helpOpen.set(true)}><${Icon} name="help" /></button>
-      ${current.name && html`<button type="button" class="quiet icon-only" aria-label="Log out" title="Log out" onClick=${() => attempt(logout, "Logged out.")}><${Icon} name="leave" /></button>`}
+      ${current.keys && html`<button type="button" class="quiet icon-only" aria-label="Log out" title="Log out" onClick=${() => attempt(logout, "Logged out.")}><${Icon} name="leave" /></button>`}
     </div>
   `;
 }

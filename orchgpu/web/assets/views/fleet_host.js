@@ -1,5 +1,5 @@
 // One host with its devices: bars of memory and compute, a segment for each lease.
-import { ago, colourOf, duration, mebibytes, percent, shortId } from "../core/format.js";
+import { about, ago, colourOf, mebibytes, percent, plural, shortId } from "../core/format.js";
 import { html } from "../core/html.js";
 import { useNow } from "../core/resource.js";
 import { href } from "../core/router.js";
@@ -7,12 +7,17 @@ import { Icon } from "../parts/icons.js";
 import { Meter } from "../parts/meter.js";
 import { State } from "../parts/state.js";
 
+const DEVICE_PX = 262; // the least width of a device with its border
+const DEVICE_PX_MAX = 420;
+
 const isDrained = (state) => /^drain/i.test(state ?? "");
 
 export function HostPanel({ host, onDrain }) {
   const drained = isDrained(host.state);
+  const devices = Math.max(1, host.devices.length);
   return html`
-    <section class="host panel" aria-label="host ${host.host}">
+    <section class="host panel" aria-label="host ${host.host}"
+      style=${{ flex: `${devices} 1 min(100%, ${devices * DEVICE_PX}px)`, maxWidth: `${devices * DEVICE_PX_MAX}px` }}>
       <header>
         <h2>${host.host}</h2>
         <${State} state=${host.state} />
@@ -39,7 +44,7 @@ function LastSeen({ time_s }) {
 const SEGMENTS_MAX = 40;
 
 function segments(leases, value, text) {
-  const shown = leases.slice(0, SEGMENTS_MAX).map((lease) => ({
+  const shown = leases.filter((lease) => lease[value] > 0).slice(0, SEGMENTS_MAX).map((lease) => ({
     value: lease[value],
     colour: colourOf(lease.tenant),
     title: `${lease.tenant ?? ""} ${shortId(lease.job)}: ${text(lease[value])}`,
@@ -58,7 +63,7 @@ function Device(device) {
         <h3 title=${model}>${model}</h3><span class="kind">${kind}${device.index === undefined ? "" : ` ${device.index}`}</span>
       </header>
       <p class="model"><${State} state=${state} /><span title=${id}>${id}</span>${reading(device)}</p>
-      ${device.detail && html`<p class="why">${device.detail}</p>`}
+      ${device.detail && html`<p class="why" title=${device.detail}>${device.detail}</p>`}
       <${Meter} label="Memory" max=${device.memory_mib} segments=${segments(leases, "memory_mib", mebibytes)}
         text="${mebibytes(device.memory_used_mib)} of ${mebibytes(device.memory_mib)}" />
       <${Meter} label="Compute" max=${device.compute_pct} mark=${measured}
@@ -67,9 +72,9 @@ function Device(device) {
       ${leases.length > 0 && html`<${Leases} leases=${leases} />`}
       ${residents.length > 0 && html`
         <ul class="residents" aria-label="warm workers">
-          ${residents.map((one) => html`
-            <li title="warm worker${one.tenant ? ` of ${one.tenant}` : ""}: ${one.workload}, ${mebibytes(one.memory_mib)}">
-              <${Icon} name="warm" size="12" />${shortId(one.workload, 18)}</li>`)}
+          ${workloads(residents).map(([name, workers]) => html`
+            <li key=${name} title="${plural(workers.length, "warm worker")} of ${name}, ${mebibytes(workers[0].memory_mib)} each">
+              <${Icon} name="warm" size="12" />${shortId(name, 14)}${workers.length > 1 && ` × ${workers.length}`}</li>`)}
         </ul>`}
     </article>
   `;
@@ -81,6 +86,16 @@ const reading = ({ temperature_c, power_w }) =>
     .filter(Boolean)
     .map((text) => html`<span class="number">${text}</span>`);
 
+/** [[workload, its workers]] of the warm workers of a device. */
+function workloads(residents) {
+  const found = new Map();
+  for (const one of residents) {
+    const name = one.workload.replace(/^workload:/, "");
+    found.set(name, [...(found.get(name) ?? []), one]);
+  }
+  return [...found];
+}
+
 const LEASES_SHOWN = 6;
 
 function Leases({ leases }) {
@@ -90,10 +105,10 @@ function Leases({ leases }) {
       ${leases.slice(0, LEASES_SHOWN).map((lease) => html`
         <li key=${lease.lease}>
           <i class="swatch" style=${{ background: colourOf(lease.tenant) }}></i>
-          ${lease.job ? html`<a href=${href("jobs", lease.job)} title=${lease.job}>${shortId(lease.job, 10)}</a>` : html`<span title=${lease.lease}>${shortId(String(lease.lease), 10)}</span>`}
+          ${lease.job ? html`<a href=${href("jobs", lease.job)} title=${lease.job}>${shortId(lease.job, 7)}</a>` : html`<span title=${lease.lease}>${shortId(lease.lease, 12)}</span>`}
           <span class="muted">${lease.tenant}</span>
           <span class="number end">${mebibytes(lease.memory_mib)}</span>
-          <span class="number end" title="its limit">${lease.ends_s ? duration(Math.max(0, lease.ends_s - now_s)) : ""}</span>
+          <span class="number end" title="its limit">${lease.ends_s ? about(Math.max(0, lease.ends_s - now_s)) : ""}</span>
         </li>`)}
       ${leases.length > LEASES_SHOWN && html`<li class="muted">and ${leases.length - LEASES_SHOWN} more</li>`}
     </ul>

@@ -1,11 +1,10 @@
 // One function: its graph, definition and history; files are dropped anywhere on the page.
-import { mayOperate, mayRequest, post, put, session } from "../core/api.js";
+import { post, put } from "../core/api.js";
 import { ago, bytes, shortId } from "../core/format.js";
 import { html, useRef, useState } from "../core/html.js";
 import { attempt, notify } from "../core/notices.js";
 import { useNow, useResource } from "../core/resource.js";
 import { href } from "../core/router.js";
-import { useStore } from "../core/store.js";
 import { Confirm } from "../parts/dialog.js";
 import { Icon } from "../parts/icons.js";
 import { Empty, Page, Waiting } from "../parts/page.js";
@@ -14,7 +13,6 @@ import { Graph } from "./function_graph.js";
 export function FunctionView({ id: name }) {
   const path = `/functions/${encodeURIComponent(name)}`;
   const { data, error, reload } = useResource(path, { every_s: 30 });
-  const current = useStore(session);
   const crumbs = html`<a class="crumb" href=${href("functions")}><${Icon} name="back" /> Functions</a>`;
   if (!data) {
     return html`<${Page} title=${name} crumbs=${crumbs}>${error ? html`<${Empty} title=${error.message}>${error.hint}<//>` : html`<${Waiting} />`}<//>`;
@@ -23,12 +21,12 @@ export function FunctionView({ id: name }) {
     <${Page} title=${name} crumbs=${crumbs} error=${error}
       controls=${html`<a class="button" href=${href("jobs", null, { function: name })}>Its jobs</a>`}>
       <div class="function">
-        ${mayRequest(current) && html`<${DropZone} path=${path} name=${name} />`}
+        ${data.may_upload && html`<${DropZone} path=${path} name=${name} />`}
         ${data.graph && html`
           <section class="panel" aria-label="Graph"><header class="panel-head"><h2>Graph</h2></header><${Graph} ...${data.graph} current=${name} /></section>`}
         <div class="columns">
-          <${Definition} definition=${data.definition} />
-          <${Revisions} path=${path} name=${name} revisions=${data.revisions ?? []} mayRollBack=${mayOperate(current)} onDone=${reload} />
+          <${Definition} data=${data} />
+          <${Revisions} path=${path} name=${name} revisions=${data.revisions ?? []} mayRollBack=${data.may_roll_back} onDone=${reload} />
         </div>
       </div>
     <//>
@@ -75,10 +73,10 @@ function DropZone({ path, name }) {
   `;
 }
 
-const Definition = ({ definition }) => html`
+const Definition = ({ data }) => html`
   <section class="panel definition" aria-label="Definition">
     <header class="panel-head"><h2>Definition</h2></header>
-    <pre tabIndex="0" aria-label="Definition as text">${typeof definition === "string" ? definition : asText(definition ?? {})}</pre>
+    <pre tabIndex="0" aria-label="Definition as text">${asText(data.definition)}</pre>
   </section>
 `;
 
@@ -111,10 +109,10 @@ function Revisions({ path, name, revisions, mayRollBack, onDone }) {
       ${revisions.length === 0 && html`<${Empty} title="No earlier revision." />`}
       <ol class="revisions">
         ${revisions.map((one) => html`
-          <li key=${one.revision} class=${one.current ? "current" : ""}>
+          <li key=${one.revision}>
             <strong>${one.revision}</strong>
-            <span>${one.note ?? one.changed ?? ""}</span>
-            <span class="muted">${ago(one.changed_s ?? one.created_s, now_s)}${one.by ? `, ${one.by}` : ""}</span>
+            <span>${one.note}</span>
+            <span class="muted">${ago(one.changed_s, now_s)}</span>
             ${one.current ? html`<span class="tag accent">current</span>`
               : mayRollBack && html`<button type="button" class="small" onClick=${() => ask(one.revision)}>Roll back<span class="visually-hidden"> to ${one.revision}</span></button>`}
           </li>`)}

@@ -1,4 +1,4 @@
-// The graph of a function: buckets, queues and functions as boxes in layers from left to right.
+// The graph of a function: functions and places of objects as boxes in layers from left to right.
 import { html, useMemo } from "../core/html.js";
 
 const BOX = { width: 168, height: 44, gapX: 56, gapY: 18, margin: 8 };
@@ -46,7 +46,8 @@ export function Graph({ nodes, edges, current }) {
     <div class="graph" tabIndex="0" role="region" aria-label="Graph, scrolls sideways">
       <svg width=${width} height=${height} viewBox="0 0 ${width} ${height}" role="img" aria-label=${text}>
         <defs><marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto"><path d="M0 0L8 4L0 8z" /></marker></defs>
-        ${edges.map(({ from, to }) => boxes.has(from) && boxes.has(to) && html`<${Edge} key=${`${from} ${to}`} from=${boxes.get(from)} to=${boxes.get(to)} />`)}
+        ${edges.map(({ from, to }) => boxes.has(from) && boxes.has(to) && html`
+          <${Edge} key=${`${from} ${to}`} from=${boxes.get(from)} to=${boxes.get(to)} />`)}
         ${[...boxes.values()].map((box) => html`<${Box} key=${box.id} ...${box} current=${box.label === current || box.id === current} />`)}
       </svg>
     </div>
@@ -63,11 +64,11 @@ function Edge({ from, to }) {
 
 const LABEL_MAX = 22; // letters in a box
 
-const Box = ({ x, y, label, id, kind, current }) => html`
+const Box = ({ x, y, label, id, kind, device, current }) => html`
   <g class="box ${current ? "current" : ""}" transform="translate(${x} ${y})">
-    <title>${kind} ${label ?? id}</title>
+    <title>${kind} ${label ?? id}${device ? `: ${device}` : ""}</title>
     <rect width=${BOX.width} height=${BOX.height} rx="8" />
-    <text class="box-kind" x="12" y="17">${kind}</text>
+    <text class="box-kind" x="12" y="17">${cut(device || kind)}</text>
     <text x="12" y="33">${cut(label ?? id)}</text>
   </g>
 `;

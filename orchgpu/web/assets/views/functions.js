@@ -1,5 +1,5 @@
 // The deployed functions.
-import { ago, count } from "../core/format.js";
+import { ago, count, plural } from "../core/format.js";
 import { html, useState } from "../core/html.js";
 import { useNow, useResource } from "../core/resource.js";
 import { href } from "../core/router.js";
@@ -21,26 +21,19 @@ export function FunctionsView() {
   `;
 }
 
-function FunctionCard({ name, revision, changed_s, gpu, inputs, outputs, jobs, group }) {
+function FunctionCard({ name, revision, changed_s, gpu, tenant, inputs, outputs, jobs }) {
   const now_s = useNow(30000);
   return html`
     <li class="panel card">
       <h2><a href=${href("functions", name)}>${name}</a></h2>
       <p class="tags">
-        <span class="tag ${gpu ? "accent" : ""}">${gpu ? (typeof gpu === "string" ? gpu : "GPU") : "no device"}</span>
-        ${group && html`<span class="tag">group ${group}</span>`}
-        ${revision != null && html`<span class="tag">revision ${revision}</span>`}
+        <span class="tag accent">${gpu}</span>
+        ${tenant && html`<span class="tag">${tenant}</span>`}
+        ${revision ? html`<span class="tag">revision ${revision}</span>` : null}
       </p>
-      <p class="flow"><span>${listed(inputs)}</span><span aria-label="to">→</span><span>${listed(outputs)}</span></p>
-      <p class="muted">${jobs && html`<a href=${href("jobs", null, { function: name })}>${jobSummary(jobs)}</a>`}
+      <p class="flow"><span>${inputs.join(", ")}</span><span aria-hidden="true">→</span><span>${outputs.join(", ") || "–"}</span></p>
+      <p class="muted"><a href=${href("jobs", null, { function: name })}>${plural(jobs, "job")}</a>
         ${changed_s && html`<span>deployed ${ago(changed_s, now_s)}</span>`}</p>
     </li>
   `;
 }
-
-const listed = (value) => (Array.isArray(value) ? value.join(", ") : value) || "–";
-
-const jobSummary = (jobs) =>
-  typeof jobs === "number"
-    ? `${count(jobs)} jobs`
-    : Object.entries(jobs).filter(([, number]) => number).map(([state, number]) => `${count(number)} ${state.toLowerCase()}`).join(", ") || "no job yet";

@@ -1,11 +1,10 @@
 // One job from upload to result: its state, timeline, logs, outputs and cost.
-import { mayRequest, post, session } from "../core/api.js";
+import { post } from "../core/api.js";
 import { duration, fileName, moment, words } from "../core/format.js";
 import { html, useEffect, useRef, useState } from "../core/html.js";
 import { announce, attempt } from "../core/notices.js";
 import { useNow, useResource } from "../core/resource.js";
 import { href } from "../core/router.js";
-import { useStore } from "../core/store.js";
 import { Confirm } from "../parts/dialog.js";
 import { Icon } from "../parts/icons.js";
 import { Empty, Facts, Page, Waiting } from "../parts/page.js";
@@ -55,9 +54,7 @@ function useAnnouncedState(job) {
 }
 
 function Actions({ job, path, onDone }) {
-  const current = useStore(session);
   const [asked, setAsked] = useState(null);
-  if (!mayRequest(current)) return null;
   const act = async (name, success) => {
     if (await attempt(() => post(`${path}/${name}`), success)) onDone();
   };
@@ -66,38 +63,38 @@ function Actions({ job, path, onDone }) {
     action: "Cancel the job", danger: true, act: () => act("cancel", "The job is being cancelled."),
   });
   return html`
-    ${isEnded(job.state)
-      ? html`<button type="button" onClick=${() => act("retry", "The job begins a new run.")}><${Icon} name="retry" /> Retry</button>`
-      : html`<button type="button" onClick=${cancel}><${Icon} name="stop" /> Cancel</button>`}
+    ${job.may_retry && job.may_change && html`<button type="button" onClick=${() => act("retry", "The job begins a new run.")}><${Icon} name="retry" /> Retry</button>`}
+    ${!isEnded(job.state) && job.may_change && html`<button type="button" onClick=${cancel}><${Icon} name="stop" /> Cancel</button>`}
     <${Confirm} asked=${asked} onClose=${() => setAsked(null)} />
   `;
 }
 
 /** Why the job waits or how it ended, in one sentence of the scheduler or the result. */
 function Story({ job }) {
-  const text = sentence(job.explain) ?? sentence(job.result);
-  const bad = job.state === "FAILED" || job.state === "REJECTED";
+  const { explain, result } = job;
+  const text = explain?.text || result?.detail || lastOf(job.attempts)?.detail;
+  const tail = bad(job) ? result?.log_tail || lastOf(job.attempts)?.log_tail : "";
   const reason = job.reason && job.reason !== "NONE" ? words(job.reason) : null;
   if (!text && !reason) return null;
   return html`
-    <div class="story panel ${bad ? "bad" : ""}">
+    <div class="story panel ${bad(job) ? "bad" : ""}">
       ${reason && html`<strong>${reason}</strong>`}
       ${text && html`<p>${text}</p>`}
+      ${explain?.expected_s != null && html`<p class="muted">A device is expected in ${duration(explain.expected_s)}.</p>`}
+      ${tail && html`<pre tabIndex="0" aria-label="Last lines of the script">${tail.trim()}</pre>`}
     </div>`;
 }
 
-function sentence(value) {
-  if (!value) return null;
-  if (typeof value === "string") return value;
-  return value.text ?? value.message ?? value.detail ?? null;
-}
+const bad = (job) => job.state === "FAILED" || job.state === "REJECTED";
+
+const lastOf = (list) => list?.[list.length - 1];
 
 function JobFacts({ job }) {
   return html`
     <${Facts} facts=${[
       ["Job", html`<span class="mono break">${job.job}</span>`],
       ["Function", job.function && html`<a href=${href("functions", job.function)}>${job.function}</a>`],
-      ["Input", html`<span class="break">${job.bucket}/${job.key}</span>`],
+      ["Input", job.key ? html`<span class="break">${job.bucket}/${job.key}</span>` : "–"],
       ["Device", job.device ?? "–"],
       ["Attempt", html`<${Attempts} job=${job} />`],
       ["Received", moment(job.received_s)],
@@ -115,5 +112,5 @@ function Elapsed({ job }) {
 const Attempts = ({ job }) => html`
   <span class="number">${job.attempt || "–"}</span>
   ${(job.attempts ?? []).filter((one) => one.reason && one.reason !== "NONE").map((one) => html`
-    <span class="attempt" title=${sentence(one) ?? ""}> ${one.attempt}: ${words(one.reason)}${one.device ? ` on ${one.device}` : ""}</span>`)}
+    <span class="attempt" title=${one.detail}> ${one.attempt}: ${words(one.reason)}</span>`)}
 `;

@@ -1,30 +1,23 @@
-// Cost of one job, by part. A local system has none, and then nothing is shown.
+// Cost of one job that succeeded, alone on its device and shared, by the prices that the server states.
 import { html } from "../core/html.js";
-import { words } from "../core/format.js";
+import { duration, mebibytes } from "../core/format.js";
 import { useResource } from "../core/resource.js";
-import { isEnded } from "../parts/state.js";
 
-const money = (value, currency) => (typeof value === "number" ? `${value.toFixed(6)} ${currency}` : String(value));
+const money = (usd) => `${usd.toFixed(6)} USD`;
 
 export function Cost({ path, state }) {
-  const { data } = useResource(isEnded(state) ? `${path}/cost` : null);
-  const parts = partsOf(data);
-  if (!parts.length) return null;
-  const currency = data.currency ?? "USD";
+  const { data } = useResource(state === "SUCCEEDED" ? `${path}/cost` : null);
+  if (!data) return null;
+  const parts = [["Function", data.function_usd], ["Device", data.device_usd]];
   return html`
     <section class="panel cost" aria-label="Cost">
-      <header class="panel-head"><h2>Cost</h2>${data.total != null && html`<span class="number">${money(data.total, currency)}</span>`}</header>
+      <header class="panel-head"><h2>Cost</h2><span class="number">${money(data.total_usd)}</span>
+        <span class="muted">${duration(data.ran_s)}, ${mebibytes(data.memory_mib)} of the function</span></header>
       <table class="table plain"><tbody>
-        ${parts.map(([name, value]) => html`<tr key=${name}><th scope="row">${words(name)}</th><td class="end number">${money(value, currency)}</td></tr>`)}
+        ${parts.map(([name, usd]) => html`<tr key=${name}><th scope="row">${name}</th><td class="end number">${money(usd)}</td></tr>`)}
+        ${data.sharers.filter((one) => one.sharers > 1).map((one) => html`
+          <tr key=${one.sharers}><th scope="row">In total, with ${one.sharers} jobs on the device</th><td class="end number">${money(one.total_usd)}</td></tr>`)}
       </tbody></table>
     </section>
   `;
-}
-
-/** [[name, amount]] of a list of parts, or of the parts as an object. */
-function partsOf(cost) {
-  if (!cost) return [];
-  const parts = cost.parts ?? cost.items ?? {};
-  if (Array.isArray(parts)) return parts.map((part) => [part.name, part.amount ?? part.usd]);
-  return Object.entries(parts);
 }

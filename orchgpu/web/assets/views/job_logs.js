@@ -33,8 +33,8 @@ export function Logs({ path, ended }) {
         <div class="log-space" style=${{ height: `${lines.length * LINE_PX}px` }}>
           <ol style=${{ transform: `translateY(${first * LINE_PX}px)` }}>
             ${lines.slice(first, last).map((line) => html`
-              <li key=${line.number} class=${line.stream === "stderr" ? "stderr" : ""}>
-                <time>${clock(line.time_s)}</time><span>${line.text}</span>
+              <li key=${line.number} class=${`from-${line.stream}`}>
+                <time>${clock(line.time_s)}</time><i>${line.stream}</i><span>${line.text}</span>
               </li>`)}
           </ol>
         </div>
@@ -43,7 +43,7 @@ export function Logs({ path, ended }) {
   `;
 }
 
-/** Lines of the stream; connects again, by its position, until the job has ended. */
+/** Lines of the stream; connects again until the job has ended. */
 function useLines(path, ended) {
   const [lines, setLines] = useState([]);
   const [state, setState] = useState("open");
@@ -59,27 +59,26 @@ function useLines(path, ended) {
 }
 
 async function follow(address, signal, append, isOver) {
-  let lastId = null;
   let failures = 0;
+  let complete = false;
   while (!signal.aborted) {
     const over = isOver(); // read before the request: lines may come until its end
     try {
       await readEvents(address, {
         signal,
-        lastId,
         onOpen() {
           failures = 0;
-          if (!lastId) append.clear();
+          append.clear(); // each answer begins with the first line
         },
         onEvent(event) {
-          if (event.id) lastId = event.id;
-          if (event.name !== "end" && event.name !== "error") append.line(JSON.parse(event.data));
+          if (event.name === "line") append.line(JSON.parse(event.data));
+          if (event.name === "end") complete = true;
         },
       });
     } catch {
       failures += 1;
     }
-    if (over) return failures ? "failed" : "ended";
+    if (over || complete) return failures ? "failed" : "ended";
     await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
   }
   return "ended";

@@ -27,7 +27,7 @@ function Output({ name, bytes: size, type, preview, address }) {
   return html`
     <li class="output">
       <p><span title=${name}>${fileName(name) || name}</span><span class="muted number">${bytes(size)}</span>
-        <a href=${address} download=${fileName(name)} aria-label="Download ${name}" title=${type}><${Icon} name="download" /></a></p>
+        <a href=${`${address}?download=1`} download=${fileName(name)} aria-label="Download ${name}" title=${type}><${Icon} name="download" /></a></p>
       ${preview === "image" && html`<a href=${address} target="_blank" rel="noreferrer"><img src=${address} alt="Output ${name}" loading="lazy" /></a>`}
       ${preview === "text" && html`<${TextPreview} address=${address} name=${name} />`}
     </li>

@@ -1,6 +1,6 @@
 // Jobs, newest first: live states, filters, search by id, key or function.
 import { ago, count, fileName, shortId, words } from "../core/format.js";
-import { html, useEffect, useState } from "../core/html.js";
+import { html, useEffect, useMemo, useState } from "../core/html.js";
 import { useNow, usePages, useResource } from "../core/resource.js";
 import { go, href, route, setValues } from "../core/router.js";
 import { useStore } from "../core/store.js";
@@ -36,7 +36,9 @@ export function JobsView() {
     return () => clearTimeout(timer);
   }, [text]);
   const { state = "", q = "", since = "" } = values;
-  const filter = { state, q, since, function: values.function };
+  // the server takes a moment; it stays the same until another time is chosen
+  const since_s = useMemo(() => since && Math.floor(Date.now() / 1000) - Number(since), [since]);
+  const filter = { state, q, since: since_s, function: values.function };
   const letters = state === "LETTERS";
   return html`
     <${Page} title="Jobs" controls=${html`

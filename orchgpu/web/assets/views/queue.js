@@ -7,12 +7,12 @@ import { Empty, Page, Waiting } from "../parts/page.js";
 import { VirtualTable } from "../parts/virtual.js";
 
 const COLUMNS = [
-  { label: "Place", width: "64px", narrow: "54px", cell: (row) => html`<span class="number">${row.position}</span>` },
+  { label: "Place", width: "64px", narrow: "54px", cell: (row) => html`<span class="number">${row.position ?? "–"}</span>` },
   { label: "Job", cell: (row) => html`<${JobLink} ...${row} />` },
-  { label: "Waits for", cell: (row) => html`<span class="why" title=${row.explanation ?? ""}>${words(row.reason)}</span>` },
+  { label: "Waits for", cell: (row) => html`<span class="why" title=${row.sentence || null}>${words(row.reason)}</span>` },
   { label: "Function", wide: true, cell: (row) => row.function ?? "–" },
   { label: "Tenant", wide: true, width: "120px", cell: (row) => row.tenant ?? "–" },
-  { label: "Wants", wide: true, cell: (row) => html`<span title=${wants(row.wants)}>${wants(row.wants)}</span>` },
+  { label: "Wants", wide: true, cell: (row) => html`<span title=${row.wants}>${row.wants}</span>` },
   { label: "Priority", wide: true, end: true, width: "80px", cell: (row) => html`<span class="number">${row.priority}</span>` },
   { label: "Waiting", end: true, width: "96px", cell: (row) => html`<${Since} ...${row} />` },
   { label: "Expected in", wide: true, end: true, width: "110px", cell: (row) => html`<span class="number">${row.expected_s == null ? "unknown" : duration(row.expected_s)}</span>` },
@@ -27,12 +27,6 @@ const JobLink = ({ job, attempt, key }) =>
 function Since({ waiting_s, read_s }) {
   const now_s = useNow();
   return html`<span class="number">${duration(waiting_s + Math.max(0, now_s - (read_s ?? now_s)))}</span>`;
-}
-
-/** "1 × cuda, 4 GiB" from a text or from the request's own fields. */
-function wants(value) {
-  if (!value || typeof value === "string") return value ?? "–";
-  return Object.entries(value).map(([name, one]) => `${name} ${one}`).join(", ");
 }
 
 export function QueueView() {
