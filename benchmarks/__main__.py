@@ -1,7 +1,8 @@
 """The short benchmarks, one after the other; their figures are written to docs/benchmarks.md.
 
-`python -m benchmarks [--output FILE] [NAME …]`, some fifteen minutes; exits with 1 when one of them
-failed. A missed target is a figure like any other.
+`python -m benchmarks [--output FILE] [NAME …]`, some twenty minutes for all; those of other names
+keep their sections in the file. It exits with 1 when a benchmark failed. A missed target is a
+figure like any other.
 """
 
 from __future__ import annotations
@@ -34,8 +35,13 @@ SHORT: dict[str, tuple[str, ...]] = {
     "remote_gpu.operations": (),
     "remote_gpu.sharing": ("--seconds", "45"),
     "remote_gpu.batching": (),
+    "remote_gpu.warm": (),
+    "remote_gpu.lifetimes": (),
+    "remote_gpu.affinity": (),
+    "remote_gpu.card": (),
     "remote_gpu.sequence_search": (),
     "simulator": (),
+    "tracing": (),
     "scheduler.peers": (),
     "remote_gpu.peers": ("--rounds", "2"),
     "remote_gpu.search_curve": ("--runs", "2", "--plot", "docs/search-curve.svg"),
@@ -44,17 +50,16 @@ LIMIT_S = 900.0  #: one benchmark; it hangs if it takes longer
 _HEAD = """\
 # Figures
 
-Written by `{command}` at commit `{commit}` on {date}:
-{cpu}, {cores} cores; {system}; Python {python};
-the load average of one minute was {load:.1f} at the start.
+Written by `python -m benchmarks`, which replaces the sections of the benchmarks that it ran.
 
 Each figure is compared with a floor or a baseline measured in the same run on the same machine.
 Times depend on the machine's other load, ratios much less.
 """
+_TITLE = "## "
 
 
 def main() -> int:
-    """Run, tell, write; returns the exit status."""
+    """Run, print, write after each benchmark; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(SHORT))
     parser.add_argument("--output", type=Path, default=OUTPUT)
@@ -63,9 +68,10 @@ def main() -> int:
     if unknown:
         parser.error(f"unknown: {', '.join(unknown)}; known are {', '.join(SHORT)}")
     chosen = options.names or list(SHORT)
-    head, sections, failed = _head(), [], []
+    failed = []
     for number, name in enumerate(chosen, 1):
         print(f"[{number}/{len(chosen)}] {name} …", flush=True)
+        when = _when()
         answer = _run(name)
         if isinstance(answer, str):
             failed.append(name)
@@ -73,10 +79,24 @@ def main() -> int:
         else:
             for figure in answer["results"]:
                 print("    " + " | ".join(row(figure)), flush=True)
-        sections.append(_section(name, answer))
-    options.output.write_text("\n".join([head, *sections]))
+        _write(options.output, name, _section(name, when, answer))
     print(f"written to {options.output}")
     return 1 if failed else 0
+
+
+def _write(output: Path, name: str, section: str) -> None:
+    """Replace the section of that name; the file's sections have the order of `SHORT`."""
+    sections = {**_sections(output), name: section}
+    ordered = [sections[one] for one in SHORT if one in sections]
+    output.write_text("\n".join([_HEAD, *ordered]))
+
+
+def _sections(output: Path) -> dict[str, str]:
+    """The sections of a file by their benchmark's name."""
+    if not output.exists():
+        return {}
+    _, *sections = f"\n{output.read_text()}".split(f"\n{_TITLE}")
+    return {one.partition("\n")[0]: f"{_TITLE}{one.rstrip()}\n" for one in sections}
 
 
 def _command(name: str) -> list[str]:
@@ -98,16 +118,16 @@ def _run(name: str) -> dict[str, Any] | str:
     return answer | {"skipped": [line for line in said if "skipped" in line]}
 
 
-def _head() -> str:
-    command = shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]])
+def _when() -> str:
+    """The commit, the date, the machine and its load of one minute before a run."""
     date = datetime.now(UTC).date().isoformat()
-    load = os.getloadavg()[0]
-    return _HEAD.format(command=command, commit=commit(), date=date, load=load, **machine())
+    place = "{cpu}, {cores} cores, Python {python}".format(**machine())
+    return f"commit `{commit()}`, {date}, {place}, load {os.getloadavg()[0]:.1f}"
 
 
-def _section(name: str, answer: dict[str, Any] | str) -> str:
+def _section(name: str, when: str, answer: dict[str, Any] | str) -> str:
     command = shlex.join(["python", "-m", f"benchmarks.{name}", *SHORT[name]])
-    lines = ["", f"## {name}", "", f"`{command}`", ""]
+    lines = [f"{_TITLE}{name}", "", f"`{command}`", "", f"At {when}.", ""]
     if isinstance(answer, str):
         return "\n".join([*lines, f"Failed: {answer}", ""])
     lines += ["| metric | value | baseline | ratio | target | met |", "| --- " * 6 + "|"]

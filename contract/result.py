@@ -8,6 +8,10 @@ from contract.record import VERSION, JsonObject, Record
 
 #: A log tail longer than this is cut at its start; records stay small enough to read at once.
 LOG_TAIL_BYTES_MAX = 8192
+#: Begins the detail of an attempt whose session no gateway opened; the code and its text follow.
+CLAIM_FAILED = "the lease could not be claimed: "
+#: The same, when a gateway refused the secret of the lease.
+SECRET_REFUSED = f"{CLAIM_FAILED}DENIED"
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,8 @@ class Result(Record):
     nonce: str  #: of the session that committed it; "" when the orchestrator wrote it
     exit_code: int | None
     files: list[JsonObject]  #: OutputFile as dicts
-    times: dict[str, float]  #: wall clock: EStart, EEnd, committed
+    #: Wall clock: invoked, claimed, EStart, EEnd, given_back, committed.
+    times: dict[str, float]
     log_tail: str
     device: JsonObject = field(default_factory=dict)  #: host, kind, model of the first share
     detail: str = ""  #: one sentence for people

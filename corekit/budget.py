@@ -56,6 +56,7 @@ class Budget:
     handshake_s: float = 5.0  #: a gateway's peer has this long for each message, for slow links
     instance_metadata_answer_s: float = 1.0  #: as in the AWS SDKs: it is in the same machine
     probe_answer_s: float = 5.0  #: drivers answer in milliseconds; a hung one is detected by this
+    card_check_s: float = 30.0  #: a card wakes up in some seconds; a check takes one
     worker_ready_s: float = 120.0  #: libraries and resident models load from a cold disk
     worker_fork_s: float = 10.0  #: a fork takes 3 ms; a machine under load, a second
     worker_take_s: float = 10.0  #: a worker takes a lane in 0.1 ms
@@ -79,6 +80,8 @@ class Budget:
     reconcile_backlog_s: float = 3600.0  #: a search waits this long for an empty job queue
     reconcile_overlap_s: float = 86400.0  #: S3 dates an object by the start of its upload
     reconcile_back_s: float = 1209600.0  #: 14 d, the longest that SQS keeps a message
+    metrics_poll_s: float = 30.0  #: queues are measured this often: three calls per function
+    emf_every_s: float = 60.0  #: CloudWatch's finest standard resolution
     result_check_s: float = 5.0  #: backup check for a result, doubling up to result_check_s_max
     result_check_s_max: float = 60.0
     failure_grace_s: float = 2.0  #: wait for Lambda's own failure record after a lost session
@@ -115,6 +118,16 @@ class Budget:
         """From staging to the first session: event age + cold start."""
         return self.event_age_s + self.cold_start_s
 
+    @property
+    def granting_again_s(self) -> float:
+        """The longest time from a leader's last item to the next grant of its standby, but for work.
+
+        Its last item is read late by a poll, the log is silent, and a client or host reaches the
+        new leader after a pause, or after one more address that does not answer.
+        """
+        found_s = self.failover_pause_s_max + self.failover_connect_s
+        return self.standby_poll_s + self.takeover_s + found_s
+
     def scaled(self, factor: float) -> Budget:
         """The budget with every time multiplied by `factor`, except `_REAL_WORK`. Tests run at 1/20."""
         times = {
@@ -136,6 +149,10 @@ class Budget:
             limit = getattr(self, right) / parts
             text = f"{left} <= {right}" if parts == 1 else f"{left} <= {right} / {parts}"
             yield text, getattr(self, left) <= limit * (1 + 1e-9)  # scaling may round an equality
+        # a lost leader that wrote a beat ago is tried, but not any more when the standby takes over
+        tried_s = self.leader_beat_s + self.standby_poll_s + self.failover_connect_s
+        text = "leader_beat_s + standby_poll_s + failover_connect_s <= takeover_s"
+        yield text, tried_s <= self.takeover_s * (1 + 1e-9)
         positive = all(getattr(self, f.name) > 0 for f in dataclasses.fields(self))
         yield "every time and count is positive", positive
 
@@ -179,6 +196,7 @@ _REAL_WORK = frozenset(
         "handshake_s",
         "instance_metadata_answer_s",
         "probe_answer_s",
+        "card_check_s",
         "worker_ready_s",
         "worker_fork_s",
         "worker_take_s",

@@ -6,7 +6,7 @@ Sizes: memory in MiB, compute in percent of one device with one decimal, times i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -310,6 +310,15 @@ class Share(Value):
         return permille_of(self.compute_guarantee_pct)
 
 
+def shares_text(shares: Sequence[Share], count: int | None = None) -> str:
+    """The first of `count` shares for people, "host/index kind model and 1 more"; "" for none."""
+    if not shares:
+        return ""
+    share, others = shares[0], (len(shares) if count is None else count) - 1
+    more = f" and {others} more" if others > 0 else ""
+    return f"{share.host}/{share.index} {share.kind} {share.model}{more}"
+
+
 class Lease(Value):
     """Shares of devices, allocated to one attempt."""
 
@@ -355,6 +364,42 @@ RETRY_AT = "RETRY_AT"
 LEASE_ENDED = "LEASE_ENDED"
 
 
+#: Shares of a lease that a job record keeps; their number is kept as well.
+JOB_LEASE_SHARES_MAX = 4
+
+
+class JobLease(Value):
+    """A lease of a job, live or over, as its record keeps it. Times are of the wall clock."""
+
+    lease: LeaseId
+    attempt: int
+    shares: tuple[Share, ...]  #: the first `JOB_LEASE_SHARES_MAX`
+    share_count: int
+    granted_s: float
+    active_s: float | None = None  #: its session opened, or its length began
+    freed_s: float | None = None  #: its shares were released; None: not yet, or not known
+    ended_s: float | None = None  #: None: it is live
+    reason: EndReason | None = None
+    detail: str = ""
+    loading_s: float | None = None  #: spent loading by its workers: 0 = warm; None = not known
+
+    @property
+    def device_text(self) -> str:
+        """Its device for people: that of `LeasePush`."""
+        return shares_text(self.shares, self.share_count)
+
+
+class EndedAttempt(Value):
+    """An earlier attempt of a job, or the last one of an earlier run."""
+
+    n: int
+    ended_s: float  #: wall clock
+    outcome: str | None  #: of the job, when it ended with this attempt and was reopened
+    reason: str | None
+    lease: LeaseId | None
+    times: Mapping[str, float]  #: as `Record.times` were
+
+
 class Record(Value):
     """The durable record of one job, shared by all orchestrators; writes are compare-and-set."""
 
@@ -374,3 +419,12 @@ class Record(Value):
     tenant: str | None = None  #: of the newest request
     updated_s: float = 0.0  #: scheduler's wall clock
     times: Mapping[str, float] = field(default_factory=dict)  #: step name → wall clock of its entry
+    #: Oldest first, the live one last; bounded by parameters `record_leases_max`, `record_past_s`.
+    leases: tuple[JobLease, ...] = ()
+    #: Oldest first; bounded by parameters `record_attempts_max`, `record_past_s`.
+    attempts: tuple[EndedAttempt, ...] = ()
+
+    @property
+    def device_text(self) -> str:
+        """The device of the newest lease, for people; "" before the first."""
+        return self.leases[-1].device_text if self.leases else ""

@@ -26,6 +26,8 @@ TENANTS_MAX = 1000  #: most tenants with a quota or a weight: one line of the jo
 WARM_WORKERS_MAX = 64
 WARM_IDLE_S_MAX = 366 * 86400.0
 PREEMPT_GRACE_S_MAX = 3600.0
+#: The most ended leases, and ended attempts, of one job record: it is one item of a log.
+RECORD_PAST_MAX = 32
 
 #: The queue policy of a scheduler without a setting for it.
 DEFAULT_POLICY = "fifo"
@@ -89,6 +91,11 @@ class Parameters(Value):
     #: Per key: as many running or ended jobs as waiting ones; a tenth of all.
     key_records_max: int | None = 20_000
     tenant_records_max: int | None = 40_000  #: per tenant: a fifth of all
+    #: Ended leases, and ended attempts, that a job record keeps: the newest ones.
+    record_leases_max: int = 8
+    record_attempts_max: int = 8
+    #: They leave the record with its next change after this time; None: with the record. A week.
+    record_past_s: float | None = 604_800.0
     #: Requests per second that read, or ask for something new (`core/admission/limits.py`). All
     #: together: no limit; the endpoints serve connections in turn.
     rate_per_s: float | None = None
@@ -142,6 +149,17 @@ class Parameters(Value):
                 self.forget_after_s is None or 0 <= self.forget_after_s <= 1e9,
                 "forget_after_s must lie in 0…1e9",
             ),
+            (
+                self.record_past_s is None or 0 <= self.record_past_s <= 1e9,
+                "record_past_s must lie in 0…1e9",
+            ),
+            *(
+                (
+                    0 <= getattr(self, name) <= RECORD_PAST_MAX,
+                    f"{name} must lie in 0…{RECORD_PAST_MAX}",
+                )
+                for name in _OF_RECORDS
+            ),
             (0 <= self.warm_memory_pct_max <= 100, "warm_memory_pct_max must lie in 0…100"),
             (1 <= self.leases_max <= 10**9, "leases_max must be 1 or more"),
             *(
@@ -186,15 +204,23 @@ _COUNTS = (
     "key_records_max",
     "tenant_records_max",
 )
+_OF_RECORDS = ("record_leases_max", "record_attempts_max")
 _RATES = ("rate_per_s", "key_rate_per_s", "tenant_rate_per_s")
-_INTEGERS = ("bypass_max", "leases_max", "warm_workers_max", "warm_memory_pct_max", *_COUNTS)
+_INTEGERS = (
+    "bypass_max",
+    "leases_max",
+    "warm_workers_max",
+    "warm_memory_pct_max",
+    *_OF_RECORDS,
+    *_COUNTS,
+)
 #: Parameters that are lengths of time.
 LENGTHS_S = (
     *("aging_s", "lease_s_max", "usage_half_life_s"),
-    *("warm_idle_s_max", "preempt_grace_s", "forget_after_s"),
+    *("warm_idle_s_max", "preempt_grace_s", "forget_after_s", "record_past_s"),
 )
 _NUMBERS = (*LENGTHS_S, *_RATES)
-_MAY_BE_OFF = frozenset({"aging_s", "forget_after_s", *_COUNTS, *_RATES})
+_MAY_BE_OFF = frozenset({"aging_s", "forget_after_s", "record_past_s", *_COUNTS, *_RATES})
 _PLAIN = ("policy", *LENGTHS_S, *_INTEGERS, *_RATES)
 _QUOTAS = Quota.__struct_fields__
 #: The value that removes an override.

@@ -11,10 +11,13 @@ from contextlib import AsyncExitStack
 
 from corekit.aio.clock import SystemClock
 from corekit.aio.environment import budget_from_environment
+from corekit.aio.metrics_endpoint import metrics_endpoint
 from corekit.aio.process import log_as_json, stop_signal, write_ready
 from corekit.aio.supervise import Nursery, until_first
 from corekit.budget import Budget
 from corekit.ids import IdSource
+from corekit.tracing.setup import tracer_from
+from corekit.tracing.span import Tracer
 from orchgpu.adapters.clouds import open_cloud
 from orchgpu.adapters.registry import StoreRegistry
 from orchgpu.adapters.scheduler import SchedulerAdapter
@@ -52,12 +55,20 @@ async def serve(settings: OrchestratorSettings, budget: Budget) -> None:
             )
             scheduler = await retry.until_done("the scheduler", scheduler_session)
             nursery = await stack.enter_async_context(Nursery("orchgpu"))
-            shell = build(cloud, scheduler, settings, budget, nursery)
+            tracer = tracer_from(os.environ, "orchgpu-orchestrator")
+            if tracer.enabled:
+                stack.push_async_callback(asyncio.to_thread, tracer.close)
+            shell = build(cloud, scheduler, settings, budget, nursery, tracer)
+            addresses = await stack.enter_async_context(
+                metrics_endpoint(settings.metrics, shell.metrics.lines)
+            )
             await retry.until_done("the list of deployed functions", shell.start)
         except Stopped:
             return
         gc.freeze()  # botocore's models stay: a full collection would stop every job for 30 ms
-        write_ready(settings.ready_file, {"replica": replica})
+        if settings.metrics or settings.emf:
+            shell.start_metrics(emf=settings.emf)
+        write_ready(settings.ready_file, {"replica": replica, **addresses})
         await until_first(stop.wait(), nursery.failed())
         logger.info("draining", extra={"event": "draining"})
         await shell.drain()
@@ -69,6 +80,7 @@ def build(
     settings: OrchestratorSettings,
     budget: Budget,
     nursery: Nursery,
+    tracer: Tracer,
 ) -> Replica:
     """One replica over real adapters."""
     clock = SystemClock()
@@ -85,4 +97,5 @@ def build(
         budget=budget,
         nursery=nursery,
         jitter=ids.stream("reconcile"),
+        tracer=tracer,
     )

@@ -93,8 +93,10 @@ class JobTiming:
 class JobTimings:
     """The timings of all jobs in hand; each job that finishes here is one line of the log."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, finished: Callable[[str, float], None]) -> None:
+        """`finished`: called with the job and its own time in seconds."""
         self._clock = clock
+        self._finished = finished
         self._jobs: dict[str, JobTiming] = {}
 
     def begin(self, job: str, received_s: float) -> None:
@@ -139,10 +141,13 @@ class JobTimings:
         if isinstance(event, on.StagedRecorded):
             timing.staged_s[event.attempt] = self._clock.monotonic_s()
         if isinstance(event, on.Finished) and isinstance(action, do.FinishJob):
-            _log_finished(action, timing, self._clock.monotonic_s())
+            now_s = self._clock.monotonic_s()
+            own_s = timing.own_s(now_s)
+            self._finished(action.job, own_s)
+            _log_finished(action, own_s, now_s - timing.received_s)
 
 
-def _log_finished(action: do.FinishJob, timing: JobTiming, now_s: float) -> None:
+def _log_finished(action: do.FinishJob, own_s: float, in_hand_s: float) -> None:
     """The one canonical line of a job."""
     logger.info(
         "%s %s",
@@ -153,8 +158,8 @@ def _log_finished(action: do.FinishJob, timing: JobTiming, now_s: float) -> None
             "job": action.job,
             "outcome": action.outcome,
             "reason": action.reason,
-            "own_ms": round(timing.own_s(now_s) * 1000, 3),
-            "in_hand_s": round(now_s - timing.received_s, 4),
+            "own_ms": round(own_s * 1000, 3),
+            "in_hand_s": round(in_hand_s, 4),
         },
     )
 

@@ -16,6 +16,9 @@ from gpu_scheduler.protocol.ops import Op
 from orchgpu.core.function import Function
 from orchgpu.core.reconcile import Cursor, VersionPage
 
+#: Name of the message attribute with the W3C trace context.
+TRACEPARENT = "traceparent"
+
 
 class Message(Value):
     """One received queue message."""
@@ -23,6 +26,8 @@ class Message(Value):
     id: str
     receipt_handle: str
     body: str
+    sent_at_s: float | None = None  #: wall clock of the queue; None = it does not report it
+    traceparent: str = ""  #: W3C trace context of the sender, unchecked; "" = none
 
 
 class StoredObject(Value):
@@ -54,8 +59,11 @@ class JobQueue(Protocol):
         """Hide messages from now on; 0 gives them back. Handles of deleted messages are skipped."""
         ...
 
-    async def send(self, queue_url: str, bodies: Sequence[str]) -> None:
-        """Send all, or raise AppError; a repetition after an error may send some twice."""
+    async def send(self, queue_url: str, bodies: Sequence[str], *, traceparent: str = "") -> None:
+        """Send all, or raise AppError; a repetition after an error may send some twice.
+
+        `traceparent`: the trace context that every message carries; "" = none.
+        """
         ...
 
     async def backlog(self, queue_url: str) -> int:

@@ -18,10 +18,10 @@ class Clocks(TypedDict):
 
 
 def event_of_push(push: PushWord, now: Clocks) -> on.Event | None:
-    """The event of a push; None when it is about no job, but a lease without a record."""
+    """The event of a push; None for one that changes no job."""
     if isinstance(push, Connected):
         return on.SchedulerReturned(**now)
-    if isinstance(push, Disconnected) or push.holder is None:
+    if isinstance(push, Disconnected | answers.RecordPush) or push.holder is None:
         return None
     job = push.holder
     match push:

@@ -17,4 +17,6 @@ class OrchestratorSettings:
     access: Access = field(default_factory=Access)  #: to it: the key, and the CA of its TLS
     ready_file: Path | None = None  #: written once it serves: {"pid", "replica"}
     functions: tuple[str, ...] = ()  #: serve only these; empty = every deployed function
+    metrics: str | None = None  #: "address:port" of the metrics endpoint; None = none
+    emf: str | None = None  #: CloudWatch namespace of metrics in the log; None = none there
     replica: str | None = None  #: name in logs and sessions; None = made from host and pid

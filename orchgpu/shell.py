@@ -21,6 +21,8 @@ from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.errors import AppError
 from corekit.ids import JobId, RandomStream
+from corekit.tracing.span import NoTracer, Tracer
+from gpu_scheduler.client import Disconnected
 from gpu_scheduler.protocol import ops
 from orchgpu.actions.performer import FAULTS, Performer, Render
 from orchgpu.actions.timers import Timers
@@ -31,7 +33,10 @@ from orchgpu.core.function import Function
 from orchgpu.core.job import Phase
 from orchgpu.core.machine import OrchestratorMachine
 from orchgpu.core.window import Window
+from orchgpu.emf import EmbeddedMetrics
 from orchgpu.job_timing import JobTimings
+from orchgpu.job_traces import JobTraces
+from orchgpu.metrics import OrchestratorMetrics
 from orchgpu.ports import JobQueue, Message, ObjectStore, Registry, Scheduler
 from orchgpu.pushes import Clocks, event_of_push
 from orchgpu.reconciling import Reconciler, Search
@@ -83,6 +88,7 @@ class Replica:
         budget: Budget,
         nursery: Nursery,
         jitter: RandomStream,
+        tracer: Tracer | None = None,
     ) -> None:
         self._machine = machine
         self._queue = queue
@@ -91,7 +97,9 @@ class Replica:
         self._clock = clock
         self._budget = budget
         self._nursery = nursery
-        self._timings = JobTimings(clock)
+        self.metrics = OrchestratorMetrics(clock, machine.jobs)
+        self._timings = JobTimings(clock, self._finished)
+        self._traces = JobTraces(tracer or NoTracer(), clock)
         self._driver = Driver(machine, NoJournal[None](), self._perform, nursery)
         self._performer = Performer(
             queue=queue,
@@ -132,6 +140,32 @@ class Replica:
             self._every(self._budget.registry_poll_s, self._reconciler.run_due), "reconcile"
         )
 
+    def start_metrics(self, *, emf: str | None) -> None:
+        """Measure the queues from now on; log the metrics for CloudWatch's namespace `emf`."""
+        every, budget = self._every, self._budget
+        self._nursery.start_eternal(every(budget.metrics_poll_s, self._measure), "metrics")
+        if emf is not None:
+            embedded = EmbeddedMetrics(emf)
+
+            async def log() -> None:
+                metrics, wall_s = self.metrics, self._clock.wall_s()
+                for line in embedded.lines(metrics.families(), metrics.histograms(), wall_s):
+                    logger.info("metrics", extra=line)
+
+            self._nursery.start_eternal(every(budget.emf_every_s, log), "emf")
+
+    async def _measure(self) -> None:
+        """Read the length of every queue."""
+        for name, function in list(self._functions.items()):
+            for queue, url in (
+                ("jobs", function.queue_url),
+                ("completion", function.completion_url),
+                ("dead_letters", function.dead_letter_url),
+            ):
+                size = await tolerated(self._queue.backlog(url), "backlog_unknown")
+                if size is not None and name in self._functions:
+                    self.metrics.backlog[name, queue] = size
+
     async def drain(self) -> None:
         """SIGTERM: stop receiving, hand back what has not started, finish what is nearly done."""
         for task in [task for tasks in self._loops.values() for task in tasks]:
@@ -171,6 +205,7 @@ class Replica:
                 self._loops.pop(name, None)  # they end by themselves: see `_serves`
         self._functions = found
         self._machine.set_functions(found)
+        self.metrics.serves(found)
         self._reconciler.load(found)
         self._progress.set()
         for name, function in found.items():
@@ -204,6 +239,7 @@ class Replica:
             if messages and not self._serves(function):
                 await self._return(function, messages)
                 return
+            self.metrics.received[(function.name,)] += len(messages)
             for message in messages:
                 self._submit_message(function, message)
             await asyncio.sleep(AFTER_EVENTS_S)
@@ -242,6 +278,8 @@ class Replica:
                 message_id=message.id,
                 receipt_handle=message.receipt_handle,
                 body=message.body,
+                sent_at_s=message.sent_at_s,
+                trace=self._traces.received(message) if self._traces.enabled else None,
             )
         )
 
@@ -310,6 +348,7 @@ class Replica:
 
     async def _pushes(self) -> None:
         async for push in self._scheduler.pushes():
+            self.metrics.connected = not isinstance(push, Disconnected)
             event = event_of_push(push, self._now())
             if event is not None:
                 self._timings.noticed(event)
@@ -335,6 +374,8 @@ class Replica:
         if job is not None:
             self._timings.begin(job.id, job.received_at_s)
         self._timings.starting(action)
+        if self._traces.enabled and isinstance(action, do.ForgetJob):
+            self._traces.forget(action.job)
         work = self._performer.perform(action)
         if work is None:
             self._progress.set()
@@ -345,12 +386,29 @@ class Replica:
         self, action: do.Action, work: Awaitable[on.Event | None]
     ) -> on.Event | None:
         self._timings.attach(action.job)
+        started_s = self._clock.wall_s() if self._traces.enabled else 0.0
         event = await work
         self._progress.set()
         self._timings.performed(action, event)
+        job = self._machine.jobs.get(action.job)
+        self.metrics.performed(job, action, event)
+        if self._traces.enabled and job is not None:
+            self._traces.performed(job, action, event, started_s)
+        if isinstance(action, do.QuarantineMessage) and not isinstance(event, on.CallFailed):
+            self._quarantined(action)
         if isinstance(action, do.OpenAttempt):
             self._note_attempt(action.job, event)
         return event
+
+    def _quarantined(self, action: do.QuarantineMessage) -> None:
+        for name, function in self._functions.items():
+            if function.queue_url == action.queue_url:
+                self.metrics.quarantined(name)
+
+    def _finished(self, job: str, own_s: float) -> None:
+        known = self._machine.jobs.get(job)
+        if known is not None:
+            self.metrics.own_time_of(known.function.name, own_s)
 
     def _note_attempt(self, job: str, event: on.Event | None) -> None:
         """Back-pressure: receive less while the scheduler is at a limit."""

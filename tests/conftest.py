@@ -14,7 +14,7 @@ import pytest
 from tests import leaks, weather
 
 #: Folders of suites that start programs or serve on sockets.
-_PROCESS_LEVEL = ("contract", "e2e", "integration")
+_PROCESS_LEVEL = ("browser", "contract", "e2e", "integration")
 
 #: What a developer's shell may hold and a test must not see.
 _SCRUBBED = ("AWS_", "ORCHGPU_", "LOCALSTACK_", "RCUDA_", "REMOTE_GPU_", "CUDA_VISIBLE_DEVICES")

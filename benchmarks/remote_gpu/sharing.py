@@ -2,8 +2,8 @@
 
     share_error_points   2, 4, 8 tenants at 50, 25, 12.5 %, endless small matrix products: how far
                          the worst mean is from its share (KNIX: 0.58 points)
-    spread_points_8      between the largest and the smallest of 8 (KNIX, as a standard deviation:
-                         0.13)
+    deviation_points_8   standard deviation of the means of 8 (KNIX, section 7.3: below 0.13)
+    spread_points_8      between the largest and the smallest of them
     work_spread_points_8 the same, counted in products, whose durations differ between processes
     small_gain_pct       a 10 % tenant with 6.50 s of work from 0 s, a 90 % tenant with 6.42 s from
                          0.7 s on (KNIX's times / 100): what the small one gains over a fixed share
@@ -25,6 +25,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -100,6 +101,7 @@ def isolation(host: Host, core: int, seconds: float) -> list[report.Figure]:
     measured = {tenants: shares(host, tenants, core, seconds) for tenants in (2, 4, 8)}
     error = max(abs(s - 100 / n) for n, (every, _) in measured.items() for s in every)
     spread, work_spread = (max(every) - min(every) for every in measured[8])
+    deviation = statistics.pstdev(measured[8][0])
     return [
         report.Figure(
             metric="share_error_points",
@@ -109,12 +111,13 @@ def isolation(host: Host, core: int, seconds: float) -> list[report.Figure]:
             met=error <= 0.6,
         ),
         report.Figure(
-            metric="spread_points_8",
-            value=spread,
+            metric="deviation_points_8",
+            value=deviation,
             unit="points",
             target="< 0.13",
-            met=spread < 0.13,
+            met=deviation < 0.13,
         ),
+        report.Figure(metric="spread_points_8", value=spread, unit="points"),
         report.Figure(metric="work_spread_points_8", value=work_spread, unit="points"),
     ]
 

@@ -11,13 +11,15 @@ from typing import Any
 from corekit.errors import AppError
 from corekit.net.addresses import Address, parse_address, parse_addresses
 
-#: Rounds in which a lost leader is left out, a second or two: its standby may name it until then,
-#: and a stopped process costs `failover_connect_s` at each try.
-LOST_ROUNDS = 6
+#: Rounds in which an address that is lost, or did not answer in time, is left out: 3.8 s at least,
+#: so that no second is spent on it while its standby takes over (`Budget.granting_again_s`).
+LEFT_OUT_ROUNDS = 16
 #: Key of the leader's address in the details of a standby's refusal.
 LEADER = "leader"
 #: Key that marks a standby's refusal.
 STANDBY = "standby"
+#: Key of the time since the leader's last item in the log, as a standby observes it.
+SILENT = "silent_s"
 
 
 class SchedulerAddresses:
@@ -28,8 +30,8 @@ class SchedulerAddresses:
         self.given = parse_addresses(text)
         self.current: Address = self.given[0]
         self._tried: dict[Address, None] = {}  # since the last pause or welcome
-        self._lost: Address | None = None  # the last one that had welcomed us
-        self._rounds = 0  # in which it is still left out
+        self._left_out: dict[Address, int] = {}  # for so many more rounds
+        self._has_standby = False  # one was met in this round
 
     @property
     def several(self) -> bool:
@@ -39,19 +41,34 @@ class SchedulerAddresses:
     def __str__(self) -> str:
         return ", ".join("{}:{}".format(*one) for one in self.given)
 
-    def failed(self, leader: Address | None = None, *, standby: bool = False) -> bool:
+    def failed(
+        self,
+        leader: Address | None = None,
+        *,
+        standby: bool = False,
+        lives: bool = False,
+        silent: bool = False,
+    ) -> bool:
         """Select the next address after a failure; True when all were tried: a pause is due.
 
-        `standby`: it was one, and gave `leader`. When all were tried, it is asked again first: it
-        is about to take over.
+        `standby`: it was one, and gave `leader`, which `lives` if it wrote to the log just now.
+        When all were tried, the standby is asked again first: it is about to take over.
+        `silent`: it did not answer in time. Addresses that are left out come last, and not beside
+        a standby.
         """
         self._tried[self.current] = None
-        for one in (*([leader] if leader else []), *self.given):
-            if one not in self._tried and not (one == self._lost and self._rounds):
-                self.current = one
-                return False
-        self._tried.clear()
-        self._rounds = max(0, self._rounds - 1)
+        self._has_standby = self._has_standby or standby
+        if silent:
+            self._left_out[self.current] = LEFT_OUT_ROUNDS
+        if leader and lives:
+            self._left_out.pop(leader, None)
+        known = (*([leader] if leader else []), *self.given)
+        rest = [one for one in known if one not in self._tried]
+        at_once = [one for one in rest if one not in self._left_out]
+        if found := at_once or ([] if self._has_standby else rest):
+            self.current = found[0]
+            return False
+        self._end_round()
         if not standby:
             self._advance()
         return True
@@ -61,13 +78,27 @@ class SchedulerAddresses:
 
         The lost one is left out for some rounds: a standby may still name it.
         """
+        if self.several:
+            self._left_out[self.current] = LEFT_OUT_ROUNDS
         self._tried.clear()
-        self._lost, self._rounds = self.current, LOST_ROUNDS if self.several else 0
+        self._has_standby = False
         self._advance()
+
+    def _end_round(self) -> None:
+        self._tried.clear()
+        self._has_standby = False
+        self._left_out = {one: left - 1 for one, left in self._left_out.items() if left > 1}
 
     def _advance(self) -> None:
         here = self.given.index(self.current) if self.current in self.given else -1
-        self.current = self.given[(here + 1) % len(self.given)]
+        following = [*self.given[here + 1 :], *self.given[: here + 1]]
+        self.current = next((one for one in following if one not in self._left_out), following[0])
+
+
+def lives_of(error: AppError, within_s: float) -> bool:
+    """Whether the leader wrote to the log so recently, by a standby's refusal."""
+    silent_s: Any = error.details.get(SILENT)  # an older standby has none
+    return isinstance(silent_s, int | float) and silent_s < within_s
 
 
 def leader_of(error: AppError) -> Address | None:

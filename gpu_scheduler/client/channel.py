@@ -22,7 +22,7 @@ from corekit.errors import AppError, ErrorCode
 from corekit.net.addresses import Address
 from corekit.values import Value
 from gpu_scheduler.client.access import Access, find_access
-from gpu_scheduler.client.addresses import STANDBY, SchedulerAddresses, leader_of
+from gpu_scheduler.client.addresses import STANDBY, SchedulerAddresses, leader_of, lives_of
 from gpu_scheduler.protocol.codec import (
     AnswerFrame,
     Body,
@@ -78,6 +78,10 @@ class Channel:
         self._tls = self._access.tls()
         self._leader: Address | None = None  # as a standby gave it on the last connection
         self._is_standby = False  # it was one
+        self._lives = False  # it wrote to the log just now
+        self._silent = False  # the last connection was not answered in time
+        self._key_is_new = False  # it was renewed for this connection
+        self._rejoins = False  # the key was refused, and another one may be accepted
         self._why_not = "is ssgmd up?"  # reason of the newest failure to connect
         self._events = events
         self._budget = budget
@@ -157,11 +161,19 @@ class Channel:
         if self._wire is not None:
             self._say_hello(self._wire)
 
-    async def renew_key(self) -> None:
-        """Renew a key that expires soon. Raises AppError, OSError."""
+    async def renew_key(self) -> bool:
+        """Renew a key that expires soon; True when it was. Raises AppError, OSError."""
         source = self._access.source
-        if source is not None and source.is_due:
-            await source.renew(self.addresses.current, self._tls)
+        if source is None or not source.is_due:
+            return False
+        await source.renew(self.addresses.current, self._tls, self._connect_s)
+        return True
+
+    @property
+    def _connect_s(self) -> float:
+        """The time for a connection, and for the answer to its first message."""
+        several = self.addresses.several  # another one may lead
+        return self._budget.failover_connect_s if several else self._budget.client_gone_s
 
     def _say_hello(self, wire: _Wire) -> None:
         events = self._events
@@ -174,11 +186,13 @@ class Channel:
         longest_s = budget.failover_pause_s_max if addresses.several else budget.reconnect_s_max
         backoff = Backoff(min(budget.reconnect_base_s, longest_s), longest_s)
         while True:
-            self._leader, self._is_standby = None, False
+            self._leader, self._is_standby, self._lives = None, False, False
+            self._silent = self._rejoins = False
             try:
                 welcomed = await self._one_connection()
             except OSError as error:
                 welcomed = False
+                self._silent = isinstance(error, TimeoutError)
                 self._not_connected(error)
             except AppError as error:  # of a key that cannot be renewed
                 welcomed = False
@@ -186,9 +200,14 @@ class Channel:
             if welcomed:
                 backoff.reset()
                 addresses.lost()
-            elif not addresses.failed(self._leader, standby=self._is_standby):
+            elif self._rejoins or not self._failed():
                 continue
             await asyncio.sleep(backoff.next_s())
+
+    def _failed(self) -> bool:
+        """Select the next address; True when a pause is due."""
+        standby, lives, silent = self._is_standby, self._lives, self._silent
+        return self.addresses.failed(self._leader, standby=standby, lives=lives, silent=silent)
 
     def _not_connected(self, error: OSError) -> None:
         logger.debug("no connection to the scheduler", extra={"event": str(error)})
@@ -206,10 +225,10 @@ class Channel:
     async def _one_connection(self) -> bool:
         loop = asyncio.get_running_loop()
         budget, address = self._budget, self.addresses.current
-        silence_s = connect_s = budget.client_gone_s
-        if self.addresses.several:  # another one may lead
-            silence_s, connect_s = budget.failover_silence_s, budget.failover_connect_s
-        await self.renew_key()
+        connect_s, silence_s = self._connect_s, budget.client_gone_s
+        if self.addresses.several:
+            silence_s = budget.failover_silence_s
+        self._key_is_new = await self.renew_key()
         async with asyncio.timeout(connect_s):
             _, wire = await loop.create_connection(
                 lambda: _Wire(self._line, silence_s), *address, ssl=self._tls
@@ -225,6 +244,7 @@ class Channel:
         if wire.welcomed:
             self._events.lost(reason)
         elif not wire.refused:
+            self._silent = wire.silent
             self._why_not = (
                 f"it broke off before its welcome: {reason}; does only one side speak TLS (--ca)?"
             )
@@ -255,14 +275,18 @@ class Channel:
     def _refused(self, wire: _Wire, error: AppError) -> None:
         """A refusal is final: waiting calls fail with the reason, instead of a timeout.
 
-        That of a standby names the leader, and the next connection goes there.
+        That of a standby names the leader, and the next connection goes there. A new leader does
+        not know the key of a host that joined: it joins again, and its calls wait for that.
         """
         self._note(error, "hello refused")
         wire.refused = True
         self._wire = None
         if error.code is ErrorCode.DENIED and self._access.source is not None:
             self._access.source.refused()
-        if not error.retryable and error.code is not ErrorCode.CONFLICT:
+            self._rejoins = not self._key_is_new
+        if self._rejoins:
+            pass
+        elif not error.retryable and error.code is not ErrorCode.CONFLICT:
             for pending in list(self._pending.values()):
                 _fail(pending.answer, error)
         wire.break_off(error.message)
@@ -270,6 +294,7 @@ class Channel:
     def _note(self, error: AppError, what: str) -> None:
         """Keep the reason of a refusal, and the leader if a standby named it."""
         self._leader, self._is_standby = leader_of(error), bool(error.details.get(STANDBY))
+        self._lives = lives_of(error, self._budget.leader_beat_s)
         self._why_not = error.message
         level = logging.DEBUG if error.retryable and self.addresses.several else logging.WARNING
         logger.log(level, "%s: %s: %s", self._name, what, error.message)
@@ -288,6 +313,7 @@ class _Wire(asyncio.Protocol):
         self.gone: asyncio.Future[str] = self._loop.create_future()
         self.welcomed = False
         self.refused = False
+        self.silent = False  # it did not answer the hello in time
         self._on_frame = on_frame
         self._silence_s = silence_s
         self._heard_s = self._loop.time()
@@ -324,6 +350,7 @@ class _Wire(asyncio.Protocol):
 
     def _check_welcome(self) -> None:
         if not self.welcomed:
+            self.silent = True
             self.break_off("no answer to the hello")
 
     def write(self, line: bytes) -> None:

@@ -64,6 +64,7 @@ class SchedulerClient:
         access = access or find_access()
         self.session = access.session(session or new_session())
         self.epoch = 0  #: epoch of the last welcome; 0 before the first one
+        self.welcome: answers.SessionWelcome | None = None  #: the last one
         self._budget = budget or Budget()
         #: A call outlives a restart of the scheduler: gone + the longest reconnect pause.
         self._deadline_s = deadline_s or self._budget.client_gone_s + self._budget.reconnect_s_max
@@ -293,9 +294,12 @@ class SchedulerClient:
         found.sort(key=lambda view: (view.tenant, view.workload, view.expected.model))
         return answers.WorkloadsAnswer(workloads=tuple(found))
 
-    async def watch(self, *, all_leases: bool = True) -> None:
-        """Start (or stop) every push about every lease; repeat this after each `Connected`."""
-        await self.ask(ops.Watch(all=all_leases))
+    async def watch(self, *, all_leases: bool = True, records: bool = False) -> None:
+        """Start (or stop) every push about every lease, and about every job record.
+
+        Repeat it after each `Connected`. A scheduler without pushes of records raises INVALID.
+        """
+        await self.ask(ops.Watch(all=all_leases, records=records))
 
     async def drain(self, host: str, device: str | None = None, *, revoke: bool = False) -> None:
         """Grant no new leases on this host, or on one device; with `revoke`, end live ones."""
@@ -346,11 +350,12 @@ class SchedulerClient:
                     logger.debug("beat: %s", error.message)
 
     def _on_welcome(self, body: Body) -> None:
-        epoch = known(logger, body.read_known(answers.SessionWelcome)).epoch
+        welcome = known(logger, body.read_known(answers.SessionWelcome))
+        epoch = welcome.epoch
         if self._channel.addresses.several and epoch < self.epoch:
             text = f"epoch {epoch} is lower than {self.epoch}, seen before: another one leads now"
             raise AppError(ErrorCode.CONFLICT, text)
-        self.epoch = epoch
+        self.epoch, self.welcome = epoch, welcome
         self._welcomed.set()
         self._tell(Connected(epoch=self.epoch))
 

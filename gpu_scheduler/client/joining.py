@@ -44,8 +44,13 @@ class KeySource(Protocol):
         """Note that the scheduler refused the key."""
         ...
 
-    async def renew(self, address: tuple[str, int], tls: ssl.SSLContext | None) -> None:
-        """Get another key from the scheduler. Raises AppError, OSError."""
+    async def renew(
+        self, address: tuple[str, int], tls: ssl.SSLContext | None, first_s: float
+    ) -> None:
+        """Get another key from the scheduler. Raises AppError, OSError.
+
+        TimeoutError when its first answer has not come within `first_s`: its machine may be gone.
+        """
         ...
 
 
@@ -69,23 +74,32 @@ class IamJoin:
     def refused(self) -> None:
         self._key = None
 
-    async def renew(self, address: tuple[str, int], tls: ssl.SSLContext | None) -> None:
+    async def renew(
+        self, address: tuple[str, int], tls: ssl.SSLContext | None, first_s: float
+    ) -> None:
         """Join by a connection of its own. Raises AppError, OSError."""
+        whole = asyncio.timeout(JOIN_S)
         try:
-            async with asyncio.timeout(JOIN_S):
-                answer = await self._joined(address, tls)
+            async with whole:
+                answer = await self._joined(address, tls, first_s)
         except TimeoutError:
+            if not whole.expired():
+                raise
             text = f"the scheduler did not answer the join in {JOIN_S:g} s"
             raise AppError(ErrorCode.UNAVAILABLE, text) from None
         self._key = answer.key
         self._due_s = asyncio.get_running_loop().time() + answer.lasts_s / 2
         logger.info("joined by IAM", extra={"event": "joined", "lasts_s": answer.lasts_s})
 
-    async def _joined(self, address: tuple[str, int], tls: ssl.SSLContext | None) -> JoinAnswer:
-        reader, writer = await asyncio.open_connection(*address, ssl=tls)
+    async def _joined(
+        self, address: tuple[str, int], tls: ssl.SSLContext | None, first_s: float
+    ) -> JoinAnswer:
+        async with asyncio.timeout(first_s):
+            reader, writer = await asyncio.open_connection(*address, ssl=tls)
         try:
             lines = _Lines(reader, writer)
-            challenge = await lines.ask(1, "join_challenge", ChallengeAsked(), JoinChallenge)
+            async with asyncio.timeout(first_s):
+                challenge = await lines.ask(1, "join_challenge", ChallengeAsked(), JoinChallenge)
             if challenge.server != self._server:
                 text = f"this scheduler is {challenge.server!r}, not {self._server!r}; nothing was"
                 raise AppError(ErrorCode.DENIED, f"{text} signed for it (--join-iam)")

@@ -12,6 +12,7 @@ from gpu_scheduler.protocol.answers import (
     HandlePush,
     ImpossiblePush,
     LeasePush,
+    RecordPush,
 )
 
 
@@ -32,6 +33,7 @@ PushWord = (
     | ImpossiblePush
     | BusyPush
     | LeasePush
+    | RecordPush
     | HandlePush
     | DisownedPush
     | Connected

@@ -21,7 +21,7 @@ from gpu_scheduler.core.leases.learned_times import LearnedTimes
 from gpu_scheduler.core.placement.device_order import DeviceOrder
 from gpu_scheduler.core.placement.eviction import Taken
 from gpu_scheduler.core.placement.freed_capacity import FreedCapacity
-from gpu_scheduler.core.queue.policy import DecidingPolicy, OrderingPolicy, Policy
+from gpu_scheduler.core.queue.policy import DecidingPolicy, OrderingPolicy, Policy, is_deciding
 from gpu_scheduler.core.queue.policy_memory import PolicyMemory
 from gpu_scheduler.core.queue.queue import WaitingQueue
 from gpu_scheduler.core.timers import Timers
@@ -58,6 +58,8 @@ class LeaseEntry:
     taken: Mapping[DeviceId, Taken]
     connect_by_s: float | None = None  #: staged: seconds from then to the first session
     active_s: float | None = None  #: wall clock: start of its length
+    freed_s: float | None = None  #: wall clock: release of its shares; not in snapshots
+    loading_s: float | None = None  #: as its hosts reported it; not in snapshots
     deadline_s: float | None = None  #: monotonic; not durable
     #: The request for which it ends after a grace time, or `DRAINED`.
     preempted_for: AttemptId | None = None
@@ -127,6 +129,7 @@ class State:
     rates: Rates = field(default_factory=Rates)
     sessions: dict[SessionId, float] = field(default_factory=dict)  #: last request, monotonic
     watchers: dict[SessionId, bool] = field(default_factory=dict)  #: True: without redaction
+    record_watchers: dict[SessionId, None] = field(default_factory=dict)
     head_reservation: HeadReservation = field(default_factory=HeadReservation)
     preemptions: dict[AttemptId, Preemption] = field(default_factory=dict)  #: by waiting request
     refused: dict[str, Waiting] = field(default_factory=dict)  #: by attempt, for `explain`
@@ -160,7 +163,7 @@ class State:
     def _choose_policy(self) -> None:
         policy = self.policies.get(self.parameters.policy)
         self.ordering = policy if isinstance(policy, OrderingPolicy) else None
-        self.deciding = policy if isinstance(policy, DecidingPolicy) else None
+        self.deciding = policy if policy is not None and is_deciding(policy) else None
 
     @property
     def policy(self) -> Policy:

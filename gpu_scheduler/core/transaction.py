@@ -123,7 +123,17 @@ class Transaction:
             record, step=step or record.step, times=times, updated_s=self.wall_s, **changed
         )
         self.emit(to.RecordWritten(record=new))
+        self._publish(new.holder, new)
         return new
+
+    def forget(self, holder: JobId) -> None:
+        """Remove the record of an ended job."""
+        self.emit(to.RecordForgotten(holder=holder))
+        self._publish(holder, None)
+
+    def _publish(self, holder: JobId, record: Record | None) -> None:
+        for session in self.state.record_watchers:
+            self.push(session, answers.RecordPush(holder=holder, record=record))
 
     def record_of(self, holder: JobId | None) -> Record | None:
         return None if holder is None else self.state.records.get(holder)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,12 +18,14 @@ from corekit.aio.process import raise_descriptor_limit
 from corekit.aio.supervise import Nursery
 from corekit.errors import AppError
 from corekit.net.addresses import parse_address
+from corekit.tracing.setup import tracer_from
 from corekit.values import replace
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.daemon.access.authorizer import Authorizer
 from gpu_scheduler.daemon.access.connection_admission import CONNECTIONS_MAX, ConnectionAdmission
+from gpu_scheduler.daemon.access.redaction import Redaction
 from gpu_scheduler.daemon.access.sources import SecretSource
 from gpu_scheduler.daemon.build import BUILD
 from gpu_scheduler.daemon.endpoints.calls import Calls
@@ -30,7 +33,7 @@ from gpu_scheduler.daemon.endpoints.http_endpoint import HttpEndpoint
 from gpu_scheduler.daemon.endpoints.listeners import listen_http, listen_socket
 from gpu_scheduler.daemon.endpoints.request_decoder import RequestDecoder
 from gpu_scheduler.daemon.endpoints.socket_endpoint import Connection
-from gpu_scheduler.daemon.endpoints.watch import Hub, WatchedJournal
+from gpu_scheduler.daemon.events.hub import Hub, WatchedJournal
 from gpu_scheduler.daemon.journal.journal import Disk
 from gpu_scheduler.daemon.journal.port import SchedulerJournal
 from gpu_scheduler.daemon.journal.repair import apply_all
@@ -41,6 +44,7 @@ from gpu_scheduler.daemon.settings import DaemonSettings
 from gpu_scheduler.daemon.standby.beats import BeatingJournal, Handover
 from gpu_scheduler.daemon.standby.endpoint import Entrance
 from gpu_scheduler.daemon.standby.follower import Follower, check_master_key
+from gpu_scheduler.daemon.traces import SchedulerTraces, TracedJournal
 from gpu_scheduler.protocol.changes import Entry
 
 logger = logging.getLogger(__name__)
@@ -103,9 +107,10 @@ async def running_daemon(
         await begin_epoch(machine, journal, performer, first)
         metrics.epoch = machine.state.epoch
         decoder = RequestDecoder(clock, journal, performer.submit, metrics, authorizer)
-        hub = Hub(machine.state, clock, decoder, parts.registry)
+        hub = Hub(machine.state, clock, decoder, parts.registry, Redaction(authorizer))
         appending = _beating(settings, journal, clock, nursery)
-        driver = Driver(machine, WatchedJournal(appending, hub), performer.perform, nursery)
+        observed = _observed(appending, hub, clock, stack)
+        driver = Driver(machine, observed, performer.perform, nursery)
         performer.driver = driver
         handover.epoch = metrics.epoch if settings.log is not None else None
         nursery.start_eternal(driver.run(), "driver")
@@ -161,6 +166,18 @@ async def _stand_by(
     logger.info("taking over", extra=fields)
     await asyncio.to_thread(follower.take_over)
     journal.snapshot = machine.parts
+
+
+def _observed(
+    journal: DriverJournal[Entry], hub: Hub, clock: Clock, stack: contextlib.AsyncExitStack
+) -> DriverJournal[Entry]:
+    """The journal, whose changes go to watchers and, where traces are on, become spans."""
+    watched = WatchedJournal(journal, hub)
+    tracer = tracer_from(os.environ, "ssgmd")
+    if not tracer.enabled:
+        return watched
+    stack.push_async_callback(asyncio.to_thread, tracer.close)
+    return TracedJournal(watched, SchedulerTraces(tracer, clock))
 
 
 def _beating(

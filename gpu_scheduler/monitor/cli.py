@@ -15,6 +15,7 @@ from typing import Annotated
 import click
 
 from corekit.aio.environment import budget_from_environment
+from corekit.aio.metrics_endpoint import metrics_endpoint
 from corekit.aio.process import exiting_by_code, log_as_json, run_program, write_ready
 from corekit.cli.daemon_command import DaemonCommand
 from corekit.cli.settings import Option, options_from
@@ -50,9 +51,18 @@ class MonitorOptions:
     ca: Annotated[
         Path | None, Option(f"CA of ssgmd's certificate; enables TLS. [default: ${CA_VARIABLE}]")
     ] = None
+    metrics: Annotated[
+        str | None,
+        Option(
+            "Serve metrics for Prometheus at this address, without a key. Port 0: any free one.",
+            metavar="ADDRESS:PORT",
+        ),
+    ] = None
     ready_file: Annotated[
         Path | None,
-        Option('JSON file, written once the host is registered: {"pid", "host", "epoch"}.'),
+        Option(
+            'JSON file, written once the host is registered: {"pid", "host", "epoch", "metrics"}.'
+        ),
     ] = None
 
 
@@ -94,14 +104,19 @@ def main(options: MonitorOptions) -> None:
         access=access,
         middlewares=options.middleware,
     )
-    run_program("ssgm-monitor", _watch(connect, probe, options.ready_file))
+    run_program("ssgm-monitor", _watch(connect, probe, options.ready_file, options.metrics))
 
 
-async def _watch(connect: Callable[[], HostLink], probe: Probe, ready_file: Path | None) -> None:
+async def _watch(
+    connect: Callable[[], HostLink], probe: Probe, ready_file: Path | None, metrics: str | None
+) -> None:
     try:
-        async with connect() as link:
+        async with (
+            connect() as link,
+            metrics_endpoint(metrics, link.metrics_lines) as addresses,
+        ):
             await link.registered()
-            write_ready(ready_file, {"host": link.host, "epoch": link.epoch_seen})
+            write_ready(ready_file, {"host": link.host, "epoch": link.epoch_seen, **addresses})
             await link.failed()
     finally:
         await probe.close()

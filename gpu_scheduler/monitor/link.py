@@ -26,6 +26,7 @@ from gpu_scheduler.client.channel import Channel, ChannelEvents
 from gpu_scheduler.core.placement.fits import device_class_of, permanent_mismatch
 from gpu_scheduler.model import Device, EndReason, Health, Request, Share, Sharing
 from gpu_scheduler.monitor.full_state import FullState, pages_of
+from gpu_scheduler.monitor.metrics import ReportCounts, monitor_lines
 from gpu_scheduler.monitor.ports import HostControl, Probe
 from gpu_scheduler.monitor.watch import LastSeen, Watch
 from gpu_scheduler.protocol.codec import HELLO_OLDEST_VERSION, VERSION, Body
@@ -103,6 +104,7 @@ class HostLink:
         self._closing: dict[LeaseId, None] = {}  #: sessions that closed; not acknowledged yet
         self._sending: dict[asyncio.Task[None], None] = {}  #: events that are not acknowledged
         self._urgent = asyncio.Event()  #: a report is due before its time
+        self._report_counts = ReportCounts()
         events = ChannelEvents(
             role="host",
             hello=self._hello,
@@ -141,6 +143,15 @@ class HostLink:
         """Wait until the scheduler knows this host. Raises the error of a task of the link."""
         await until_first(self._registered.wait(), self.failed())
 
+    def metrics_lines(self) -> Iterator[str]:
+        """The metrics of this link, in Prometheus' format."""
+        return monitor_lines(
+            self.host,
+            registered=self._registered.is_set(),
+            reports=self._report_counts,
+            devices=self._watch.devices,
+        )
+
     # --- events and reports of the host
 
     def session(
@@ -152,12 +163,13 @@ class HostLink:
         detail: str = "",
         loading_s: float | None = None,
         loaded_mib: int | None = None,
+        succeeded: bool | None = None,
     ) -> None:
         """Report that a session of a lease opened, freed its device, or closed.
 
         Before an end, the warm workers that are not reported yet: a grant may follow at once.
-        `reason` is that of a closed session; None = DONE. `loading_s`, `loaded_mib`: of freed and
-        closed.
+        `reason` is that of a closed session; None = DONE. `loading_s`, `loaded_mib`,
+        `succeeded`: of freed and closed.
         """
         change = SessionChange(
             lease=lease,
@@ -167,6 +179,7 @@ class HostLink:
             detail=detail[:1000],
             loading_s=loading_s,
             loaded_mib=loaded_mib,
+            succeeded=succeeded,
         )
         if state is SessionState.CLOSED:
             self._closing[lease] = None
@@ -236,7 +249,9 @@ class HostLink:
         try:
             await self._channel.call("report", news, deadline_s=deadline_s)
             self._watch.reported(news)
+            self._report_counts.acknowledged()
         except AppError as error:
+            self._report_counts.failed()
             logger.warning("report: %s", error.message)
             self._watch.forget_reported()
             if error.code is ErrorCode.NOT_FOUND:  # forgotten by an operator

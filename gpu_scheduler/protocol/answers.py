@@ -43,11 +43,13 @@ class Done(Value):
     """`{}`: done now or before."""
 
 
-class SessionWelcome(Value):
+class SessionWelcome(Value, omit_defaults=True):
     """The answer to a requester's `hello`."""
 
     epoch: int
     now_s: float  #: wall clock
+    role: str = ""  #: of its key; "" = it sent none, or the scheduler is older
+    tenant: str | None = None  #: that its key is bound to
 
 
 class AttemptAnswer(Value):
@@ -247,6 +249,13 @@ class LeasePush(Value):
     device: str  #: device of the first share, for people: "host/index kind model"
 
 
+class RecordPush(Value):
+    """Push `record`: the record of a job changed, or was forgotten."""
+
+    holder: JobId
+    record: Record | None
+
+
 class HandlePush(Value):
     """Push `handle`: another session received the same message again."""
 
@@ -260,7 +269,7 @@ class DisownedPush(Value):
     holder: JobId
 
 
-Push = GrantedPush | ImpossiblePush | BusyPush | LeasePush | HandlePush | DisownedPush
+Push = GrantedPush | ImpossiblePush | BusyPush | LeasePush | RecordPush | HandlePush | DisownedPush
 
 #: Wire name → class of every push.
 PUSHES: Mapping[str, type[Push]] = {
@@ -268,6 +277,7 @@ PUSHES: Mapping[str, type[Push]] = {
     "impossible": ImpossiblePush,
     "busy": BusyPush,
     "lease": LeasePush,
+    "record": RecordPush,
     "handle": HandlePush,
     "disowned": DisownedPush,
 }

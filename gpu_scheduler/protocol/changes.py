@@ -174,6 +174,7 @@ class LeaseChanged(Value):
     reason: EndReason | None = None
     detail: str = ""
     loading_s: float | None = None  #: seconds that its workers spent loading; None = unknown
+    succeeded: bool | None = None  #: False: its code failed; None = unknown
 
 
 class LeasePreempted(Value):

@@ -250,6 +250,9 @@ class SessionChange(Checked):
     loading_s: Annotated[float, Meta(ge=0, le=LENGTH_S_MAX)] | None = None
     #: Of `freed` and `closed`: MiB of the models that they loaded; None = unknown.
     loaded_mib: Annotated[int, Meta(ge=0, le=LOADED_MIB_MAX)] | None = None
+    #: Of `freed` and `closed`: False = its code failed, and its execution is not typical; None =
+    #: unknown.
+    succeeded: bool | None = None
 
 
 class DoorOpened(Checked):

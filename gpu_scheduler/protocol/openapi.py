@@ -196,6 +196,7 @@ def _watching(schemas: Mapping[str, Schema]) -> Schema:
             "event": {"enum": list(watch.EVENTS.values())},
             "seq": {"type": "integer"},
             "at_s": {"type": "number"},
+            "position": {"type": "string"},
         },
     }
     for event in watch.EVENTS:  # own fields; a line has the fields of one event in addition
@@ -204,9 +205,23 @@ def _watching(schemas: Mapping[str, Schema]) -> Schema:
     line = {"allOf": [frame, {"anyOf": known}]}
     content = {"application/x-ndjson": {"schema": line}, "text/event-stream": {"schema": line}}
     stream = {"description": "one event per line, without end", "content": content}
-    summary = "Changes as they happen: leases, queue, hosts, devices, parameters."
+    summary = "Changes as they happen: leases, records, queue, hosts, devices, parameters."
     responses = {"200": stream, **_refusals()}
-    return {"operationId": "watch", "summary": summary, "responses": responses}
+    where = [
+        _position("after", "query", "the position of an event: the stream continues after it"),
+        _position("Last-Event-ID", "header", "as `after`; an EventSource sends it"),
+    ]
+    return {
+        "operationId": "watch",
+        "summary": summary,
+        "parameters": where,
+        "responses": responses,
+    }
+
+
+def _position(name: str, place: str, description: str) -> Schema:
+    field = {"name": name, "in": place, "required": False, "schema": {"type": "string"}}
+    return {**field, "description": description}
 
 
 def _plain(summary: str) -> Schema:

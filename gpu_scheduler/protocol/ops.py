@@ -105,10 +105,11 @@ class Beat(Op[Done]):
     """Keep the session alive."""
 
 
-class Watch(Op[Done]):
+class Watch(Op[Done], omit_defaults=True):
     """Subscribe; with `all`, this session gets every push about every lease."""
 
     all: bool
+    records: bool = False  #: it also gets every push about every job record
 
 
 class Attempt(Op[AttemptAnswer]):

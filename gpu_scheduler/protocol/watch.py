@@ -1,23 +1,68 @@
 """Events of the stream `GET /v1/watch`: changes as they happen, one object per change.
 
 Every object has `event` (the name in `EVENTS`), `seq` (rises by one within a stream) and `at_s`
-(wall clock). A stream begins with `started` and with the current state of every host and device;
-`beat` means that nothing happened; after `lost` the stream ends: read the state, then watch again.
+(wall clock). A stream begins with `started`, the current state of every host and device, and
+`current`; queries that are sent after it are answered by a state at least as new. `beat` means that
+nothing happened; after `lost` the stream ends.
+
+Changes, `current`, `resumed` and `beat` also have a `position`, which outlives the connection: a
+stream that is opened `after` it begins with `resumed` and the changes since then. When the position
+is too old or of another run of the scheduler, the stream begins with `reset` in place of `started`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from corekit.ids import AttemptId, DeviceId, HostId
 from corekit.values import Value
 from gpu_scheduler.model import Health, HostState, Symptom
-from gpu_scheduler.protocol.answers import LeasePush
+from gpu_scheduler.protocol.answers import LeasePush, RecordPush
+
+
+class Position(Value):
+    """A place between two changes of one run of the scheduler. Opaque to clients."""
+
+    epoch: int
+    run: str
+    seq: int
+
+    def __str__(self) -> str:
+        return f"{self.epoch}.{self.run}.{self.seq}"
+
+
+_POSITION = re.compile(r"([0-9]{1,18})\.([0-9a-z]{0,32})\.([0-9]{1,18})")
+
+
+def position_of(text: str) -> Position | None:
+    """The inverse of `str`; None for a text of another form."""
+    found = _POSITION.fullmatch(text)
+    if found is None:
+        return None
+    return Position(epoch=int(found[1]), run=found[2], seq=int(found[3]))
 
 
 class Started(Value):
-    """The first event of a stream."""
+    """The first event of a stream; the state follows."""
+
+    epoch: int
+
+
+class Reset(Value):
+    """The first event of a stream that cannot continue; the state follows: read all again."""
+
+    epoch: int
+    why: str
+
+
+class Current(Value):
+    """The state is complete; changes follow."""
+
+
+class Resumed(Value):
+    """The first event of a stream that continues: the changes since its position follow."""
 
     epoch: int
 
@@ -66,7 +111,11 @@ class Lost(Value):
 
 WatchEvent = (
     Started
+    | Reset
+    | Current
+    | Resumed
     | LeasePush
+    | RecordPush
     | QueueChanged
     | HostChanged
     | DeviceChanged
@@ -78,7 +127,11 @@ WatchEvent = (
 #: Class → wire name.
 EVENTS: Mapping[type[WatchEvent], str] = {
     Started: "started",
+    Reset: "reset",
+    Current: "current",
+    Resumed: "resumed",
     LeasePush: "lease",
+    RecordPush: "record",
     QueueChanged: "queue",
     HostChanged: "host",
     DeviceChanged: "device",

@@ -19,9 +19,9 @@ from local_cloud.model.cloud import Cloud
 from local_cloud.model.errors import CloudError
 from local_cloud.model.s3.body import MemoryBodies
 from local_cloud.model.s3.object_version import Condition, etag_matches
-from local_cloud.model.sqs.queue import Queue
+from local_cloud.model.sqs.queue import Queue, Received
 from orchgpu.core.reconcile import Cursor, ObjectVersion, VersionPage
-from orchgpu.ports import Message, StoredObject
+from orchgpu.ports import TRACEPARENT, Message, StoredObject
 
 T = TypeVar("T")
 
@@ -109,7 +109,7 @@ class MemoryQueue:
                     now_s, count_max=min(count_max, 10), visibility_s=visibility_s
                 )
                 if found or now_s >= deadline_s:
-                    return [Message(id=m.id, receipt_handle=m.handle, body=m.body) for m in found]
+                    return [_message(received) for received in found]
                 await self._arrivals.wait(queue, now_s, deadline_s - now_s)
 
         return await self._faults.around(call)
@@ -135,11 +135,14 @@ class MemoryQueue:
 
         await self._faults.around(call)
 
-    async def send(self, queue_url: str, bodies: Sequence[str]) -> None:
+    async def send(self, queue_url: str, bodies: Sequence[str], *, traceparent: str = "") -> None:
+        attribute = {"DataType": "String", "StringValue": traceparent}
+
         async def call() -> None:
             queue = self._queue(queue_url)
             for body in bodies:
-                queue.send(self._clock.wall_s(), body)
+                attributes = {TRACEPARENT: attribute} if traceparent else {}
+                queue.send(self._clock.wall_s(), body, attributes=attributes)
             self._arrivals.arrived(queue)
 
         await self._faults.around(call)
@@ -152,6 +155,16 @@ class MemoryQueue:
 
     def _queue(self, url: str) -> Queue:
         return _refusals(lambda: self._cloud.queues.get(url.rsplit("/", 1)[-1]))
+
+
+def _message(received: Received) -> Message:
+    return Message(
+        id=received.id,
+        receipt_handle=received.handle,
+        body=received.body,
+        sent_at_s=received.sent_at_s,
+        traceparent=received.attributes.get(TRACEPARENT, {}).get("StringValue", ""),
+    )
 
 
 class MemoryStore:

@@ -17,9 +17,9 @@ from click.shell_completion import CompletionItem
 
 from corekit.errors import AppError
 from gpu_scheduler.model import Record
-from orchgpu.cli.cloud import JobCloud
-from orchgpu.cli.jobs.records import newest_records
 from orchgpu.cli.scheduler import ask, scheduler_address
+from orchgpu.jobs.cloud import JobCloud
+from orchgpu.jobs.records import newest_records
 from orchgpu.local.home import HOME_VARIABLE, default_home
 
 T = TypeVar("T")

@@ -17,9 +17,7 @@ from fdl.plan.resources import DeployTarget
 from gpu_scheduler.client.access import find_access
 from gpu_scheduler.model import Health, HostState
 from gpu_scheduler.protocol.answers import HostView
-from orchgpu.cli.cloud import JobCloud
 from orchgpu.cli.definition.target import declared_address
-from orchgpu.cli.provider import provider
 from orchgpu.cloud_services import Address
 from orchgpu.deploy.files import read_document
 from orchgpu.inspection.model import (
@@ -35,6 +33,8 @@ from orchgpu.inspection.model import (
 )
 from orchgpu.inspection.registry import checks
 from orchgpu.inspection.subject import BOTO3_FILE, declared, deployed
+from orchgpu.jobs.cloud import JobCloud
+from orchgpu.jobs.provider import provider
 
 _VERSION = re.compile(r"^__version__ = ['\"]([0-9.]+)['\"]", re.MULTILINE)
 

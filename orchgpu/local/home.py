@@ -51,6 +51,7 @@ class SystemRecord(Value):
     endpoint: str  #: URL of S3, SQS and Lambda
     scheduler: str  #: "address:port" of ssgmd's socket endpoint
     scheduler_http: str  #: "address:port" of ssgmd's HTTP endpoint
+    console: str = ""  #: URL of the web console; empty = of a version without one
     processes: tuple[ProcessRecord, ...]
     version: int = 1
     access_key: str = ""  #: of a cloud that verifies signatures; empty = it does not

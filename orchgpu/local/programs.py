@@ -51,7 +51,7 @@ class Programs:
         bridge: tuple[tuple[str, ...], ...] = (
             (("bridge",),) if self._settings.cloud == "moto" else ()
         )
-        return (("cloud", "scheduler"), *bridge, HOSTS, ("orchestrator",))
+        return (("cloud", "scheduler"), *bridge, HOSTS, ("orchestrator", "console"))
 
     def program(self, name: str, ready: ReadyFiles) -> Program:
         """The program of that name, given the ready files of the stages before.
@@ -67,6 +67,8 @@ class Programs:
                 return self._scheduler(ready)
             case "bridge":
                 return self._bridge(ready)
+            case "console":
+                return self._console(ready)
             case _:
                 return self._orchestrator(ready)
 
@@ -104,6 +106,7 @@ class Programs:
             "remote_gpu.host",
             *("--host-id", name, "--scheduler", str(ready["scheduler"]["socket"])),
             *("--listen", last_address(ready, name, "gateway")),
+            *("--metrics", last_address(ready, name, "metrics")),
             *("--state", str(self._home.state(name))),
             *("--cpus", ",".join(str(core) for core in cores)),
             *self._sharers(name),
@@ -132,10 +135,21 @@ class Programs:
         scheduler = str(ready["scheduler"]["socket"])
         return self._built(
             "orchestrator",
-            ("orchgpu", "orchestrate", "--scheduler", scheduler),
+            (
+                *("orchgpu", "orchestrate", "--scheduler", scheduler),
+                *("--metrics", last_address(ready, "orchestrator", "metrics")),
+            ),
             None,
             cloud_environment(str(ready["cloud"]["endpoint"]), key_pair(ready)),
         )
+
+    def _console(self, ready: ReadyFiles) -> Program:
+        scheduler = str(ready["scheduler"]["socket"])
+        hosts = [part for name in self._settings.allowed_hosts for part in ("--allow-host", name)]
+        listen = last_address(ready, "console", "http")
+        command = ("orchgpu", "web", "--scheduler", scheduler, "--listen", listen, *hosts)
+        cloud = cloud_environment(str(ready["cloud"]["endpoint"]), key_pair(ready))
+        return self._built("console", command, "http", cloud)
 
     def _built(
         self,

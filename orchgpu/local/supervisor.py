@@ -21,7 +21,7 @@ from orchgpu.local.restarts import Restarts
 Event = dict[str, object]
 Report = Callable[[Event], None]
 #: Keys of ready files with an address.
-_ADDRESSES = ("endpoint", "socket", "http", "gateway")
+_ADDRESSES = ("endpoint", "socket", "http", "gateway", "metrics")
 
 
 class Plan(Protocol):
@@ -99,6 +99,7 @@ class Supervisor:
             weather=str(self._ready["cloud"].get("weather", "")),
             scheduler=str(self._ready["scheduler"]["socket"]),
             scheduler_http=str(self._ready["scheduler"]["http"]),
+            console=str(self._ready["console"]["url"]),
             processes=tuple(self._process(child) for child in self._children),
         )
 

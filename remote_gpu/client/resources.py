@@ -7,17 +7,20 @@
 The function reads a resource, never the host: from bytes, a path, an http(s) address (such as a
 presigned one of S3), or `s3://bucket/key` by the caller's `fetch`, because credentials stay in the
 function. It is sent once per tenant and host, by its hash, and loaded once per lease; it is freed
-with the last session that registered it.
+with the last session that registered it. An unchanged file is hashed once per process; bytes once
+per session, which keeps them until they are released.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from os import PathLike, fspath
+from os import PathLike
 from typing import Any, TypeAlias
 
+from remote_gpu.client.content_ids import ByteIds, FileIds
 from remote_gpu.client.graph import Operating
 from remote_gpu.wire.errors import OpCode, OpFailed, Refused
 from remote_gpu.wire.frames import BufferLike, Meta, Out, flat_views
@@ -32,6 +35,7 @@ Fetch: TypeAlias = "Callable[[str, str], bytes]"
 #: Larger models should be host data (`gpud --data`).
 RESOURCE_BYTES_MAX = 1 << 31
 _FETCH_S = 60.0  #: silence of a server, not the whole transfer
+_FILES = FileIds()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,7 @@ class Operations:
         self._hints = tuple(hints)
         self._known: tuple[OperationInfo, ...] | None = None
         self._preferred: dict[str, str] = {}
+        self._byte_ids = ByteIds()
         self._id: int | None = device.op("session.new").values["session"]
 
     @property
@@ -136,9 +141,11 @@ class Operations:
         Registering twice counts twice. Raises OpFailed: EINVAL, ENOENT for a path or object that
         cannot be read, E2BIG, ENOMEM.
         """
-        data = read_source(source, fetch)
-        resource = Resource(content_id(data), type_, data.nbytes)
-        args: Meta = {"session": self.id, "type": type_, "content": resource.content}
+        session = self.id
+        data, status = read_source(source, fetch)
+        content = self._content_of(source, data, status)
+        resource = Resource(content, type_, data.nbytes)
+        args: Meta = {"session": session, "type": type_, "content": resource.content}
         if self._device.op("resource.register", **args).values["missing"]:
             self._device.op("content.put", data, content=resource.content)
             if self._device.op("resource.register", **args).values["missing"]:
@@ -148,11 +155,13 @@ class Operations:
     def release(self, resource: Resource) -> None:
         """Drop one reference; the lease's last one frees the resource. Raises OpFailed(ENOENT)."""
         self._device.op("resource.release", session=self.id, content=resource.content)
+        self._byte_ids.forget(resource.content)
 
     def close(self) -> None:
         """End the session and release its resources. Safe to repeat, and after the device's end."""
         if self._id is not None:
             session, self._id = self._id, None
+            self._byte_ids.clear()
             with contextlib.suppress(Refused):  # it ended with its lane
                 self._device.op("session.free", session=session)
 
@@ -161,6 +170,11 @@ class Operations:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _content_of(self, source: Source, data: memoryview, status: os.stat_result | None) -> str:
+        if status is not None:
+            return _FILES.of(status, data)
+        return self._byte_ids.of(source, data) if isinstance(source, bytes) else content_id(data)
 
     def _preference(self, name: str) -> str:
         """The implementation that the hints select; "" for the device's default."""
@@ -171,15 +185,18 @@ class Operations:
         return self._preferred[name]
 
 
-def read_source(source: Source, fetch: Fetch | None = None) -> memoryview:
-    """The bytes of a source; see `Operations.resource`."""
+def read_source(
+    source: Source, fetch: Fetch | None = None
+) -> tuple[memoryview, os.stat_result | None]:
+    """The bytes of a source, and the status of a file; see `Operations.resource`."""
+    status = None
     try:
         if isinstance(source, str) and source.startswith("s3://"):
             data = flat_views([_from_s3(source, fetch)])[0]
         elif isinstance(source, str) and source.startswith(("https://", "http://")):
             data = memoryview(_from_web(source))
         elif isinstance(source, (str, PathLike)):
-            data = _from_file(fspath(source))
+            data, status = _from_file(os.fspath(source))
         else:
             data = flat_views([source])[0]
     except OSError as error:
@@ -189,18 +206,18 @@ def read_source(source: Source, fetch: Fetch | None = None) -> memoryview:
     if data.nbytes > RESOURCE_BYTES_MAX:
         message = f"{data.nbytes} bytes; a resource has at most {RESOURCE_BYTES_MAX}"
         raise OpFailed(OpCode.E2BIG, message)
-    return data
+    return data, status
 
 
-def _from_file(path: str) -> memoryview:
-    """Map a file, which is hashed and sent without a copy."""
+def _from_file(path: str) -> tuple[memoryview, os.stat_result]:
+    """Map a file, which is hashed and sent without a copy; with its status before."""
     import mmap  # slow to import; only for files
 
     with open(path, "rb") as file:  # noqa: PTH123 - pathlib costs a function's start 5 ms
-        file.seek(0, 2)
-        if not file.tell():
-            return memoryview(b"")
-        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        status = os.fstat(file.fileno())
+        if not status.st_size:
+            return memoryview(b""), status
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)), status
 
 
 def _from_web(address: str) -> bytes:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.ids import DeviceId, HostId
+from corekit.tracing.setup import SECRETS, tracer_from
+from corekit.tracing.span import Tracer
 from gpu_scheduler.client.access import Access
 from gpu_scheduler.monitor.link import HostLink
 from gpu_scheduler.monitor.ports import Probe
@@ -26,8 +29,10 @@ from remote_gpu.host.gateway.listeners import Listeners
 from remote_gpu.host.gateway.relays import Relays
 from remote_gpu.host.lease_log import LeaseLog
 from remote_gpu.host.leases import LeaseTable
+from remote_gpu.host.metrics import host_lines
 from remote_gpu.host.offer import KeptContents, Offer
 from remote_gpu.host.probe import CPU_INDEX, CpuProbe, CpuSettings, HostProbe
+from remote_gpu.host.processes.card_checks import CardChecks
 from remote_gpu.host.sharing.turns import Turns
 from remote_gpu.host.tls import HostTls
 from remote_gpu.host.workers.isolation import find_policy
@@ -35,6 +40,7 @@ from remote_gpu.host.workers.pool import WorkerPool
 from remote_gpu.host.workers.sandboxes import Sandboxes
 from remote_gpu.middleware import VisibleDevices
 from remote_gpu.worker.isolation.policy import Policy, Setting
+from remote_gpu.worker.isolation.privileges import take
 from remote_gpu.worker.operation import BATCH_WAIT_S
 from remote_gpu.worker.programs.programs import Program
 
@@ -62,6 +68,7 @@ class HostSettings:
     operations: tuple[str, ...] = ()  #: to offer; empty = all that load
     programs: Mapping[str, Program] = field(default_factory=dict)  #: programs that `exec` may run
     batch_wait_s: float = BATCH_WAIT_S  #: longest wait of a call for others of its model
+    card_call_s: float = 0.0  #: longest call of a card's driver; 0 = none
     middlewares: Mapping[str, Path] = field(default_factory=dict)  #: name → its server's program
     visible: VisibleDevices = field(
         default_factory=VisibleDevices
@@ -92,6 +99,7 @@ class RunningHost:
     leases: DrainTable
     gateway: str  #: "address:port"
     nursery: Nursery
+    metrics_lines: Callable[[], Iterator[str]]
 
 
 @contextlib.asynccontextmanager
@@ -128,6 +136,7 @@ async def running_host(
         probes = [cpu, *_emulated_probes(settings, table, turns)]
         probe = await _probe(probes, pool, settings, upstream)
         stack.push_async_callback(probe.close)
+        cards = await _checked_cards(budget, nursery, probe)
         listeners = _listeners(settings)
         stack.callback(listeners.close)
         daemon = HostDaemon(
@@ -151,8 +160,10 @@ async def running_host(
                 middlewares=("builtin", *settings.middlewares),
                 ephemeral=settings.ephemeral,
             ),
+            cards,
             warm_workers=settings.warm_workers,
             registered=registered,
+            tracer=_tracer(stack),
         )
         nursery.start_eternal(daemon.gateway.serve(), "gateway")
         nursery.start_eternal(daemon.keep_deadlines(), "deadlines")
@@ -160,9 +171,26 @@ async def running_host(
         nursery.start_eternal(pool.watch(), "spawner")
         await stack.enter_async_context(daemon.link)
         stack.push_async_callback(daemon.close)  # first, while the link can report it
-        yield RunningHost(
-            link=daemon.link, leases=daemon, gateway=listeners.address, nursery=nursery
-        )
+        yield _running(daemon, nursery)
+
+
+def _tracer(stack: contextlib.AsyncExitStack) -> Tracer:
+    """The tracer by the environment, closed when everything after it is."""
+    tracer = tracer_from(os.environ, "gpud")
+    take(SECRETS)
+    if tracer.enabled:
+        stack.push_async_callback(asyncio.to_thread, tracer.close)
+    return tracer
+
+
+def _running(daemon: HostDaemon[HostLink], nursery: Nursery) -> RunningHost:
+    return RunningHost(
+        link=daemon.link,
+        leases=daemon,
+        gateway=daemon.gateway.address,
+        nursery=nursery,
+        metrics_lines=lambda: host_lines(daemon),
+    )
 
 
 def _pool(
@@ -181,6 +209,7 @@ def _pool(
         sandboxes,
         policy,
         settings.emulated,
+        settings.card_call_s,
     )
 
 
@@ -240,6 +269,13 @@ async def _probe(
             probes.append(probe)
     offer = Offer(pool, KeptContents(settings.state / KEPT_NAME))
     return HostProbe(probes, settings.budget.host_lost_s, offer)
+
+
+async def _checked_cards(budget: Budget, nursery: Nursery, probe: HostProbe) -> CardChecks:
+    """The checks of this host's cards, each of which was checked once."""
+    cards = CardChecks(budget, nursery)
+    await cards.first(await probe.devices())
+    return cards
 
 
 def advertised(settings: tuple[str, int], gateway: str) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 import click
 
 from corekit.aio.environment import budget_from_environment
+from corekit.aio.metrics_endpoint import metrics_endpoint
 from corekit.aio.process import (
     log_as_json,
     raise_descriptor_limit,
@@ -145,6 +146,7 @@ def _settings(
         operations=_operations(options.operation),
         programs=_programs(options.program),
         batch_wait_s=options.batch_wait_ms / 1000,
+        card_call_s=options.card_call_s,
         warm_workers=options.warm_workers,
         middlewares=_middlewares(options.middleware),
         emulated=None if options.emulate is None else EmulatedDevices.read(options.emulate, host),
@@ -165,7 +167,10 @@ async def _serve(settings: HostSettings, upstream: Upstream, options: HostOption
         visible = await visible_devices(settings.host)
         check_middlewares(settings.middlewares, visible)
         settings = replace(settings, visible=visible)
-    async with running_host(settings, upstream, departure.registered) as host:
+    async with (
+        running_host(settings, upstream, departure.registered) as host,
+        metrics_endpoint(options.metrics, host.metrics_lines) as addresses,
+    ):
         if _watches_metadata(options.instance_metadata):
             ignored = Source.REBALANCE if options.on_rebalance is OnRebalance.IGNORE else None
             sources = [source for source in ITEMS if source is not ignored]
@@ -173,7 +178,7 @@ async def _serve(settings: HostSettings, upstream: Upstream, options: HostOption
             metadata = InstanceMetadata(endpoint_of(os.environ), answer_s)
             watch = MetadataWatch(metadata, departure, settings.budget, sources)
             host.nursery.start_eternal(watch.run(), "instance metadata")
-        await _until_over(departure, host, options.ready_file)
+        await _until_over(departure, host, options.ready_file, addresses)
 
 
 def _watches_metadata(setting: WatchMetadata) -> bool:
@@ -181,13 +186,18 @@ def _watches_metadata(setting: WatchMetadata) -> bool:
     return on or (setting is WatchMetadata.AUTO and is_on_ec2(os.environ))
 
 
-async def _until_over(departure: Departure, host: RunningHost, ready_file: Path | None) -> None:
+async def _until_over(
+    departure: Departure,
+    host: RunningHost,
+    ready_file: Path | None,
+    addresses: Mapping[str, str],
+) -> None:
     """Announce the host once it is registered; return when it has to end, or raise the error of a
     task."""
 
     async def announce() -> None:
         await host.link.registered()
-        write_ready(ready_file, {"gateway": host.gateway})
+        write_ready(ready_file, {"gateway": host.gateway, **addresses})
         logger.info("serving", extra={"event": "serving", "gateway": host.gateway})
 
     host.nursery.start(announce(), "announce")

@@ -7,6 +7,7 @@ import functools
 import logging
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
@@ -15,6 +16,7 @@ from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.errors import AppError
 from corekit.ids import DeviceId, HostId, LeaseId
+from corekit.tracing.span import NoTracer, Tracer
 from gpu_scheduler.model import Device, Door, EndReason, Resident
 from gpu_scheduler.monitor.health import Fault
 from gpu_scheduler.monitor.ports import HostControl
@@ -25,13 +27,15 @@ from remote_gpu.host.gateway.lease_ports import LeasePorts, PortSettings
 from remote_gpu.host.gateway.listeners import Listeners
 from remote_gpu.host.gateway.relays import Relays
 from remote_gpu.host.lease_log import LeaseLog
-from remote_gpu.host.leases import Entry, LeaseTable, Step, StepKind
+from remote_gpu.host.leases import Entry, LeaseTable, Phase, Step, StepKind
+from remote_gpu.host.processes.card_checks import CardChecks
 from remote_gpu.host.processes.endings import Endings
 from remote_gpu.host.processes.lease_workers import CRASHES_MAX, LeaseWorkers
 from remote_gpu.host.processes.residual_memory import MemoryProbe
 from remote_gpu.host.processes.warm_workers import WarmWorkers
 from remote_gpu.host.sharing.turns import Turns
 from remote_gpu.host.tls import HostTls
+from remote_gpu.host.traces import HostTraces
 from remote_gpu.host.workers.pool import WorkerPool
 from remote_gpu.host.workers.worker import Worker
 from remote_gpu.wire.errors import Refusal, Refused
@@ -57,6 +61,7 @@ class Link(Protocol):
         detail: str = "",
         loading_s: float | None = None,
         loaded_mib: int | None = None,
+        succeeded: bool | None = None,
     ) -> None: ...
 
     def report_soon(self) -> None: ...
@@ -104,15 +109,19 @@ class HostDaemon(Generic[L]):
         budget: Budget,
         nursery: Nursery,
         link_of: Callable[[HostControl], L],
+        cards: CardChecks,
         *,
         warm_workers: bool = True,
         registered: Callable[[], None] = lambda: None,
+        tracer: Tracer | None = None,
     ) -> None:
         """`memory`: shows whether a card is clean; `link_of`: makes the link to this daemon;
+        `cards`: checks a card of which a worker reports a fault;
         `warm_workers`: workers may outlive their leases; `registered`: called each time that the
         scheduler has registered this host."""
         self._registered = registered
         self.table = table
+        self.traces = HostTraces(tracer or NoTracer(), endpoints.host)
         self._turns = turns
         self._log = log
         self._relays = relays
@@ -123,12 +132,21 @@ class HostDaemon(Generic[L]):
             table, self.endings, log, self, budget, nursery, enabled=warm_workers
         )
         self._workers = LeaseWorkers(
-            pool, self._warm, turns, budget, nursery, self.now_s, self._crashed
+            pool,
+            self._warm,
+            turns,
+            budget,
+            nursery,
+            self.now_s,
+            self._crashed,
+            self._card_failed,
+            cards.context_bytes,
         )
         self._unbinding: dict[LeaseId, asyncio.Task[None]] = {}  # ends of sessions' workers
         #: Reports of ends that wait until the lease's worker is warm or known not to be.
         self._held: dict[LeaseId, list[Callable[[], None]]] = {}
         self._waiting: list[asyncio.Future[None]] = []
+        self.lease_ends: Counter[str] = Counter()  #: ended leases by reason
         self.gateway = Gateway(
             endpoints.host,
             self,
@@ -140,6 +158,8 @@ class HostDaemon(Generic[L]):
         )
         self._ports = LeasePorts(endpoints.ports, self._serve_port, nursery)
         self.link = link_of(self)
+        self._cards = cards
+        cards.changed = self.warm_changed
         self._reports: Link = self.link
 
     def now_s(self) -> float:
@@ -168,8 +188,9 @@ class HostDaemon(Generic[L]):
         return {share.device for shares in held for share in shares} | {*self.table.warm.devices()}
 
     def faults(self) -> Mapping[DeviceId, Fault]:
-        """Devices with a process that cannot be killed, or with memory that is not freed."""
-        return self.endings.faults()
+        """Devices with a process that cannot be killed, with memory that is not freed, or with a
+        check that failed."""
+        return {**self.endings.faults(), **self._cards.faults()}
 
     def residents(self) -> Mapping[DeviceId, tuple[Resident, ...]]:
         """The idle warm workers of each device."""
@@ -180,7 +201,7 @@ class HostDaemon(Generic[L]):
         self._warm.limit(limits)
 
     def warm_changed(self) -> None:
-        """Report the warm workers soon."""
+        """Report soon: warm workers or the health of a card have changed."""
         self._reports.report_soon()
 
     def full_state(self, installs: tuple[Install, ...], epoch: int) -> None:
@@ -189,13 +210,19 @@ class HostDaemon(Generic[L]):
         now_s = self.expire()
         self.apply(self.table.full_state(installs, now_s))
         for install in installs:
-            self._time_worker(install.lease)
+            self._installed(install)
 
     def install(self, install: Install) -> None:
         """Install a lease, or change the remaining time of an installed one."""
         now_s = self.expire()
         self.apply(self.table.install(install, now_s))
+        self._installed(install)
+
+    def _installed(self, install: Install) -> None:
         self._time_worker(install.lease)
+        entry = self.table.find(install.lease)
+        if entry is not None and entry.phase is Phase.QUEUED:
+            self._warm.room_needed(install)
 
     def end(self, lease: LeaseId, fence: int, reason: EndReason) -> None:
         """End a lease, kill its processes, then report `cut`; an unknown lease is cut already."""
@@ -247,6 +274,7 @@ class HostDaemon(Generic[L]):
         elif step.kind is StepKind.EVICT:
             self._warm.evict(step.warm, step.detail)
         elif step.kind is StepKind.OPENED:
+            self.traces.opened(step.lease)
             self._report(step, SessionState.OPENED)
         elif step.kind is StepKind.RETURNED:
             self._report(step, SessionState.FREED)
@@ -255,11 +283,17 @@ class HostDaemon(Generic[L]):
             self._unbind(step.lease)
         elif step.kind is StepKind.CUT:
             self._reports.cut(step.lease)
+        elif step.kind is StepKind.CONFLICT:
+            fields = {"event": "double_grant", "lease": step.lease, "why": step.detail}
+            logger.error("the scheduler granted shares twice", extra=fields)
         elif step.kind is StepKind.CLOSED:
             self._ports.close(step.lease)
             self.gateway.session_ended(step)
+            reason = step.reason or EndReason.DONE
+            self.lease_ends[reason.value] += 1
             if step.reported:
                 self._report(step, SessionState.CLOSED)
+            self.traces.closed(step.lease, reason)
             self._workers.forget(step.lease)
 
     def _open_port(self, lease: LeaseId) -> None:
@@ -296,14 +330,15 @@ class HostDaemon(Generic[L]):
             return
         loading = self._workers.loading(step.lease)
         figures = (None, None) if loading is None else (loading.seconds, loading.size_bytes >> 20)
+        self.traces.worker_over(step.lease, figures[0])
         if step.lease not in self._held and self._may_stay(step):
             self._held[step.lease] = []
             loop = asyncio.get_running_loop()
             loop.call_later(HELD_S_MAX, self._report_held, step.lease)
 
         def report() -> None:
-            nonce, reason, detail = step.nonce, step.reason, step.detail
-            self._reports.session(step.lease, state, nonce, reason, detail, *figures)
+            about = (step.nonce, step.reason, step.detail, *figures, step.succeeded)
+            self._reports.session(step.lease, state, *about)
 
         if step.lease in self._held:
             self._held[step.lease].append(report)
@@ -404,6 +439,7 @@ class HostDaemon(Generic[L]):
         def is_current() -> bool:
             return self.table.find(entry.lease) is entry and entry.nonce == session
 
+        self.traces.worker_asked(entry.lease)
         for _ in range(CRASHES_MAX):
             if not is_current():  # no step would end its worker
                 raise ended
@@ -419,6 +455,7 @@ class HostDaemon(Generic[L]):
             except AppError as error:
                 raise Refused(Refusal.NOT_READY, error.message) from None
             if taken:
+                self.traces.worker_ready(entry.lease)
                 Peer(stream).send_now({"tls": {}} if key else {"welcome": {}})
                 return
             self._workers.gone(entry, worker)  # its own callback may be a moment behind
@@ -432,6 +469,13 @@ class HostDaemon(Generic[L]):
 
     def _crashed(self, lease: LeaseId, detail: str) -> None:
         self.apply(self.table.end(lease, EndReason.DEVICE_BAD, detail))
+
+    def _card_failed(self, lease: LeaseId, device: DeviceId, reason: str) -> None:
+        """End a lease whose worker reports a fault of its card, and check the card."""
+        about = {"event": "card_failed", "lease": lease, "device": device, "why": reason}
+        logger.error("a worker reports a fault of its card", extra=about)
+        self._cards.reported(device, reason)
+        self.apply(self.table.end(lease, EndReason.DEVICE_BAD, reason))
 
     def _time_worker(self, lease: LeaseId) -> None:
         """Set the remaining time of a deadline lease's worker."""

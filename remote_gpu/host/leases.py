@@ -59,6 +59,7 @@ class StepKind(StrEnum):
     KILL = "kill"  #: kill server and worker (or keep it warm), then call `gone`
     CLOSED = "closed"  #: report it with the reason; end the session
     CUT = "cut"  #: log and report it: the revocation is complete, its shares are free
+    CONFLICT = "conflict"  #: log: its shares are granted to another live lease, too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +77,7 @@ class Step:
     warm: tuple[str, ...] = ()  #: warm workers: to evict, or the one that a placed lease gets
     keeps: Install | None = None  #: of KILL: its worker may stay, warm
     leaves_worker: bool = False  #: of RETURNED and CLOSED: a KILL with `keeps` follows
+    succeeded: bool | None = None  #: of RETURNED and CLOSED: False = its code failed
 
 
 @dataclass(slots=True, kw_only=True)
@@ -140,12 +142,11 @@ class LeaseTable:
         return self._tombstones.get(LeaseId(lease))
 
     def install(self, install: Install, now_s: float) -> list[Step]:
-        """Install a lease. An ended lease is not reopened; for an installed lease, only the
-        remaining time may change."""
+        """Install a lease, or change the remaining time of an installed one; none is reopened."""
         if install.lease in self._tombstones:
             # the report of its end was lost: repeat it
             return [dataclasses.replace(self._tombstones[install.lease], reported=True)]
-        entry = self._entries.get(install.lease)
+        entry, conflict = self._entries.get(install.lease), list[Step]()
         if entry is None:
             entry = self._entries[install.lease] = Entry(install=install)
             if install.state is LeaseState.ENDING:
@@ -154,11 +155,25 @@ class LeaseTable:
                 # the lease would block all later leases permanently
                 detail = "its shares exceed the part of the device that this host can lend"
                 return self.end(install.lease, EndReason.DEVICE_BAD, detail)
+            else:
+                conflict = self._conflict(entry)
         if install.hold is LeaseLifetime.DEADLINE and install.cap_s is not None:
             entry.ends_at_s = now_s + install.cap_s
         if install.connect_by_s is not None:
             self.staged(install.lease, install.connect_by_s, now_s)
-        return self._place()
+        return [*conflict, *self._place()]
+
+    def _conflict(self, entry: Entry) -> list[Step]:
+        """A step for a lease that does not fit beside others that are not over; it waits.
+
+        The scheduler ends a lease in the same ordered channel before it grants the shares again.
+        """
+        over = (Phase.RETURNED, Phase.CLOSING)
+        live = [other for other in self if other is not entry and other.phase not in over]
+        detail = f"beside {', '.join(other.lease for other in live)}"
+        return (
+            [] if self._fits(entry, live) else [self._step(entry, StepKind.CONFLICT, None, detail)]
+        )
 
     def staged(self, lease: LeaseId, connect_by_s: float, now_s: float) -> None:
         """Set the time by which the first session must open; only the first call counts."""
@@ -207,30 +222,38 @@ class LeaseTable:
         if (entry := self._entries.get(lease)) is not None:
             entry.heard_at_s = now_s
 
-    def give_back(self, lease: LeaseId) -> list[Step]:
+    def give_back(self, lease: LeaseId, succeeded: bool | None = None) -> list[Step]:
         """Give the shares back and keep the session; a deadline lease keeps both. Idempotent."""
         entry = self.find(lease)
         if entry is None or entry.phase is not Phase.OPEN or not entry.held_by_session:
             return []
         entry.phase = Phase.RETURNED
         kill = self._kill(entry, EndReason.DONE)
-        leaves_worker = kill.keeps is not None
-        return [self._step(entry, StepKind.RETURNED, leaves_worker=leaves_worker), kill]
+        returned = self._step(entry, StepKind.RETURNED, leaves_worker=kill.keeps is not None)
+        return [dataclasses.replace(returned, succeeded=succeeded), kill]
 
-    def session_over(self, lease: LeaseId, reason: EndReason, detail: str) -> list[Step]:
+    def session_over(
+        self, lease: LeaseId, reason: EndReason, detail: str, succeeded: bool | None = None
+    ) -> list[Step]:
         """End the session that closed or was lost, and the lease unless a deadline holds it."""
         entry = self.find(lease)
         if entry is None or not entry.nonce:
             return []
         if entry.held_by_session:
-            return self.end(lease, reason, detail)
+            return self.end(lease, reason, detail, succeeded=succeeded)
         unbound = self._step(entry, StepKind.UNBOUND, reason, detail)
         entry.phase, entry.nonce = Phase.PLACED, ""
         entry.cap_at_s = entry.heard_at_s = None
         return [unbound]
 
     def end(
-        self, lease: LeaseId, reason: EndReason, detail: str = "", *, reported: bool = True
+        self,
+        lease: LeaseId,
+        reason: EndReason,
+        detail: str = "",
+        *,
+        reported: bool = True,
+        succeeded: bool | None = None,
     ) -> list[Step]:
         """End a lease for good. Idempotent."""
         entry = self.find(lease)
@@ -243,6 +266,7 @@ class LeaseTable:
         closed = self._step(
             entry, StepKind.CLOSED, reason, detail, reported=reported, leaves_worker=leaves
         )
+        closed = dataclasses.replace(closed, succeeded=succeeded)
         self._bury(dataclasses.replace(closed, leaves_worker=False))
         steps = [closed]
         if not entry.occupying:

@@ -98,6 +98,14 @@ class HostOptions:
             range=(0, 1000),
         ),
     ] = BATCH_WAIT_S * 1000
+    card_call_s: Annotated[
+        float,
+        Option(
+            "Longest time for which one run or call may compute on an NVIDIA card: beyond it the"
+            " lease ends with the reason, and the card is checked; 0: the lease's own time.",
+            range=(0, 86_400),
+        ),
+    ] = 300.0
     warm_workers: Annotated[
         bool,
         Option(
@@ -164,6 +172,14 @@ class HostOptions:
         OnRebalance,
         Option("Effect of a rebalance recommendation, which is not always followed by more."),
     ] = OnRebalance.DRAIN
+    metrics: Annotated[
+        str | None,
+        Option(
+            "Serve metrics for Prometheus at this address, without a key: counts, the names of"
+            " this host and of reasons. Port 0: any free one.",
+            metavar="ADDRESS:PORT",
+        ),
+    ] = None
     ready_file: Annotated[
         Path | None, Option("JSON file, written once the host is registered.")
     ] = None

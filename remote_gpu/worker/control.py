@@ -24,8 +24,9 @@ worker are not trusted: it may run foreign code.
                      {"lane_taken": {}} for each lane, in their order; {"lane_ended": number};
                      {"loaded": seconds}: spent loading for this lease so far;
                      {"tainted": {}}, before the first kernel or program of a caller;
+                     {"fault": [device, reason]}: that card failed or hangs;
                      {"released": {"memory_bytes": n}}: it keeps its models, and nothing else of
-                     the lease; {"busy": {}} instead: a call still runs
+                     the lease; {"busy": {}} before that: a call still runs
 """
 
 from __future__ import annotations
@@ -75,6 +76,8 @@ class Start:
     joins: bool = False  #: calls that may be joined go to the batch process of their device
     batch_wait_s: float | None = None  #: of a batch process; None: the host's setting
     batch_items_max: int | None = None  #: of a batch process
+    #: Index → memory that a context takes of that NVIDIA card.
+    context_bytes: Mapping[str, int] = field(default_factory=dict)
 
 
 def send(stream: socket.socket, meta: Arguments, descriptor: int | None = None) -> None:

@@ -15,6 +15,7 @@ from remote_gpu.wire.frames import BufferLike, Meta
 from remote_gpu.worker.arguments import Arguments, Signature
 from remote_gpu.worker.backends.base import Backend, HostBackend
 from remote_gpu.worker.backends.choice import open_backend
+from remote_gpu.worker.cards.card import Card
 from remote_gpu.worker.joining import BatchLanes, Caller
 from remote_gpu.worker.loading import LoadingTime
 from remote_gpu.worker.memory.quota import Quota
@@ -111,6 +112,8 @@ class Context:
     batches: BatchLanes | None = None  #: to the batch process of the device, if calls join there
     caller: Caller | None = None  #: in a batch process: the lease to charge
     kernels_refused: str = ""  #: reason against callers' kernels on this CPU; "" = they run
+    card: Card = field(default_factory=Card)  #: if the device is NVIDIA's
+    card_call_s: float = 0.0  #: `gpud --card-call-s`: longest call of a card's driver; 0 = none
     emulated: frozenset[str] = frozenset()  #: ids of emulated devices, which run no kernels
     #: Called before a kernel or program of a caller, or before a library that keeps data of a call
     #: in its own memory: the worker serves no later lease then.
@@ -146,7 +149,14 @@ class Context:
         if self.device in self.emulated:
             message = f"device {self.device} is emulated: it has named operations and no kernels"
             raise OpFailed(OpCode.ENOTSUP, message)
-        return open_backend(self.kind, self.device, self.compiled)
+        self.charge_context()
+        return open_backend(self.kind, self.device, self.compiled, self.card)
+
+    def charge_context(self) -> None:
+        """Count the memory of a context on an NVIDIA card before one is made. Raises
+        OpFailed(ENOMEM)."""
+        if self.kind == "cuda":
+            self.card.charge(self.quota)
 
     def open_backend_of_callers(self) -> Backend:
         """The backend of this device for kernels of callers."""

@@ -59,6 +59,7 @@ def main() -> None:
             name: Program(command=tuple(command)) for name, command in settings["programs"].items()
         },
         batch_wait_s=settings["batch_wait_s"],
+        card_call_s=settings["card_call_s"],
         kernels_refused=isolation.policy.kernels_refused,
         emulated=frozenset(settings["emulated"]),
     )

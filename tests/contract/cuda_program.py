@@ -17,6 +17,7 @@ from remote_gpu.wire.graphs import Scalar, Shared
 from remote_gpu.worker.backends import staging
 from remote_gpu.worker.backends.cublas import WORK_AREA_BYTES
 from remote_gpu.worker.backends.cuda import CudaBackend, open_cuda
+from remote_gpu.worker.cards.card import Card, Watchdog
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.operation import Context
 from remote_gpu.worker.operations import sgemm
@@ -68,6 +69,42 @@ def check_lost(backend: CudaBackend, ended: list[str]) -> None:
     assert ended == ["ended"]
 
 
+def check_watchdog() -> None:
+    """A call is hung after twenty looks during it, and calls one after the other are not."""
+    found: list[str] = []
+    watchdog = Watchdog(3600.0, found.append)  # its own looks come once a second
+    looks = 3601
+    for _ in range(looks):
+        with watchdog.call("quick"):
+            assert watchdog.look() is None
+    with watchdog.call("slow"):
+        assert [watchdog.look() for _ in range(looks)][-1] == "slow"
+    assert watchdog.look() is None
+
+
+def check_context_memory() -> None:
+    """A context counts once per card and process; without room for it nothing is opened."""
+    quota = Quota(10 << 20)
+    card = Card(context_bytes=8 << 20)
+    card.charge(quota)
+    card.charge(quota)
+    assert quota.used_bytes == 8 << 20
+    large = code_of(lambda: Card(context_bytes=4 << 20).charge(quota))
+    assert large.startswith("ENOMEM: a context takes 4 MiB of this card: "), large
+
+
+def check_device_errors() -> None:
+    """An error of the device is reported once; the context is lost with it."""
+    found: list[str] = []
+    card = Card(report=found.append)
+    os.environ["FAKE_CUDA_NO_DEVICE"] = "1"
+    for _ in range(2):
+        words = "ENODEV: the NVIDIA driver has no devices: CUDA_ERROR_NO_DEVICE"
+        assert code_of(lambda: open_cuda("", card=card)) == words
+    del os.environ["FAKE_CUDA_NO_DEVICE"]
+    assert found == ["the NVIDIA driver has no devices: CUDA_ERROR_NO_DEVICE"], found
+
+
 def check_products() -> None:
     """cuBLAS multiplies row-major matrices, in memory that the quota counts."""
     quota = Quota(1 << 28)
@@ -107,6 +144,9 @@ def main() -> None:
     """Everything; an assertion says what was wrong."""
     image = b"\x7fELF, as far as the stand-in looks"
     check_products()
+    check_watchdog()
+    check_context_memory()
+    check_device_errors()
     backend = open_cuda("", None, lambda source, architecture, cache: image)
     assert backend.implementation == "cuda: sm_90, Stand-in", backend.implementation
     check_memory(backend)

@@ -71,7 +71,7 @@ def test_check_reports_a_sound_log_and_an_empty_one(
     assert found["items"] == len(history()) + 1
     done = ssgmd("--state", str(tmp_path), "--log", engine.fresh(), "journal", "check")
     assert done.exit_code == 3
-    assert "there is no journal in" in done.stderr
+    assert "holds no journal" in done.stderr
 
 
 def test_a_damaged_log_is_repaired(log: str, engine: EngineUnderTest, tmp_path: Path) -> None:

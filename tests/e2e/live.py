@@ -28,6 +28,7 @@ from contract.result import Report, Result
 from orchgpu.local.home import Home
 from orchgpu.local.programs import (
     HOSTS,
+    LOOPBACK,
     LocalSettings,
     Programs,
     base_environment,
@@ -123,7 +124,7 @@ class Live:
     def _same_addresses(self, name: str, arguments: list[str]) -> list[str]:
         """A restarted program listens where it listened before: others know it by that."""
         known = self.ready.get(name, {})
-        doors = {"--http": known.get("http")}
+        doors = {"--http": known.get("http"), "--metrics": known.get("metrics", LOOPBACK)}
         doors["--listen"] = known.get("socket") or known.get("gateway") or known.get("endpoint")
         for flag, address in doors.items():
             if address and flag in arguments:

@@ -133,8 +133,12 @@ def test_a_function_at_lambdas_time_limit_fails_as_function_timeout(live: Live) 
     failed(live, "sleepy", "FUNCTION_TIMEOUT")
 
 
+@pytest.mark.soak
 def test_throttling_uses_up_no_attempt(live: Live) -> None:
-    """The function may fail once; Lambda drops two events before it runs."""
+    """The function may fail once; Lambda drops two events before it runs.
+
+    Lambda keeps an event for 60 s at least; `test_weather.py` throttles functions at scaled time.
+    """
     job = live.upload("throttled")
     for attempt in (1, 2):
         until("a dropped event", partial(live.report, "throttled", job, attempt))

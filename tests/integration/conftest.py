@@ -93,7 +93,7 @@ class Programs:
         folder = str(self.folder / state)
         return self.start("gpu_scheduler.daemon", "--state", folder, "--listen", listen)
 
-    def monitor(self, scheduler: str, host: str, inventory: Path) -> Program:
+    def monitor(self, scheduler: str, host: str, inventory: Path, *more: str) -> Program:
         return self.start(
             "gpu_scheduler.monitor",
             "--scheduler",
@@ -102,6 +102,7 @@ class Programs:
             host,
             "--inventory",
             str(inventory),
+            *more,
         )
 
     def ssgm(self, *arguments: str) -> subprocess.CompletedProcess[str]:

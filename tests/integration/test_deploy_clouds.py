@@ -18,7 +18,6 @@ from corekit.decode import decode
 from corekit.errors import AppError, ErrorCode
 from orchgpu.adapters.aws.deploy.cloud import AwsCloud
 from orchgpu.adapters.aws.endpoints import boto3_client, resolve
-from orchgpu.cli.cloud import JobCloud
 from orchgpu.cli.commands.jobs import logs
 from orchgpu.cli.commands.jobs.jobs import notes_of_functions
 from orchgpu.cli.commands.objects import put
@@ -26,6 +25,7 @@ from orchgpu.cli.commands.operation import doctor
 from orchgpu.cli.objects.places import At, outputs_of
 from orchgpu.core.function import Function
 from orchgpu.deploy.deployment import execute, prepare, warm_up
+from orchgpu.jobs.cloud import JobCloud
 from tests.commandline import Done, done
 
 FDL = """\

@@ -19,9 +19,9 @@ from gpu_scheduler.model import HostState
 from gpu_scheduler.protocol.answers import HostView
 from orchgpu.adapters.aws.endpoints import ClientSettings
 from orchgpu.adapters.aws.inspection import Reader
-from orchgpu.cli.cloud import JobCloud
 from orchgpu.cli.inspecting import Options, gateway_of, inspect, shipped_boto3
 from orchgpu.inspection.model import Call, Finding, Reason, Refusal, Verdict
+from orchgpu.jobs.cloud import JobCloud
 from tests.aws_account import function
 from tests.commandline import done
 from tests.embedded_cloud import cloud_in

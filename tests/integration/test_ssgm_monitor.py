@@ -27,8 +27,11 @@ def wait_for(holds: Callable[[], bool]) -> None:
 
 def test_a_silent_monitor_goes_stale_and_comes_back(programs: Any) -> None:
     address = programs.ssgmd().wait_ready()["socket"]
-    monitor = programs.monitor(address, "k80", programs.inventory("k80.yaml", K80))
-    monitor.wait_ready()
+    inventory = programs.inventory("k80.yaml", K80)
+    monitor = programs.monitor(address, "k80", inventory, "--metrics", "127.0.0.1:0")
+    endpoint = f"http://{monitor.wait_ready()['metrics']}/metrics"
+    with urllib.request.urlopen(endpoint, timeout=10) as answer:
+        assert b'\nssgm_monitor_registered{host="k80"} 1\n' in answer.read()
     assert hosts(programs, address)["k80"]["state"] == "UP"
     monitor.process.send_signal(signal.SIGSTOP)
     wait_for(lambda: hosts(programs, address)["k80"]["state"] == "LOST")

@@ -128,13 +128,17 @@ class Borrowers:
         n = 0
         while not self.stop.is_set():
             n += 1
-            before = self._fence
+            before, epoch = self._fence, self.client.epoch
             request = Request(memory_mib=1024)
             outcome = await self.client.reserve(f"{name}-{n}", request, wait=False)
             if outcome.granted is None:
                 await asyncio.sleep(0.01)
             else:
                 await self._use(outcome.granted.lease, before)
+                self.granted_since(epoch)
+
+    def granted_since(self, epoch: int) -> None:
+        """A request that began in this epoch was granted."""
 
     async def _use(self, lease: Lease, fence_before: int) -> None:
         device = lease.shares[0].device

@@ -95,6 +95,51 @@ async def test_a_join_by_role_goes_to_the_leader_that_a_standby_names() -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_host_whose_key_a_new_leader_does_not_know_joins_again_there() -> None:
+    """Keys of joined hosts are in a leader's memory. Its calls wait, and no address is tried."""
+    keys = iter(["iam-2.new"])
+
+    def forgetful(peer: Peer, message: dict[str, Any]) -> None:
+        match message["op"]:
+            case "join_challenge":
+                peer.send(id=message["id"], ok={"server": "prod", "nonce": "n"})
+            case "join":
+                peer.send(id=message["id"], ok={"key": next(keys), "lasts_s": 3600.0})
+            case "hello" if message["key"] != "iam-2.new":
+                refusal = {"code": "denied", "message": "the key is not known", "details": {}}
+                peer.send(id=message["id"], error=refusal)
+            case _:
+                leading(5)(peer, message)
+
+    async def sign(server: str, nonce: str) -> str:
+        return f"https://sts.example/?{server}&{nonce}"
+
+    async with serving(forgetful) as leader, serving(leading(4)) as other:
+        source = IamJoin("gpu-a", "prod", sign)
+        source._key, source._due_s = "iam-1.old", float("inf")
+        both = f"{leader.address},{other.address}"
+        async with SchedulerClient(both, budget=BUDGET, access=Access(source=source)) as client:
+            await client.renew("a")
+        assert leader.ops()[:4] == ["hello", "join_challenge", "join", "hello"]
+        assert other.connections == 0
+
+
+@pytest.mark.asyncio
+async def test_a_join_at_a_stopped_scheduler_ends_after_the_first_answer_is_due() -> None:
+    def stopped(peer: Peer, message: dict[str, Any]) -> None:
+        pass
+
+    async def sign(server: str, nonce: str) -> str:
+        raise AssertionError("nothing is signed")
+
+    async with serving(stopped) as peer:
+        host, _, port = peer.address.rpartition(":")
+        with pytest.raises(TimeoutError):
+            await IamJoin("gpu-a", "prod", sign).renew((host, int(port)), None, 0.01)
+    assert peer.ops() == ["join_challenge"]
+
+
+@pytest.mark.asyncio
 async def test_what_was_in_flight_goes_to_the_next_leader() -> None:
     def dying(peer: Peer, message: dict[str, Any]) -> None:
         if message["op"] == "renew":

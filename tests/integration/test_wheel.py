@@ -175,6 +175,7 @@ OFFERS = {
     "cuda": "cuda.bindings.driver remote_gpu.worker.backends.cuda",
     "local": "anycrc awslambdaric numpy pyopencl uvloop local_cloud.server.application",
     "moto": "moto flask anycrc awslambdaric orchgpu.local.moto",
+    "otel": "corekit.tracing.opentelemetry",
     "simulate": "matplotlib simulator.workloads.plots",
     "top": "textual orchgpu.cli.top.app",
 }

@@ -133,8 +133,8 @@ def dry_run(context: CommandContext, request: Request) -> None:
 def events(context: CommandContext, http: str | None, count: int) -> None:
     """Changes as they happen, one line or one JSON object each.
 
-    Without --http, only changes of leases; with it, also changes of the queue, hosts, devices and
-    parameters.
+    Without --http, only changes of leases; with it, also changes of job records, the queue, hosts,
+    devices and parameters.
     """
     run(_follow(context, http, count))
 

@@ -1,7 +1,7 @@
 """The events of `ssgm events`.
 
-The HTTP endpoint sends those of leases, queue, hosts, devices and parameters; the socket endpoint,
-which every command uses, those of leases. Both have the form of `protocol/watch.py`.
+The HTTP endpoint sends those of leases, records, queue, hosts, devices and parameters; the socket
+endpoint, which every command uses, those of leases. Both have the form of `protocol/watch.py`.
 """
 
 from __future__ import annotations
@@ -63,27 +63,13 @@ async def of_everything(http: str, access: Access, within_s: float) -> AsyncGene
 
 
 async def _of_endpoint(http: str, access: Access, within_s: float) -> AsyncGenerator[Event, None]:
-    import aiohttp  # takes 0.2 s, and no other command needs it
+    # aiohttp takes 0.2 s to import, and no other command needs it
+    from gpu_scheduler.client.events import endpoint_events
 
-    tls = access.tls()
-    url = f"{'http' if tls is None else 'https'}://{http}/v1/watch"
-    headers = {} if access.key is None else {"Authorization": f"Bearer {access.key}"}
-    silence = aiohttp.ClientTimeout(total=None, sock_connect=within_s, sock_read=within_s)
-    try:
-        async with (
-            aiohttp.ClientSession(timeout=silence, headers=headers) as session,
-            session.get(url, ssl=tls or False) as answer,
-        ):
-            if answer.status != 200:
-                raise AppError.from_json((await answer.json())["error"])
-            async for one in answer.content:
-                event = json.loads(one)
-                if event["event"] != "beat":
-                    yield event
-    except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-        why = str(error) or "it sent nothing"
-        text = f"no events from the HTTP endpoint at {http}: {why}; is ssgmd up?"
-        raise AppError(ErrorCode.UNAVAILABLE, text) from None
+    async with contextlib.aclosing(endpoint_events(http, access, within_s)) as events:
+        async for event in events:
+            if event["event"] not in ("beat", "current"):
+                yield event
 
 
 def in_words(event: Event) -> str:
@@ -100,6 +86,15 @@ def _lease(event: Event) -> str:
     return f"{event['lease']}  {state}  {event['attempt']}  {event['device']}  {event['detail']}"
 
 
+def _record(event: Event) -> str:
+    record = event["record"]
+    if not record:
+        return f"{event['holder']}  forgotten"
+    words = (record["outcome"] or record["step"], record["reason"])
+    state = " ".join(str(word) for word in words if word)
+    return f"{event['holder']}  {state}  attempt {record['attempt']}"
+
+
 def _device(event: Event) -> str:
     symptoms = " ".join(event["symptoms"])
     state = "DRAINED" if event["drained"] else event["health"] or "gone"
@@ -112,6 +107,7 @@ _TEXTS: Mapping[str, Callable[[Event], str]] = {
     "disconnected": lambda event: str(event["detail"]),
     "lost": lambda event: str(event["why"]),
     "lease": _lease,
+    "record": _record,
     "queue": lambda event: (
         f"{event['attempt']}  {'waits' if event['queued'] else 'left the queue'}  "
         f"{event['waiting']} in the queue"

@@ -132,7 +132,7 @@ def _evict_ended(tx: Transaction, usage: UsageCount, most: int) -> None:
     while usage.records > most and usage.ended:
         oldest = next(iter(usage.ended))
         tx.state.timers.cancel(TimerKind.RECORD, oldest)
-        tx.emit(to.RecordForgotten(holder=oldest))
+        tx.forget(oldest)
 
 
 class _Scope(NamedTuple):

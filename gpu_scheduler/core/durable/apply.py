@@ -158,6 +158,8 @@ def _changed(state: State, part: to.LeaseChanged) -> None:
     entry.connect_by_s = part.connect_by_s if part.connect_by_s is not None else entry.connect_by_s
     entry.active_s = part.active_s if part.active_s is not None else entry.active_s
     if part.state in (LeaseState.ENDING, LeaseState.ENDED):
+        if held:
+            entry.freed_s, entry.loading_s = part.freed_s, part.loading_s
         for share in entry.lease.shares:
             state.inventory.deallocate(part.lease, share)
         if held:
@@ -193,7 +195,10 @@ def _given_back(state: State, entry: LeaseEntry, freed_s: float | None) -> None:
 
 
 def _learn(state: State, entry: LeaseEntry, part: to.LeaseChanged) -> None:
-    """Learn the times of a complete execution, unless a snapshot already has them."""
+    """Learn the times of a complete execution, unless a snapshot already has them.
+
+    Code that failed teaches what it loaded, and nothing else.
+    """
     workload, lease = entry.request.workload, entry.lease
     if workload is None or entry.active_s is None or part.freed_s is None:
         return
@@ -201,8 +206,11 @@ def _learn(state: State, entry: LeaseEntry, part: to.LeaseChanged) -> None:
         return
     if lease.hold is LeaseLifetime.SESSION and part.reason in COMPLETE:
         key = WorkloadOn(lease.tenant, workload, lease.shares[0].model)
-        held_s = max(0.0, part.freed_s - entry.active_s)
-        state.learned_times.learn(key, held_s, part.loading_s)
+        if part.succeeded is False:
+            state.learned_times.learn_failed(key, part.loading_s)
+        else:
+            held_s = max(0.0, part.freed_s - entry.active_s)
+            state.learned_times.learn(key, held_s, part.loading_s)
 
 
 def _ended(state: State, entry: LeaseEntry) -> None:

@@ -3,7 +3,9 @@
 For each tenant, workload and device model the newest observations are kept, and quantiles weigh
 each half as much as one `HALF_LIFE` observations newer. An execution is the time from the first
 session to the release of the shares, without the time that its workers spent loading. Only leases
-that their holder gave back count: any other end cuts an execution short.
+that their holder gave back count: any other end cuts an execution short. Of code that failed only a
+cold start counts, with its loading time: a failure may have come before the work, or before the
+first use of a model. Hosts and functions of older versions do not report failures.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ class Times:
     loadings_s: tuple[float, ...] = ()  #: of cold starts
     cold_starts: int = 0  #: its workers loaded
     warm_starts: int = 0  #: its workers loaded nothing, of a workload that has loaded before
-    runs: int = 0  #: with these, with unknown starts, and with nothing to load
+    runs: int = 0  #: executions: with these, with unknown starts, and with nothing to load
     _quantiles: dict[tuple[str, float], float] = field(default_factory=dict)  #: cache
 
     def execution_s(self, quantile: float) -> float | None:
@@ -135,6 +137,21 @@ class LearnedTimes:
             cold_starts=before.cold_starts + cold,
             warm_starts=before.warm_starts + warm,
             runs=before.runs + 1,
+        )
+        self._put(key, times)
+
+    def learn_failed(self, key: WorkloadOn, loading_s: float | None) -> None:
+        """Add the cold start of code that failed; without one there is nothing to add."""
+        if not loading_s:
+            return
+        before = self._times.pop(key, None) or Times()
+        loadings_s = (*before.loadings_s, loading_s)[-OBSERVATIONS_MAX:]
+        times = Times(
+            executions_s=before.executions_s,
+            loadings_s=loadings_s,
+            cold_starts=before.cold_starts + 1,
+            warm_starts=before.warm_starts,
+            runs=before.runs,
         )
         self._put(key, times)
 

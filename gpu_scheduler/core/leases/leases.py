@@ -20,6 +20,7 @@ from gpu_scheduler.core.leases.length import length_problem
 from gpu_scheduler.core.placement.eviction import NOTHING_TAKEN, Taken, taken
 from gpu_scheduler.core.placement.fits import COMPUTE_PCT_MAX, fits, share_of
 from gpu_scheduler.core.queue.search import Proposal
+from gpu_scheduler.core.records.history import with_lease
 from gpu_scheduler.core.state import NO_RESIDENTS_TAKEN, LeaseEntry
 from gpu_scheduler.core.transaction import Transaction, preempted_why
 from gpu_scheduler.model import (
@@ -33,6 +34,7 @@ from gpu_scheduler.model import (
     Share,
     Sharing,
     Step,
+    shares_text,
 )
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol import changes as to
@@ -131,18 +133,12 @@ def notify(tx: Transaction, entry: LeaseEntry, owner: str | None) -> None:
         state=lease.state,
         reason=lease.end_reason,
         detail=lease.end_detail,
-        device=_device_text(lease),
+        device=shares_text(lease.shares),
     )
     tx.push(owner, push)
     for session, sees_all in tx.state.watchers.items():
         if session != owner:
             tx.push(session, push if sees_all else replace(push, detail=""))
-
-
-def _device_text(lease: Lease) -> str:
-    share = lease.shares[0]
-    more = f" and {len(lease.shares) - 1} more" if len(lease.shares) > 1 else ""
-    return f"{share.host}/{share.index} {share.kind} {share.model}{more}"
 
 
 # ---------------------------------------------------------------------- requests of the holder
@@ -349,12 +345,12 @@ def _session_changed(
         case host_ops.SessionState.OPENED:
             _opened(tx, entry)
         case host_ops.SessionState.FREED:
-            _freed(tx, entry, op.loading_s)
+            _freed(tx, entry, op)
         case host_ops.SessionState.CLOSED:
             reason = op.reason or EndReason.DONE
             if entry.preempted_for is not None and reason in _OF_SESSION:
                 reason = EndReason.PREEMPTED  # its holder ended because of the notice
-            end(tx, entry, reason, op.detail, op.loading_s)
+            end(tx, entry, reason, op.detail, op.loading_s, op.succeeded)
         case _:
             assert_never(op.state)
 
@@ -392,10 +388,10 @@ def door_told(tx: Transaction, event: on.HostAsked[host_ops.DoorOpened]) -> None
 def _running(tx: Transaction, entry: LeaseEntry) -> None:
     record = tx.record_of(entry.lease.holder)
     if record is not None and record.lease == entry.lease.id:
-        tx.write(record, Step.RUNNING)
+        tx.write(with_lease(record, entry, tx), Step.RUNNING)
 
 
-def _freed(tx: Transaction, entry: LeaseEntry, loading_s: float | None) -> None:
+def _freed(tx: Transaction, entry: LeaseEntry, op: host_ops.SessionChange) -> None:
     """Free the shares at once: each host revokes them before its next install.
 
     The session releases the devices on every host of the lease. The lease must not end on hosts
@@ -404,7 +400,11 @@ def _freed(tx: Transaction, entry: LeaseEntry, loading_s: float | None) -> None:
     if entry.lease.state is LeaseState.ENDING:
         return
     freed = to.LeaseChanged(
-        lease=entry.lease.id, state=LeaseState.ENDING, freed_s=tx.wall_s, loading_s=loading_s
+        lease=entry.lease.id,
+        state=LeaseState.ENDING,
+        freed_s=tx.wall_s,
+        loading_s=op.loading_s,
+        succeeded=op.succeeded,
     )
     tx.emit(freed)
     entry.taken = NO_RESIDENTS_TAKEN  # its workers may stay as residents, under the same ids
@@ -422,6 +422,7 @@ def end(
     reason: EndReason,
     detail: str = "",
     loading_s: float | None = None,
+    succeeded: bool | None = None,
 ) -> None:
     """End a lease; the record keeps its step and gets the reason, in the same entry."""
     owner = tx.owner_of(entry)
@@ -433,6 +434,7 @@ def end(
             detail=detail,
             freed_s=tx.wall_s,
             loading_s=loading_s,
+            succeeded=succeeded,
         )
     )
     tx.set_deadline(entry, None)
@@ -440,7 +442,8 @@ def end(
     record = tx.record_of(entry.lease.holder)
     if record is not None and record.lease == entry.lease.id:
         stamped = {**record.times, LEASE_ENDED: tx.wall_s}
-        tx.write(replace(record, times=stamped), reason=reason.value)
+        record = with_lease(replace(record, times=stamped), entry, tx)
+        tx.write(record, reason=reason.value)
     over = host_ops.End(lease=entry.lease.id, fence=entry.lease.fence, reason=reason)
     for host in tx.hosts_of(entry):
         tx.push_to_host(host, over)

@@ -4,7 +4,9 @@ The queue is scanned before anything is taken: the oldest request whose workload
 has loaded is served before older requests of other workloads; without one, the oldest request that
 fits is. A device has a workload loaded if its host published a warm worker of it, or if a lease of
 it has just ended there: the policy remembers the last workload of each slot, so that it need not
-wait for the next report. A wrong guess costs a cold start, as any other choice would.
+wait for the next report. A wrong guess costs a cold start, as any other choice would. The slots of
+a device that left the inventory are forgotten with the next grant; above `DEVICES_MAX` devices
+those of no further one are remembered, and only its published workers count.
 
 The oldest request is overtaken `overtakes_max` times at most, by requests on devices that it could
 use. Then it goes first; and if it does not fit, as many devices as it needs, those nearest to being
@@ -45,6 +47,8 @@ _HEAD, _PASSED = "head", "passed"  #: the oldest request, and the number of its 
 _SLOTS = "slots/"  #: device → the last workload of each of its slots, oldest first
 _NO_WORKLOAD = "-"
 _DIGITS = 12  #: of a workload's key: they distinguish those of one device
+#: Most devices whose slots are remembered, beside the two values of the oldest request.
+DEVICES_MAX = MEMORY_MAX - 2
 _SLOTS_MAX = MEMORY_CHARS_MAX // (_DIGITS + 1)
 
 
@@ -164,15 +168,19 @@ def _free(view: View, waiting: Waiting, kept: Collection[DeviceId]) -> Iterator[
 
 def _choice(view: View, head: Waiting, waiting: Waiting, devices: tuple[DeviceId, ...]) -> Choice:
     """The grant, with the workloads of its slots and the overtakes of the oldest request."""
-    remember: dict[str, Scalar | None] = {}
+    remember: dict[str, Scalar | None] = {
+        _SLOTS + gone: None for gone in view.unknown_devices(_SLOTS)
+    }
+    known = view.remembered(_SLOTS).values
+    left = DEVICES_MAX - len(known) + len(remember)
     for device in devices:
-        remember[_SLOTS + device] = " ".join(_slots_with(view, device, waiting.request))
+        left -= device not in known
+        if device in known or left >= 0:
+            remember[_SLOTS + device] = " ".join(_slots_with(view, device, waiting.request))
     if waiting.attempt == head.attempt:
         remember |= {_HEAD: None, _PASSED: None}
     elif any(view.serves(head, device) for device in devices):
         remember |= {_HEAD: head.attempt, _PASSED: _passed(view, head) + 1}
-    if len(view.memory) + len(remember) > MEMORY_MAX:
-        remember |= _forgotten(view)
     return Choice(waiting.attempt, devices, remember)
 
 
@@ -208,12 +216,6 @@ def _live_slots(view: View, device: DeviceId) -> Counter[str]:
 def _slot_of(request: Request) -> str:
     key = resident_key(request)
     return _NO_WORKLOAD if key is None else key[-_DIGITS:]
-
-
-def _forgotten(view: View) -> dict[str, Scalar | None]:
-    """The values of devices that are gone."""
-    names = [name for name in view.memory if name.startswith(_SLOTS)]
-    return {name: None for name in names if not view.is_known(name.removeprefix(_SLOTS))}
 
 
 POLICY = WarmFirst()

@@ -28,6 +28,7 @@ from gpu_scheduler.core.queue import preemption
 from gpu_scheduler.core.queue.decide import held_reason, newcomer_choice, next_choice, stop
 from gpu_scheduler.core.queue.policy import DecidingPolicy
 from gpu_scheduler.core.queue.search import Proposal, newcomer_proposal, next_proposal
+from gpu_scheduler.core.records.history import with_lease
 from gpu_scheduler.core.state import HeadReservation, LeaseEntry
 from gpu_scheduler.core.timers import TimerKind
 from gpu_scheduler.core.transaction import Transaction
@@ -299,6 +300,7 @@ def _grant_to_waiter(tx: Transaction, proposal: Proposal) -> None:
     entry = grant(tx, proposal, accepted=False)
     record = tx.record_of(waiting.holder)
     if record is not None:
+        record = with_lease(record, entry, tx)
         tx.write(record, Step.RESERVED, lease=entry.lease.id, reason=None)
     push_granted(tx, entry)
 

@@ -18,11 +18,15 @@ from gpu_scheduler.core.admission import limits
 from gpu_scheduler.core.leases.leases import accept, end
 from gpu_scheduler.core.leases.length import length_problem
 from gpu_scheduler.core.queue import dispatch
+from gpu_scheduler.core.records.history import with_ended_attempt, with_lease
 from gpu_scheduler.core.timers import TimerKind
 from gpu_scheduler.core.transaction import Transaction
 from gpu_scheduler.model import RETRY_AT, EndReason, Record, Step
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol import changes as to
+
+#: The outcome of a job that has a result.
+SUCCEEDED = "SUCCEEDED"
 
 # ---------------------------------------------------------------------- attempts
 
@@ -107,6 +111,8 @@ def _opened_record(tx: Transaction, event: on.Asked[ops.Attempt], old: Record | 
     if old is None:
         old = _received(tx, op.holder, op.received_ago_s, event.session)
     same = old.attempt == op.n
+    if not same:
+        old = with_ended_attempt(old, tx)
     died = same and old.owner is None and old.step is Step.RESERVED
     return replace(
         old,
@@ -165,6 +171,7 @@ def _open(tx: Transaction, event: on.Asked[ops.Attempt], record: Record) -> None
     if record.holder not in tx.state.records:
         limits.evict_history(tx, record)
     if entry is not None:
+        record = with_lease(record, entry, tx)
         record = tx.write(record, Step.RESERVED, lease=entry.lease.id)
         granted = tx.granted(entry)
         tx.reply(
@@ -313,7 +320,7 @@ def fail_attempt(tx: Transaction, event: on.Asked[ops.FailAttempt]) -> None:
 
 def _fail(tx: Transaction, record: Record, event: on.Asked[ops.FailAttempt]) -> Record:
     op = event.op
-    record = _stop(tx, record, f"attempt failed: {op.reason}")
+    record = _stop(tx, record, f"attempt failed: {op.reason}", succeeded=False)
     if op.retry_at_s is not None:
         record = replace(record, times={**record.times, RETRY_AT: op.retry_at_s})
     return tx.write(
@@ -321,12 +328,12 @@ def _fail(tx: Transaction, record: Record, event: on.Asked[ops.FailAttempt]) -> 
     )
 
 
-def _stop(tx: Transaction, record: Record, why: str) -> Record:
-    """End the request or the lease of the newest attempt."""
+def _stop(tx: Transaction, record: Record, why: str, *, succeeded: bool) -> Record:
+    """End the request or the lease of the newest attempt, whose code succeeded or did not."""
     dispatch.drop(tx, newest_attempt(record))
     entry = tx.state.live_lease(record)
     if entry is not None:
-        end(tx, entry, EndReason.RELEASED, why)
+        end(tx, entry, EndReason.RELEASED, why, succeeded=succeeded)
     return tx.state.records[record.holder]
 
 
@@ -342,7 +349,8 @@ def finish(tx: Transaction, event: on.Asked[ops.Finish]) -> None:
             record = _conclude(tx, event, new)
     elif record is not None and record.step is not Step.ENDED:
         why = op.detail or f"job finished: {op.outcome}"
-        record = _conclude(tx, event, _stop(tx, record, why))
+        stopped = _stop(tx, record, why, succeeded=op.outcome == SUCCEEDED)
+        record = _conclude(tx, event, stopped)
     tx.reply(event.reply_to, answers.RecordAnswer(record=record))
 
 
@@ -378,14 +386,14 @@ def reopen(tx: Transaction, event: on.Asked[ops.Reopen]) -> None:
         and record.step is Step.RECEIVED
         and record.revision == op.revision + 1
     )
-    ended = record.step is Step.ENDED and record.outcome != "SUCCEEDED"
+    ended = record.step is Step.ENDED and record.outcome != SUCCEEDED
     if not repeated and not (ended and record.revision == op.revision):
         tx.conflict(event.reply_to, record, f"{op.holder} cannot be reopened in its present state")
         return
     if not repeated:
         tx.state.timers.cancel(TimerKind.RECORD, record.holder)
         record = tx.write(
-            replace(record, times={}),
+            replace(with_ended_attempt(record, tx), times={}),
             Step.RECEIVED,
             owner=event.session,
             outcome=None,
@@ -403,4 +411,4 @@ def forget(tx: Transaction, holder: JobId) -> None:
     """Remove a finished record at the end of its retention."""
     record = tx.state.records.get(holder)
     if record is not None and record.step is Step.ENDED:
-        tx.emit(to.RecordForgotten(holder=holder))
+        tx.forget(holder)

@@ -67,6 +67,7 @@ def _gone(tx: Transaction, session: SessionId) -> None:
     state = tx.state
     state.sessions.pop(session, None)
     state.watchers.pop(session, None)
+    state.record_watchers.pop(session, None)
     holders = tuple(islice(state.owned.get(session, ()), GONE_AT_ONCE))
     for holder in holders:
         disown(tx, state.records[holder])
@@ -84,6 +85,10 @@ def watch(tx: Transaction, event: on.Asked[ops.Watch]) -> None:
         tx.state.watchers[event.session] = event.sees_all
     else:
         tx.state.watchers.pop(event.session, None)
+    if op.records:
+        tx.state.record_watchers[event.session] = None
+    else:
+        tx.state.record_watchers.pop(event.session, None)
     tx.reply(event.reply_to, answers.Done())
 
 

@@ -55,6 +55,12 @@ class Redaction:
             return details
         return {**details, "record": self._record(caller, record)}
 
+    def of_record_push(self, caller: Caller, push: answers.RecordPush) -> answers.RecordPush:
+        """A push about a record with the fields that this caller may read."""
+        if push.record is None or caller.sees_all:
+            return push
+        return replace(push, record=self._record(caller, push.record))
+
     # --- ownership
 
     def _sees(self, caller: Caller, tenant: str | None, *names: str) -> bool:
@@ -69,7 +75,8 @@ class Redaction:
     def _record(self, caller: Caller, record: Record) -> Record:
         owner = key_of(record.owner)
         if not self._sees(caller, record.tenant, record.key, owner):
-            return replace(record, handle="", block=HIDDEN)
+            leases = tuple(replace(lease, detail="") for lease in record.leases)
+            return replace(record, handle="", block=HIDDEN, leases=leases)
         if record.handle and not self._authorizer.acts_for(
             caller, owner or record.key, record.tenant
         ):

@@ -50,6 +50,10 @@ class PushTarget(Protocol):
     def push(self, push: AnyPush) -> None: ...
     def close(self) -> None: ...
 
+    def caller_of(self, id_: int) -> Caller:
+        """The reader of the pushes, for their redaction."""
+        ...
+
 
 class ConnectionRegistry:
     """Delivers the answers and pushes of the core."""
@@ -121,10 +125,12 @@ class ConnectionRegistry:
             sink.refuse(id_, AppError(action.code, action.message, **encode(details)))
 
     def push(self, action: do.PushToSession) -> None:
-        push = action.push
+        push, target = action.push, self._sessions.get(action.session)
         if isinstance(push, answers.GrantedPush):
             push = self._with_granted(push)
-        self._push(self._sessions.get(action.session), push)
+        elif isinstance(push, answers.RecordPush) and target is not None:
+            push = self._redaction.of_record_push(target.caller_of(0), push)
+        self._push(target, push)
 
     def push_to_host(self, action: do.PushToHost) -> None:
         push = action.push

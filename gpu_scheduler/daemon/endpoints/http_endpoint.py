@@ -3,7 +3,8 @@
     GET    /v1/<op>?field=value  ops that only read (`protocol.openapi.READING_OPS`)
     POST   /v1/<op>              any op but beat and watch; the body is a JSON object of its fields
     GET    /v1/leases/<id>       one live lease;  DELETE ends it
-    GET    /v1/watch             changes, as JSON lines or server-sent events
+    GET    /v1/watch             changes, as JSON lines or server-sent events; ?after=POSITION,
+                                 or Last-Event-ID, continues a stream
     GET    /v1/openapi.json      description of all paths, for tools
     GET    /healthz /readyz /metrics
 
@@ -26,7 +27,9 @@ from aiohttp import web
 from corekit.decode import encode, encode_json
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.ids import LeaseId
+from corekit.metrics.exposition import CONTENT_TYPE
 from corekit.net.browsers import foreign_part
+from corekit.net.http_status import STATUS
 from corekit.suggest import did_you_mean
 from corekit.values import Value
 from gpu_scheduler.daemon.access.authorizer import Authorizer, Caller
@@ -34,7 +37,8 @@ from gpu_scheduler.daemon.access.connection_admission import ConnectionAdmission
 from gpu_scheduler.daemon.endpoints.calls import Calls
 from gpu_scheduler.daemon.endpoints.http_server import Connection
 from gpu_scheduler.daemon.endpoints.scrape import PAGE, Scrapes
-from gpu_scheduler.daemon.endpoints.watch import Hub, Subscriber
+from gpu_scheduler.daemon.events.hub import Hub
+from gpu_scheduler.daemon.events.subscriber import StreamLine, Subscriber
 from gpu_scheduler.daemon.journal.port import SchedulerJournal
 from gpu_scheduler.daemon.metrics import CoreCounts, Metrics, standby_lines
 from gpu_scheduler.daemon.standby.follower import StandbyStatus, standby_error
@@ -49,22 +53,12 @@ logger = logging.getLogger(__name__)
 
 AnswerT = TypeVar("AnswerT", bound=Value)
 
-STATUS: Mapping[ErrorCode, int] = {
-    ErrorCode.INVALID: 400,
-    ErrorCode.DENIED: 403,
-    ErrorCode.NOT_FOUND: 404,
-    ErrorCode.CONFLICT: 409,
-    ErrorCode.IMPOSSIBLE: 422,
-    ErrorCode.EXHAUSTED: 429,
-    ErrorCode.INTERNAL: 500,
-    ErrorCode.UNAVAILABLE: 503,
-    ErrorCode.TIMEOUT: 504,
-}
-
 _WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}")
 _SESSION = re.compile(f"[!-~]{{1,{NAME_CHARS_MAX}}}")
 EVENT_STREAM = "text/event-stream"
 JSON_LINES = "application/x-ndjson"
+#: Position after which a browser's EventSource continues.
+LAST_EVENT_ID = "Last-Event-ID"
 _PATHS = [*(f"/v1/{op}" for op in OPS if op not in NOT_OVER_HTTP), "/v1/watch", "/metrics"]
 
 
@@ -97,7 +91,9 @@ class HttpEndpoint:
     def open(self, calls: Calls, hub: Hub, counts: CoreCounts) -> None:
         """Serve all paths, once recovery is complete."""
         self._calls, self._hub, self._standby = calls, hub, None
-        self._scrapes = Scrapes(calls, self._metrics, self._journal, counts)
+        self._scrapes = Scrapes(
+            calls, self._metrics, self._journal, counts, lambda: not self._authorizer.has_keys
+        )
 
     def application(self) -> web.Application:
         app = web.Application(middlewares=[_errors], client_max_size=LINE_BYTES_MAX)
@@ -212,38 +208,49 @@ class HttpEndpoint:
     # --- figures and events
 
     async def _metrics_text(self, request: web.Request) -> web.Response:
-        kind = "text/plain; version=0.0.4; charset=utf-8"
         if self._standby is not None:
             self._authorizer.authorize(self._caller(request), "inventory", None)
             text = "\n".join(standby_lines(self._standby())) + "\n"
-            return web.Response(body=text.encode(), headers={"Content-Type": kind})
+            return web.Response(body=text.encode(), headers={"Content-Type": CONTENT_TYPE})
         self._opened()
         self._authorizer.authorize(self._caller(request), "inventory", None)
         assert self._scrapes is not None, "created by `open`"
-        return web.Response(body=await self._scrapes.text(), headers={"Content-Type": kind})
+        return web.Response(body=await self._scrapes.text(), headers={"Content-Type": CONTENT_TYPE})
 
     async def _watch(self, request: web.Request) -> web.StreamResponse:
         hub, caller = self._opened()[1], self._caller(request)
         self._authorizer.authorize(caller, "watch", None)
+        after = request.query.get("after", request.headers.get(LAST_EVENT_ID))
         sse = EVENT_STREAM in request.headers.get("Accept", "")
         headers = {"Content-Type": EVENT_STREAM if sse else JSON_LINES, "Cache-Control": "no-store"}
         response = web.StreamResponse(headers=headers)
-        with hub.subscribed(caller) as subscriber:
+        with hub.subscribed(caller, after or None) as subscriber:
             self._authorizer.track(subscriber, caller)
             try:
                 await response.prepare(request)
-                await _written(response, subscriber, b"data: %s\n\n" if sse else b"%s\n")
+                await _written(response, subscriber, _server_sent if sse else _json_line)
             finally:
                 self._authorizer.untrack(subscriber)
         return response
 
 
-async def _written(response: web.StreamResponse, subscriber: Subscriber, form: bytes) -> None:
+async def _written(
+    response: web.StreamResponse, subscriber: Subscriber, form: Callable[[StreamLine], bytes]
+) -> None:
     """Write the lines of the stream until it ends or its reader disconnects."""
     with contextlib.suppress(ConnectionError):
         async for line in subscriber.lines():
-            await response.write(form % line)
+            await response.write(form(line))
         await response.write_eof()
+
+
+def _json_line(line: StreamLine) -> bytes:
+    return line.text + b"\n"
+
+
+def _server_sent(line: StreamLine) -> bytes:
+    id_ = b"id: %s\n" % line.position.encode() if line.position else b""
+    return b"%sdata: %s\n\n" % (id_, line.text)
 
 
 def _refuse_other_sites(request: web.Request) -> None:

@@ -8,7 +8,7 @@ part of the daemon's time however large the system is and however often they com
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import TypeVar
 
 from corekit.values import Value
@@ -38,12 +38,19 @@ class Scrapes:
     """Makes the text of a scrape; the endpoint has authorized its caller."""
 
     def __init__(
-        self, calls: Calls, metrics: Metrics, journal: SchedulerJournal, counts: CoreCounts
+        self,
+        calls: Calls,
+        metrics: Metrics,
+        journal: SchedulerJournal,
+        counts: CoreCounts,
+        names_workloads: Callable[[], bool],
     ) -> None:
+        """`names_workloads`: whether every caller may read the names of workloads."""
         self._calls = calls
         self._counts = counts
         self._metrics = metrics
         self._journal = journal
+        self._names_workloads = names_workloads
         self._one_at_a_time = asyncio.Lock()
         self._text = b""
         self._serves_until_s = 0.0
@@ -83,6 +90,7 @@ class Scrapes:
             leases=tuple([lease async for lease in self.leases()]),
             waiting=len(queue.queue) + queue.left_out,
             counts=self._counts,
+            names_workloads=self._names_workloads(),
         )
         lines: list[str] = []
         for line in prometheus_lines(self._metrics, self._journal, standing):

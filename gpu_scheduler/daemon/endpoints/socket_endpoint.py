@@ -12,7 +12,6 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from typing import cast
 
@@ -20,7 +19,7 @@ from corekit.aio.newer import known
 from corekit.decode import encode_json
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.ids import HostId, SessionId
-from corekit.values import Value
+from corekit.values import Value, replace
 from gpu_scheduler.daemon.access.authorizer import NOBODY, Authorizer, Caller
 from gpu_scheduler.daemon.access.connection_admission import ConnectionAdmission
 from gpu_scheduler.daemon.access.iam_join import KEY_S, IamJoin
@@ -263,6 +262,8 @@ class Connection(asyncio.Protocol):
         self._answered()
         if isinstance(answer, SessionWelcome) and self._session is not None:
             self._registry.bind_session(self._session, self)
+            if (key := self._caller.key) is not None:
+                answer = replace(answer, role=key.role.value, tenant=key.tenant)
         elif isinstance(answer, HostWelcome) and self._host is not None:
             self._registry.bind_host(self._host, self)
         try:

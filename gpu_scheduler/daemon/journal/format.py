@@ -82,6 +82,11 @@ class JournalDamage(AppError):
         self.synced = synced  #: number of the last line that was, as far as noted; None: not known
 
 
+def no_journal(where: Path | str) -> AppError:
+    """The error for a command on a folder or log without a journal."""
+    return AppError(ErrorCode.NOT_FOUND, f"{where} holds no journal")
+
+
 class ParsedLine(NamedTuple):
     link: bytes
     number: int

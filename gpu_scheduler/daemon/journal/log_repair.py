@@ -18,7 +18,7 @@ from corekit.errors import AppError, ErrorCode
 from corekit.values import replace
 from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.daemon.build import BUILD
-from gpu_scheduler.daemon.journal.format import Mark, encode_group, encode_header
+from gpu_scheduler.daemon.journal.format import Mark, encode_group, encode_header, no_journal
 from gpu_scheduler.daemon.journal.journal import NAME, free_name
 from gpu_scheduler.daemon.journal.log_reader import LogLine, LogReader, encode_snapshot
 from gpu_scheduler.daemon.journal.reader import Entries, as_snapshot
@@ -103,7 +103,7 @@ def _read(log: Log, where: str) -> _LogRead:
     except LogDamage as found:
         damage = found
     if damage is None and reader.seq == 0:
-        raise AppError(ErrorCode.NOT_FOUND, f"there is no journal in {where}")
+        raise no_journal(where)
     lost = [] if damage is None else _behind(log, damage.seq)
     # a snapshot stands for any number of lines
     is_counted = bool(sound) or log.newest_snapshot_seq() == 0

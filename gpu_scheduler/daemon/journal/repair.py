@@ -26,7 +26,13 @@ from corekit.values import Value, replace
 from gpu_scheduler.core import events as on
 from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.daemon.build import BUILD
-from gpu_scheduler.daemon.journal.format import JournalDamage, Scanned, body_of, whole_lines
+from gpu_scheduler.daemon.journal.format import (
+    JournalDamage,
+    Scanned,
+    body_of,
+    no_journal,
+    whole_lines,
+)
 from gpu_scheduler.daemon.journal.journal import (
     NAME,
     free_name,
@@ -171,7 +177,7 @@ def misfit_of(machine: SchedulerMachine, entry: Entry) -> str | None:
 def _existing(folder: Path) -> Path:
     path = folder / NAME
     if not path.exists() and not path.with_name(MARKER_NAME).exists():
-        raise AppError(ErrorCode.NOT_FOUND, f"there is no journal in {folder}")
+        raise no_journal(folder)
     return path
 
 

@@ -30,6 +30,7 @@ from gpu_scheduler.daemon.journal.format import (
     Scanned,
     encode_group,
     encode_header,
+    no_journal,
     scan,
 )
 from gpu_scheduler.daemon.journal.journal import NAME, lock_folder, log_remedy_of, remedy_of
@@ -94,7 +95,7 @@ def folder_contents(folder: Path, watch: Watch = lambda _: None) -> Contents:
     """
     path = folder / NAME
     if not path.exists():
-        raise AppError(ErrorCode.NOT_FOUND, f"there is no journal in {folder}")
+        raise no_journal(folder)
     marker = read_marker(folder)
     data = path.read_bytes()
     if marker.mark is None:
@@ -111,7 +112,7 @@ def log_contents(log: Log, where: str, watch: Watch = lambda _: None) -> Content
     reader = LogReader(log, where)
     lines = reader.begin()
     if reader.last is None:
-        raise AppError(ErrorCode.NOT_FOUND, f"there is no journal in {where}")
+        raise no_journal(where)
     return _contents_of(reader, lines, where, watch)
 
 
@@ -203,7 +204,7 @@ def _same(one: Contents, other: Contents) -> None:
 def ended_folder(folder: Path, watch: Watch = lambda _: None) -> Iterator[Contents]:
     """The journal of a folder on which no daemon runs meanwhile. Raises CONFLICT."""
     if not (folder / NAME).exists():
-        raise AppError(ErrorCode.NOT_FOUND, f"there is no journal in {folder}")
+        raise no_journal(folder)
     fd = lock_folder(folder)
     try:
         yield folder_contents(folder, watch)
@@ -216,7 +217,7 @@ def ended_log(log: Log, where: str, watch: Watch = lambda _: None) -> Contents:
     reader = LogReader(log, where)
     lines = reader.begin()
     if reader.last is None:
-        raise AppError(ErrorCode.NOT_FOUND, f"there is no journal in {where}")
+        raise no_journal(where)
     line, _ = encode_group(b"[]", reader.last)
     (item,) = encode_items(line, _new_run(), log.limits.item_bytes_max)
     if not log.put_if_absent(reader.seq + 1, item):

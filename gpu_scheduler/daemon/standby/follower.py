@@ -34,6 +34,7 @@ class StandbyStatus(Value):
     epoch: int  #: of the leader
     lag_s: float  #: the applied state is at most this old
     item: int  #: newest item of the log that was read
+    silent_s: float = 0.0  #: since the leader's last item, or since the log could not be read
 
 
 class Follower:
@@ -55,16 +56,18 @@ class Follower:
         self._reader = journal.reader()
         self._entries: Entries | None = None
         self._current_s = clock.monotonic_s()  # when the end of the log was last reached
+        self._silence = Silence(budget.takeover_s, self._current_s)
 
     @property
     def status(self) -> StandbyStatus:
-        state = self._machine.state
+        state, now_s = self._machine.state, self._clock.monotonic_s()
         return StandbyStatus(
             leader="" if state.epoch_ended else state.leader.socket,
             leader_http="" if state.epoch_ended else state.leader.http,
             epoch=state.epoch,
-            lag_s=round(self._clock.monotonic_s() - self._current_s, 3),
+            lag_s=round(now_s - self._current_s, 3),
             item=self._reader.seq,
+            silent_s=round(self._silence.silent_s(now_s), 3),
         )
 
     async def follow(self) -> None:
@@ -73,7 +76,7 @@ class Follower:
         Raises LogTrimmed when the log was shortened behind this reader, INVALID for another master
         key than the leader's, INTERNAL for a damaged log.
         """
-        silence = Silence(self._budget.takeover_s, self._clock.monotonic_s())
+        silence = self._silence = Silence(self._budget.takeover_s, self._clock.monotonic_s())
         read: Callable[[], list[LogLine]] = self._reader.begin
         while True:
             began_s = self._clock.monotonic_s()
@@ -92,7 +95,8 @@ class Follower:
                 due = silence.read(began_s, self._current_s, news=bool(lines))
                 if due or self._machine.state.epoch_ended or self._reader.seq == 0:
                     return
-            await asyncio.sleep(self._budget.standby_poll_s)
+            due_in_s = silence.due_in_s(self._clock.monotonic_s())
+            await asyncio.sleep(min(self._budget.standby_poll_s, due_in_s))
 
     async def _apply(self, lines: list[LogLine]) -> None:
         if not lines:
@@ -131,6 +135,7 @@ def standby_error(status: StandbyStatus) -> AppError:
         "epoch": status.epoch,
         "lag_s": status.lag_s,
         "item": status.item,
+        "silent_s": status.silent_s,
     }
     if status.leader:
         details |= {"leader": status.leader, "leader_http": status.leader_http}

@@ -25,6 +25,14 @@ class Silence:
             return False
         return began_s - self._since_s >= self._takeover_s
 
+    def silent_s(self, at_s: float) -> float:
+        """The time since the last news."""
+        return max(0.0, at_s - self._since_s)
+
+    def due_in_s(self, at_s: float) -> float:
+        """The time until a read may begin that finds the leader silent for too long."""
+        return max(0.0, self._since_s + self._takeover_s - at_s)
+
     def unknown(self, at_s: float) -> None:
         """Note a read that failed: the leader may have written."""
         self._since_s = at_s

@@ -128,14 +128,14 @@ def parse_weather(text: str) -> Weather:
     if preset is None:
         raise invalid(f"weather {name!r} is unknown; there are {' and '.join(sorted(PRESETS))}")
     fields = {field.name: field for field in msgspec.structs.fields(Weather)}
-    changed: dict[str, object] = {}
+    changed: dict[str, object] = {field: getattr(preset, field) for field in fields}
     for change in filter(None, changes.split(",")):
         key, equals, value = change.partition("=")
         if key not in fields or key == "name" or not equals:
             known = ", ".join(sorted(fields.keys() - {"name"}))
             raise invalid(f"weather: {change!r} is not FIELD=VALUE with a field of {known}")
         changed[key] = _value(key, getattr(preset, key), value)
-    return replace(preset, **changed)  # type: ignore[arg-type]  # keys and values by the fields
+    return msgspec.convert(changed, Weather)
 
 
 def _value(key: str, before: object, text: str) -> object:

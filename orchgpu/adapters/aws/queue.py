@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from corekit.errors import AppError, ErrorCode
 from orchgpu.adapters.aws.api import Client, Shape
 from orchgpu.adapters.aws.errors import translated
-from orchgpu.ports import Message
+from orchgpu.ports import TRACEPARENT, Message
 
 BATCH_MAX = 10  #: entries of one SQS batch call (SQS quota)
 RECEIVE_WAIT_S_MAX = 20  #: SQS's longest long poll
@@ -31,11 +31,10 @@ class SqsQueue:
                 MaxNumberOfMessages=max(1, min(count_max, BATCH_MAX)),
                 WaitTimeSeconds=min(math.ceil(wait_s), RECEIVE_WAIT_S_MAX),
                 VisibilityTimeout=max(1, math.ceil(visibility_s)),
+                MessageSystemAttributeNames=["SentTimestamp"],
+                MessageAttributeNames=[TRACEPARENT],
             )
-        return [
-            Message(id=m["MessageId"], receipt_handle=m["ReceiptHandle"], body=m["Body"])
-            for m in answer.get("Messages", ())
-        ]
+        return [read_message(found) for found in answer.get("Messages", ())]
 
     async def delete(self, queue_url: str, receipt_handles: Sequence[str]) -> None:
         if len(receipt_handles) == 1:
@@ -71,9 +70,10 @@ class SqsQueue:
                 )
             _raise_server_faults("sqs:ChangeMessageVisibilityBatch", answer)
 
-    async def send(self, queue_url: str, bodies: Sequence[str]) -> None:
+    async def send(self, queue_url: str, bodies: Sequence[str], *, traceparent: str = "") -> None:
+        more = trace_attributes(traceparent)
         for some in _batches(bodies):
-            entries = [{"Id": str(i), "MessageBody": b} for i, b in enumerate(some)]
+            entries = [{"Id": str(i), "MessageBody": b, **more} for i, b in enumerate(some)]
             with translated("sqs:SendMessageBatch"):
                 answer = await self._client.send_message_batch(QueueUrl=queue_url, Entries=entries)
             failed = answer.get("Failed", ())
@@ -87,6 +87,26 @@ class SqsQueue:
                 QueueUrl=queue_url, AttributeNames=[name]
             )
         return int(answer["Attributes"][name])
+
+
+def trace_attributes(traceparent: str) -> Shape:
+    """The parameter of a sent message that carries its trace context; empty without one."""
+    if not traceparent:
+        return {}
+    value = {"DataType": "String", "StringValue": traceparent}
+    return {"MessageAttributes": {TRACEPARENT: value}}
+
+
+def read_message(found: Shape) -> Message:
+    """A received message."""
+    sent_ms = found.get("Attributes", {}).get("SentTimestamp", "")
+    return Message(
+        id=found["MessageId"],
+        receipt_handle=found["ReceiptHandle"],
+        body=found["Body"],
+        sent_at_s=int(sent_ms) / 1000 if sent_ms.isdecimal() else None,
+        traceparent=found.get("MessageAttributes", {}).get(TRACEPARENT, {}).get("StringValue", ""),
+    )
 
 
 def _batches(items: Sequence[str]) -> list[Sequence[str]]:

@@ -12,9 +12,9 @@ from contract.states import JobState
 from corekit.cli.progress import Bar
 from corekit.cli.screen import Coloured, echo
 from corekit.cli.text import padded, printable
-from orchgpu.cli.cloud import Submitted
 from orchgpu.cli.jobs.follow import Followed
 from orchgpu.cli.jobs.report import NAME_WIDTH, echo_progress
+from orchgpu.jobs.cloud import Submitted
 
 T = TypeVar("T")
 R = TypeVar("R")

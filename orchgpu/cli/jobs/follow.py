@@ -17,11 +17,11 @@ from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.client import PushWord, SchedulerClient
 from gpu_scheduler.model import Record, Step
 from gpu_scheduler.protocol.answers import LeasePush
-from orchgpu.cli.cloud import JobCloud, Submitted
-from orchgpu.cli.jobs.records import reason_of, state_of
-from orchgpu.cli.jobs.waiting import reason_of_wait, waits
 from orchgpu.cli.scheduler import ANSWER_WITHIN_S
 from orchgpu.core.function import Function
+from orchgpu.jobs.cloud import JobCloud, Submitted
+from orchgpu.jobs.records import reason_of, state_of
+from orchgpu.jobs.waiting import reason_of_wait, waits
 
 #: The longest pause between two checks; a push about a followed job ends it.
 LOOK_EVERY_S = 0.3

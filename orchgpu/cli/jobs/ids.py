@@ -8,12 +8,10 @@ from contextlib import closing
 
 from contract.keys import parse_result_key, result_key
 from corekit.errors import AppError, ErrorCode, invalid
-from orchgpu.cli.cloud import JobCloud
-from orchgpu.cli.jobs.records import newest_records
 from orchgpu.cli.scheduler import NO_ANSWER, ask, scheduler_or_none
+from orchgpu.jobs.cloud import JobCloud
+from orchgpu.jobs.records import newest_records
 
-#: `contract.keys.job_id`
-JOB_ID = re.compile("j[0-9a-f]{25}")
 #: A shorter prefix is too ambiguous.
 PREFIX_MIN = 4
 _PREFIX = re.compile(f"j[0-9a-f]{{{PREFIX_MIN - 1},24}}")

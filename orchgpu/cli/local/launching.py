@@ -133,6 +133,8 @@ def show_system(system: SystemRecord, *, as_json: bool) -> None:
         access = f"AWS_ACCESS_KEY_ID={system.access_key}"
         echo(f"key pair      export {access} AWS_SECRET_ACCESS_KEY={system.secret_key}")
     echo(f"scheduler     {system.scheduler}, http://{system.scheduler_http}")
+    if system.console:
+        echo(f"console       {system.console}")
 
 
 def has_weather(system: SystemRecord) -> bool:
@@ -146,4 +148,5 @@ def endpoints_of(system: SystemRecord) -> dict[str, str]:
         "aws": system.endpoint,
         "scheduler": system.scheduler,
         "scheduler_http": f"http://{system.scheduler_http}",
+        **({"console": system.console} if system.console else {}),
     }

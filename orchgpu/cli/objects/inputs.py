@@ -10,8 +10,8 @@ from pathlib import Path
 
 from corekit.cli.text import printable
 from corekit.errors import AppError, ErrorCode, invalid
-from orchgpu.cli.cloud import PUT_BYTES_MAX, JobCloud, check_file
 from orchgpu.cli.objects.places import SCHEME, At, parse_url
+from orchgpu.jobs.cloud import PUT_BYTES_MAX, JobCloud, check_file
 
 #: Inputs of one command: more are hardly intended, and `orchgpu jobs` lists no more at once.
 FILES_MAX = 1000

@@ -10,7 +10,7 @@ import click
 
 from corekit.errors import invalid
 from corekit.values import Value
-from orchgpu.cli.cloud import JobCloud
+from orchgpu.jobs.cloud import JobCloud
 
 SCHEME = "s3://"
 

@@ -16,16 +16,16 @@ from corekit.errors import AppError
 from corekit.values import replace
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.verdicts import Explanation
-from orchgpu.cli.cloud import JobCloud
-from orchgpu.cli.jobs.functionlog import FunctionLog
-from orchgpu.cli.jobs.joblog import Line, tail_lines
-from orchgpu.cli.jobs.known import Known, look, moments, scheduled
-from orchgpu.cli.jobs.records import newest_records
 from orchgpu.cli.jobs.sources import SLACK_S
 from orchgpu.cli.live.feed import Feed
 from orchgpu.cli.scheduler import NO_ANSWER
 from orchgpu.cli.top.snapshot import Snapshot, Story
 from orchgpu.cli.top.state import ViewName
+from orchgpu.jobs.cloud import JobCloud
+from orchgpu.jobs.functionlog import FunctionLog
+from orchgpu.jobs.joblog import Line, tail_lines
+from orchgpu.jobs.known import Known, look, moments, scheduled
+from orchgpu.jobs.records import newest_records
 
 #: The view is read again after so long without a push: usage of devices is not pushed.
 READ_EVERY_S = 2.0
@@ -84,11 +84,12 @@ class Reader:
     def _due(self, now_s: float) -> list[ViewName]:
         """The shown view, and those that the overview needs again."""
         old = now_s - OTHERS_EVERY_S
+        shown = [self._view]
+        if self._view is ViewName.QUEUE:
+            shown.append(ViewName.JOBS)  # the functions of its rows
         others = (ViewName.JOBS, ViewName.QUEUE, ViewName.FLEET)
-        return [
-            self._view,
-            *(v for v in others if v != self._view and self._read_at_s.get(v, old) <= old),
-        ]
+        due = [v for v in others if v not in shown and self._read_at_s.get(v, old) <= old]
+        return [*shown, *due]
 
     async def _read(self, view: ViewName) -> Snapshot:
         client = self._feed.client

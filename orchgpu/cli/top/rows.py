@@ -14,8 +14,8 @@ from gpu_scheduler.model import Health, HostState, Record, Step
 from gpu_scheduler.protocol.answers import DeviceView, HostView, QueuedView
 from gpu_scheduler.request_text import request_text
 from orchgpu.cli.commands.operation.gpus import lent_shares, row_with_bars
-from orchgpu.cli.jobs.records import reason_of, record_json, state_of
 from orchgpu.cli.top.snapshot import Snapshot
+from orchgpu.jobs.records import reason_of, record_json, state_of
 
 #: Those of `orchgpu gpus`, and the job; on a narrow screen other columns go first.
 FLEET = (

@@ -10,10 +10,10 @@ from corekit.values import Value, field
 from gpu_scheduler.model import Lease, Record
 from gpu_scheduler.protocol.answers import HostView, QueueAnswer
 from gpu_scheduler.verdicts import Explanation
-from orchgpu.cli.jobs.joblog import Line
-from orchgpu.cli.jobs.known import Known
-from orchgpu.cli.jobs.records import state_of
-from orchgpu.cli.jobs.waiting import reason_of_wait
+from orchgpu.jobs.joblog import Line
+from orchgpu.jobs.known import Known
+from orchgpu.jobs.records import state_of
+from orchgpu.jobs.waiting import reason_of_wait
 
 
 class Story(Value):

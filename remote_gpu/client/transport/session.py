@@ -44,8 +44,10 @@ class Session:
         nonce: str,
         on_lost: Callable[[Refused], None] | None,
         on_preempt: Callable[[float], None] | None,
+        traceparent: str,
     ) -> None:
         self._access = access
+        self._trace: Meta = {"traceparent": traceparent} if traceparent else {}
         self._nonce = nonce
         self._on_lost = on_lost
         self._on_preempt = on_preempt
@@ -65,6 +67,7 @@ class Session:
         *,
         on_lost: Callable[[Refused], None] | None = None,
         on_preempt: Callable[[float], None] | None = None,
+        traceparent: str = "",
         timeout_s: float = ANSWER_S,
     ) -> Session:
         """Claim the lease of an envelope's `connection` on all its hosts, the first one first.
@@ -72,6 +75,7 @@ class Session:
         `cap_s`: the hosts end the lease after this time. `on_lost` is called once, from the
         session's thread, when the session ends without `close`; `on_preempt` once, with the grace
         time in seconds, when the scheduler will end the lease for a request of higher priority.
+        `traceparent`: the W3C trace context below which hosts record their spans of the session.
         Raises Refused; after CLAIMED this start should exit, because another start of the same
         attempt was first.
         """
@@ -79,7 +83,7 @@ class Session:
             access = parse_access(connection)
         except WireError as error:
             raise Refused(Refusal.PROTOCOL, str(error)) from None
-        session = cls(access, new_nonce(), on_lost, on_preempt)
+        session = cls(access, new_nonce(), on_lost, on_preempt, traceparent)
         try:
             for host in access.hosts:
                 session._add(host, cap_s, timeout_s)
@@ -121,18 +125,30 @@ class Session:
         view = self.view()
         return {SESSION_VARIABLE: view.to_json(), COUNT_VARIABLE: str(len(view.devices))}
 
-    def give_back(self, timeout_s: float = ANSWER_S) -> None:
+    def give_back(self, timeout_s: float = ANSWER_S, *, succeeded: bool | None = None) -> None:
         """Give the devices back: lanes and workers end, memory is freed; the session stays.
 
+        `succeeded`: False keeps the scheduler from learning the execution time of code that failed.
         Safe to repeat. Raises Refused when the session is lost meanwhile.
         """
-        self._ask("give_back", {}, timeout_s)
+        self._ask("give_back", _known(succeeded=succeeded), timeout_s)
 
-    def close(self, reason: str = "DONE", detail: str = "", timeout_s: float = ANSWER_S) -> None:
-        """End the lease. Safe to repeat and after a loss; never raises Refused."""
+    def close(
+        self,
+        reason: str = "DONE",
+        detail: str = "",
+        timeout_s: float = ANSWER_S,
+        *,
+        succeeded: bool | None = None,
+    ) -> None:
+        """End the lease. Safe to repeat and after a loss; never raises Refused.
+
+        `succeeded`: as of `give_back`, for devices that were not given back before.
+        """
         if not self._closed.is_set() and self.lost is None:
+            about = {"reason": reason, "detail": detail[:500]}
             with contextlib.suppress(Refused):
-                self._ask("close", {"reason": reason, "detail": detail[:500]}, timeout_s)
+                self._ask("close", {**about, **_known(succeeded=succeeded)}, timeout_s)
         self._closed.set()
         self._drop()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
@@ -141,8 +157,8 @@ class Session:
     def __enter__(self) -> Session:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.close(succeeded=kind is None)
 
     def _add(self, host: HostAccess, cap_s: float, timeout_s: float) -> None:
         stream, channel, welcome = open_connection(
@@ -168,7 +184,7 @@ class Session:
         deadline_s = time.monotonic() + timeout_s
         for connection in self._connections:
             connection.answered[command].clear()
-            self._send(connection, {command: fields})
+            self._send(connection, {command: fields, **self._trace})
         for connection in self._connections:
             while not connection.answered[command].wait(
                 min(0.5, max(0.0, deadline_s - time.monotonic()))
@@ -200,7 +216,8 @@ class Session:
             now_s = time.monotonic()
             if now_s >= next_beat_s:
                 for connection in self._connections:
-                    self._send(connection, {"beat": {}})
+                    self._send(connection, {"beat": {}, **self._trace})
+                self._trace = {}  # the first message carries it
                 next_beat_s = now_s + self._beat_s
             self._listen(max(0.0, next_beat_s - now_s))
             self._check_silence()
@@ -229,6 +246,11 @@ class Session:
     def _drop(self) -> None:
         for connection in self._connections:
             connection.close()
+
+
+def _known(**facts: bool | None) -> dict[str, object]:
+    """The fields of a message that are known."""
+    return {name: fact for name, fact in facts.items() if fact is not None}
 
 
 class _HostConnection:

@@ -10,6 +10,7 @@ import os
 import secrets
 import socket
 import struct
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -24,6 +25,7 @@ from remote_gpu.host.gateway.slots import Slots
 from remote_gpu.host.gateway.verifier import Verifier
 from remote_gpu.host.leases import Entry, LeaseTable, Phase, Step
 from remote_gpu.host.tls import HostTls
+from remote_gpu.host.traces import HostTraces
 from remote_gpu.wire.errors import Refusal, Refused, WireError
 from remote_gpu.wire.frames import HANDSHAKE, SESSION, text_field
 from remote_gpu.wire.proof import (
@@ -55,6 +57,7 @@ class Host(Protocol):
     """The daemon, as the gateway needs it."""
 
     table: LeaseTable
+    traces: HostTraces
 
     def expire(self) -> float:
         """End everything whose deadline has passed; returns the monotonic time."""
@@ -106,11 +109,18 @@ class Gateway:
         self._known = Slots(limits.known, limits.per_source)
         self._awaited = Slots(limits.awaited, limits.per_source)
         self._sessions: dict[LeaseId, Peer] = {}
+        self.refusals: Counter[str] = Counter()  #: refused connections by code
+        self.refused_secrets = 0  #: of them, those with a wrong proof of a lease's secret
 
     @property
     def address(self) -> str:
         """The "address:port" on which the gateway listens."""
         return self._listeners.address
+
+    @property
+    def sessions(self) -> int:
+        """The number of open sessions."""
+        return len(self._sessions)
 
     async def serve(self) -> None:
         """Accept connections until it is cancelled."""
@@ -146,10 +156,10 @@ class Gateway:
             try:
                 proven = await self._prove(peer, source, port_of)
             except Refused as refused:
-                await _refuse(peer, refused)
+                await self._refuse(peer, refused)
                 return
             except (WireError, OSError, TimeoutError) as error:
-                await _refuse(
+                await self._refuse(
                     peer, Refused(Refusal.PROTOCOL, str(error) or "the handshake timed out")
                 )
                 return
@@ -167,9 +177,16 @@ class Gateway:
             else:
                 await self._relayed(peer, hello, welcome)
         except Refused as refused:
-            await _refuse(peer, refused)
+            await self._refuse(peer, refused)
         except (WireError, OSError, TimeoutError) as error:
             logger.info("connection lost", extra={"lease": hello.lease, "why": str(error)})
+
+    async def _refuse(self, peer: Peer, refused: Refused) -> None:
+        """Count the refusal and send it; a peer that does not read it is dropped."""
+        self.refusals[refused.code] += 1
+        with contextlib.suppress(OSError, TimeoutError):
+            body = {"code": refused.code, "message": refused.message[:500]}
+            await peer.send({"refused": body}, 0.5)
 
     async def _prove(self, peer: Peer, source: str, port_of: LeaseId | None) -> Proving:
         if not source:
@@ -182,6 +199,7 @@ class Gateway:
             await self._send(peer, proving.challenge)
             answer = text_field(await self._receive(peer), "proof", 64)
         if not proving.accepts(answer):
+            self.refused_secrets += 1
             raise Refused(Refusal.DENIED, "the proof of the secret is wrong")
         return proving
 
@@ -270,11 +288,13 @@ class Gateway:
             if entry is None or entry.nonce != nonce:
                 return
             host.table.heard(lease, now_s)
+            if "traceparent" in meta:
+                host.traces.traced(lease, meta["traceparent"])
             if isinstance(close := meta.get("close"), dict):
                 await self._closed(peer, lease, close)
                 return
             if "give_back" in meta:
-                host.apply(host.table.give_back(lease))
+                host.apply(host.table.give_back(lease, _succeeded(meta["give_back"])))
                 await self._send(peer, {"give_back": {}})
             else:
                 await self._send(peer, {"beat": {}})
@@ -283,7 +303,8 @@ class Gateway:
         reason = EndReason.RELEASED if close.get("reason") == "RELEASED" else EndReason.DONE
         self._sessions.pop(lease, None)  # the holder ended the session, and needs no message
         detail = str(close.get("detail", ""))[:500]
-        self._host.apply(self._host.table.session_over(lease, reason, detail))
+        steps = self._host.table.session_over(lease, reason, detail, _succeeded(close))
+        self._host.apply(steps)
         with contextlib.suppress(OSError, TimeoutError):
             await self._send(peer, {"close": {}})
 
@@ -300,6 +321,12 @@ class Gateway:
         host.expire()
         entry = host.table.admit_lane(hello.lease, hello.session)
         await host.relay(entry, hello, peer, welcome)
+
+
+def _succeeded(given: object) -> bool | None:
+    """Whether the code of a session succeeded, as its end reports it; None: an older client."""
+    found = given.get("succeeded") if isinstance(given, dict) else None
+    return found if isinstance(found, bool) else None
 
 
 def _check_credentials(stream: socket.socket) -> None:
@@ -325,10 +352,3 @@ def _evict(peer: Peer) -> None:
         refused = {"code": Refusal.BUSY, "message": "evicted by newer connections"}
         peer.send_now({"refused": refused})
         peer.socket.shutdown(socket.SHUT_RDWR)
-
-
-async def _refuse(peer: Peer, refused: Refused) -> None:
-    """Send the refusal; a peer that does not read it is dropped."""
-    with contextlib.suppress(OSError, TimeoutError):
-        body = {"code": refused.code, "message": refused.message[:500]}
-        await peer.send({"refused": body}, 0.5)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.errors import AppError
-from corekit.ids import LeaseId
+from corekit.ids import DeviceId, LeaseId
 from gpu_scheduler.model import DeviceKind, Share
 from gpu_scheduler.protocol.host import Install
 from remote_gpu.host.emulation import real_shares
@@ -20,8 +20,9 @@ from remote_gpu.host.environment import worker_variables
 from remote_gpu.host.leases import CAP_S_MAX, Entry
 from remote_gpu.host.processes.warm_workers import WarmWorkers
 from remote_gpu.host.sharing.batches import Batches, joins, own_shares
+from remote_gpu.host.sharing.fault_reports import read_fault
 from remote_gpu.host.sharing.turns import Turns
-from remote_gpu.host.warm.table import card_limits
+from remote_gpu.host.warm.table import card_limits, is_card
 from remote_gpu.host.workers.pool import WorkerPool
 from remote_gpu.host.workers.worker import Worker
 from remote_gpu.worker.control import Start
@@ -53,8 +54,14 @@ class LeaseWorkers:
         nursery: Nursery,
         now_s: Callable[[], float],
         crashed: Callable[[LeaseId, str], None],
+        failed: Callable[[LeaseId, DeviceId, str], None],
+        context_bytes: Callable[[DeviceId], int],
     ) -> None:
-        """`crashed`: called when the workers of a lease have died too often, with the reason."""
+        """`crashed`: called when the workers of a lease have died too often, with the reason;
+        `failed`: when one reports that a card failed; `context_bytes`: memory of a card that a
+        context takes."""
+        self._failed = failed
+        self._context_bytes = context_bytes
         self._pool = pool
         self._warm = warm
         self._turns = turns
@@ -62,7 +69,7 @@ class LeaseWorkers:
         self._nursery = nursery
         self._now_s = now_s
         self._crashed = crashed
-        self.batches = Batches(pool.take, _first_message, turns, nursery)
+        self.batches = Batches(pool.take, self._first_message, turns, nursery, failed)
         self._tasks: dict[LeaseId, asyncio.Task[Worker | None]] = {}
         self._crashes: dict[LeaseId, int] = {}
         self._ended_loading: dict[LeaseId, Loading] = {}  # of a lease's workers that have ended
@@ -152,10 +159,15 @@ class LeaseWorkers:
         return worker
 
     def _requested(self, install: Install, worker: Worker, meta: Mapping[str, object]) -> None:
-        """Handle a worker's request for a token, for its batch process or for its devices' load.
+        """Handle a worker's request for a token, for its batch process or for its devices' load, or
+        its report of a fault.
 
         Raises ValueError and the like for a wrong one.
         """
+        if (fault := meta.get("fault")) is not None:
+            if self.started(install.lease) is worker:  # else the lease ends
+                self._failed(install.lease, *read_fault(install.shares, fault))
+            return
         if (number := meta.get("load")) is not None:
             if type(number) is not int:
                 raise ValueError("the number of a question is not one")
@@ -167,7 +179,7 @@ class LeaseWorkers:
             self.batches.requested(install, worker, meta["join"])
 
     def _start_of(self, entry: Entry) -> Start:
-        start = _first_message(entry.install, own_shares(entry.install))
+        start = self._first_message(entry.install, own_shares(entry.install))
         return replace(start, cap_s=self._cap_s(entry), joins=joins(entry.install))
 
     def _cap_s(self, entry: Entry) -> float:
@@ -175,17 +187,21 @@ class LeaseWorkers:
         left_s = CAP_S_MAX if entry.last_s is None else entry.last_s - self._now_s()
         return left_s + self._budget.worker_slack_s
 
-
-def _first_message(install: Install, shares: tuple[Share, ...]) -> Start:
-    """The first message to a worker of a lease, or to its batch process, with these shares."""
-    memory_mib, real = sum(share.memory_mib for share in shares), real_shares(shares)
-    return Start(
-        lease=install.lease,
-        tenant=install.tenant,
-        memory_bytes=max(memory_mib << 20, _MEMORY_FLOOR_BYTES),
-        cap_s=CAP_S_MAX,
-        devices={str(share.index): share.device for share in shares},
-        variables=worker_variables(real),
-        kinds=tuple(sorted({share.kind for share in real})) or (DeviceKind.CPU,),
-        warm=install.workload is not None,
-    )
+    def _first_message(self, install: Install, shares: tuple[Share, ...]) -> Start:
+        """The first message to a worker of a lease, or to its batch process, with these shares."""
+        memory_mib, real = sum(share.memory_mib for share in shares), real_shares(shares)
+        return Start(
+            lease=install.lease,
+            tenant=install.tenant,
+            memory_bytes=max(memory_mib << 20, _MEMORY_FLOOR_BYTES),
+            cap_s=CAP_S_MAX,
+            devices={str(share.index): share.device for share in shares},
+            variables=worker_variables(real),
+            kinds=tuple(sorted({share.kind for share in real})) or (DeviceKind.CPU,),
+            warm=install.workload is not None,
+            context_bytes={
+                str(share.index): self._context_bytes(share.device)
+                for share in shares
+                if is_card(share)
+            },
+        )

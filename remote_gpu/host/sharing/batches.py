@@ -26,10 +26,11 @@ from typing import Any
 
 from corekit.aio.supervise import Nursery
 from corekit.errors import AppError
-from corekit.ids import LeaseId
+from corekit.ids import DeviceId, LeaseId
 from corekit.values import replace
 from gpu_scheduler.model import Batch, Share
 from gpu_scheduler.protocol.host import Install
+from remote_gpu.host.sharing.fault_reports import read_fault
 from remote_gpu.host.sharing.turns import Turns
 from remote_gpu.host.workers.worker import Worker
 from remote_gpu.worker.control import Start
@@ -95,8 +96,11 @@ class Batches:
         start_of: Callable[[Install, tuple[Share, ...]], Start],
         turns: Turns,
         nursery: Nursery,
+        failed: Callable[[LeaseId, DeviceId, str], None],
     ) -> None:
-        """`take`: a new worker; `start_of`: its first message, for these shares."""
+        """`take`: a new worker; `start_of`: its first message, for these shares; `failed`: called
+        for each of its leases when it reports that a card failed."""
+        self._failed = failed
         self._take = take
         self._start_of = start_of
         self._turns = turns
@@ -193,7 +197,11 @@ class Batches:
 
     def _handle(self, process: _Process, meta: Mapping[str, Any]) -> None:
         """Handle one packet of a batch process. Raises ValueError and the like for a wrong one."""
-        if "used" in meta:
+        if "fault" in meta:
+            device, reason = read_fault(process.shares.values(), meta["fault"])
+            for lease in tuple(process.shares):
+                self._failed(lease, device, reason)
+        elif "used" in meta:
             index, lease, used_s = meta["used"]
             if type(used_s) is not float or not 0 <= used_s < math.inf:
                 raise ValueError("a used time is not a number of seconds")

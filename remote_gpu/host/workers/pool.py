@@ -71,8 +71,10 @@ class WorkerPool:
         sandboxes: Sandboxes | None = None,
         policy: Policy | None = None,
         emulated: EmulatedDevices | None = None,
+        card_call_s: float = 0.0,
     ) -> None:
-        """`sandboxes`, `policy`: isolation of leases; None: there is none."""
+        """`sandboxes`, `policy`: isolation of leases; None: there is none. `card_call_s`: limit of
+        a call of a card's driver; 0 = none."""
         emulated = emulated or EmulatedDevices.of(Emulation(devices=()), HostId(""))
         self._settings = {
             "data": {name: str(path) for name, path in data.items()},
@@ -84,6 +86,7 @@ class WorkerPool:
             "batch_wait_s": batch_wait_s,
             "tls": [] if tls is None else [str(tls.certificate), str(tls.key)],
             "handshake_s": budget.handshake_s,
+            "card_call_s": card_call_s,
             "emulation": encode(emulated.emulation),
             "emulated": list(emulated.by_id),
         }

@@ -10,14 +10,19 @@ from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.worker.backends.base import Backend, HostBackend
 from remote_gpu.worker.backends.cache import trim
 from remote_gpu.worker.backends.drivers import missing_on_cpu, working_kinds
+from remote_gpu.worker.cards.card import Card
 
 #: Kind of device → the extra of `orchgpu` that its kernels need.
 _EXTRAS = {"cpu": "opencl", "opencl": "opencl", "cuda": "cuda"}
 KINDS = tuple(_EXTRAS)  #: of devices that a lane may be opened to
 
 
-def open_backend(kind: str, device: str = "", cache: Path | None = None) -> Backend:
+def open_backend(
+    kind: str, device: str = "", cache: Path | None = None, card: Card | None = None
+) -> Backend:
     """The backend of a device. Starts threads: never before a fork.
+
+    `card`: limits and faults of an NVIDIA device.
 
     A CPU without OpenCL runs graphs of operations. Raises OpFailed: ENODEV for a card without a
     working driver, ENOTSUP for a kind without kernels or without its library.
@@ -31,7 +36,7 @@ def open_backend(kind: str, device: str = "", cache: Path | None = None) -> Back
     try:
         if kind == "cuda":
             cuda = importlib.import_module("remote_gpu.worker.backends.cuda")
-            return cast("Backend", cuda.open_cuda(device, cache))
+            return cast("Backend", cuda.open_cuda(device, cache, card=card))
         opencl = importlib.import_module("remote_gpu.worker.backends.opencl")
         return cast("Backend", opencl.open_opencl(kind, device, cache))
     except ImportError as error:

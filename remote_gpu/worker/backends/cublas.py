@@ -75,7 +75,8 @@ class _Handle:
 
     def _call(self, function: str, *arguments: Any) -> None:
         self._backend.enter()
-        status = getattr(self._library, function)(*arguments)
+        with self._backend.watched(function):
+            status = getattr(self._library, function)(*arguments)
         if status:
             code = OpCode.ENOMEM if status == _ALLOC_FAILED else OpCode.EIO
             name = _STATUS.get(status, str(status))

@@ -12,6 +12,7 @@ import os
 import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -23,27 +24,12 @@ from remote_gpu.worker.backends.base import Bound, DeviceMemory, Kernel, Program
 from remote_gpu.worker.backends.nvrtc import compile_source
 from remote_gpu.worker.backends.ordinals import visible_ordinal
 from remote_gpu.worker.backends.staging import Staging
+from remote_gpu.worker.cards.card import CONTEXT_ERRORS, DEVICE_ERRORS, Card
 from remote_gpu.worker.kernels.cuda import shared_offsets
 from remote_gpu.worker.memory.memory import Memory
 from remote_gpu.worker.memory.quota import Quota
 
 _OUT_OF_MEMORY = driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY
-#: Errors after which a context fails all calls; by the CUDA manual the process must end.
-_LOST = frozenset(
-    getattr(driver.CUresult, f"CUDA_ERROR_{name}")
-    for name in (
-        "ILLEGAL_ADDRESS",
-        "ILLEGAL_INSTRUCTION",
-        "MISALIGNED_ADDRESS",
-        "INVALID_ADDRESS_SPACE",
-        "INVALID_PC",
-        "LAUNCH_FAILED",
-        "LAUNCH_TIMEOUT",
-        "HARDWARE_STACK_ERROR",
-        "ASSERT",
-        "ECC_UNCORRECTABLE",
-    )
-)
 #: A kernel needs an attribute for more dynamic shared memory than this.
 _SHARED_BYTES_FREE = 48 << 10
 
@@ -66,8 +52,10 @@ class CudaBackend:
         cache: Path | None,
         compile_: Compile = compile_source,
         on_lost: Callable[[], None] = _end_process,
+        card: Card | None = None,
     ) -> None:
         """`device`: of `cuDeviceGet`. Raises OpFailed(EIO)."""
+        self._card = Card() if card is None else card
         self._cache = cache
         self._compile = compile_
         self._on_lost = on_lost
@@ -118,14 +106,22 @@ class CudaBackend:
 
     def call(self, function: Callable[..., Any], *args: Any, wrong: OpCode = OpCode.EIO) -> Any:
         """Call the driver; returns its value. Raises OpFailed: ENOMEM, else `wrong`."""
-        result, *values = function(*args)
+        with self._card.watchdog.call(function.__name__):
+            result, *values = function(*args)
         if result == driver.CUresult.CUDA_SUCCESS:
             return values[0] if len(values) == 1 else values
-        if result in _LOST:
+        message = f"the device failed: {function.__name__} returned {result.name}"
+        if result.name in CONTEXT_ERRORS or result.name in DEVICE_ERRORS:
             self._lost, wrong = True, OpCode.EIO
+        if result.name in DEVICE_ERRORS:
+            self._card.failed(message)
         if result == _OUT_OF_MEMORY:
             wrong = OpCode.ENOMEM
-        raise OpFailed(wrong, f"the device failed: {function.__name__} returned {result.name}")
+        raise OpFailed(wrong, message)
+
+    def watched(self, name: str) -> AbstractContextManager[None]:
+        """The time of a call of a vendor's library, which may hang like one of the driver."""
+        return self._card.watchdog.call(name)
 
 
 class _CudaMemory:
@@ -252,21 +248,32 @@ def _packed(argument: Bound, offsets: Iterator[int]) -> bytes:
 
 
 def open_cuda(
-    device: str, cache: Path | None = None, compile_: Compile = compile_source
+    device: str,
+    cache: Path | None = None,
+    compile_: Compile = compile_source,
+    card: Card | None = None,
 ) -> CudaBackend:
     """The CUDA device with the driver's id `device` (`GPU-…`, `MIG-…`; "" = the first one).
 
     `CUDA_VISIBLE_DEVICES` at the first call decides which devices a process sees. Starts threads:
     never before a fork. Raises OpFailed(ENODEV) without driver or device.
     """
+    card = Card() if card is None else card
     try:
-        (result,) = driver.cuInit(0)
+        with card.watchdog.call("cuInit"):
+            (result,) = driver.cuInit(0)
     except RuntimeError as error:  # there is no libcuda.so.1
         raise OpFailed(OpCode.ENODEV, f"no NVIDIA driver on this host: {error}") from None
     if result != driver.CUresult.CUDA_SUCCESS:
-        raise OpFailed(OpCode.ENODEV, f"the NVIDIA driver has no devices: {result.name}")
+        raise _absent(card, f"the NVIDIA driver has no devices: {result.name}")
     result, found = driver.cuDeviceGet(visible_ordinal(device))
     if result != driver.CUresult.CUDA_SUCCESS:
         message = f"the NVIDIA driver does not list {device or 'a device'}: {result.name}"
-        raise OpFailed(OpCode.ENODEV, message)
-    return CudaBackend(found, None if cache is None else cache / "cuda", compile_)
+        raise _absent(card, message)
+    return CudaBackend(found, None if cache is None else cache / "cuda", compile_, card=card)
+
+
+def _absent(card: Card, message: str) -> OpFailed:
+    """The error of a device that its host listed and the driver lacks, which is reported."""
+    card.failed(message)
+    return OpFailed(OpCode.ENODEV, message)

@@ -154,6 +154,7 @@ def providers_of(context: Context) -> Providers:
     limit, and grows by what is asked for."""
     if context.kind != "cuda":
         return ON_CPU
+    context.charge_context()
     options = {
         "device_id": str(visible_ordinal(context.device)),
         "arena_extend_strategy": "kSameAsRequested",
@@ -167,14 +168,15 @@ def providers_of(context: Context) -> Providers:
 def find_model(context: Context, name: str) -> Model:
     """A model by its name, loaded on first use. Raises OpFailed: EINVAL, ENOENT, ENOMEM."""
     providers = providers_of(context)
+    device = context.kind if context.kind == "cpu" else f"{context.kind} {context.device}"
     if name.startswith(CONTENT_PREFIX):
         return context.resources.loaded(
-            name, context.quota, lambda data: Model(bytes(data), providers), context.kind
+            name, context.quota, lambda data: Model(bytes(data), providers), device
         )
     kind, _, rest = name.partition(":")
     if kind != "data":
         raise OpFailed(OpCode.EINVAL, f"model {name!r} is neither data:NAME nor sha256:HEX")
-    key = name if context.kind == "cpu" else f"{name} on {context.kind} {context.device}"
+    key = name if context.kind == "cpu" else f"{name} on {device}"
     return context.warm.get(key, lambda: Model(_path(context, rest), providers))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -76,7 +77,7 @@ class Host:
 
 
 def libraries() -> list[Path]:
-    """The folders of this Python and of the packages it has loaded.
+    """The folders of this Python, of the packages it has loaded, and of `LD_LIBRARY_PATH`.
 
     The folder in which a program was started and that of its script are left out: workers have
     neither.
@@ -86,7 +87,8 @@ def libraries() -> list[Path]:
     for name, module in tuple(sys.modules.items()):
         if "." not in name:
             found.update(str(one) for one in getattr(module, "__path__", ()))
-    return sorted(Path(one) for one in found if Path(one).exists())
+    found.update(os.environ.get("LD_LIBRARY_PATH", "").split(":"))
+    return sorted(Path(one) for one in found if Path(one).is_absolute() and Path(one).exists())
 
 
 def read_by_leases(path: Path, host: Host) -> Path | None:

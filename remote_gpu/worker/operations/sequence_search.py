@@ -133,7 +133,8 @@ class KernelSearch(SequenceSearch):
             backend, packed = context.open_backend(), _packed(context, database)
             return scan.Scanner(backend, context.quota, packed, vectors=backend.on_host)
 
-        scanner = context.warm.get(f"scanner of {database.sha256}", load)
+        device = f"{context.kind} {context.device}"
+        scanner = context.warm.get(f"scanner of {database.sha256} on {device}", load)
         return lambda query: scanner.scores(scoring.encode(query))
 
 

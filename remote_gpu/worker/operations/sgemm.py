@@ -70,7 +70,7 @@ class DeviceSgemm(CpuOperation):
     def run(self, context: Context, args: Arguments, inputs: Sequence[memoryview]) -> Outcome:
         m, n, k = _sides(args, inputs)
         product = context.warm.get(
-            f"{self.implementation} on {context.kind}",
+            f"{self.implementation} on {context.kind} {context.device}",
             lambda: Product(context.open_backend(), self._method, context.quota),
         )
         return {"shape": [m, n]}, [product.compute(context.quota, (m, n, k), *inputs)]

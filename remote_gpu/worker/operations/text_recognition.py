@@ -82,6 +82,7 @@ class CudaRecognition(TextRecognition):
 def _recognizer(context: Context) -> Recognizer:
     if context.kind != "cuda":
         return context.warm.get("text_recognition", Recognizer)
+    context.charge_context()
     ordinal = visible_ordinal(context.device)
     limit_bytes = context.quota.limit_bytes
     key = f"text_recognition on {context.device}"

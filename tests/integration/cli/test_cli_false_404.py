@@ -11,8 +11,8 @@ import pytest
 
 from gpu_scheduler.model import DeviceKind, Request
 from local_cloud.model.weather.weather import Weather
-from orchgpu.cli.cloud import JobCloud, _origin
 from orchgpu.core.function import Function
+from orchgpu.jobs.cloud import JobCloud, _origin
 from tests.embedded_cloud import client_of, cloud_in
 
 FUNCTION = Function(

@@ -13,8 +13,8 @@ from corekit.errors import AppError
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import Request
 from orchgpu.cli.commands.jobs.jobs import records_watched
-from orchgpu.cli.jobs.records import JobFilter
 from orchgpu.cli.live.job_changes import Entry, watch_jobs
+from orchgpu.jobs.records import JobFilter
 from tests.commandline import run
 from tests.integration.ssgm.played_host import PlayedHost
 from tests.scheduler_thread import scheduler_in_thread

@@ -91,6 +91,7 @@ class TinyGateway:
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self.secret = secrets.token_hex(32)
         self.heard: list[str] = []  #: "open", "give_back", "close" in order
+        self.succeeded: list[object] = []  #: of "give_back" and "close" in order
         self.holder = ""  #: nonce of the session that claimed the lease
         self.refuse: str | None = None
         self.lose_on: str | None = None  #: end the lease when this word is heard
@@ -160,6 +161,7 @@ class TinyGateway:
             if word == "beat":
                 continue  # its silence is too short to be noticed
             self.heard.append(word)
+            self.succeeded.append(received[1][word].get("succeeded"))
             if word == self.lose_on:
                 self.lose("REVOKED")
                 return

@@ -45,6 +45,7 @@ def test_a_job_runs_to_its_result(bench: Any) -> None:
     assert times["EStart"] <= times["EEnd"] <= times["committed"] == result.ended_at_s
     assert bench.report is None
     assert bench.gateway.heard == ["open", "give_back", "close"]
+    assert bench.gateway.succeeded == [True, True]
 
 
 def test_the_device_is_given_back_before_the_first_upload_and_the_session_closed_after_the_result(
@@ -127,6 +128,7 @@ def test_a_failed_script_is_reported_and_nothing_is_uploaded(
     assert report.times["EStart"] <= report.times["EEnd"]
     assert (bench.outputs, bench.result) == ({}, None)
     assert bench.gateway.heard == ["open", "give_back", "close"]
+    assert bench.gateway.succeeded == [False, False]
 
 
 def test_a_script_over_its_time_is_a_timeout_with_its_log(bench: Any) -> None:

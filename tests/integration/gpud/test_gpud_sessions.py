@@ -48,6 +48,26 @@ def test_one_lease_from_install_to_cut(shared_gpud: Gpud, nothing_left: None) ->
     assert nonces == {session.nonce}
 
 
+def test_the_end_of_a_session_whose_code_failed_is_reported_as_such(
+    shared_gpud: Gpud, nothing_left: None
+) -> None:
+    given_back, raised = shared_gpud.install(), shared_gpud.install()
+    with shared_gpud.open(given_back) as session:
+        session.give_back(succeeded=False)
+    with pytest.raises(ZeroDivisionError), shared_gpud.open(raised):
+        raise ZeroDivisionError
+    scheduler = shared_gpud.scheduler
+    until(lambda: scheduler.is_cut(given_back.lease) and scheduler.is_cut(raised.lease))
+
+    def reported(lease: str) -> dict[str, object]:
+        changes = [f for op, f in scheduler.messages if op == "session" and f["lease"] == lease]
+        return {f["state"]: f.get("succeeded") for f in changes}
+
+    until(lambda: "closed" in reported(given_back.lease) and "closed" in reported(raised.lease))
+    assert reported(given_back.lease) == {"opened": None, "freed": False, "closed": True}
+    assert reported(raised.lease) == {"opened": None, "closed": False}
+
+
 def test_the_notice_of_a_preemption_reaches_the_session_once(
     shared_gpud: Gpud, nothing_left: None
 ) -> None:

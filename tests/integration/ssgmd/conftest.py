@@ -103,5 +103,7 @@ async def serving(state: Path, **settings: Any) -> AsyncIterator[Endpoints]:
     tls = None
     if told.certificate is not None:
         tls = ssl.create_default_context(cafile=str(state.parent / "ca.pem"))
-    async with running_daemon(told) as daemon, aiohttp.ClientSession() as http:
+    # A connection that is kept for the next request would be a task that outlives its test.
+    once = aiohttp.TCPConnector(force_close=True)
+    async with running_daemon(told) as daemon, aiohttp.ClientSession(connector=once) as http:
         yield Endpoints(daemon, http, state, tls)

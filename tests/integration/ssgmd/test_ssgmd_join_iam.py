@@ -55,7 +55,7 @@ class World:
 
     async def join(self, host: str = HOST, server: str = "prod") -> str | None:
         join = IamJoin(host, server, self.proof().url)
-        await join.renew(self.address, None)
+        await join.renew(self.address, None, 5.0)
         return join.key
 
     async def denied(self, host: str = HOST, server: str = "prod") -> str:

@@ -23,7 +23,7 @@ async def stream(endpoints: Endpoints, accept: str = "*/*") -> AsyncIterator[dic
         assert answer.status == 200
         async for line in answer.content:
             text = line.removeprefix(b"data: ").strip()
-            if text:
+            if text and not text.startswith(b"id: "):
                 yield json.loads(text)
 
 

@@ -8,8 +8,8 @@ from contract.result import Result
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import JobId
 from gpu_scheduler.model import Record, Step
-from orchgpu.cli.commands.jobs.cancel import _refuse_ended, cancelled_result
-from orchgpu.cli.jobs.known import Known, Scheduled
+from orchgpu.jobs.cancelling import _refuse_ended, cancelled_result
+from orchgpu.jobs.known import Known, Scheduled
 from tests.commandline import run
 
 JOB = "j" + "0" * 25

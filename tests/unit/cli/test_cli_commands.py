@@ -337,7 +337,7 @@ def record(**fields: Any) -> Record:
 
 
 def test_a_job_is_described_by_its_record() -> None:
-    from orchgpu.cli.jobs.records import record_json
+    from orchgpu.jobs.records import record_json
 
     shown = record_json(record())
     assert json.loads(json.dumps(shown)) == shown
@@ -349,7 +349,7 @@ def test_a_job_is_described_by_its_record() -> None:
 
 
 def test_reasons_of_leases_are_not_reasons_of_jobs() -> None:
-    from orchgpu.cli.jobs.records import reason_of
+    from orchgpu.jobs.records import reason_of
 
     assert reason_of(record(reason="DONE")) == "NONE"
     assert reason_of(record(reason="POISON")) == "POISON"
@@ -357,7 +357,7 @@ def test_reasons_of_leases_are_not_reasons_of_jobs() -> None:
 
 @pytest.mark.parametrize("block", [{}, {"input": None}, {"input": "x"}, {"input": {}}])
 def test_a_foreign_block_is_shown_as_unknown(block: dict[str, Any]) -> None:
-    from orchgpu.cli.jobs.records import record_json
+    from orchgpu.jobs.records import record_json
 
     assert record_json(record(block=block))["input"] is None
 

@@ -13,13 +13,13 @@ from corekit.ids import HostId
 from corekit.values import replace
 from gpu_scheduler.model import HostState
 from gpu_scheduler.protocol.answers import HostView
-from orchgpu.cli.cloud import _ahead_s
 from orchgpu.cli.commands.operation.doctor import (
     check_clock,
     check_gateways,
     check_processes,
     checked,
 )
+from orchgpu.jobs.cloud import _ahead_s
 from orchgpu.local.home import ProcessRecord, ProgramState, SystemRecord
 from tests.commandline import run
 

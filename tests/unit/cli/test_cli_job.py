@@ -15,8 +15,8 @@ from corekit.values import replace
 from gpu_scheduler.model import Record, Step
 from gpu_scheduler.verdicts import Explanation
 from orchgpu.cli.commands.jobs.job import echo_end, echo_gantt, echo_head, job_json
-from orchgpu.cli.jobs.known import Known, Scheduled, latencies, moments
 from orchgpu.core.routing import InputEvent
+from orchgpu.jobs.known import Known, Scheduled, latencies, moments
 
 INPUT = InputEvent(
     bucket="in",

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from orchgpu.adapters.aws.commands import AwsServices
-from orchgpu.cli.jobs import functionlog
-from orchgpu.cli.jobs.functionlog import LATE_S, FunctionLog, JobsByRequest, invocation
-from orchgpu.cli.jobs.joblog import Line, Programs, Stream, read_line
 from orchgpu.cloud_services import Address, LogEvent
+from orchgpu.jobs import functionlog
+from orchgpu.jobs.functionlog import LATE_S, FunctionLog, JobsByRequest, invocation
+from orchgpu.jobs.joblog import Line, Programs, Stream, read_line
 
 
 def line(at_s: float, text: str) -> Line:

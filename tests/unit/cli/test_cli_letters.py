@@ -12,12 +12,12 @@ from corekit.decode import encode
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import JobId
 from gpu_scheduler.model import Record, Step
-from orchgpu.cli.commands.jobs.retry import failed_function, letter_body
-from orchgpu.cli.jobs.known import Known, Scheduled
-from orchgpu.cli.jobs.letters import Letter, newest_of, read_letter
 from orchgpu.core.ending import dead_letter_body
 from orchgpu.core.function import Function
 from orchgpu.core.routing import InputEvent, classify
+from orchgpu.jobs.known import Known, Scheduled
+from orchgpu.jobs.letters import Letter, newest_of, read_letter
+from orchgpu.jobs.retrying import failed_function, letter_body
 from orchgpu.ports import Message
 
 FUNCTION = Function(

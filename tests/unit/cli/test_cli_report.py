@@ -12,7 +12,6 @@ from contract.result import Result
 from corekit.ids import DeviceId, HostId, JobId
 from gpu_scheduler.model import Device, DeviceKind, Health, HostState, Record, Step
 from gpu_scheduler.protocol.answers import DeviceView, HostView
-from orchgpu.cli.cloud import JobCloud, Submitted
 from orchgpu.cli.commands.operation.gpus import DEVICES_WITH_BARS, row_with_bars
 from orchgpu.cli.commands.operation.gpus import device_row as row_of
 from orchgpu.cli.jobs.follow import Followed
@@ -26,6 +25,7 @@ from orchgpu.cli.jobs.report import (
 )
 from orchgpu.core.function import Function
 from orchgpu.job_measures import MOMENTS
+from orchgpu.jobs.cloud import JobCloud, Submitted
 
 FUNCTION = Function(
     name="f",

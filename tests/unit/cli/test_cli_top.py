@@ -27,13 +27,13 @@ from gpu_scheduler.model import (
 )
 from gpu_scheduler.protocol.answers import DeviceView, HostView, QueueAnswer, QueuedView
 from gpu_scheduler.verdicts import Explanation
-from orchgpu.cli.jobs.joblog import Line as LogLine
-from orchgpu.cli.jobs.known import Known, Scheduled
 from orchgpu.cli.top.commands import Target, drain_question
 from orchgpu.cli.top.rows import TableRow, fleet_rows, job_rows, queue_rows
 from orchgpu.cli.top.snapshot import Snapshot, Story
 from orchgpu.cli.top.state import COLUMNS, TableState, Typed, ViewName, typed
 from orchgpu.cli.top.story import story_lines
+from orchgpu.jobs.joblog import Line as LogLine
+from orchgpu.jobs.known import Known, Scheduled
 
 
 def device(index: int, host: str = "gpu-a", **fields: Any) -> DeviceView:

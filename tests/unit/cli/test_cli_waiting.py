@@ -12,7 +12,7 @@ from corekit.values import replace
 from gpu_scheduler.model import DeviceKind, Lease, LeaseState, Record, Share, Step
 from gpu_scheduler.protocol.answers import LeasesAnswer
 from gpu_scheduler.verdicts import DeviceVerdict, Explanation, HeldBack, NoFit
-from orchgpu.cli.jobs.waiting import blocking_leases, pause_sentence, reason_of_wait, wait_sentence
+from orchgpu.jobs.waiting import blocking_leases, pause_sentence, reason_of_wait, wait_sentence
 
 
 def verdict(device: str, reason: NoFit) -> DeviceVerdict:

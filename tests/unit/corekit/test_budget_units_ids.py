@@ -31,6 +31,11 @@ def test_every_scale_keeps_the_inequalities(factor: float) -> None:
     assert Budget().scaled(factor).check()
 
 
+def test_a_standby_grants_again_within_five_seconds() -> None:
+    """Less the work: reads and puts of the log, hellos, the full state of a host."""
+    assert Budget().granting_again_s <= 4.75
+
+
 def test_scaling_leaves_counts_alone() -> None:
     scaled = Budget().scaled(1 / 20)
     assert scaled.visibility_s == pytest.approx(6.0)
@@ -44,6 +49,11 @@ def test_scaling_leaves_counts_alone() -> None:
         ("visibility_beat_s", 40.0, "visibility_beat_s <= visibility_s / 4"),
         ("host_lost_s", 5.0, "host_stale_s <= host_lost_s"),
         ("reserved_ttl_s", 121.0, "reserved_ttl_s <= visibility_s"),
+        (
+            "failover_connect_s",
+            2.0,
+            "leader_beat_s + standby_poll_s + failover_connect_s <= takeover_s",
+        ),
         ("retry_base_s", 0.0, "every time and count is positive"),
     ],
 )

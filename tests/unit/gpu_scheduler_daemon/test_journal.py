@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import HostId, IdSource
+from corekit.values import replace
 from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.core.state import UNKNOWN_MAX
 from gpu_scheduler.daemon.journal.format import Mark, body_of, encode_group, encode_header, scan
@@ -27,7 +28,13 @@ from gpu_scheduler.daemon.journal.sync_marker import (
     read_marker,
     write_marker,
 )
-from gpu_scheduler.protocol.changes import Entry, HostDrained, encode_entry, from_format_2
+from gpu_scheduler.protocol.changes import (
+    Entry,
+    HostDrained,
+    RecordWritten,
+    encode_entry,
+    from_format_2,
+)
 from tests.unit.gpu_scheduler_daemon.journals import OLD_HEADER, compact, history, old_line
 
 
@@ -153,12 +160,23 @@ def test_a_line_that_checks_but_is_of_another_version_is_refused(tmp_path: Path)
 FORMAT_2 = Path(__file__).parent / "format-2"
 
 
+def as_format_2_had_it(entry: Entry) -> Entry:
+    """Records of that build had no leases."""
+    parts = [
+        replace(part, record=replace(part.record, leases=()))
+        if isinstance(part, RecordWritten)
+        else part
+        for part in entry.parts
+    ]
+    return Entry(parts=tuple(parts))
+
+
 def test_a_journal_of_format_2_is_read_and_becomes_one_of_today(tmp_path: Path) -> None:
     shutil.copytree(FORMAT_2, tmp_path, dirs_exist_ok=True)
     for _ in range(2):
         journal, entries = Journal.open(tmp_path)
         journal.close()
-        assert entries == tuple(history())
+        assert entries == tuple(map(as_format_2_had_it, history()))
     path = tmp_path / NAME
     assert b'"version":3' in path.read_bytes()
     assert b"LeaseGranted" not in path.read_bytes()

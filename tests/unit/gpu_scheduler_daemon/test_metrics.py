@@ -152,6 +152,7 @@ def test_the_allocation_of_leases_and_devices_is_exported(text: str) -> None:
     assert re.search(r'ssgmd_device_health\{.*device="GPU-1".*health="BAD"\} 1', text)
     assert re.search(r'ssgmd_device_health\{.*device="GPU-1".*health="OK"\} 0', text)
     assert 'ssgmd_requests_total{op="beat"} 2' in text
+    assert 'ssgmd_host_leases{host="h"} 1' in text
 
 
 def test_warm_workers_are_exported(text: str) -> None:
@@ -166,6 +167,18 @@ def test_warm_workers_are_exported(text: str) -> None:
     assert re.search(r'ssgmd_device_residents\{.*device="GPU-0".*\} 1', text)
     assert re.search(r'ssgmd_device_resident_mib\{.*device="GPU-0".*\} 70', text)
     assert re.search(r'ssgmd_device_residents\{.*device="GPU-1".*\} 0', text)
+
+
+@pytest.mark.parametrize("names", [False, True])
+def test_workloads_have_their_names_where_no_keys_are_required(tmp_path: Path, names: bool) -> None:
+    counts = CoreCounts()
+    counts.learned_times.learn(WorkloadOn("lab", "ocr", "A"), 1.0, 0.5)
+    journal, _ = Journal.open(tmp_path)
+    journal.close()
+    standing = Standing(hosts=(), leases=(), waiting=0, counts=counts, names_workloads=names)
+    text = "\n".join(prometheus_lines(Metrics(), journal, standing))
+    assert ('tenant="lab",workload="ocr",start="cold"} 1' in text) is names
+    assert (workload_key("lab", "ocr") in text) is not names
 
 
 def test_only_the_workloads_with_the_most_starts_have_counters(tmp_path: Path) -> None:

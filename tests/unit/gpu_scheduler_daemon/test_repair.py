@@ -161,7 +161,7 @@ def test_each_repair_keeps_its_own_old_file(tmp_path: Path) -> None:
 
 
 def test_nothing_is_repaired_under_a_running_daemon_or_of_another_version(tmp_path: Path) -> None:
-    with pytest.raises(AppError, match="no journal in") as caught:
+    with pytest.raises(AppError, match="holds no journal") as caught:
         check(tmp_path)
     assert caught.value.code is ErrorCode.NOT_FOUND
     journal, _ = Journal.open(tmp_path)

@@ -29,3 +29,12 @@ def test_the_leader_left_news_while_the_standby_was_suspended() -> None:
     silence = Silence(3.0, 0.0)
     assert not silence.read(100.0, 100.0, news=True)
     assert not silence.read(102.0, 102.0, news=False)
+
+
+def test_a_read_is_due_when_the_silence_is_long_enough() -> None:
+    silence = Silence(3.0, 1.0)
+    assert (silence.silent_s(1.5), silence.due_in_s(1.5)) == (0.5, 2.5)
+    assert (silence.silent_s(4.5), silence.due_in_s(4.5)) == (3.5, 0.0)
+    silence.read(4.5, 5.0, news=True)
+    assert (silence.silent_s(5.0), silence.due_in_s(5.0)) == (0.0, 3.0)
+    assert silence.silent_s(4.9) == 0.0, "a clock that was read before"

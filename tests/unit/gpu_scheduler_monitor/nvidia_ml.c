@@ -1,10 +1,16 @@
 /* A stand-in for libnvidia-ml.so.1: answers from the file named by FAKE_NVML, read at every call.
  * One line is one fact: "boards 2", "0.uuid GPU-a", "0.lost 1", "hang 1", "xid 3 0 79" (the number
  * of the event, the board, the Xid: each number is told once). What is not in the file is 0 or "".
+ * "shared PATH": memory in use of processes of the stand-in for CUDA, in files PATH.*, which each
+ * process locks while it lives (tests/contract/cuda_driver.c).
  */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 enum { OK = 0, INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, SMALL = 7, TIMEOUT = 10, LOST = 15 };
@@ -60,6 +66,28 @@ static int text_of(const Device *device, const char *key, char *into) {
     return gone;
 }
 
+/* Memory of a board that living processes use; files of dead ones are removed. */
+static unsigned long long used_by_processes(const Device *device) {
+    char path[256], pattern[512], uuid[256], line[512], *space;
+    unsigned long long sum = 0;
+    glob_t found;
+    fact(name(device, "uuid"), uuid);
+    if (!fact("shared", path)) return 0;
+    snprintf(pattern, sizeof pattern, "%s.*", path);
+    if (glob(pattern, 0, NULL, &found)) return 0;
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        FILE *file = fopen(found.gl_pathv[i], "r");
+        if (!file) continue;
+        if (!flock(fileno(file), LOCK_EX | LOCK_NB)) unlink(found.gl_pathv[i]);
+        else while (fgets(line, sizeof line, file))
+            if ((space = strrchr(line, ' ')) && (*space = 0, !strcmp(line, uuid)))
+                sum += strtoull(space + 1, NULL, 10);
+        fclose(file);
+    }
+    globfree(&found);
+    return sum;
+}
+
 const char *nvmlErrorString(int code) { return code == LOST ? "GPU is lost" : "an error"; }
 int nvmlInitWithFlags(unsigned flags) { (void)flags; return number("no_driver") ? 9 : OK; }
 int nvmlShutdown(void) { return OK; }
@@ -85,14 +113,14 @@ int nvmlDeviceGetName(Device *device, char *into, unsigned size) {
 }
 int nvmlDeviceGetMemoryInfo(Device *device, Memory *into) {
     into->total = of(device, "total_mib") << 20;
-    into->used = (of(device, "used_mib") + of(device, "reserved_mib")) << 20;
+    into->used = ((of(device, "used_mib") + of(device, "reserved_mib")) << 20) + used_by_processes(device);
     into->free = into->total - into->used;
     return OK;
 }
 int nvmlDeviceGetMemoryInfo_v2(Device *device, Memory2 *into) {
     if (number("old_driver")) return NOT_SUPPORTED;
     into->total = of(device, "total_mib") << 20;
-    into->used = of(device, "used_mib") << 20;
+    into->used = (of(device, "used_mib") << 20) + used_by_processes(device);
     into->reserved = of(device, "reserved_mib") << 20;
     into->free = into->total - into->used - into->reserved;
     return OK;

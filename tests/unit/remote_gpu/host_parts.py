@@ -18,6 +18,7 @@ from remote_gpu.host.gateway.listeners import Listeners
 from remote_gpu.host.gateway.relays import Relays
 from remote_gpu.host.lease_log import LeaseLog
 from remote_gpu.host.leases import LeaseTable
+from remote_gpu.host.processes.card_checks import CardChecks
 from remote_gpu.host.sharing.turns import Turns
 from remote_gpu.host.workers.pool import WorkerPool
 from remote_gpu.middleware import VisibleDevices
@@ -75,6 +76,7 @@ class Reports:
         detail: str = "",
         loading_s: float | None = None,
         loaded_mib: int | None = None,
+        succeeded: bool | None = None,
     ) -> None:
         self.sessions.append((lease, reason))
 
@@ -127,6 +129,7 @@ def host_daemon(
             budget,
             nursery,
             lambda _control: Reports(),
+            CardChecks(budget, nursery),
         )
     finally:
         listeners.close()

@@ -13,9 +13,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from corekit.aio.supervise import Nursery
-from corekit.ids import LeaseId
+from corekit.ids import DeviceId, LeaseId
 from corekit.values import replace
-from gpu_scheduler.model import Batch, Share
+from gpu_scheduler.model import Batch, DeviceKind, Share
 from gpu_scheduler.protocol.host import Install
 from remote_gpu.host.sharing.batches import Batches, joins, own_shares
 from remote_gpu.host.sharing.turns import Turns
@@ -71,7 +71,11 @@ class World:
         self.turns = Turns({})
         self.started: list[Process] = []
         self.workers: list[Process] = []
-        self.batches = Batches(self.take, self.start_of, self.turns, nursery)
+        self.faults: asyncio.Queue[tuple[LeaseId, DeviceId, str]] = asyncio.Queue()
+        self.batches = Batches(self.take, self.start_of, self.turns, nursery, self.failed)
+
+    def failed(self, lease: LeaseId, device: DeviceId, reason: str) -> None:
+        self.faults.put_nowait((lease, device, reason))
 
     async def take(self, start: Start) -> Worker:
         self.started.append(Process(start))
@@ -234,3 +238,21 @@ async def test_a_process_that_breaks_the_protocol_is_killed(packet: dict[str, ob
         batch = await w.connected(lease(1))
         control.send(batch.socket, packet)
         await asyncio.to_thread(batch.process.wait, 30.0)
+
+
+@pytest.mark.asyncio
+async def test_a_fault_of_the_card_is_one_of_every_lease_in_the_process() -> None:
+    async with world() as w:
+        leases = [on_card(lease(1)), on_card(lease(2))]
+        batch = await w.connected(leases[0])
+        await w.connected(leases[1])
+        control.send(batch.socket, {"fault": [0, "it hangs"]})
+        async with asyncio.timeout(30):
+            found = [await w.faults.get() for _ in leases]
+        device = leases[0].shares[0].device
+        assert found == [(one.lease, device, "it hangs") for one in leases]
+
+
+def on_card(install: Install) -> Install:
+    share = replace(install.shares[0], kind=DeviceKind.CUDA, model="NVIDIA L4")
+    return replace(install, shares=(share,))

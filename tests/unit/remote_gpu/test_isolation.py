@@ -306,6 +306,17 @@ def test_a_secret_in_a_folder_that_leases_read_is_found(tmp_path: Path) -> None:
     assert places.read_by_leases(Path("/usr/local/state"), host) == Path("/usr")
 
 
+def test_leases_read_the_folders_of_the_loader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver there was found by gpud, and is loaded by its workers."""
+    monkeypatch.setenv("LD_LIBRARY_PATH", f":{tmp_path}:relative:/nonexistent")
+    before = places.libraries()
+    assert tmp_path in before
+    monkeypatch.delenv("LD_LIBRARY_PATH")
+    assert [one for one in before if one not in places.libraries()] == [tmp_path]
+
+
 def test_folders_closed_to_other_users(tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     (closed / "below" / "more").mkdir(parents=True)

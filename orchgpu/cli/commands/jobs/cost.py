@@ -9,13 +9,14 @@ import click
 
 from corekit.cli.screen import echo, echo_json, echo_table, json_option
 from corekit.cli.table import Column
-from corekit.errors import AppError, ErrorCode, invalid
-from orchgpu.cli.cloud import JobCloud
+from corekit.errors import invalid
 from orchgpu.cli.completing import any_job
 from orchgpu.cli.jobs.ids import whole_id
-from orchgpu.cli.jobs.known import known_job
+from orchgpu.cli.jobs.lookup import known_job
 from orchgpu.cli.scheduler import scheduler_option
 from orchgpu.cost import Comparison, Prices
+from orchgpu.jobs.cloud import JobCloud
+from orchgpu.jobs.measured import measured_run
 
 COSTS = tuple(Column(name=name) for name in ("ON", "SHARERS", "TIME", "COST", "OF CPU"))
 #: The paper's function, without a job or another memory.
@@ -113,14 +114,8 @@ def _or(given: float | None, standard: float) -> float:
 def _measured(job: str, scheduler: str | None) -> tuple[float, int]:
     """The function's time for the job, from start to result, and the function's memory."""
     known = known_job(whole_id(job, scheduler), scheduler, despite_scheduler=True)
-    times = known.standing.times if known.standing is not None else {}
-    if known.state != "SUCCEEDED" or not {"EStart", "committed"} <= set(times):
-        raise invalid(f"{job} is {known.state}: only a job that succeeded has a measured time")
-    if known.function is None:
-        raise AppError(ErrorCode.NOT_FOUND, f"the function of {job} is no longer deployed")
     with closing(JobCloud()) as cloud:
-        settings = cloud.services.function_settings(known.function.name)
-    return times["committed"] - times["EStart"], settings.memory_mib
+        return measured_run(cloud, known)
 
 
 def _as_json(compared: Comparison) -> dict[str, object]:

@@ -26,18 +26,11 @@ from corekit.units import format_bytes
 from orchgpu.cli.completing import any_job
 from orchgpu.cli.jobs.gantt import gantt_rows
 from orchgpu.cli.jobs.ids import whole_id
-from orchgpu.cli.jobs.known import (
-    Known,
-    Moment,
-    echo_scheduler_error,
-    intervals_of,
-    known_job,
-    latencies,
-    moments,
-)
-from orchgpu.cli.jobs.records import record_json
-from orchgpu.cli.jobs.waiting import in_lines, pause_sentence, reason_of_wait, wait_sentence
+from orchgpu.cli.jobs.lookup import echo_scheduler_error, known_job
 from orchgpu.cli.scheduler import scheduler_option
+from orchgpu.jobs.known import Known, Moment, intervals_of, latencies, moments
+from orchgpu.jobs.records import record_json
+from orchgpu.jobs.waiting import in_lines, pause_sentence, reason_of_wait, wait_sentence
 
 #: Last lines of a failed job's output that are shown.
 LOG_LINES = 10

@@ -22,11 +22,13 @@ from corekit.units import parse_duration_s
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import Record, Step
 from gpu_scheduler.protocol.answers import LeasesAnswer
-from orchgpu.cli.cloud import JobCloud
 from orchgpu.cli.completing import function as function_name
 from orchgpu.cli.jobs.ended import ended_jobs
-from orchgpu.cli.jobs.records import SCANNED_MAX, JobFilter, newest_records, record_json
-from orchgpu.cli.jobs.waiting import (
+from orchgpu.cli.live.job_changes import display, watch_jobs
+from orchgpu.cli.scheduler import NO_ANSWER, ask, scheduler_address, scheduler_option
+from orchgpu.jobs.cloud import JobCloud
+from orchgpu.jobs.records import SCANNED_MAX, JobFilter, newest_records, record_json
+from orchgpu.jobs.waiting import (
     blocking_leases,
     in_lines,
     pause_sentence,
@@ -34,8 +36,6 @@ from orchgpu.cli.jobs.waiting import (
     wait_sentence,
     waits,
 )
-from orchgpu.cli.live.job_changes import display, watch_jobs
-from orchgpu.cli.scheduler import NO_ANSWER, ask, scheduler_address, scheduler_option
 
 #: Waiting jobs whose reason is requested; for each one the scheduler evaluates every device.
 EXPLAINED_MAX = 50

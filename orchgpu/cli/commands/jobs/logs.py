@@ -18,12 +18,13 @@ from corekit.cli.times import shown_time, utc_option
 from corekit.errors import AppError, ErrorCode
 from corekit.units import parse_duration_s
 from corekit.values import Value
-from orchgpu.cli.cloud import JobCloud
 from orchgpu.cli.completing import job_function_or_program
-from orchgpu.cli.jobs.ids import JOB_ID, is_prefix, whole_id
-from orchgpu.cli.jobs.joblog import Line, Stream, read_line
+from orchgpu.cli.jobs.ids import is_prefix, whole_id
 from orchgpu.cli.jobs.sources import LogSources, sources_of_function, sources_of_job
 from orchgpu.cli.scheduler import scheduler_option
+from orchgpu.jobs.cloud import JobCloud
+from orchgpu.jobs.id_form import JOB_ID
+from orchgpu.jobs.joblog import Line, Stream, read_line
 from orchgpu.local.home import default_home
 
 #: While following, the pause between two reads of a program's file.

@@ -16,7 +16,6 @@ from corekit.cli.text import printable
 from corekit.errors import EXIT_STATUS, AppError, ErrorCode
 from corekit.units import parse_duration_s
 from gpu_scheduler.client import SchedulerClient
-from orchgpu.cli.cloud import JobCloud, Submitted
 from orchgpu.cli.completing import function as function_name
 from orchgpu.cli.jobs.batch import Progress, for_each
 from orchgpu.cli.jobs.follow import Followed, follow
@@ -25,6 +24,7 @@ from orchgpu.cli.objects.inputs import Input, find_inputs
 from orchgpu.cli.objects.places import at_once_option, file_below, refuse_same_names
 from orchgpu.cli.scheduler import ask, scheduler_option, scheduler_or_none
 from orchgpu.core.function import Function
+from orchgpu.jobs.cloud import JobCloud, Submitted
 
 #: Objects listed in a message; JSON has all of them.
 OVERWRITTEN_NAMED_MAX = 3

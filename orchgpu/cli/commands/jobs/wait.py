@@ -11,11 +11,10 @@ import click
 from corekit.cli.screen import echo_json, json_option
 from corekit.errors import AppError, ErrorCode
 from corekit.units import parse_duration_s
-from orchgpu.cli.cloud import JobCloud, Submitted
 from orchgpu.cli.completing import live_job
 from orchgpu.cli.jobs.follow import follow
 from orchgpu.cli.jobs.ids import resolve_ids
-from orchgpu.cli.jobs.known import Known, known_job, moments
+from orchgpu.cli.jobs.lookup import known_job
 from orchgpu.cli.jobs.report import (
     NOT_SUCCEEDED_STATUS,
     echo_nothing,
@@ -25,6 +24,8 @@ from orchgpu.cli.jobs.report import (
 )
 from orchgpu.cli.scheduler import scheduler_option, scheduler_or_none
 from orchgpu.core.job import input_from_payload
+from orchgpu.jobs.cloud import JobCloud, Submitted
+from orchgpu.jobs.known import Known, moments
 
 
 @click.command("wait")

@@ -17,7 +17,6 @@ from corekit.aio.environment import budget_from_environment
 from corekit.cli.screen import echo, echo_json, json_option
 from corekit.errors import AppError, ErrorCode
 from corekit.values import Value
-from orchgpu.cli.cloud import JobCloud
 from orchgpu.cli.definition.target import open_target
 from orchgpu.cli.jobs.follow import Followed, follow
 from orchgpu.cli.jobs.report import (
@@ -38,10 +37,11 @@ from orchgpu.cli.local.launching import (
     stop_launch,
     weather_option,
 )
-from orchgpu.cli.provider import PROVIDER_VARIABLE
 from orchgpu.cli.scheduler import ask
 from orchgpu.cloud_services import Address
 from orchgpu.deploy.deployment import execute, prepare
+from orchgpu.jobs.cloud import JobCloud
+from orchgpu.jobs.provider import PROVIDER_VARIABLE
 from orchgpu.local.examples import DEMO_EXAMPLES, Example, example, resident_data
 from orchgpu.local.home import Home, SystemRecord
 from orchgpu.local.installed import check_installed

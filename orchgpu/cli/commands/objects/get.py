@@ -10,10 +10,10 @@ import click
 from corekit.cli.screen import echo_json, json_option
 from corekit.cli.text import printable
 from corekit.errors import AppError, ErrorCode, invalid
-from orchgpu.cli.cloud import JobCloud
 from orchgpu.cli.completing import function as function_name
 from orchgpu.cli.jobs.batch import transfer
 from orchgpu.cli.objects.places import SCHEME, at_once_option, file_below, outputs_of
+from orchgpu.jobs.cloud import JobCloud
 
 
 @click.command("get")

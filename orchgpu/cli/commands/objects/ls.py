@@ -10,9 +10,9 @@ from corekit.cli.screen import echo_json, echo_table, json_option
 from corekit.cli.table import Column
 from corekit.cli.times import shown_time, utc_option
 from corekit.units import format_bytes
-from orchgpu.cli.cloud import JobCloud
 from orchgpu.cli.completing import function as function_name
 from orchgpu.cli.objects.places import SCHEME, At, outputs_of
+from orchgpu.jobs.cloud import JobCloud
 
 OBJECTS = (
     Column(name="OBJECT", shrink_order=1, width_min=24, keep="both"),

@@ -10,11 +10,11 @@ import click
 from corekit.cli.screen import echo_json, json_option
 from corekit.cli.text import printable
 from corekit.errors import invalid
-from orchgpu.cli.cloud import JobCloud, check_file
 from orchgpu.cli.completing import function as function_name
 from orchgpu.cli.jobs.batch import transfer
-from orchgpu.cli.objects.direct import DirectFunction
 from orchgpu.cli.objects.places import SCHEME, At, at_once_option, parse_url, refuse_same_names
+from orchgpu.jobs.cloud import JobCloud, check_file
+from orchgpu.jobs.direct import DirectFunction
 
 
 @click.command("put")

@@ -31,7 +31,6 @@ from gpu_scheduler.client.status import (
 )
 from gpu_scheduler.model import Health, HostState
 from gpu_scheduler.protocol.answers import HostView
-from orchgpu.cli.cloud import JobCloud
 from orchgpu.cli.completing import function as function_name
 from orchgpu.cli.inspecting import Options, inspect
 from orchgpu.cli.jobs.follow import follow
@@ -45,6 +44,7 @@ from orchgpu.cli.scheduler import (
     scheduler_or_none,
 )
 from orchgpu.inspection.model import Verdict
+from orchgpu.jobs.cloud import JobCloud
 from orchgpu.local.home import ProgramState, SystemRecord, default_home
 from orchgpu.local.system import health, unhealthy
 

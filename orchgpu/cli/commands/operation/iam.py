@@ -13,9 +13,9 @@ from fdl.plan.groups import deployed
 from fdl.plan.resources import DeployTarget
 from orchgpu.cli.completing import definition
 from orchgpu.cli.definition.target import declared_address
-from orchgpu.cli.provider import provider
 from orchgpu.cloud_services import Address
 from orchgpu.deploy.files import read_document
+from orchgpu.jobs.provider import provider
 from orchgpu.permissions.model import Scope, document, trust
 from orchgpu.permissions.registry import role_kind, role_names
 

@@ -40,6 +40,16 @@ from orchgpu.settings import OrchestratorSettings
     metavar="FILE",
     help="CA of the scheduler's certificate; enables TLS. [default: $ORCHGPU_SCHEDULER_CA]",
 )
+@click.option(
+    "--metrics",
+    metavar="ADDRESS:PORT",
+    help="Serve metrics for Prometheus at this address, without a key. Port 0: any free one.",
+)
+@click.option(
+    "--emf",
+    metavar="NAMESPACE",
+    help="Log the metrics in CloudWatch's embedded metric format, for this namespace.",
+)
 @click.option("--replica", help="Name in logs. [default: made from host and process]")
 def command(
     scheduler: str | None,
@@ -47,6 +57,8 @@ def command(
     functions: tuple[str, ...],
     key_file: Path | None,
     ca: Path | None,
+    metrics: str | None,
+    emf: str | None,
     replica: str | None,
 ) -> None:
     """Serve the jobs of deployed functions until SIGTERM. Any number of replicas may run.
@@ -60,6 +72,8 @@ def command(
             ready_file=ready_file,
             functions=functions,
             replica=replica,
+            metrics=metrics,
+            emf=emf,
             access=find_access(key_file=key_file, ca=ca),
         )
     )

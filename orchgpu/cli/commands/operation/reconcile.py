@@ -17,12 +17,12 @@ from corekit.cli.times import shown_time, utc_option
 from corekit.errors import invalid
 from corekit.units import parse_duration_s
 from gpu_scheduler.client import SchedulerClient
-from orchgpu.cli.cloud import JobCloud
 from orchgpu.cli.completing import function as function_name
-from orchgpu.cli.provider import open_ports
 from orchgpu.cli.scheduler import ANSWER_WITHIN_S, scheduler_address, scheduler_option
 from orchgpu.core.function import Function
 from orchgpu.core.reconcile import Interval, Upload
+from orchgpu.jobs.cloud import JobCloud
+from orchgpu.jobs.provider import open_ports
 from orchgpu.reconciling import Search
 
 LOST = (

@@ -94,6 +94,64 @@ def test_only_a_complete_execution_counts(one: World, reason: EndReason, complet
     assert (times is not None) is complete
 
 
+@pytest.mark.parametrize("states", [("freed", "closed"), ("closed",)])
+@pytest.mark.parametrize(
+    ("succeeded", "loading_s", "after"),
+    [  # after a cold start that succeeded: runs, cold starts, warm starts, loading times
+        (None, 2.0, (2, 2, 0, (1.0, 2.0))),
+        (True, 0.0, (2, 1, 1, (1.0,))),
+        (False, 2.0, (1, 2, 0, (1.0, 2.0))),
+        (False, 0.0, (1, 1, 0, (1.0,))),
+        (False, None, (1, 1, 0, (1.0,))),
+    ],
+)
+def test_code_that_failed_teaches_no_execution_time(
+    one: World,
+    states: tuple[str, ...],
+    succeeded: bool | None,
+    loading_s: float | None,
+    after: tuple[int, int, int, tuple[float, ...]],
+) -> None:
+    run(one, "before", held_s=9.0, loading_s=1.0)
+    lease = one.granted("a", REQUEST)
+    one.told("h1", lease, "opened")
+    one.advance(4.0)
+    for state in states:
+        one.told("h1", lease, state, loading_s=loading_s, succeeded=succeeded)
+    times = learned(one)
+    assert (times.runs, times.cold_starts, times.warm_starts, times.loadings_s) == after
+    assert len(times.executions_s) == times.runs
+
+
+@pytest.mark.parametrize(("outcome", "runs"), [("SUCCEEDED", 1), ("FAILED", 0), ("CANCELLED", 0)])
+def test_the_end_of_a_job_that_ends_its_lease_counts_if_it_succeeded(
+    one: World, outcome: str, runs: int
+) -> None:
+    one.attempt(request=REQUEST)
+    (lease,) = one.leases
+    one.told("h1", lease, "opened")
+    one.advance(4.0)
+    one.ask(ops.Finish, holder="job", outcome=outcome, reason=outcome)
+    assert len(one.machine.state.learned_times) == runs
+
+
+def test_a_failed_attempt_teaches_nothing(one: World) -> None:
+    record = one.attempt(request=REQUEST).record
+    (lease,) = one.leases
+    one.told("h1", lease, "opened")
+    one.ask(ops.FailAttempt, holder="job", revision=record.revision, reason="EXIT_NONZERO")
+    assert not one.leases
+    assert len(one.machine.state.learned_times) == 0
+
+
+def test_a_cold_start_of_a_workload_that_has_only_failed(one: World) -> None:
+    lease = one.granted("a", REQUEST)
+    one.told("h1", lease, "opened")
+    one.told("h1", lease, "freed", loading_s=3.0, succeeded=False)
+    times = learned(one)
+    assert (times.execution_s(0.5), times.loading_s(0.5)) == (None, 3.0)
+
+
 def test_leases_without_a_session_or_workload_teach_nothing(one: World) -> None:
     one.release(one.granted("a", REQUEST))
     run(one, "b", request=Request(memory_mib=100, tenant="t"))

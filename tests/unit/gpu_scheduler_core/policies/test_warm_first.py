@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from corekit.ids import DeviceId
+from gpu_scheduler.core.policies import warm_first
 from gpu_scheduler.model import DeviceResidents, Request, Resident, Sharing
 from gpu_scheduler.protocol import host as host_ops
 from gpu_scheduler.protocol import ops
@@ -65,6 +66,46 @@ def test_what_a_slot_had_loaded_survives_a_restart(two_slots: Callable[..., Any]
     world.beat()
     world.release(first)
     assert world.grants() == ["2a"]
+
+
+def remembered(world: World) -> list[str]:
+    """The devices whose slots the policy remembers."""
+    names = world.machine.state.memory.values
+    return sorted(name.removeprefix("slots/") for name in names if name.startswith("slots/"))
+
+
+def test_the_slots_of_a_device_that_is_gone_are_forgotten() -> None:
+    world = World(policy="warm_first")
+    for number in range(3):
+        world.host(f"h{number}", device(f"d{number}", SLOT_MIB))
+        world.granted(f"a{number}", slot("a"))
+    assert remembered(world) == ["d0", "d1", "d2"]
+    for name in ("h0", "h1"):
+        del world.hosts[name]
+    world.advance(60.0)  # they are LOST
+    for name in ("h0", "h1"):
+        world.ask(ops.Forget, host=name)
+    world.host("h3", device("d3", SLOT_MIB))
+    for attempt in ("b", "c"):
+        world.granted(attempt, slot("b"))
+    assert remembered(world) == ["d2", "d3"]
+
+
+def test_the_remembered_devices_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warm_first, "DEVICES_MAX", 2)
+    world = World(policy="warm_first")
+    world.host("h", *(device(f"d{n}", SLOT_MIB, index=n) for n in range(4)))
+    world.granted("a", slot("a"))
+    pair = world.granted("b", slot("b", count=2))
+    world.granted("c", slot("c"))
+    assert remembered(world) == ["d0", "d1"]
+    world.release(pair)
+    world.granted("d", slot("d"))
+    assert remembered(world) == ["d0", "d1"], "a device that is remembered is changed in place"
+    assert (
+        world.machine.state.memory.values["slots/d1"]
+        != world.machine.state.memory.values["slots/d0"]
+    )
 
 
 def test_a_published_warm_worker_is_used_before_older_requests_start() -> None:

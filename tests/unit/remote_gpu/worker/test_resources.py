@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from remote_gpu.client import Local, OpCode, Operations, OpFailed
+from remote_gpu.client import Local, OpCode, Operations, OpFailed, content_ids, resources
 from remote_gpu.client.resources import read_source
 from remote_gpu.wire.errors import ERRNO
 from remote_gpu.wire.graphs import content_id
@@ -124,9 +125,9 @@ def test_sources_of_resources(tmp_path: Path) -> None:
     def fetch(bucket: str, key: str) -> bytes:
         return f"{bucket}|{key}".encode()
 
-    assert bytes(read_source(bytearray(DATA))) == DATA
-    assert bytes(read_source(path)) == bytes(read_source(str(path))) == DATA
-    assert bytes(read_source("s3://bucket/a/b.onnx", fetch)) == b"bucket|a/b.onnx"
+    assert bytes(read_source(bytearray(DATA))[0]) == DATA
+    assert bytes(read_source(path)[0]) == bytes(read_source(str(path))[0]) == DATA
+    assert bytes(read_source("s3://bucket/a/b.onnx", fetch)[0]) == b"bucket|a/b.onnx"
     path.write_bytes(b"")
     for source, code in (
         ("s3://bucket/key", "EINVAL"),
@@ -138,6 +139,90 @@ def test_sources_of_resources(tmp_path: Path) -> None:
     ):
         with pytest.raises(OpFailed, match=code):
             read_source(source)
+
+
+class Hashed:
+    """`content_id`, and the contents that it hashed."""
+
+    def __init__(self) -> None:
+        self.contents: list[bytes] = []
+
+    def __call__(self, data: memoryview) -> str:
+        self.contents.append(bytes(data))
+        return content_id(data)
+
+
+@pytest.fixture
+def hashed(monkeypatch: pytest.MonkeyPatch) -> Hashed:
+    made = Hashed()
+    for module in (resources, content_ids):
+        monkeypatch.setattr(module, "content_id", made)
+    monkeypatch.setattr(resources, "_FILES", content_ids.FileIds())
+    return made
+
+
+def aged(path: Path, content: bytes) -> Path:
+    """A file that was changed long ago, as far as its times show."""
+    path.write_bytes(content)
+    os.utime(path, (1.0, 1.0))
+    return path
+
+
+def test_an_unchanged_file_is_hashed_once(
+    device: Local, hashed: Hashed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(content_ids, "SETTLED_S", -3600.0)  # its last change counts as long ago
+    path = aged(tmp_path / "model", DATA)
+    for _ in range(3):
+        with Operations(device) as operations:
+            assert operations.resource("data", path) == operations.resource("data", str(path))
+    assert hashed.contents == [DATA]
+    other = aged(tmp_path / "other", DATA[::-1])
+    other.replace(path)
+    with Operations(device) as operations:
+        assert operations.resource("data", path).content == content_id(DATA[::-1])
+    assert hashed.contents == [DATA, DATA[::-1]]
+
+
+def test_a_file_that_was_just_changed_is_hashed_again(hashed: Hashed, tmp_path: Path) -> None:
+    files, path = content_ids.FileIds(), tmp_path / "model"
+    for content in (b"one", b"two"):
+        path.write_bytes(content)
+        os.utime(path, (1.0, 1.0))  # the time of its attributes is that of now
+        data, status = read_source(path)
+        assert status is not None
+        assert files.of(status, data) == content_id(content)
+    assert hashed.contents == [b"one", b"two"]
+
+
+def test_the_remembered_files_are_bounded(
+    hashed: Hashed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(content_ids, "SETTLED_S", -3600.0)
+    monkeypatch.setattr(content_ids, "FILES_MAX", 2)
+    files, names = content_ids.FileIds(), (b"a", b"b", b"c", b"b", b"a")
+    for name in names:
+        data, status = read_source(aged(tmp_path / name.decode(), name))
+        assert status is not None
+        files.of(status, data)
+    assert hashed.contents[:3] == [b"a", b"b", b"c"]
+    assert hashed.contents[-1] == b"a", "it was forgotten"
+
+
+def test_bytes_are_hashed_once_per_session_and_other_buffers_always(
+    device: Local, hashed: Hashed
+) -> None:
+    changing = bytearray(b"one")
+    with Operations(device) as operations:
+        for _ in range(3):
+            kept = operations.resource("data", DATA)
+        assert hashed.contents == [DATA]
+        operations.release(kept)
+        operations.resource("data", DATA)
+        assert hashed.contents == [DATA, DATA], "released bytes are not kept"
+        first = operations.resource("data", changing)
+        changing[:] = b"two"
+        assert operations.resource("data", changing) != first
 
 
 def test_a_device_describes_its_operations(device: Local) -> None:

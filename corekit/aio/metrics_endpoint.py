@@ -1,0 +1,66 @@
+"""An HTTP endpoint with a program's metrics: `GET /metrics`, for Prometheus; `GET /healthz`.
+
+It has no keys: it serves counts and names of hosts, functions and reasons, no secrets. On loopback
+it refuses web pages of other sites, as every local port does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+
+from corekit.errors import AppError, ErrorCode
+from corekit.metrics.exposition import CONTENT_TYPE
+from corekit.net.addresses import is_loopback, parse_address
+from corekit.net.browsers import foreign_part
+
+#: Makes all lines of a scrape; called in the event loop, so it must not block.
+Lines = Callable[[], Iterable[str]]
+
+
+@asynccontextmanager
+async def metrics_endpoint(address: str | None, lines: Lines) -> AsyncIterator[dict[str, str]]:
+    """Serve for the length of the block; yields the ready file's fields: {"metrics": "host:port"}.
+
+    None: no endpoint. Port 0: any free one. Raises INVALID and UNAVAILABLE, naming the address.
+    """
+    if address is None:
+        yield {}
+        return
+    host, port = parse_address(address)
+    runner = web.AppRunner(_application(lines, is_local=is_loopback(host)), access_log=None)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, host, port)
+        try:
+            await site.start()
+        except OSError as error:
+            text = f"cannot serve metrics at {address}: {error.strerror or error}"
+            raise AppError(ErrorCode.UNAVAILABLE, text) from None
+        bound = runner.addresses[0]
+        shown = f"[{bound[0]}]" if ":" in bound[0] else bound[0]
+        yield {"metrics": f"{shown}:{bound[1]}"}
+    finally:
+        await runner.cleanup()
+
+
+def _application(lines: Lines, *, is_local: bool) -> web.Application:
+    def refuse_other_sites(request: web.Request) -> None:
+        if is_local and foreign_part(request.method, request.headers, "") is not None:
+            raise web.HTTPForbidden(text="web pages of other sites are refused\n")
+
+    async def metrics(request: web.Request) -> web.Response:
+        refuse_other_sites(request)
+        text = "\n".join(lines()) + "\n"
+        return web.Response(body=text.encode(), headers={"Content-Type": CONTENT_TYPE})
+
+    async def health(request: web.Request) -> web.Response:
+        refuse_other_sites(request)
+        return web.json_response({"ok": True})
+
+    app = web.Application()
+    app.router.add_get("/metrics", metrics)
+    app.router.add_get("/healthz", health)
+    return app

@@ -1,0 +1,146 @@
+"""Event stream of the scheduler's HTTP endpoint, as typed values, across disconnects.
+
+async with aclosing(watched("10.0.1.10:4780", access)) as events:
+    async for one in events:
+        match one.event:
+            case Started() | Reset():  # read all again: the state follows, then queries
+            case RecordPush():
+                ...
+                store(one.position)  # `watched(..., after=position)` continues there
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
+
+import aiohttp
+
+from corekit.aio.backoff import Backoff
+from corekit.aio.newer import known
+from corekit.budget import Budget
+from corekit.decode import decode_known
+from corekit.errors import AppError, ErrorCode
+from corekit.values import Value
+from gpu_scheduler.client.access import Access
+from gpu_scheduler.protocol import watch as words
+
+logger = logging.getLogger(__name__)
+
+Fields = Mapping[str, Any]
+
+#: The longest line: a job record with all leases that it may keep is a quarter of it.
+LINE_BYTES_MAX = 2**20
+#: Keys of every event, beside the fields of its own.
+_HEAD = ("event", "seq", "at_s", "position")
+_CLASSES = {name: cls for cls, name in words.EVENTS.items()}
+
+
+class Watched(Value):
+    """One event of the stream."""
+
+    event: words.WatchEvent | None  #: None: unknown here, of a newer scheduler
+    name: str
+    at_s: float  #: wall clock of the scheduler
+    #: The stream continues after it; None: not from this event alone, because the state at the
+    #: begin of a stream is not complete yet.
+    position: str | None
+    fields: Fields  #: as they were sent
+
+
+async def watched(
+    http: str, access: Access, *, after: str | None = None, budget: Budget | None = None
+) -> AsyncGenerator[Watched, None]:
+    """Events without end from the endpoints ("host:port,…") of the schedulers of one system.
+
+    Reconnects after a disconnect, which is one event `lost`, and continues after the last position
+    that the scheduler still knows; where it does not, the stream has `reset` or, from a scheduler
+    without positions, `started`. Raises DENIED and INVALID.
+    """
+    budget = budget or Budget()
+    addresses, tried = http.split(","), 0
+    backoff = Backoff(budget.reconnect_base_s, budget.reconnect_s_max)
+    lost_said = True
+    while True:
+        try:
+            stream = endpoint_events(
+                addresses[tried % len(addresses)], access, budget.client_gone_s, after
+            )
+            async with contextlib.aclosing(stream) as events:
+                async for fields in events:
+                    one = _watched(fields)
+                    after = one.position or after
+                    if isinstance(one.event, words.Started | words.Reset):
+                        after = None  # until the state is complete
+                    lost_said = isinstance(one.event, words.Lost)
+                    backoff.reset()
+                    yield one
+            why = "the scheduler ended the stream"
+        except AppError as error:
+            if error.code in (ErrorCode.DENIED, ErrorCode.INVALID):
+                raise
+            why = error.message
+        if not lost_said:
+            lost_said = True
+            yield _lost(why)
+        tried += 1
+        if tried % len(addresses) == 0 or len(addresses) == 1:
+            await asyncio.sleep(backoff.next_s())
+
+
+async def endpoint_events(
+    http: str, access: Access, within_s: float, after: str | None = None
+) -> AsyncGenerator[Fields, None]:
+    """The events of one endpoint as JSON objects, until its stream ends.
+
+    Raises UNAVAILABLE, also after `within_s` without an event, or the endpoint's error.
+    """
+    tls = access.tls()
+    url = f"{'http' if tls is None else 'https'}://{http}/v1/watch"
+    key = access.current_key
+    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+    silence = aiohttp.ClientTimeout(total=None, sock_connect=within_s, sock_read=within_s)
+    query = {} if after is None else {"after": after}
+    try:
+        async with (
+            aiohttp.ClientSession(
+                timeout=silence, headers=headers, read_bufsize=LINE_BYTES_MAX
+            ) as session,
+            session.get(url, params=query, ssl=tls or False) as answer,
+        ):
+            if answer.status != 200:
+                raise AppError.from_json((await answer.json())["error"])
+            async for line in answer.content:
+                yield json.loads(line)
+    except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+        why = str(error) or "it sent nothing"
+        text = f"no events from the HTTP endpoint at {http}: {why}; is ssgmd up?"
+        raise AppError(ErrorCode.UNAVAILABLE, text) from None
+
+
+def _watched(fields: Fields) -> Watched:
+    name = str(fields["event"])
+    own = {key: value for key, value in fields.items() if key not in _HEAD}
+    event: words.WatchEvent | None = None
+    if (cls := _CLASSES.get(name)) is not None:
+        try:
+            event = known(logger, decode_known(cls, own, name))
+        except AppError as error:
+            logger.warning("event %r left out: %s", name, error.message)
+    return Watched(
+        event=event,
+        name=name,
+        at_s=float(fields.get("at_s", 0.0)),
+        position=fields.get("position"),
+        fields=own,
+    )
+
+
+def _lost(why: str) -> Watched:
+    return Watched(
+        event=words.Lost(why=why), name="lost", at_s=0.0, position=None, fields={"why": why}
+    )

@@ -1,0 +1,94 @@
+"""Serve the web console."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from corekit.errors import invalid
+from gpu_scheduler.client.access import find_access
+from orchgpu.cli.scheduler import scheduler_address, scheduler_option
+from orchgpu.web.app import run
+from orchgpu.web.settings import ConsoleSettings
+from orchgpu.web.tls import server_context
+
+
+@click.command("web")
+@scheduler_option
+@click.option(
+    "--listen",
+    default="127.0.0.1:4780",
+    show_default=True,
+    metavar="ADDR:PORT",
+    help="Address of the console; port 0: any free one.",
+)
+@click.option(
+    "--key-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="File with the console's own key. [default: $ORCHGPU_SCHEDULER_KEY_FILE]",
+)
+@click.option(
+    "--ca",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="CA of the scheduler's certificate; enables TLS. [default: $ORCHGPU_SCHEDULER_CA]",
+)
+@click.option(
+    "--tls-cert",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Certificate chain of the console, PEM; browsers then use https.",
+)
+@click.option(
+    "--tls-key", type=click.Path(path_type=Path), metavar="FILE", help="Private key of it, PEM."
+)
+@click.option(
+    "--behind-tls", is_flag=True, help="A proxy in front of it speaks TLS with the browsers."
+)
+@click.option(
+    "--allow-host",
+    "allowed_hosts",
+    multiple=True,
+    metavar="NAME",
+    help="More host names of the console, where the scheduler has no keys (repeatable).",
+)
+@click.option(
+    "--ready-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="JSON file, written once the console serves.",
+)
+def command(
+    scheduler: str | None,
+    listen: str,
+    key_file: Path | None,
+    ca: Path | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    behind_tls: bool,
+    allowed_hosts: tuple[str, ...],
+    ready_file: Path | None,
+) -> None:
+    """Serve the web console until SIGTERM: fleet, queue, jobs, functions, settings.
+
+    People log in with a key of the scheduler and have its rights; without keys, the console listens
+    on loopback only. `orchgpu up` starts one.
+
+    \b
+    Example:  orchgpu web --scheduler 10.0.0.7:4700 --key-file web.key
+    """
+    if (tls_cert is None) != (tls_key is None):
+        raise invalid("--tls-cert and --tls-key belong together")
+    tls = None if tls_cert is None or tls_key is None else server_context(tls_cert, tls_key)
+    run(
+        ConsoleSettings(
+            scheduler=scheduler_address(scheduler),
+            listen=listen,
+            access=find_access(key_file=key_file, ca=ca),
+            tls=tls,
+            behind_tls=behind_tls,
+            allowed_hosts=allowed_hosts,
+            ready_file=ready_file,
+        )
+    )

@@ -1,0 +1,362 @@
+"""Deployed functions, inputs, results and queues, as commands use them; any provider's cloud."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from email.utils import parsedate_to_datetime
+from functools import cached_property
+from pathlib import Path, PurePath
+from typing import TypeVar
+
+from contract.keys import job_id, report_key, result_key
+from contract.result import Report, Result
+from corekit.aio.newer import known
+from corekit.decode import decode_json_known
+from corekit.errors import AppError, ErrorCode, invalid
+from corekit.suggest import did_you_mean
+from corekit.values import Value
+from fdl.plan.resources import Ledger, Notification, Record
+from orchgpu.cloud_services import Address, CloudServices, Entry, Head, Identity
+from orchgpu.core.function import Function
+from orchgpu.jobs.direct import DirectFunction
+from orchgpu.jobs.provider import provider
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+#: https://docs.aws.amazon.com/AmazonS3/latest/API/API_PutObject.html: 5 GiB
+PUT_BYTES_MAX = 5 * 2**30
+#: Pauses before a read is repeated: for 15 minutes after versioning was first enabled on a bucket,
+#: S3 may answer 404 for what was just written, now and then.
+_FALSE_404_PAUSES_S = (0.2, 0.4, 0.8, 1.6, 3.2, 6.4)
+
+
+class Submitted(Value):
+    """One uploaded input."""
+
+    function: Function
+    file: PurePath  #: its name; the file itself may be gone by now
+    key: str  #: in the function's input bucket
+    job_ids: tuple[str, ...]  #: by version id and, for events that carry none, by etag and date
+    #: RStart: this machine's wall clock at the start of the upload; the store's for an earlier one.
+    uploaded_s: float
+
+    @property
+    def input(self) -> str:
+        return f"{self.function.input_bucket}/{self.key}"
+
+
+class JobCloud:
+    """The cloud of jobs: their functions, inputs, results and queues. Raises AppError only."""
+
+    def __init__(
+        self,
+        endpoint_url: str | None = None,
+        region: str | None = None,
+        *,
+        connections: int = 4,
+        within_s: float | None = None,
+    ) -> None:
+        """`connections`: concurrent calls, in threads. `within_s` limits each call."""
+        self._address = Address(endpoint_url=endpoint_url, region=region)
+        self._connections = connections
+        self._within_s = within_s
+
+    @cached_property
+    def services(self) -> CloudServices:
+        """The services of the cloud."""
+        connect = provider().connect
+        return connect(self._address, connections=self._connections, within_s=self._within_s)
+
+    @property
+    def local(self) -> bool:
+        """True for a local cloud."""
+        return self.services.local
+
+    # ------------------------------------------------------------------ deployed functions
+
+    def function(self, name: str) -> Function:
+        """The deployed function. Raises NOT_FOUND, or INVALID for a function without a device."""
+        key = f"functions/{name}.json"
+        body = self._found(self.services.state_bucket, key)
+        if body is None:
+            raise self._not_served(name)
+        return self._expecting_owners(_known(Function, body, key))
+
+    def functions(self) -> list[Function]:
+        """Every deployed function that the orchestrator serves, by name."""
+        keys = [f"functions/{name}.json" for name in self.served()]
+        bodies = {key: self._found(self.services.state_bucket, key) for key in keys}
+        found = [_known(Function, body, key) for key, body in bodies.items() if body is not None]
+        return [self._expecting_owners(function) for function in found]
+
+    def _expecting_owners(self, function: Function) -> Function:
+        """The function, whose buckets must have the owners of its deploy from now on."""
+        if function.owners:
+            self.services.expect_owners(function.owners)
+        return function
+
+    def ledger(self, name: str) -> Ledger | None:
+        """The deploy's notes of a function, served or not; None when it is not deployed."""
+        key = f"deployments/{name}.json"
+        body = self._found(self.services.state_bucket, key)
+        return None if body is None else _known(Ledger, body, key)
+
+    def deployed(self) -> list[str]:
+        """The name of every deployed function, served or not."""
+        return sorted({*self._names("deployments/"), *self.served()})
+
+    def served(self) -> list[str]:
+        """The names of functions that orchestrators serve."""
+        return self._names("functions/")
+
+    def _names(self, prefix: str) -> list[str]:
+        """The functions with an object below this prefix of the state bucket."""
+        try:
+            listed = [entry.key for entry in self.objects(self.services.state_bucket, prefix)]
+        except AppError as error:
+            if error.code is not ErrorCode.NOT_FOUND:
+                raise
+            return []  # nothing was ever deployed here
+        return [key.removeprefix(prefix).removesuffix(".json") for key in listed]
+
+    def _not_served(self, name: str) -> AppError:
+        """INVALID for a function without a device, else NOT_FOUND."""
+        found = self.direct(name)
+        if found is None:
+            others = [other for other in self.deployed() if other != name]
+            hint = did_you_mean(name, others, otherwise="; `orchgpu deploy FDL` deploys one")
+            return AppError(ErrorCode.NOT_FOUND, f"no function {name!r} is deployed here{hint}")
+        upload = f"upload to {' or '.join(found.places)} instead"
+        return invalid(
+            f"{name!r} has no gpu: block, so the orchestrator does not serve it and it cannot be "
+            f"followed; {upload if found.places else 'nothing triggers it'}"
+        )
+
+    def direct(self, name: str) -> DirectFunction | None:
+        """The deployed function of that name without a device, if there is one."""
+        ledger = None if name in self.served() else self.ledger(name)
+        if ledger is None or f"{Record.kind}/{name}" in ledger.created:
+            return None  # with a record: an interrupted deploy or removal; deploy it again
+        return DirectFunction(name=name, inputs=self._triggers(ledger))
+
+    def direct_functions(self) -> list[DirectFunction]:
+        """All deployed functions without a device, by name."""
+        found = (self.direct(name) for name in self.deployed())
+        return [one for one in found if one is not None]
+
+    def _triggers(self, ledger: Ledger) -> Sequence[Notification]:
+        created = [key.partition("/") for key in ledger.created]
+        names = [name for kind, _, name in created if kind == Notification.kind]
+        buckets = dict.fromkeys(name.partition("/")[0] for name in names)
+        found = (rule for bucket in buckets for rule in self.services.triggers(bucket))
+        return [rule for rule in found if rule.name in names]
+
+    def direct_outputs(self, function: DirectFunction) -> list[tuple[str, str]]:
+        """Bucket and prefix of its outputs; none for code that our runner does not run."""
+        try:
+            variables = self.services.function_settings(function.name).variables
+            outputs = json.loads(variables.get("ORCHGPU_OUTPUTS", "[]"))
+            return list(dict.fromkeys((str(one["bucket"]), str(one["prefix"])) for one in outputs))
+        except AppError as error:
+            if error.code is not ErrorCode.NOT_FOUND:
+                raise
+            return []  # the function itself is gone: `doctor` reports it
+        except (ValueError, KeyError, TypeError):
+            return []  # changed outside of deploys
+
+    # ------------------------------------------------------------------ jobs
+
+    def submit(self, function: Function, file: Path, *, now_s: float) -> Submitted:
+        """Upload one input; the new object starts the job. Raises INVALID for an unusable file."""
+        self.check(function, file)
+        bucket, key = function.input_bucket, input_key(function, file)
+        version = self.services.upload(file, bucket, key, _origin(function, file))
+        head = _existing(lambda: self.services.head_object(bucket, key, version))
+        return _submitted(function, file, head, now_s)
+
+    def submitted_before(self, function: Function, file: Path) -> Submitted | None:
+        """The job of the same content, uploaded for the function as it is deployed now, if any."""
+        bucket, key = function.input_bucket, input_key(function, file)
+        try:
+            head = self.services.head_object(bucket, key)
+        except AppError as error:
+            if error.code is not ErrorCode.NOT_FOUND:
+                raise
+            if not self._listed(bucket, key):
+                return None
+            head = _existing(lambda: self.services.head_object(bucket, key))
+        if head.metadata != _origin(function, file):
+            return None
+        return _submitted(function, file, head, head.modified.timestamp())
+
+    @staticmethod
+    def check(function: Function, file: Path) -> None:
+        """Raise INVALID for an unusable file, or one that the trigger would ignore."""
+        check_file(file)
+        suffixes = function.input_suffixes
+        if suffixes and not file.name.endswith(suffixes):
+            raise invalid(
+                f"{file.name}: {function.name} takes only {', '.join(suffixes)} and would ignore it"
+            )
+
+    def result(self, function: Function, job: str) -> Result | None:
+        """The job's one terminal record; None while there is none."""
+        body = self._found(function.intermediate_bucket, result_key(job))
+        try:
+            return None if body is None else Result.from_json(body)
+        except (ValueError, RecursionError) as error:
+            raise invalid(f"the result of {job} is not readable: {error}") from error
+
+    def commit(self, function: Function, result: Result, replaced: str | None) -> None:
+        """Write a terminal result. Raises CONFLICT when there is one, other than `replaced`.
+
+        `replaced` is the etag of a failure that may be overwritten: the job was run again.
+        """
+        bucket, key = function.intermediate_bucket, result_key(result.job_id)
+        self.services.write_once(bucket, key, result.to_json(), replaces=replaced)
+
+    def report(self, function: Function, job: str, attempt: int) -> tuple[Report, float] | None:
+        """The report of a failed attempt and the time it was stored; None when there is none."""
+        bucket, key = function.intermediate_bucket, report_key(job, attempt)
+        try:
+            body, stored_s = self.services.read_object(bucket, key)
+            return Report.from_json(body), stored_s
+        except AppError as error:
+            if error.code is ErrorCode.NOT_FOUND:
+                return None
+            raise
+        except (ValueError, RecursionError):
+            return None  # the job's record describes the attempt as well
+
+    # ------------------------------------------------------------------ objects and queues
+
+    def objects(self, bucket: str, prefix: str) -> Iterator[Entry]:
+        """Every object below a prefix, by key. Raises NOT_FOUND for an unknown bucket."""
+        return self.services.list_objects(bucket, prefix)
+
+    def fetch(self, bucket: str, key: str) -> bytes:
+        """One whole object that was listed or written."""
+        return _existing(lambda: self.services.read_object(bucket, key)[0])
+
+    def download(self, bucket: str, key: str, to: Path) -> None:
+        """An object that was listed or written, into a file, in pieces.
+
+        Raises INVALID where the file cannot be written.
+        """
+        try:
+            to.parent.mkdir(parents=True, exist_ok=True)
+            _existing(lambda: self.services.download(bucket, key, to))
+        except OSError as error:
+            raise invalid(f"cannot write {str(to)!r}: {error.strerror or error}") from error
+
+    def messages(self, queue_url: str) -> int:
+        """All messages of a queue: visible, in flight, delayed."""
+        return self.services.count_messages(queue_url).all
+
+    def not_received(self, function: Function) -> int:
+        """Messages of jobs that no orchestrator has received yet."""
+        return self.services.count_messages(function.queue_url).visible
+
+    def identity(self) -> tuple[Identity, float | None]:
+        """The caller, and the least time that the cloud's clock is ahead; None: not known."""
+        asked_s = time.time()
+        identity = self.services.identity()
+        return identity, _ahead_s(identity.date, asked_s, time.time())
+
+    def close(self) -> None:
+        """Close the connections that were opened."""
+        if "services" in self.__dict__:
+            self.services.close()
+
+    def _listed(self, bucket: str, key: str) -> bool:
+        """Whether an object exists, by a listing, which is never false."""
+        first = next(iter(self.services.list_objects(bucket, key)), None)
+        return first is not None and first.key == key
+
+    def _found(self, bucket: str, key: str) -> bytes | None:
+        """One object, or None where there is none."""
+        try:
+            return self.services.read_object(bucket, key)[0]
+        except AppError as error:
+            if error.code is ErrorCode.NOT_FOUND:
+                return None
+            raise
+
+
+def _existing(read: Callable[[], T]) -> T:
+    """The value of a read of an object that exists, repeated while S3 answers 404."""
+    for pause_s in _FALSE_404_PAUSES_S:
+        try:
+            return read()
+        except AppError as error:
+            if error.code is not ErrorCode.NOT_FOUND:
+                raise
+        time.sleep(pause_s)
+    return read()
+
+
+def check_file(file: Path) -> None:
+    """Raise INVALID for a file that cannot be uploaded in one request."""
+    try:
+        file.name.encode()
+        if not file.is_file():
+            if file.is_dir():
+                raise invalid(f"{str(file)!r} is a folder; files are sent one by one")
+            raise invalid(f"there is no file {str(file)!r}")
+        if (size := file.stat().st_size) > PUT_BYTES_MAX:
+            raise invalid(f"{str(file)!r} has {size} bytes; S3 takes {PUT_BYTES_MAX} at once")
+    except UnicodeEncodeError as error:
+        raise invalid(f"the name {file.name!r} is not UTF-8, as keys in S3 are") from error
+    except OSError as error:
+        raise _unreadable(file, error) from error
+
+
+def _unreadable(file: Path, error: OSError) -> AppError:
+    return invalid(f"cannot read {str(file)!r}: {error.strerror or error}")
+
+
+def input_key(function: Function, file: Path) -> str:
+    """The key under which a file becomes an input of the function."""
+    return "/".join(part for part in (function.input_prefix, file.name) if part)
+
+
+def _ahead_s(date: str | None, asked_s: float, answered_s: float) -> float | None:
+    """The distance of a date of whole seconds from the interval in which it was written."""
+    try:
+        began_s = parsedate_to_datetime(date).timestamp() if date else None
+    except ValueError:
+        return None
+    if began_s is None:
+        return None
+    if began_s > answered_s:
+        return began_s - answered_s
+    return min(0.0, began_s + 1.0 - asked_s)
+
+
+def _origin(function: Function, file: Path) -> dict[str, str]:
+    """Metadata of an input, by which a repeated command recognises its own upload."""
+    try:
+        with file.open("rb") as content:
+            digest = hashlib.file_digest(content, "sha256").hexdigest()
+    except OSError as error:
+        raise _unreadable(file, error) from error
+    return {"orchgpu-sha256": digest, "orchgpu-revision": function.revision}
+
+
+def _submitted(function: Function, file: Path, head: Head, uploaded_s: float) -> Submitted:
+    key = input_key(function, file)
+    undated = f"{head.etag}@{head.modified.isoformat()}"
+    versions = (*([] if head.version_id is None else [head.version_id]), undated)
+    ids = tuple(job_id(function.input_bucket, key, v, function.name) for v in versions)
+    return Submitted(function=function, file=file, key=key, job_ids=ids, uploaded_s=uploaded_s)
+
+
+def _known(cls: type[T], body: bytes, key: str) -> T:
+    """A stored object, even if a newer orchgpu wrote it. Raises INVALID."""
+    return known(logger, decode_json_known(cls, body, key))

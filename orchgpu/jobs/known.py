@@ -1,0 +1,284 @@
+"""One job, from the scheduler's record and the cloud's objects, and the moments of its life.
+
+The names of the moments are the paper's: RStart upload, NStart received, EStart and EEnd the user's
+code, NEnd result seen, REnd finished.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from contract.result import Report, Result
+from corekit.errors import AppError, ErrorCode
+from corekit.values import Value, field, replace
+from gpu_scheduler.client import SchedulerClient
+from gpu_scheduler.model import LEASE_ENDED, RETRY_AT, Lease, Record, Share, Step
+from gpu_scheduler.verdicts import Explanation
+from orchgpu import job_measures
+from orchgpu.core.function import Function
+from orchgpu.core.job import input_from_payload
+from orchgpu.job_intervals import Interval, intervals, job_times, uploaded_s
+from orchgpu.jobs.cloud import JobCloud
+from orchgpu.jobs.records import state_of
+from orchgpu.jobs.waiting import BlockingLease, blocking_leases, waits
+
+#: The newest attempts whose reports are read.
+REPORTS_MAX = 10
+
+
+class Scheduled(Value):
+    """A job as the scheduler reports it."""
+
+    record: Record
+    waits: Explanation | None = None  #: the reason, while it waits
+    others: tuple[BlockingLease, ...] = ()  #: the leases it waits for
+    lease: Lease | None = None  #: the lease it holds now
+    ends_in_s: float | None = None  #: of that lease, at most
+
+
+class Known(Value):
+    """All that is known of one job; at least one of `scheduled` and `result` exists."""
+
+    job: str
+    function: Function | None  #: None: no longer deployed
+    scheduled: Scheduled | None  #: None: never received, or over for more than an hour
+    result: Result | None
+    reports: Mapping[int, Report]  #: of the attempts that failed, by number
+    #: The time at which each was stored: those that Lambda wrote contain no time.
+    reported_s: Mapping[int, float] = field(default_factory=dict)
+    scheduler_error: AppError | None = None  #: of the scheduler, when it did not answer
+
+    @property
+    def record(self) -> Record | None:
+        return self.scheduled.record if self.scheduled else None
+
+    @property
+    def state(self) -> str:
+        if self.record is not None:
+            return state_of(self.record)
+        return self.result.state if self.result is not None else ""
+
+    @property
+    def attempt(self) -> int:
+        """The newest attempt's number; 0 = none was opened."""
+        if self.record is not None:
+            return self.record.attempt
+        return self.result.attempt if self.result is not None else 0
+
+    @property
+    def first_attempt(self) -> int:
+        """The first attempt of the current budget: a job that was run again has a new one."""
+        found = self.record.block.get("first_attempt") if self.record else None
+        return found if isinstance(found, int) else 1
+
+    @property
+    def over(self) -> bool:
+        return self.record.step is Step.ENDED if self.record else self.result is not None
+
+    @property
+    def standing(self) -> Result | None:
+        """The result, unless it is a failure that a redriven job will replace."""
+        return None if self.record is not None and not self.over else self.result
+
+
+class Moment(Value):
+    """One moment in the life of a job."""
+
+    at_s: float  #: wall clock of the observer
+    where: str  #: queue, scheduler, orchestrator, device or function
+    what: str
+    name: str | None = None  #: the paper's, if it has one
+    #: The same in every read of the job, even when more is known about the moment.
+    id: str
+
+
+async def scheduled(client: SchedulerClient, job: str) -> Scheduled | None:
+    """The job as the scheduler reports it now; None without a record of the job."""
+    record = await client.record(job)
+    if record is None:
+        return None
+    why = await waits(client, record)
+    live = await client.live_leases() if record.lease is not None or why is not None else None
+    leases = {lease.id: lease for lease in live.leases} if live else {}
+    lease = leases.get(record.lease) if record.lease is not None else None
+    return Scheduled(
+        record=record,
+        waits=why,
+        others=tuple(blocking_leases(why, live)) if why is not None and live is not None else (),
+        lease=lease,
+        ends_in_s=live.ends_in_s.get(lease.id) if live and lease else None,
+    )
+
+
+def look(cloud: JobCloud, known: Scheduled | None, job: str) -> Known:
+    """The job with the cloud's objects. Raises NOT_FOUND for an unknown job."""
+    found = look_of(cloud, _function(cloud, known, job), known, job)
+    if known is None and found.result is None:
+        raise AppError(
+            ErrorCode.NOT_FOUND,
+            f"no job {job!r} is known: it was never received, or its function is gone",
+        )
+    return found
+
+
+def look_of(cloud: JobCloud, function: Function | None, known: Scheduled | None, job: str) -> Known:
+    """`look` for a job whose function is known, or known to be gone."""
+    result = cloud.result(function, job) if function is not None else None
+    found = Known(job=job, function=function, scheduled=known, result=result, reports={})
+    newest = range(max(1, found.attempt - REPORTS_MAX + 1), found.attempt + 1)
+    read = {n: cloud.report(function, job, n) for n in newest} if function else {}
+    stored = {n: one for n, one in read.items() if one is not None}
+    return replace(
+        found,
+        reports={n: report for n, (report, _) in stored.items()},
+        reported_s={n: at_s for n, (_, at_s) in stored.items()},
+    )
+
+
+def _function(cloud: JobCloud, known: Scheduled | None, job: str) -> Function | None:
+    if known is None:  # only its result shows its function
+        return next((f for f in cloud.functions() if cloud.result(f, job) is not None), None)
+    try:
+        return cloud.function(str(known.record.block.get("function")))
+    except AppError as error:
+        if error.code is not ErrorCode.NOT_FOUND:
+            raise
+        return None
+
+
+# ---------------------------------------------------------------------- moments
+
+
+def moments(known: Known) -> list[Moment]:
+    """All moments, by time. The clocks are those of several machines."""
+    found = [*_of_queue(known), *_of_record(known), *_of_function(known)]
+    return sorted(found, key=lambda moment: moment.at_s)
+
+
+def intervals_of(known: Known) -> tuple[Interval, ...]:
+    """The bars of the job's Gantt."""
+    times = job_times(known.record, known.standing, known.reports, known.reported_s)
+    return intervals(times)
+
+
+def latencies(found: list[Moment]) -> dict[str, float | None]:
+    """RLat, DLat and ELat in seconds; None where a moment is missing."""
+    at_s = {moment.name: moment.at_s for moment in found if moment.name}
+    named = job_measures.latencies(at_s)
+    return {name: None if s is None else round(s, 4) for name, s in named.items()}
+
+
+def _of_queue(known: Known) -> Iterator[Moment]:
+    source = input_from_payload(known.record.block) if known.record else None
+    if source is None:
+        return
+    at_s = uploaded_s(known.record)
+    if at_s is not None:
+        what = f"{source.bucket}/{source.key} uploaded"
+        yield Moment(at_s=at_s, where="queue", what=what, name="RStart", id="RStart")
+    if source.dead_at_s is not None:
+        what, dead_s = "moved to the dead letters", source.dead_at_s
+        yield Moment(at_s=dead_s, where="queue", what=what, id=f"dead@{dead_s}")
+
+
+def _of_record(known: Known) -> Iterator[Moment]:
+    record = known.record
+    if record is None:
+        return
+    steps = {
+        Step.RECEIVED: ("queue", "message received", "NStart"),
+        Step.WAITING: ("scheduler", "waits for a device", None),
+        Step.RESERVED: ("scheduler", f"lease granted{_shares(known)}", None),
+        Step.STAGED: ("orchestrator", "envelope staged, which starts the function", None),
+        Step.RUNNING: ("device", f"session opened{_device(known)}", None),
+        Step.COMMITTED: ("orchestrator", "result seen", "NEnd"),
+        LEASE_ENDED: ("device", "lease ended, the device is free", None),
+        Step.ENDED: ("scheduler", f"job {record.outcome}", "REnd"),
+    }
+    for step, (where, what, name) in steps.items():
+        if step in record.times:
+            at_s = record.times[step]  # a later attempt has another one
+            yield Moment(at_s=at_s, where=where, what=what, name=name, id=f"{step}@{at_s}")
+    yield from _of_earlier_leases(record)
+    if RETRY_AT in record.times and record.step is Step.RECEIVED:
+        at_s, what = record.times[RETRY_AT], "next attempt is due"
+        yield Moment(at_s=at_s, where="orchestrator", what=what, id=f"{RETRY_AT}@{at_s}")
+
+
+def _of_earlier_leases(record: Record) -> Iterator[Moment]:
+    """Leases before the newest one, of earlier attempts for the most part."""
+    for one in record.leases:
+        if one.lease == record.lease or one.ended_s is None:
+            continue
+        which, device = f" (attempt {one.attempt})", one.device_text
+        what = f"lease granted on {device}{which}"
+        yield Moment(at_s=one.granted_s, where="scheduler", what=what, id=f"granted:{one.lease}")
+        if one.active_s is not None:
+            what = f"session opened on {device}{which}"
+            yield Moment(at_s=one.active_s, where="device", what=what, id=f"opened:{one.lease}")
+        what = f"lease ended: {one.reason}{which}"
+        yield Moment(at_s=one.ended_s, where="device", what=what, id=f"ended:{one.lease}")
+
+
+def _of_function(known: Known) -> Iterator[Moment]:
+    standing = known.standing
+    if standing is not None:
+        yield from _of_code(standing.times, standing.attempt, "", named=True)
+        if "committed" in standing.times:
+            at_s = standing.times["committed"]
+            yield Moment(at_s=at_s, where="function", what="result committed", id=f"result@{at_s}")
+        elif standing.ended_at_s:  # written by an orchestrator or a cancel
+            at_s, what = standing.ended_at_s, f"result written: {standing.reason}"
+            yield Moment(at_s=at_s, where="orchestrator", what=what, id=f"result@{at_s}")
+    for n, report in known.reports.items():
+        if standing is None or standing.attempt != n:
+            yield from _of_code(report.times, n, f" (attempt {n})", named=False)
+        at_s = report.times.get("EEnd", known.reported_s.get(n, _last_s(known)))
+        why = f"attempt {n} failed: {report.reason}, {report.detail}"
+        yield Moment(at_s=at_s, where="function", what=why, id=f"failed:{n}")
+
+
+def _last_s(known: Known) -> float:
+    """The newest known time of a job: moments without a time were before."""
+    record, result = known.record, known.result
+    return record.updated_s if record is not None else result.ended_at_s if result else 0.0
+
+
+def _of_code(
+    times: Mapping[str, float], attempt: int, which: str, *, named: bool
+) -> Iterator[Moment]:
+    for name, what in (("EStart", "user's code starts"), ("EEnd", "user's code ends")):
+        if name in times:
+            yield Moment(
+                at_s=times[name],
+                where="function",
+                what=what + which,
+                name=name if named else None,
+                id=f"{name}:{attempt}",
+            )
+
+
+def _shares(known: Known) -> str:
+    shares = _newest_shares(known)
+    if not shares:
+        return ""
+    return " on " + ", ".join(f"{s.host}/{s.index} ({s.memory_mib} MiB)" for s in shares)
+
+
+def _newest_shares(known: Known) -> Sequence[Share]:
+    """The shares of the newest lease, live or, as the record keeps it, over."""
+    if known.scheduled is None:
+        return ()
+    if known.scheduled.lease is not None:
+        return known.scheduled.lease.shares
+    record = known.scheduled.record
+    return next((one.shares for one in record.leases if one.lease == record.lease), ())
+
+
+def _device(known: Known) -> str:
+    device: Mapping[str, object] = known.standing.device if known.standing else {}
+    shares = _newest_shares(known)
+    if not device and shares:
+        share = shares[0]
+        device = {"host": share.host, "kind": share.kind.value, "model": share.model}
+    return f" on {device.get('host')}: {device.get('kind')} {device.get('model')}" if device else ""

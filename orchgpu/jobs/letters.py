@@ -1,0 +1,136 @@
+"""The dead letters of one function: read without removing them, and sent back one by one.
+
+A letter is the event that started a job, with the reason and time of its failure. Sent back, it
+gives the job a new budget of attempts; the new result may replace that failure and nothing else
+(`orchgpu.core.machine`), so that it does no harm to send a letter back twice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from corekit.values import Value
+from orchgpu.cloud_services import CloudServices
+from orchgpu.core.function import Function
+from orchgpu.core.routing import InputEvent, classify
+from orchgpu.ports import Message
+
+#: A letter that was read stays hidden this long when this process dies before unhiding it.
+HIDDEN_S = 60
+#: Letters that one command reads; the next command reads those behind them.
+LETTERS_MAX = 1000
+#: The long poll after which a queue counts as empty.
+EMPTY_AFTER_S = 1
+#: SQS's limit of messages in one call.
+BATCH_MAX = 10
+
+
+class Letter(Value):
+    """One message of a dead-letter queue."""
+
+    id: str
+    handle: str
+    body: str
+    job: str | None  #: None: dead-lettered by SQS itself, or never a job
+    reason: str | None
+    detail: str
+    dead_at_s: float | None  #: wall clock
+    input: str | None  #: bucket/key; None: not an event, so it is useless to send it back
+    traceparent: str = ""  #: of the job that failed
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "job_id": self.job,
+            "reason": self.reason,
+            "detail": self.detail,
+            "dead_at_s": self.dead_at_s,
+            "input": self.input,
+        }
+
+
+def read_letter(message: Message, function: Function) -> Letter:
+    """The letter in a message, even in an unreadable one."""
+    try:
+        value = json.loads(message.body)
+    except (ValueError, RecursionError):
+        value = None
+    found = value.get("orchgpu") if isinstance(value, Mapping) else None
+    note: Mapping[str, object] = found if isinstance(found, Mapping) else {}
+    routed = classify(message.body, function)
+    event = routed if isinstance(routed, InputEvent) else None
+    dead_at_s = note.get("dead_at")
+    return Letter(
+        id=message.id,
+        handle=message.receipt_handle,
+        body=message.body,
+        job=_text(note.get("job_id")),
+        reason=_text(note.get("reason")),
+        detail=_text(note.get("detail")) or "",
+        dead_at_s=float(dead_at_s) if isinstance(dead_at_s, (int, float)) else None,
+        input=None if event is None else f"{event.bucket}/{event.key}",
+        traceparent=message.traceparent,
+    )
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+@dataclass(slots=True)
+class DeadLetters:
+    """The letters that were read and not sent back; `unhide` releases them. Raises AppError."""
+
+    services: CloudServices
+    function: Function
+    _read: dict[str, Letter] = field(default_factory=dict)
+
+    def read(self, limit: int) -> list[Letter]:
+        """Read at most this many letters, each once."""
+        while len(self._read) < limit and self._receive(min(BATCH_MAX, limit - len(self._read))):
+            continue
+        return list(self._read.values())
+
+    def send_back(self, letter: Letter) -> None:
+        """Send to the job queue, then delete the dead letter: a crash in between does no harm."""
+        self.services.send(self.function.queue_url, letter.body, letter.traceparent)
+        self.services.delete(self.function.dead_letter_url, letter.handle)
+        del self._read[letter.id]
+
+    def unhide(self) -> None:
+        """Make the letters that were only read visible to others at once."""
+        handles = [letter.handle for letter in self._read.values()]
+        for start in range(0, len(handles), BATCH_MAX):
+            url = self.function.dead_letter_url
+            self.services.unhide(url, handles[start : start + BATCH_MAX])
+
+    def _receive(self, count_max: int) -> bool:
+        url = self.function.dead_letter_url
+        received = self.services.receive(
+            url, count_max=count_max, hidden_s=HIDDEN_S, wait_s=EMPTY_AFTER_S
+        )
+        before = len(self._read)
+        self._read |= {one.id: read_letter(one, self.function) for one in received}
+        return len(self._read) > before
+
+
+@contextmanager
+def dead_letters(services: CloudServices, function: Function) -> Iterator[DeadLetters]:
+    """The letters of a function; however the block ends, those not sent back are visible again."""
+    letters = DeadLetters(services, function)
+    try:
+        yield letters
+    finally:
+        letters.unhide()
+
+
+def newest_of(letters: Sequence[Letter], job: str, ended_at_s: float) -> Letter | None:
+    """The letter whose redrive may replace the job's failure at that time; None without one."""
+    able = [
+        letter
+        for letter in letters
+        if letter.job == job and (letter.dead_at_s or 0.0) >= ended_at_s - 1e-6
+    ]
+    return able[-1] if able else None

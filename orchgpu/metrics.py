@@ -1,0 +1,132 @@
+"""The metrics of one orchestrator: counted on the way of a job, and read at each scrape."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from contract.result import SECRET_REFUSED
+from contract.states import JobState, Reason
+from corekit.aio.clock import Clock
+from corekit.metrics import catalogue
+from corekit.metrics.exposition import LabelValues, Observations, Sample, family, histogram
+from corekit.metrics.metric import Metric
+from orchgpu.core import actions as do
+from orchgpu.core import events as on
+from orchgpu.core.function import Function
+from orchgpu.core.job import Job
+
+#: A metric with its samples.
+Family = tuple[Metric, Sequence[Sample]]
+#: A histogram with its series.
+Histogram = tuple[Metric, Sequence[tuple[LabelValues, Observations]]]
+Counts = Counter[LabelValues]
+
+_OWN_TIME = catalogue.ORCHESTRATOR_OWN_TIME
+
+
+@dataclass(slots=True)
+class OrchestratorMetrics:
+    """The counters of one replica since its start; gauges come from the jobs in hand."""
+
+    clock: Clock
+    jobs: Mapping[str, Job]  #: in hand, by id
+    connected: bool = False  #: to the scheduler
+    functions: Sequence[str] = ()  #: deployed functions
+    backlog: dict[LabelValues, int] = field(default_factory=dict)  #: by function and queue
+    received: Counts = field(default_factory=Counter)
+    finished: Counts = field(default_factory=Counter)
+    attempts: Counts = field(default_factory=Counter)
+    dead_letters: Counts = field(default_factory=Counter)
+    refused_secrets: Counts = field(default_factory=Counter)
+    own_time: dict[LabelValues, Observations] = field(default_factory=dict)
+
+    def serves(self, functions: Mapping[str, Function]) -> None:
+        """Replace the deployed functions; a backlog that is not measured any more is dropped."""
+        self.functions = sorted(functions)
+        self.backlog = {key: size for key, size in self.backlog.items() if key[0] in functions}
+
+    def performed(self, job: Job | None, action: do.Action, event: on.Event | None) -> None:
+        """Count the effect of an action that led to that event."""
+        if job is None or isinstance(event, on.CallFailed):
+            return
+        function = job.function.name
+        if isinstance(action, do.OpenAttempt):
+            self._opened(function, event)
+        elif isinstance(event, on.AttemptFailureRecorded):
+            assert isinstance(action, do.RecordAttemptFailure)
+            self._failed(function, action.reason.value, action.detail)
+        elif isinstance(event, on.DeadLetterSent):
+            self.dead_letters[(function,)] += 1
+        elif isinstance(action, do.FinishJob):
+            self.finished[(function, action.outcome, action.reason)] += 1
+            if action.outcome == JobState.FAILED:  # the last attempt
+                self._failed(function, action.reason, action.detail)
+
+    def quarantined(self, function: str) -> None:
+        """Count a message that is not a valid event."""
+        self.dead_letters[(function,)] += 1
+
+    def own_time_of(self, function: str, own_s: float) -> None:
+        """Add the own time of a job that finished here."""
+        series = self.own_time.get((function,))
+        if series is None:
+            series = self.own_time[(function,)] = Observations(_OWN_TIME.buckets)
+        series.observe(own_s)
+
+    def _opened(self, function: str, event: on.Event | None) -> None:
+        if isinstance(event, on.AttemptGranted):
+            self.attempts[(function, "GRANTED")] += 1
+        elif isinstance(event, on.AttemptWaiting):
+            self.attempts[(function, "WAITING")] += 1
+        elif isinstance(event, on.AttemptImpossible):
+            reason = Reason.BUSY if event.busy else Reason.IMPOSSIBLE
+            self.attempts[(function, reason.value)] += 1
+
+    def _failed(self, function: str, reason: str, detail: str) -> None:
+        self.attempts[(function, reason)] += 1
+        if SECRET_REFUSED in detail:
+            self.refused_secrets[(function,)] += 1
+
+    # ------------------------------------------------------------------ a scrape
+
+    def families(self) -> Iterator[Family]:
+        """All metrics but the histogram, with their samples."""
+        names = [(name,) for name in self.functions]
+        yield catalogue.ORCHESTRATOR_BACKLOG, sorted(self.backlog.items())
+        yield catalogue.ORCHESTRATOR_OLDEST, self._oldest()
+        yield catalogue.ORCHESTRATOR_RECEIVED, _with_zeros(self.received, names)
+        in_hand: Counts = Counter((j.function.name, j.state.value) for j in self.jobs.values())
+        yield catalogue.ORCHESTRATOR_JOBS, sorted(in_hand.items())
+        yield catalogue.ORCHESTRATOR_FINISHED, sorted(self.finished.items())
+        yield catalogue.ORCHESTRATOR_ATTEMPTS, sorted(self.attempts.items())
+        yield catalogue.ORCHESTRATOR_DEAD_LETTERS, _with_zeros(self.dead_letters, names)
+        yield catalogue.ORCHESTRATOR_REFUSED_SECRETS, _with_zeros(self.refused_secrets, names)
+        yield catalogue.ORCHESTRATOR_CONNECTED, [((), int(self.connected))]
+
+    def histograms(self) -> Iterator[Histogram]:
+        """The distributions, with their series."""
+        yield _OWN_TIME, sorted(self.own_time.items(), key=lambda one: one[0])
+
+    def lines(self) -> Iterator[str]:
+        """All metrics in Prometheus' format."""
+        for metric, samples in self.families():
+            yield from family(metric, samples)
+        for metric, series in self.histograms():
+            yield from histogram(metric, series)
+
+    def _oldest(self) -> list[Sample]:
+        """The age of each function's oldest message in hand; 0 without one."""
+        now_s = self.clock.wall_s()
+        ages = dict.fromkeys(self.functions, 0.0)
+        for job in self.jobs.values():
+            if job.sent_at_s is not None:
+                name = job.function.name
+                ages[name] = max(ages.get(name, 0.0), round(now_s - job.sent_at_s, 3))
+        return [((name,), age_s) for name, age_s in sorted(ages.items())]
+
+
+def _with_zeros(counts: Counts, names: Sequence[LabelValues]) -> list[Sample]:
+    """The samples of a counter, with 0 for names that were never counted: rates need a start."""
+    return sorted({**dict.fromkeys(names, 0), **counts}.items())

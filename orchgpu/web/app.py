@@ -1,0 +1,138 @@
+"""Wires one console and keeps it alive until SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from corekit.aio.clock import SystemClock
+from corekit.aio.environment import budget_from_environment
+from corekit.aio.process import log_as_json, raise_descriptor_limit, stop_signal, write_ready
+from corekit.aio.supervise import Nursery, until_first
+from corekit.budget import Budget
+from corekit.errors import AppError, ErrorCode, invalid
+from corekit.net.addresses import is_loopback, parse_address
+from gpu_scheduler.client import SchedulerClient
+from orchgpu.startup_retry import StartupRetry, Stopped
+from orchgpu.web.console import Console
+from orchgpu.web.feed import Feed
+from orchgpu.web.http.assets import read_assets
+from orchgpu.web.http.live import LiveChanges
+from orchgpu.web.http.server import listen
+from orchgpu.web.http.sessions import Sessions
+from orchgpu.web.model.picture import Picture
+from orchgpu.web.scheduler import ANSWER_WITHIN_S, SchedulerDoor
+from orchgpu.web.settings import ConsoleSettings
+from orchgpu.web.work.door import CloudDoor
+from orchgpu.web.work.explanations import Explanations
+
+logger = logging.getLogger(__name__)
+
+
+def run(settings: ConsoleSettings) -> None:
+    """Serve until SIGTERM or SIGINT. Raises AppError at start-up."""
+    log_as_json()
+    raise_descriptor_limit()
+    asyncio.run(serve(settings, budget_from_environment()))
+
+
+async def serve(settings: ConsoleSettings, budget: Budget) -> None:
+    """The whole life of one console."""
+    stop = stop_signal()
+    scheduler = SchedulerDoor(address=settings.scheduler, access=settings.access, budget=budget)
+    try:
+        has_keys = await StartupRetry(stop, budget).until_done(
+            "the scheduler", lambda: needs_keys(scheduler)
+        )
+    except Stopped:
+        return
+    async with running(settings, scheduler, has_keys) as (console, address):
+        scheme = "https" if settings.tls is not None else "http"
+        write_ready(settings.ready_file, {"http": address, "url": f"{scheme}://{address}/"})
+        logger.info("serving at %s://%s/", scheme, address, extra={"event": "serving"})
+        await until_first(stop.wait(), console.nursery.failed())
+
+
+@asynccontextmanager
+async def running(
+    settings: ConsoleSettings, scheduler: SchedulerDoor, has_keys: bool
+) -> AsyncIterator[tuple[Console, str]]:
+    """A console and its address, for the length of the block. Raises INVALID, UNAVAILABLE."""
+    check_listen(settings, has_keys=has_keys)
+    async with AsyncExitStack() as stack:
+        nursery = await stack.enter_async_context(Nursery("orchgpu-web"))
+        console = await opened(settings, scheduler, has_keys, nursery, stack)
+        yield console, await listen(console, stack)
+
+
+async def opened(
+    settings: ConsoleSettings,
+    scheduler: SchedulerDoor,
+    has_keys: bool,
+    nursery: Nursery,
+    stack: AsyncExitStack,
+) -> Console:
+    """The parts of a console, of which those that read the scheduler run in the nursery."""
+    clock, picture = SystemClock(), Picture(secrets.token_hex(4))
+    sessions, feed = Sessions(clock), Feed(picture, clock)
+    client = SchedulerClient(
+        settings.scheduler,
+        budget=scheduler.budget,
+        on_push=feed.on_push,
+        access=settings.access,
+        deadline_s=ANSWER_WITHIN_S,
+    )
+    await stack.enter_async_context(client)
+    console = Console(
+        settings=settings,
+        has_keys=has_keys,
+        picture=picture,
+        sessions=sessions,
+        live=LiveChanges(picture, sessions),
+        scheduler=scheduler,
+        cloud=await stack.enter_async_context(CloudDoor()),
+        explanations=Explanations(client, clock),
+        feed=feed,
+        nursery=nursery,
+        assets=read_assets(),
+        clock=clock,
+    )
+    nursery.start_eternal(feed.run(client), "feed")
+    nursery.start_eternal(console.live.run(), "live")
+    stack.push_async_callback(nursery.close)  # before its client closes
+    return console
+
+
+async def needs_keys(scheduler: SchedulerDoor) -> bool:
+    """Whether the scheduler refuses clients without a key. Raises DENIED for a wrong own key."""
+    try:
+        await scheduler.viewer(None)
+    except AppError as error:
+        if error.code is not ErrorCode.DENIED:
+            raise
+    else:
+        return False
+    own = scheduler.access.current_key
+    if own is None:
+        text = "the scheduler needs keys: give the console one of its own (--key-file)"
+        raise AppError(ErrorCode.DENIED, text, needs="key")
+    await scheduler.viewer(own)
+    return True
+
+
+def check_listen(settings: ConsoleSettings, *, has_keys: bool) -> None:
+    """Raise INVALID for an address at which sessions or the system would be unprotected."""
+    host, _ = parse_address(settings.listen)
+    if is_loopback(host):
+        return
+    if not has_keys:
+        text = "the scheduler has no keys, so that every visitor would be an operator: listen on "
+        text += f"loopback, not {settings.listen}, or make keys with `ssgmd keys add`"
+        raise invalid(text)
+    if not settings.secure_cookies:
+        text = f"keys and cookies would cross the network to {settings.listen} unprotected: give "
+        text += "--tls-cert and --tls-key, or --behind-tls where a proxy speaks TLS"
+        raise invalid(text)

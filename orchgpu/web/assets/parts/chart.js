@@ -1,0 +1,101 @@
+// A series over time: uPlot's canvas, and the same numbers as a table beside it.
+import { html, useEffect, useRef } from "../core/html.js";
+import { clock } from "../core/format.js";
+import { useStore } from "../core/store.js";
+import { scheme } from "../core/theme.js";
+import uPlot from "../vendor/uplot.js";
+
+const HEIGHT = 150;
+
+/** series: [{label, values, colour: "--series-1"}]; `text` formats a value with its unit. */
+export function Chart({ title, time_s, series, text, max = null }) {
+  const holder = useRef(null);
+  const plot = useRef(null);
+  const colours = useStore(scheme); // a canvas has no CSS: it is drawn again in the other scheme
+  const shape = series.map((one) => one.label).join();
+  const data = [time_s, ...series.map((one) => one.values)];
+  useEffect(() => {
+    const element = holder.current;
+    plot.current = new uPlot(optionsOf(element, series, text, max), data, element);
+    const observer = new ResizeObserver(() =>
+      plot.current.setSize({ width: element.clientWidth, height: HEIGHT }));
+    observer.observe(element);
+    return () => {
+      observer.disconnect();
+      plot.current.destroy();
+      plot.current = null;
+    };
+  }, [shape, colours]);
+  useEffect(() => plot.current?.setData(data), [time_s]);
+  return html`
+    <figure class="chart panel">
+      <figcaption>
+        <h3>${title}</h3>
+        <span class="legend">
+          ${series.map((one) => html`
+            <span><i style=${{ background: `var(${one.colour})` }}></i>${one.label}
+              <b class="number">${text(lastOf(one.values))}</b></span>
+          `)}
+        </span>
+      </figcaption>
+      <div class="chart-canvas" ref=${holder} aria-hidden="true"></div>
+      <${ChartTable} title=${title} time_s=${time_s} series=${series} text=${text} />
+    </figure>
+  `;
+}
+
+function lastOf(values) {
+  for (let index = values.length - 1; index >= 0; index -= 1) if (values[index] !== null) return values[index];
+  return null;
+}
+
+function optionsOf(element, series, text, max) {
+  const css = getComputedStyle(document.documentElement);
+  const colour = (name) => css.getPropertyValue(name).trim();
+  const axis = { stroke: colour("--text-muted"), grid: { stroke: colour("--line-soft"), width: 1 },
+                 ticks: { show: false }, font: `11px ${colour("--font")}` };
+  return {
+    width: element.clientWidth,
+    height: HEIGHT,
+    legend: { show: false },
+    cursor: { y: false, points: { size: 6 } },
+    scales: { y: { range: (_plot, _low, high) => [0, max ?? Math.max(high * 1.15, 1e-6)] } },
+    axes: [
+      { ...axis, size: 28, values: (_plot, times) => times.map((time) => clock(time).slice(0, 5)) },
+      { ...axis, size: 60, space: 26, values: (_plot, values) => values.map(text) },
+    ],
+    series: [
+      {},
+      ...series.map((one) => ({
+        label: one.label,
+        stroke: colour(one.colour),
+        fill: series.length === 1 ? `${colour(one.colour)}22` : undefined,
+        width: 1.75,
+        spanGaps: false,
+        points: { show: false },
+      })),
+    ],
+  };
+}
+
+const ROWS_MAX = 60; // of the table: every n-th point of a longer series
+
+function ChartTable({ title, time_s, series, text }) {
+  const step = Math.max(1, Math.ceil(time_s.length / ROWS_MAX));
+  const shown = time_s.map((_, index) => index).filter((index) => index % step === 0);
+  return html`
+    <details class="as-table">
+      <summary>As a table</summary>
+      <div class="table-wrap" tabIndex="0" role="region" aria-label="${title} as a table">
+        <table class="table plain">
+          <thead><tr><th scope="col">Time</th>${series.map((one) => html`<th scope="col">${one.label}</th>`)}</tr></thead>
+          <tbody>
+            ${shown.map((index) => html`
+              <tr><th scope="row">${clock(time_s[index])}</th>${series.map((one) => html`<td>${text(one.values[index])}</td>`)}</tr>
+            `)}
+          </tbody>
+        </table>
+      </div>
+    </details>
+  `;
+}

@@ -1,0 +1,37 @@
+// The browser's own modal dialog: it keeps the focus inside, and Escape closes it.
+import { html, useEffect, useRef } from "../core/html.js";
+import { Icon } from "./icons.js";
+
+export function Dialog({ title, open, onClose, children }) {
+  const ref = useRef(null);
+  useEffect(() => {
+    const dialog = ref.current;
+    if (open && !dialog.open) dialog.showModal();
+    if (!open && dialog.open) dialog.close();
+  }, [open]);
+  return html`
+    <dialog ref=${ref} class="dialog" aria-label=${title} onClose=${onClose}
+      onClick=${(event) => event.target === ref.current && onClose()}>
+      <div class="dialog-body">
+        <header><h2>${title}</h2>
+          <button type="button" class="quiet icon-only" aria-label="Close" onClick=${onClose}><${Icon} name="close" /></button>
+        </header>
+        ${open && children}
+      </div>
+    </dialog>
+  `;
+}
+
+/** A question before an action that others notice. `asked` is null, or {title, text, action, act}. */
+export const Confirm = ({ asked, onClose }) => html`
+  <${Dialog} title=${asked?.title ?? ""} open=${asked !== null} onClose=${onClose}>
+    <p>${asked?.text}</p>
+    <footer>
+      <button type="button" onClick=${onClose}>Keep</button>
+      <button type="button" class=${asked?.danger ? "danger" : "primary"} onClick=${() => {
+        asked.act();
+        onClose();
+      }}>${asked?.action}</button>
+    </footer>
+  <//>
+`;

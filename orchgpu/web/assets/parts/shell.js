@@ -1,0 +1,139 @@
+// What surrounds each view: navigation, figures of the whole system, connection, messages, help.
+import { logout, session } from "../core/api.js";
+import { count, percent } from "../core/format.js";
+import { html, useEffect, useState } from "../core/html.js";
+import { VIEWS, helpOpen } from "../core/keys.js";
+import { connection, setScheduler } from "../core/live.js";
+import { announced, attempt, dismiss, notices } from "../core/notices.js";
+import { useResource } from "../core/resource.js";
+import { href, route } from "../core/router.js";
+import { useStore } from "../core/store.js";
+import { nextTheme, theme } from "../core/theme.js";
+import { Dialog } from "./dialog.js";
+import { Icon } from "./icons.js";
+
+export function Shell({ children }) {
+  const { view } = useStore(route);
+  return html`
+    <a class="skip" href="#main" onClick=${skip}>Skip to the content</a>
+    <nav class="side" aria-label="Views">
+      <a class="brand" href=${href("fleet")} aria-label="orchgpu"><img src="assets/icon.svg" alt="" width="22" height="22" /><span>orchgpu</span></a>
+      <ul>
+        ${VIEWS.map((one) => html`
+          <li key=${one.view}>
+            <a href=${href(one.view)} aria-current=${view === one.view ? "page" : null}>
+              <${Icon} name=${one.view} /><span>${one.name}</span><kbd aria-hidden="true">g ${one.key}</kbd>
+            </a>
+          </li>
+        `)}
+      </ul>
+      <${Corner} />
+    </nav>
+    <div class="stage">
+      <${Strip} />
+      <${Banner} />
+      <main id="main" tabIndex="-1">${children}</main>
+    </div>
+    <${Notices} />
+    <${Help} />
+  `;
+}
+
+function skip(event) {
+  event.preventDefault(); // the hash is the address of the view
+  document.getElementById("main").focus();
+}
+
+function Strip() {
+  const { data } = useResource("/overview", { kinds: ["device", "host", "lease", "queue", "job"], every_s: 10 });
+  const busy = data?.devices_by_state?.busy ?? 0;
+  useEffect(() => {
+    if (data) setScheduler(data.connected !== false);
+  }, [data?.connected]);
+  const figures = [
+    ["hosts", count(data?.hosts)],
+    ["devices busy", data ? `${count(busy)} / ${count(data.devices)}` : "–"],
+    ["leases", count(data?.leases)],
+    ["waiting", count(data?.waiting)],
+    ["running", count(data ? (data.jobs_by_state?.RUNNING ?? 0) : null)],
+    ["utilisation", data?.utilisation_ratio == null ? "–" : percent(100 * data.utilisation_ratio)],
+  ];
+  return html`
+    <div class="strip" role="group" aria-label="The whole system">
+      ${figures.map(([name, value]) => html`<span key=${name}><b class="number">${value}</b> ${name}</span>`)}
+      <${Connection} />
+    </div>
+  `;
+}
+
+function Connection() {
+  const { state, scheduler } = useStore(connection);
+  const works = state === "live" && scheduler;
+  const text = state === "lost" ? "connecting again" : !scheduler ? "scheduler away" : state;
+  return html`<span class="connection ${works ? "tone-good" : "tone-wait"}"><i class="disc"></i>${text}</span>`;
+}
+
+const BANNER_AFTER_MS = 900; // a reload of the server is over before a banner could be read
+
+function Banner() {
+  const { state, since_ms, scheduler } = useStore(connection);
+  const [late, setLate] = useState(false);
+  const broken = state === "lost" || !scheduler;
+  useEffect(() => {
+    setLate(false);
+    if (!broken) return undefined;
+    const timer = setTimeout(() => setLate(true), Math.max(0, since_ms + BANNER_AFTER_MS - Date.now()));
+    return () => clearTimeout(timer);
+  }, [broken, since_ms]);
+  if (!broken || !late) return null;
+  return html`
+    <p class="banner" role="status">
+      <i class="spinner" aria-hidden="true"></i>
+      ${state === "lost" ? "The connection to the console is lost." : "The scheduler does not answer."}
+      ${" "}The page shows the last state, and continues by itself.
+    </p>
+  `;
+}
+
+function Corner() {
+  const chosen = useStore(theme);
+  const current = useStore(session);
+  const icon = { auto: "auto", light: "sun", dark: "moon" }[chosen];
+  return html`
+    <div class="corner">
+      <p class="who" title="scheduler ${current.scheduler ?? ""}">
+        <span>${current.name || "local system"}</span><small>${current.role}${current.version ? ` · ${current.version}` : ""}</small>
+      </p>
+      <button type="button" class="quiet icon-only" aria-label="Colours: ${chosen}" title="Colours: ${chosen}" onClick=${nextTheme}><${Icon} name=${icon} /></button>
+      <button type="button" class="quiet icon-only" aria-label="Keys and help" title="Keys and help (?)" onClick=${() => helpOpen.set(true)}><${Icon} name="help" /></button>
+      ${current.keys && html`<button type="button" class="quiet icon-only" aria-label="Log out" title="Log out" onClick=${() => attempt(logout, "Logged out.")}><${Icon} name="leave" /></button>`}
+    </div>
+  `;
+}
+
+const Notices = () => html`
+  <div class="notices">
+    ${useStore(notices).map((one) => html`
+      <div key=${one.id} class="notice ${one.kind}">
+        <p>${one.text}${one.hint && html`<small>${one.hint}</small>`}</p>
+        <button type="button" class="quiet icon-only" aria-label="Dismiss" onClick=${() => dismiss(one.id)}><${Icon} name="close" size="14" /></button>
+      </div>
+    `)}
+    <p class="visually-hidden" role="status" aria-live="polite">${useStore(announced)}</p>
+  </div>
+`;
+
+function Help() {
+  const keys = [
+    ["/", "search in this view"],
+    ...VIEWS.map((one) => [`g ${one.key}`, `go to ${one.name.toLowerCase()}`]),
+    ["↑ ↓", "previous and next row of a table"],
+    ["Esc", "leave a field, close a dialog"],
+    ["?", "this help"],
+  ];
+  return html`
+    <${Dialog} title="Keys" open=${useStore(helpOpen)} onClose=${() => helpOpen.set(false)}>
+      <dl class="keys">${keys.map(([key, text]) => html`<div key=${key}><dt><kbd>${key}</kbd></dt><dd>${text}</dd></div>`)}</dl>
+    <//>
+  `;
+}

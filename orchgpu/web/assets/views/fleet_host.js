@@ -1,0 +1,115 @@
+// One host with its devices: bars of memory and compute, a segment for each lease.
+import { ago, colourOf, duration, mebibytes, percent, plural, shortId } from "../core/format.js";
+import { html } from "../core/html.js";
+import { useNow } from "../core/resource.js";
+import { href } from "../core/router.js";
+import { Icon } from "../parts/icons.js";
+import { Meter } from "../parts/meter.js";
+import { State } from "../parts/state.js";
+
+const DEVICE_PX = 262; // the least width of a device with its border
+
+const isDrained = (state) => /^drain/i.test(state ?? "");
+
+export function HostPanel({ host, onDrain }) {
+  const drained = isDrained(host.state);
+  const devices = Math.max(1, host.devices.length);
+  return html`
+    <section class="host panel" aria-label="host ${host.host}"
+      style=${{ flex: `${devices} 1 min(100%, ${devices * DEVICE_PX}px)` }}>
+      <header>
+        <h2>${host.host}</h2>
+        <${State} state=${host.state} />
+        <span class="muted">${host.address}</span>
+        <${LastSeen} time_s=${host.last_seen_s} />
+        ${onDrain && html`
+          <button type="button" class="small" onClick=${() => onDrain(host.host, drained)}>
+            ${drained ? "Undrain" : "Drain"}<span class="visually-hidden"> ${host.host}</span>
+          </button>`}
+      </header>
+      <div class="devices">
+        ${host.devices.map((device) => html`<${Device} key=${device.device} ...${device} />`)}
+      </div>
+    </section>
+  `;
+}
+
+function LastSeen({ time_s }) {
+  const now_s = useNow();
+  return html`<span class="muted last-seen">seen ${ago(time_s, now_s)}</span>`;
+}
+
+// Above this many segments a bar would be stripes: the rest is one segment.
+const SEGMENTS_MAX = 40;
+
+function segments(leases, value, text) {
+  const shown = leases.filter((lease) => lease[value] > 0).slice(0, SEGMENTS_MAX).map((lease) => ({
+    value: lease[value],
+    colour: colourOf(lease.tenant),
+    title: `${lease.tenant ?? ""} ${shortId(lease.job)}: ${text(lease[value])}`,
+  }));
+  const rest = leases.slice(SEGMENTS_MAX).reduce((sum, lease) => sum + lease[value], 0);
+  return rest ? [...shown, { value: rest, colour: "var(--text-muted)", title: text(rest) }] : shown;
+}
+
+function Device(device) {
+  const { device: id, model, kind, health, leases = [], residents = [] } = device;
+  const state = device.state ?? health;
+  const measured = device.utilisation_pct ?? null;
+  return html`
+    <article class="device${health && health !== "OK" ? " unhealthy" : ""}" aria-label="device ${id}">
+      <header>
+        <h3 title=${model}>${model}</h3><span class="kind">${kind}${device.index === undefined ? "" : ` ${device.index}`}</span>
+      </header>
+      <p class="model"><${State} state=${state} /><span title=${id}>${id}</span>${reading(device)}</p>
+      ${device.detail && html`<p class="why" title=${device.detail}>${device.detail}</p>`}
+      <${Meter} label="Memory" max=${device.memory_mib} segments=${segments(leases, "memory_mib", mebibytes)}
+        text="${mebibytes(device.memory_used_mib)} of ${mebibytes(device.memory_mib)}" />
+      <${Meter} label="Compute" max=${device.compute_pct} mark=${measured}
+        segments=${segments(leases, "compute_pct", percent)}
+        text="${percent(device.compute_used_pct)} lent${measured === null ? "" : `, ${percent(measured)} in use`}" />
+      ${leases.length > 0 && html`<${Leases} leases=${leases} />`}
+      ${residents.length > 0 && html`
+        <ul class="residents" aria-label="warm workers">
+          ${workloads(residents).map(([name, workers]) => html`
+            <li key=${name} title="${plural(workers.length, "warm worker")} of ${name}, ${mebibytes(workers[0].memory_mib)} each">
+              <${Icon} name="warm" size="12" />${shortId(name, 14)}${workers.length > 1 && ` × ${workers.length}`}</li>`)}
+        </ul>`}
+    </article>
+  `;
+}
+
+/** "54 °C, 310 W" of what its driver reports. */
+const reading = ({ temperature_c, power_w }) =>
+  [temperature_c != null && `${temperature_c} °C`, power_w != null && `${power_w} W`]
+    .filter(Boolean)
+    .map((text) => html`<span class="number">${text}</span>`);
+
+/** [[workload, its workers]] of the warm workers of a device. */
+function workloads(residents) {
+  const found = new Map();
+  for (const one of residents) {
+    const name = one.workload.replace(/^workload:/, "");
+    found.set(name, [...(found.get(name) ?? []), one]);
+  }
+  return [...found];
+}
+
+const LEASES_SHOWN = 6;
+
+function Leases({ leases }) {
+  const now_s = useNow();
+  return html`
+    <ul class="leases" aria-label="leases">
+      ${leases.slice(0, LEASES_SHOWN).map((lease) => html`
+        <li key=${lease.lease}>
+          <i class="swatch" style=${{ background: colourOf(lease.tenant) }}></i>
+          ${lease.job ? html`<a href=${href("jobs", lease.job)} title=${lease.job}>${shortId(lease.job, 7)}</a>` : html`<span title=${lease.lease}>${shortId(lease.lease, 12)}</span>`}
+          <span class="muted">${lease.tenant}</span>
+          <span class="number end">${mebibytes(lease.memory_mib)}</span>
+          <span class="number end" title="its limit">${lease.ends_s ? duration(Math.max(0, lease.ends_s - now_s)) : ""}</span>
+        </li>`)}
+      ${leases.length > LEASES_SHOWN && html`<li class="muted">and ${leases.length - LEASES_SHOWN} more</li>`}
+    </ul>
+  `;
+}

@@ -1,0 +1,123 @@
+// One function: its graph, definition and history; files are dropped anywhere on the page.
+import { post, put } from "../core/api.js";
+import { ago, bytes, shortId } from "../core/format.js";
+import { html, useRef, useState } from "../core/html.js";
+import { attempt, notify } from "../core/notices.js";
+import { useNow, useResource } from "../core/resource.js";
+import { href } from "../core/router.js";
+import { Confirm } from "../parts/dialog.js";
+import { Icon } from "../parts/icons.js";
+import { Empty, Page, Waiting } from "../parts/page.js";
+import { Graph } from "./function_graph.js";
+
+export function FunctionView({ id: name }) {
+  const path = `/functions/${encodeURIComponent(name)}`;
+  const { data, error, reload } = useResource(path, { every_s: 30 });
+  const crumbs = html`<a class="crumb" href=${href("functions")}><${Icon} name="back" /> Functions</a>`;
+  if (!data) {
+    return html`<${Page} title=${name} crumbs=${crumbs}>${error ? html`<${Empty} title=${error.message}>${error.hint}<//>` : html`<${Waiting} />`}<//>`;
+  }
+  return html`
+    <${Page} title=${name} crumbs=${crumbs} error=${error}
+      controls=${html`<a class="button" href=${href("jobs", null, { function: name })}>Its jobs</a>`}>
+      <div class="function">
+        ${data.may_upload && html`<${DropZone} path=${path} name=${name} />`}
+        ${data.graph && html`
+          <section class="panel" aria-label="Graph"><header class="panel-head"><h2>Graph</h2></header><${Graph} ...${data.graph} current=${name} /></section>`}
+        <div class="columns">
+          <${Definition} data=${data} />
+          <${Revisions} path=${path} name=${name} revisions=${data.revisions ?? []} mayRollBack=${data.may_roll_back} onDone=${reload} />
+        </div>
+      </div>
+    <//>
+  `;
+}
+
+function DropZone({ path, name }) {
+  const [over, setOver] = useState(false);
+  const [sent, setSent] = useState([]); // newest first: {file, job, key}
+  const input = useRef(null);
+  const upload = async (files) => {
+    for (const file of files) {
+      await attempt(async () => {
+        const answer = await put(`${path}/files/${encodeURIComponent(file.name)}`, file);
+        setSent((before) => [{ file: file.name, size: file.size, ...answer }, ...before].slice(0, 8));
+      }, `${file.name} is uploaded to ${name}.`);
+    }
+  };
+  const onDrop = (event) => {
+    event.preventDefault();
+    setOver(false);
+    const files = [...event.dataTransfer.files];
+    if (files.length) upload(files);
+    else notify("Only files can be dropped here.", { kind: "error" });
+  };
+  const onDragOver = (event) => {
+    event.preventDefault(); // without it the browser opens the file instead
+    setOver(true);
+  };
+  return html`
+    <section class="drop${over ? " over" : ""}" aria-label="Upload" data-drop
+      onDragOver=${onDragOver} onDragLeave=${() => setOver(false)} onDrop=${onDrop}>
+      <p><${Icon} name="upload" /> Drop files here, or${" "}
+        <button type="button" class="link" onClick=${() => input.current.click()}>choose them</button>; each becomes a job.</p>
+      <input ref=${input} type="file" multiple hidden aria-label="Files to upload"
+        onChange=${(event) => upload([...event.target.files]).then(() => (event.target.value = ""))} />
+      ${sent.length > 0 && html`
+        <ul>${sent.map((one) => html`
+          <li key=${one.key}>${one.file} <span class="muted">${bytes(one.size)}</span>
+            ${one.job ? html` → <a class="mono" href=${href("jobs", one.job)}>${shortId(one.job)}</a>`
+              : html` → <a href=${href("jobs", null, { function: name })}>its jobs</a>`}</li>`)}
+        </ul>`}
+    </section>
+  `;
+}
+
+const Definition = ({ data }) => html`
+  <section class="panel definition" aria-label="Definition">
+    <header class="panel-head"><h2>Definition</h2></header>
+    <pre tabIndex="0" aria-label="Definition as text">${asText(data.definition)}</pre>
+  </section>
+`;
+
+/** A mapping as indented lines, close to the YAML that a user wrote. */
+function asText(value, indent = "") {
+  if (value === null || typeof value !== "object") return String(value);
+  const entries = Array.isArray(value) ? value.map((one) => ["-", one]) : Object.entries(value);
+  return entries
+    .map(([name, one]) => {
+      const head = name === "-" ? `${indent}- ` : `${indent}${name}:`;
+      if (one === null || typeof one !== "object") return name === "-" ? `${head}${one}` : `${head} ${one}`;
+      if (!Object.keys(one).length) return `${head} ${Array.isArray(one) ? "[]" : "{}"}`;
+      return `${head.trimEnd()}\n${asText(one, `${indent}  `)}`;
+    })
+    .join("\n");
+}
+
+function Revisions({ path, name, revisions, mayRollBack, onDone }) {
+  const now_s = useNow(30000);
+  const [asked, setAsked] = useState(null);
+  const ask = (revision) => setAsked({
+    title: `Roll ${name} back?`, text: `Revision ${revision} becomes the current one; jobs that run now end with theirs.`, action: "Roll back",
+    act: async () => {
+      if (await attempt(() => post(`${path}/rollback`, { revision }), `${name} is at revision ${revision}.`)) onDone();
+    },
+  });
+  return html`
+    <section class="panel" aria-label="History">
+      <header class="panel-head"><h2>History</h2></header>
+      ${revisions.length === 0 && html`<${Empty} title="No earlier revision." />`}
+      <ol class="revisions">
+        ${revisions.map((one) => html`
+          <li key=${one.revision}>
+            <strong>${one.revision}</strong>
+            <span>${one.note}</span>
+            <span class="muted">${ago(one.changed_s, now_s)}</span>
+            ${one.current ? html`<span class="tag accent">current</span>`
+              : mayRollBack && html`<button type="button" class="small" onClick=${() => ask(one.revision)}>Roll back<span class="visually-hidden"> to ${one.revision}</span></button>`}
+          </li>`)}
+      </ol>
+      <${Confirm} asked=${asked} onClose=${() => setAsked(null)} />
+    </section>
+  `;
+}

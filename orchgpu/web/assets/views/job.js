@@ -1,0 +1,120 @@
+// One job from upload to result: its state, timeline, logs, outputs and cost.
+import { post } from "../core/api.js";
+import { duration, fileName, moment, words } from "../core/format.js";
+import { html, useEffect, useRef, useState } from "../core/html.js";
+import { announce, attempt } from "../core/notices.js";
+import { useNow, useResource } from "../core/resource.js";
+import { href } from "../core/router.js";
+import { Confirm } from "../parts/dialog.js";
+import { Icon } from "../parts/icons.js";
+import { Empty, Facts, Page, Waiting } from "../parts/page.js";
+import { State, isEnded } from "../parts/state.js";
+import { Cost } from "./job_cost.js";
+import { Logs } from "./job_logs.js";
+import { Outputs } from "./job_outputs.js";
+import { Timeline } from "./job_timeline.js";
+
+export function JobView({ id }) {
+  const path = `/jobs/${encodeURIComponent(id)}`;
+  const { data: job, error, reload } = useResource(path, { kinds: ["job", "lease", "queue"] });
+  useAnnouncedState(job);
+  const crumbs = html`<a class="crumb" href=${href("jobs")}><${Icon} name="back" /> Jobs</a>`;
+  if (!job) {
+    return html`
+      <${Page} title="Job" crumbs=${crumbs}>
+        ${error ? html`<${Empty} title=${error.message}>${error.hint}<//>` : html`<${Waiting} />`}
+      <//>`;
+  }
+  return html`
+    <${Page} title=${fileName(job.key) || id} crumbs=${crumbs} error=${error}
+      aside=${html`<${State} state=${job.state} />`}
+      controls=${html`<${Actions} job=${job} path=${path} onDone=${reload} />`}>
+      <div class="job">
+        <${Story} job=${job} />
+        <${JobFacts} job=${job} />
+        <${Timeline} job=${job} />
+        <div class="columns">
+          <${Logs} key=${`${id} ${job.attempt}`} path=${path} ended=${isEnded(job.state)} />
+          <div>
+            <${Outputs} path=${path} state=${job.state} />
+            <${Cost} path=${path} state=${job.state} />
+          </div>
+        </div>
+      </div>
+    <//>
+  `;
+}
+
+function useAnnouncedState(job) {
+  const before = useRef(null);
+  useEffect(() => {
+    if (before.current && job && before.current !== job.state) announce(`The job is ${words(job.state)}.`);
+    before.current = job?.state ?? null;
+  }, [job?.state]);
+}
+
+function Actions({ job, path, onDone }) {
+  const [asked, setAsked] = useState(null);
+  const act = async (name, success) => {
+    if (await attempt(() => post(`${path}/${name}`), success)) onDone();
+  };
+  const cancel = () => setAsked({
+    title: "Cancel this job?", text: "Its lease is revoked, and what it computed so far is lost.",
+    action: "Cancel the job", danger: true, act: () => act("cancel", "The job is being cancelled."),
+  });
+  return html`
+    ${job.may_retry && job.may_change && html`<button type="button" onClick=${() => act("retry", "The job begins a new run.")}><${Icon} name="retry" /> Retry</button>`}
+    ${!isEnded(job.state) && job.may_change && html`<button type="button" onClick=${cancel}><${Icon} name="stop" /> Cancel</button>`}
+    <${Confirm} asked=${asked} onClose=${() => setAsked(null)} />
+  `;
+}
+
+/** Why the job waits or how it ended, in one sentence of the scheduler or the result. */
+function Story({ job }) {
+  const { explain, result } = job;
+  const text = explain?.text || result?.detail || lastOf(job.attempts)?.detail;
+  const tail = bad(job) ? result?.log_tail || lastOf(job.attempts)?.log_tail : "";
+  const reason = job.reason && job.reason !== "NONE" ? words(job.reason) : null;
+  if (!text && !reason) return null;
+  return html`
+    <div class="story panel ${bad(job) ? "bad" : ""}">
+      ${reason && html`<strong>${reason}</strong>`}
+      ${text && html`<p>${text}</p>`}
+      ${explain?.expected_s != null && html`<p class="muted">A device is expected in ${duration(explain.expected_s)}.</p>`}
+      ${tail && html`<pre tabIndex="0" aria-label="Last lines of the script">${tail.trim()}</pre>`}
+    </div>`;
+}
+
+const bad = (job) => job.state === "FAILED" || job.state === "REJECTED";
+
+const lastOf = (list) => list?.[list.length - 1];
+
+// As the papers name them.
+const LATENCIES = { rlat: "RLat", dlat: "DLat", elat: "ELat", rlat_s: "RLat", dlat_s: "DLat", elat_s: "ELat" };
+
+function JobFacts({ job }) {
+  return html`
+    <${Facts} facts=${[
+      ["Job", html`<span class="mono break">${job.job}</span>`],
+      ["Function", job.function && html`<a href=${href("functions", job.function)}>${job.function}</a>`],
+      ["Input", job.key ? html`<span class="break">${job.bucket}/${job.key}</span>` : "–"],
+      ["Device", job.device ?? "–"],
+      ["Attempt", html`<${Attempts} job=${job} />`],
+      ["Received", moment(job.received_s)],
+      ...Object.entries(job.latencies ?? {}).filter(([, value]) => value !== null).map(([name, value]) => [LATENCIES[name] ?? name, duration(value)]),
+      [isEnded(job.state) ? "Duration" : "Age", html`<${Elapsed} job=${job} />`],
+    ]} />
+  `;
+}
+
+function Elapsed({ job }) {
+  const now_s = useNow();
+  const end_s = isEnded(job.state) ? job.changed_s : now_s;
+  return html`<span class="number">${duration(Math.max(0, end_s - job.received_s))}</span>`;
+}
+
+const Attempts = ({ job }) => html`
+  <span class="number">${job.attempt || "–"}</span>
+  ${(job.attempts ?? []).filter((one) => one.reason && one.reason !== "NONE").map((one) => html`
+    <span class="attempt" title=${one.detail}> ${one.attempt}: ${words(one.reason)}</span>`)}
+`;

@@ -1,0 +1,41 @@
+"""The parts of one running console, which its routes use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from corekit.aio.clock import Clock
+from corekit.aio.supervise import Nursery
+from orchgpu.web.feed import Feed
+from orchgpu.web.http.assets import Asset
+from orchgpu.web.http.live import LiveChanges
+from orchgpu.web.http.sessions import Sessions
+from orchgpu.web.model.picture import Picture
+from orchgpu.web.scheduler import SchedulerDoor
+from orchgpu.web.settings import ConsoleSettings
+from orchgpu.web.work.door import CloudDoor
+from orchgpu.web.work.explanations import Explanations
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Console:
+    """Everything that lives as long as the server."""
+
+    settings: ConsoleSettings
+    has_keys: bool  #: of the scheduler: browsers must log in
+    picture: Picture
+    sessions: Sessions
+    live: LiveChanges
+    scheduler: SchedulerDoor
+    cloud: CloudDoor
+    explanations: Explanations
+    feed: Feed
+    nursery: Nursery
+    assets: Mapping[str, Asset]
+    clock: Clock
+
+
+CONSOLE = web.AppKey("console", Console)

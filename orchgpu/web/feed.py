@@ -1,0 +1,230 @@
+"""Keeps the picture current from one scheduler: its pushes at once, the rest page by page.
+
+Changes of leases and job records are pushes. Each round asks for a bounded amount more, whatever
+the size of the system: the newest leases, the queue, and one page each of hosts, leases and records
+in turn, which brings what is not pushed (use, warm workers) and corrects what was missed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+
+from corekit.aio.clock import Clock
+from corekit.errors import AppError, ErrorCode
+from corekit.ids import HostId
+from gpu_scheduler.client import SchedulerClient
+from gpu_scheduler.client.pushes import Connected, Disconnected, PushWord
+from gpu_scheduler.model import LeaseState, Record
+from gpu_scheduler.protocol import ops
+from gpu_scheduler.protocol.answers import LeasePush, RecordPush
+from orchgpu.web.model.picture import Picture
+
+logger = logging.getLogger(__name__)
+
+#: The pause between rounds after a push, and without one.
+ROUND_S, IDLE_ROUND_S = 0.25, 1.0
+#: Devices, and shares of leases, of one page of a round.
+PAGE = 250
+#: Waiting requests that the picture has.
+QUEUE_MAX = 1000
+#: Pages of the newest records of one round: ended jobs and new ones are at the front.
+NEWEST_PAGES_MAX = 5
+
+
+class Feed:
+    """The one reader of a scheduler. `on_push` receives the words of its client."""
+
+    def __init__(self, picture: Picture, clock: Clock) -> None:
+        self._picture = picture
+        self._clock = clock
+        self._pushed = asyncio.Event()
+        self._ended: dict[str, None] = {}  #: leases whose end was pushed
+        self._fence = 0  #: of the newest known lease
+        self._fresh = True  #: a new connection: everything may have changed
+        self._pushes_records = False  #: False: an older scheduler does not
+        self._hosts = _Sweep()
+        self._leases = _Sweep()
+        self._records = _Sweep()
+
+    def on_push(self, word: PushWord) -> None:
+        """`gpu_scheduler.client.OnPush`."""
+        match word:
+            case Connected():
+                self._fresh = True
+            case Disconnected():
+                self._picture.set_connected(False)
+            case LeasePush():
+                self._lease(word)
+            case RecordPush():
+                self._record(word)
+            case _:
+                return
+        self._pushed.set()
+
+    def _lease(self, push: LeasePush) -> None:
+        if push.state is LeaseState.ENDED:
+            self._ended[push.lease] = None
+            self._picture.end_lease(push.lease)
+
+    def _record(self, push: RecordPush) -> None:
+        if push.record is None:
+            self._picture.forget_job(push.holder)
+        else:
+            self._put_records([push.record])
+
+    def wake(self) -> None:
+        """Read again at once."""
+        self._pushed.set()
+
+    async def run(self, client: SchedulerClient) -> None:
+        """Read in rounds until cancelled."""
+        while True:
+            try:
+                if self._fresh:
+                    await self._begin(client)
+                await self._round(client)
+            except AppError as error:
+                if error.code is ErrorCode.DENIED:
+                    raise
+                self._picture.set_connected(False)
+                logger.debug("the picture is old: %s", error.message)
+            pushed = await self._pause()
+            self._pushed.clear()
+            if pushed:
+                await asyncio.sleep(ROUND_S)
+
+    async def _pause(self) -> bool:
+        try:
+            async with asyncio.timeout(IDLE_ROUND_S):
+                await self._pushed.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _begin(self, client: SchedulerClient) -> None:
+        """Read everything once, page by page, after a connection was made."""
+        self._fresh = False
+        await self._subscribe(client)
+        self._hosts, self._leases, self._records = _Sweep(), _Sweep(), _Sweep()
+        self._fence = 0
+        for read in (self._leases_page, self._hosts_page, self._records_page):
+            while not await read(client):
+                continue
+
+    async def _subscribe(self, client: SchedulerClient) -> None:
+        """Ask for every push about leases and records; an older scheduler has those of leases."""
+        self._pushes_records = True
+        try:
+            await client.watch(records=True)
+        except AppError as error:
+            if error.code is not ErrorCode.INVALID:
+                raise
+            self._pushes_records = False
+            await client.watch()
+
+    async def _round(self, client: SchedulerClient) -> None:
+        await self._newest_leases(client)
+        if not self._pushes_records:
+            await self._newest_records(client)
+        self._picture.put_queue(await client.queue(QUEUE_MAX))
+        await self._hosts_page(client)
+        await self._leases_page(client)
+        await self._records_page(client)
+        self._picture.set_connected(True)
+        self._picture.as_of_s = self._clock.wall_s()
+        self._ended.clear()
+
+    # ------------------------------------------------------------------ what is new
+
+    async def _newest_leases(self, client: SchedulerClient) -> None:
+        """The leases granted since the last round."""
+        more = True
+        while more:
+            found = await client.ask(ops.Leases(after=self._fence, limit=PAGE))
+            live = tuple(one for one in found.leases if one.id not in self._ended)
+            self._picture.put_leases(live, found.ends_in_s, self._clock.wall_s())
+            self._fence = max([self._fence, *(one.fence for one in found.leases)])
+            more = found.more
+
+    async def _newest_records(self, client: SchedulerClient) -> None:
+        """The records at the front, until a page holds nothing new."""
+        after: str | None = None
+        for _ in range(NEWEST_PAGES_MAX):
+            page = await client.records(after=after)
+            if not self._put_records(page) or not page:
+                return
+            after = page[-1].holder
+
+    def _put_records(self, records: Iterable[Record]) -> int:
+        """Note records; returns the number of those that changed."""
+        changed = 0
+        for record in records:
+            self._records.seen[record.holder] = None
+            changed += self._picture.put_record(record)
+        return changed
+
+    # ------------------------------------------------------------------ in turn
+
+    async def _hosts_page(self, client: SchedulerClient) -> bool:
+        """One page of hosts; True at the end of the inventory."""
+        sweep = self._hosts
+        after = None if sweep.after is None else HostId(sweep.after)
+        found = await client.ask(ops.Inventory(after=after, limit=PAGE))
+        self._picture.put_hosts(found.hosts, self._clock.wall_s())
+        sweep.seen.update(dict.fromkeys(host.host for host in found.hosts))
+        if found.more and found.hosts:
+            sweep.after = found.hosts[-1].host
+            return False
+        for host in [name for name in self._picture.fleet.host_names() if name not in sweep.seen]:
+            self._picture.forget_host(host)
+        self._hosts = _Sweep()
+        return True
+
+    async def _leases_page(self, client: SchedulerClient) -> bool:
+        """One page of leases; True at the end: those that were not in any page have ended."""
+        sweep = self._leases
+        if sweep.after is None:
+            sweep.before = dict.fromkeys(self._picture.fleet.leases)
+        after = int(sweep.after or 0)
+        found = await client.ask(ops.Leases(after=after, limit=PAGE))
+        live = tuple(one for one in found.leases if one.id not in self._ended)
+        self._picture.put_leases(live, found.ends_in_s, self._clock.wall_s())
+        sweep.seen.update(dict.fromkeys(one.id for one in live))
+        if found.leases:
+            self._fence = max(self._fence, found.leases[-1].fence)
+            sweep.after = str(found.leases[-1].fence)
+        if found.more and found.leases:
+            return False
+        for lease in [one for one in sweep.before if one not in sweep.seen]:
+            self._picture.end_lease(lease)
+        self._leases = _Sweep()
+        return True
+
+    async def _records_page(self, client: SchedulerClient) -> bool:
+        """One page of records; True at the end: the scheduler forgot those in none."""
+        sweep = self._records
+        if sweep.after is None:
+            sweep.before = dict.fromkeys(one.job for one in self._picture.jobs)
+        page = await client.records(after=sweep.after)
+        if page:
+            self._put_records(page)
+            sweep.after = page[-1].holder
+            return False
+        if sweep.after is not None and await client.record(sweep.after) is None:
+            self._records = _Sweep()  # the cursor was forgotten: the rest is not known
+            return True
+        for job in [one for one in sweep.before if one not in sweep.seen]:
+            self._picture.forget_job(job)
+        self._records = _Sweep()
+        return True
+
+
+class _Sweep:
+    """A pass over a list, page by page."""
+
+    def __init__(self) -> None:
+        self.after: str | None = None  #: the cursor; None: the pass has not begun
+        self.before: dict[str, None] = {}  #: what was known when it began
+        self.seen: dict[str, None] = {}  #: what was reported since

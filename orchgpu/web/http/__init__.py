@@ -1,0 +1,1 @@
+"""The console over HTTP: sessions, pages of views, live changes, assets."""

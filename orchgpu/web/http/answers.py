@@ -1,0 +1,77 @@
+"""JSON answers and errors of the console's API."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+
+from aiohttp import web
+
+from corekit.decode import encode_json
+from corekit.errors import AppError, ErrorCode, invalid
+from corekit.net.http_status import STATUS
+
+#: A request's JSON: a key, a name and a value.
+BODY_BYTES_MAX = 64 * 1024
+_NO_STORE = {"Cache-Control": "no-store"}
+
+
+def answered(value: object, status: int = 200) -> web.Response:
+    """A value as JSON."""
+    return web.Response(
+        body=encode_json(value), status=status, content_type="application/json", headers=_NO_STORE
+    )
+
+
+def refused(error: AppError, status: int | None = None) -> web.Response:
+    """An error as JSON, with the status of its code."""
+    found = STATUS[error.code] if status is None else status
+    headers = dict(_NO_STORE)
+    if error.code is ErrorCode.DENIED and error.details.get("needs") == "key":
+        found = 401
+    if isinstance(pause_s := error.details.get("retry_in_s"), (int, float)):
+        headers["Retry-After"] = str(math.ceil(pause_s))
+    shown: dict[str, object] = {"code": error.code.value, "message": error.message}
+    shown |= {name: error.details[name] for name in ("hint", "needs") if name in error.details}
+    body: dict[str, object] = {"error": shown}
+    body |= {"login_needed": True} if found == 401 else {}
+    return web.Response(
+        body=encode_json(body), status=found, content_type="application/json", headers=headers
+    )
+
+
+async def body_of(
+    request: web.Request, names: Mapping[str, type], optional: Mapping[str, type] | None = None
+) -> dict[str, object]:
+    """The JSON object of a request, with these keys, of these types. Raises INVALID.
+
+    An empty body is an empty object.
+    """
+    kinds = {**names, **(optional or {})}
+    if not request.can_read_body and not names:
+        return {}
+    if request.content_type != "application/json":
+        raise invalid("the body must be JSON: send Content-Type: application/json")
+    if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+        raise invalid("Content-Encoding is not accepted; send plain JSON")
+    if (request.content_length or 0) > BODY_BYTES_MAX:
+        raise web.HTTPRequestEntityTooLarge(BODY_BYTES_MAX, request.content_length or 0)
+    text = await request.content.read(BODY_BYTES_MAX + 1)
+    while len(text) <= BODY_BYTES_MAX and not request.content.at_eof():
+        text += await request.content.read(BODY_BYTES_MAX + 1 - len(text))
+    if len(text) > BODY_BYTES_MAX:
+        raise web.HTTPRequestEntityTooLarge(BODY_BYTES_MAX, len(text))
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        raise invalid("the body is not JSON") from None
+    if not isinstance(value, dict) or not set(names) <= set(value) <= set(kinds):
+        raise invalid(f"the body must be an object with {', '.join(names) or 'no keys'}")
+    for name, kind in ((name, kinds[name]) for name in value):
+        if kind is not object and type(value[name]) is not kind:
+            raise invalid(f"{name} must be {_KINDS.get(kind, kind.__name__)}")
+    return value
+
+
+_KINDS = {str: "a text", int: "an integer", bool: "true or false"}

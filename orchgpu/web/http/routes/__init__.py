@@ -1,0 +1,1 @@
+"""Routes below `/api/`, by subject."""

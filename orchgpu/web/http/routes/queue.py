@@ -1,0 +1,78 @@
+"""The queue in the order of service, with the reason of each wait."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from contract.states import Reason
+from corekit.errors import invalid
+from corekit.values import Value
+from gpu_scheduler.protocol.answers import QueuedView
+from gpu_scheduler.request_text import request_text
+from gpu_scheduler.verdicts import Explanation
+from orchgpu.jobs.waiting import reason_of_wait
+from orchgpu.web.console import CONSOLE, Console
+from orchgpu.web.http.access import session_of
+from orchgpu.web.http.answers import answered
+from orchgpu.web.http.routes.query import text_of
+from orchgpu.web.model.pages import Page, page_limit
+from orchgpu.web.model.viewers import Viewer
+
+ROUTES = web.RouteTableDef()
+
+
+class QueueEntry(Value):
+    """One waiting request as the page gets it."""
+
+    position: int | None  #: 1 = next; None = without an owner
+    attempt: str
+    job: str | None
+    function: str | None  #: None: a reservation, or another key's
+    tenant: str
+    priority: int
+    waiting_s: float
+    reason: str
+    sentence: str  #: "" = not asked for: the request is far behind
+    expected_s: float | None
+    wants: str
+
+
+@ROUTES.get("/api/queue")
+async def queue(request: web.Request) -> web.Response:
+    """A page of waiting requests."""
+    session, console = await session_of(request), request.app[CONSOLE]
+    limit, start = page_limit(request.query.get("limit")), _start(text_of(request, "after"))
+    picture = console.picture
+    views = picture.queue[start : start + limit]
+    explained = await console.explanations.of([view.attempt for view in views])
+    items = [_entry(console, session.viewer, one, explained.get(one.attempt)) for one in views]
+    end = start + len(views)
+    more = str(end) if end < len(picture.queue) else None
+    return answered(Page(items=tuple(items), next=more, total=picture.waiting))
+
+
+def _start(cursor: str | None) -> int:
+    if cursor is None:
+        return 0
+    if not cursor.isascii() or not cursor.isdigit() or len(cursor) > 9:
+        raise invalid(f"after {cursor!r:.40} is not a cursor of this list")
+    return int(cursor)
+
+
+def _entry(
+    console: Console, viewer: Viewer, view: QueuedView, why: Explanation | None
+) -> QueueEntry:
+    job = None if view.holder is None else console.picture.jobs.get(view.holder)
+    return QueueEntry(
+        position=view.position,
+        attempt=view.attempt,
+        job=view.holder,
+        function=None if job is None else viewer.shown(job).function,
+        tenant=view.request.tenant,
+        priority=view.request.priority,
+        waiting_s=max(0.0, console.clock.wall_s() - view.waiting_since_s),
+        reason=(Reason.QUEUED_BEHIND if why is None else reason_of_wait(why)).value,
+        sentence="" if why is None else why.sentence,
+        expected_s=None if why is None else why.expected_s,
+        wants=request_text(view.request),
+    )

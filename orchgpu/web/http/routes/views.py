@@ -1,0 +1,84 @@
+"""Overview, fleet, queue and jobs out of the shared picture; the stream of its changes."""
+
+from __future__ import annotations
+
+import contextlib
+
+from aiohttp import web
+
+from corekit.values import replace
+from orchgpu.web.console import CONSOLE
+from orchgpu.web.http.access import session_of
+from orchgpu.web.http.answers import answered
+from orchgpu.web.http.routes.query import number_of, stream_response, text_of
+from orchgpu.web.model.fleet import FleetQuery
+from orchgpu.web.model.jobs import JobQuery
+from orchgpu.web.model.pages import page_limit
+
+ROUTES = web.RouteTableDef()
+
+
+@ROUTES.get("/api/overview")
+async def overview(request: web.Request) -> web.Response:
+    """The counters."""
+    await session_of(request)
+    return answered(request.app[CONSOLE].picture.overview())
+
+
+@ROUTES.get("/api/fleet")
+async def fleet(request: web.Request) -> web.Response:
+    """A page of hosts with their devices."""
+    await session_of(request)
+    return answered(request.app[CONSOLE].picture.fleet.page(_fleet_query(request)))
+
+
+@ROUTES.get("/api/fleet/summary")
+async def fleet_summary(request: web.Request) -> web.Response:
+    """A page of hosts, in a few figures each."""
+    await session_of(request)
+    return answered(request.app[CONSOLE].picture.fleet.summaries(_fleet_query(request)))
+
+
+@ROUTES.get("/api/jobs")
+async def jobs(request: web.Request) -> web.Response:
+    """A page of jobs, newest first."""
+    viewer = (await session_of(request)).viewer
+    query = JobQuery(
+        state=text_of(request, "state"),
+        function=text_of(request, "function"),
+        text=text_of(request, "q") or "",
+        since_s=number_of(request, "since"),
+        limit=page_limit(request.query.get("limit")),
+        after=text_of(request, "after"),
+    )
+    page = request.app[CONSOLE].picture.jobs.page(query, viewer.shown)
+    if query.function is not None and not viewer.sees_all:
+        page = replace(page, total=None)  # others' jobs are not counted for the viewer
+    return answered(page)
+
+
+@ROUTES.get("/api/events")
+async def events(request: web.Request) -> web.StreamResponse:
+    """The stream of changes."""
+    session = await session_of(request)
+    stream = request.app[CONSOLE].live.events(session, request.headers.get("Last-Event-ID"))
+    async with contextlib.aclosing(stream):
+        first = await anext(stream)  # refused before the answer begins
+        response = stream_response()
+        with contextlib.suppress(ConnectionError):
+            await response.prepare(request)
+            await response.write(first)
+            async for text in stream:
+                await response.write(text)
+            await response.write_eof()
+    return response
+
+
+def _fleet_query(request: web.Request) -> FleetQuery:
+    return FleetQuery(
+        host=text_of(request, "host"),
+        state=text_of(request, "state"),
+        text=text_of(request, "q") or "",
+        limit=page_limit(request.query.get("limit")),
+        after=text_of(request, "after"),
+    )

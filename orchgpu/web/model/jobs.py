@@ -1,0 +1,214 @@
+"""The job records of the scheduler, in short, indexed for lists and counts. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from contract.states import JobState, Reason
+from corekit.errors import invalid
+from corekit.values import Value, replace
+from gpu_scheduler.model import Record, Step
+from orchgpu.web.model.pages import Page, SortedKeys, search
+
+_JOB_REASONS = frozenset(reason.value for reason in Reason)
+
+#: Time of receipt and id: the order of jobs, which no later change of a job affects.
+Key = tuple[float, str]
+
+
+class JobSummary(Value):
+    """One job as lists show it."""
+
+    job: str
+    function: str | None  #: None: not known, or not for this viewer
+    bucket: str | None
+    key: str | None  #: of the input
+    state: str
+    reason: str
+    attempt: int
+    received_s: float  #: wall clock, as all
+    changed_s: float
+    device: str | None = None  #: for people; None before the first lease
+    tenant: str | None = None
+    lease: str | None = None
+    made_by: str = ""  #: name of a key
+    owned_by: str = ""
+
+    @property
+    def order(self) -> Key:
+        return self.received_s, self.job
+
+    @property
+    def over(self) -> bool:
+        return self.state not in _LIVE
+
+    def redacted(self) -> JobSummary:
+        """The job without the names of its objects."""
+        return replace(self, function=None, bucket=None, key=None)
+
+    def matches(self, text: str) -> bool:
+        """True where the id begins with the text, or the input or function contains it."""
+        names = (self.key or "", self.function or "", self.bucket or "")
+        return self.job.startswith(text) or any(text in name.lower() for name in names)
+
+
+_LIVE = frozenset(state.value for state in JobState if not state.terminal)
+
+
+def summary_of(record: Record) -> JobSummary:
+    """The job of a record."""
+    given = record.block.get("input")
+    source: Mapping[str, object] = given if isinstance(given, Mapping) else {}
+    owner, slash, _ = (record.owner or "").partition("/")
+    reason = record.reason if record.reason in _JOB_REASONS else None
+    received_s = record.times.get(Step.RECEIVED, record.updated_s)
+    return JobSummary(
+        job=record.holder,
+        function=_text(record.block.get("function")),
+        bucket=_text(source.get("bucket")),
+        key=_text(source.get("key")),
+        state=record.outcome or record.step.value,
+        reason=reason or Reason.NONE.value,
+        attempt=record.attempt,
+        received_s=received_s,
+        changed_s=record.updated_s,
+        device=record.device_text or None,
+        tenant=record.tenant,
+        lease=record.lease,
+        made_by=record.key,
+        owned_by=owner if slash else "",
+    )
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+class JobQuery(Value):
+    """The conditions of a list of jobs."""
+
+    state: str | None = None  #: a state, or `live`, `over`
+    function: str | None = None
+    text: str = ""  #: of the id, the input or the function
+    since_s: float | None = None  #: received then or later
+    limit: int = 50
+    after: str | None = None  #: cursor
+
+
+class Jobs:
+    """All jobs, each once, with the counts by state."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[str, JobSummary] = {}
+        self._all: SortedKeys[Key] = SortedKeys()
+        self._by_state: dict[str, SortedKeys[Key]] = {}
+        self._by_function: dict[str, SortedKeys[Key]] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def __iter__(self) -> Iterator[JobSummary]:
+        return iter(self._by_id.values())
+
+    def get(self, job: str) -> JobSummary | None:
+        """The job of that id."""
+        return self._by_id.get(job)
+
+    def put(self, job: JobSummary) -> bool:
+        """Add or replace a job; False: nothing about it changed."""
+        old = self._by_id.get(job.job)
+        if old is not None:
+            job = replace(job, received_s=old.received_s, device=job.device or old.device)
+            if old == job:
+                return False
+            self._leave_indexes(old)
+        else:
+            self._all.add(job.order)
+        self._by_id[job.job] = job
+        self._by_state.setdefault(job.state, SortedKeys()).add(job.order)
+        if job.function is not None:
+            self._by_function.setdefault(job.function, SortedKeys()).add(job.order)
+        return True
+
+    def forget(self, job: str) -> bool:
+        """Remove a job; False: there was none."""
+        old = self._by_id.pop(job, None)
+        if old is None:
+            return False
+        self._all.remove(old.order)
+        self._leave_indexes(old)
+        return True
+
+    def counts(self) -> dict[str, int]:
+        """The number of jobs of each state that has any."""
+        return {state: len(keys) for state, keys in sorted(self._by_state.items())}
+
+    def functions(self) -> dict[str, int]:
+        """The number of jobs of each function that has any."""
+        return {name: len(keys) for name, keys in sorted(self._by_function.items())}
+
+    def page(self, query: JobQuery, shown: Callable[[JobSummary], JobSummary]) -> Page:
+        """The jobs that match as the viewer sees them, newest first. Raises INVALID."""
+        keys, total = self._narrowest(query)
+        text = query.text.lower()
+
+        def matching(key: Key) -> JobSummary | None:
+            job = shown(self._by_id[key[1]])
+            fits = _in_state(job, query.state) and query.function in (None, job.function)
+            recent = query.since_s is None or job.received_s >= query.since_s
+            return job if fits and recent and (not text or job.matches(text)) else None
+
+        found, more = search(keys.before(parsed_cursor(query.after)), query.limit, matching)
+        if more is not None and query.since_s is not None and more[0] < query.since_s:
+            more = None  # all others are older
+        return Page(items=tuple(found), next=None if more is None else cursor(more), total=total)
+
+    def _narrowest(self, query: JobQuery) -> tuple[SortedKeys[Key], int | None]:
+        """The shortest index that holds all matches, and their number if that is known."""
+        found = [self._all]
+        if query.state is not None and query.state not in GROUPS:
+            found.append(self._by_state.get(query.state, SortedKeys()))
+        if query.function is not None:
+            found.append(self._by_function.get(query.function, SortedKeys()))
+        given = [query.state, query.function, query.text or None, query.since_s]
+        conditions = sum(one is not None for one in given)
+        narrowest = min(found, key=len)
+        is_exact = conditions == 0 or (conditions == 1 and len(found) == 2)
+        return narrowest, len(narrowest) if is_exact else None
+
+    def _leave_indexes(self, old: JobSummary) -> None:
+        _remove(self._by_state, old.state, old.order)
+        if old.function is not None:
+            _remove(self._by_function, old.function, old.order)
+
+
+#: Words for several states.
+GROUPS = ("live", "over")
+
+
+def _in_state(job: JobSummary, state: str | None) -> bool:
+    if state in GROUPS:
+        return job.over is (state == "over")
+    return state in (None, job.state)
+
+
+def _remove(index: dict[str, SortedKeys[Key]], name: str, key: Key) -> None:
+    index[name].remove(key)
+    if not len(index[name]):
+        del index[name]
+
+
+def cursor(key: Key) -> str:
+    """The cursor of a page that ends with this job."""
+    return f"{key[0]!r}_{key[1]}"
+
+
+def parsed_cursor(text: str | None) -> Key | None:
+    """The job of a cursor. Raises INVALID."""
+    if text is None:
+        return None
+    at_s, _, job = text.partition("_")
+    try:
+        return float(at_s), job
+    except ValueError:
+        raise invalid(f"after {text!r:.60} is not a cursor of this list") from None

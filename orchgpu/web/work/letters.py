@@ -1,0 +1,93 @@
+"""Dead letters of the functions that a viewer sees, and their return to the queue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from corekit.errors import AppError, ErrorCode, invalid
+from corekit.values import Value
+from orchgpu.core.function import Function
+from orchgpu.jobs.cloud import JobCloud
+from orchgpu.jobs.letters import LETTERS_MAX, Letter, dead_letters
+from orchgpu.web.model.viewers import Role, Viewer
+
+#: Letters of one function that one request reads.
+READ_MAX = 100
+
+
+class LetterEntry(Value):
+    """One dead letter as the page gets it."""
+
+    letter: str  #: its id
+    function: str
+    job: str | None
+    reason: str | None
+    detail: str
+    sent_s: float | None  #: wall clock
+    input: str | None
+    may_retry: bool
+
+
+class LetterCount(Value):
+    """The number of letters of one function."""
+
+    function: str
+    letters: int
+
+
+def letters_json(cloud: JobCloud, viewer: Viewer, function: str | None) -> dict[str, object]:
+    """The letters of one function, or of all; the numbers of all."""
+    seen = [one for one in cloud.functions() if viewer.sees_function(one)]
+    counts = [LetterCount(function=f.name, letters=cloud.messages(f.dead_letter_url)) for f in seen]
+    filled = {one.function for one in counts if one.letters}
+    wanted = [f for f in seen if f.name == function or (function is None and f.name in filled)]
+    if function is not None and not wanted:
+        raise AppError(ErrorCode.NOT_FOUND, f"no function {function!r:.80} is deployed here")
+    items = [_entry(letter, one, viewer) for one in wanted for letter in _read(cloud, one)]
+    items.sort(key=lambda one: one.sent_s or 0.0, reverse=True)
+    return {"items": items, "counts": counts, "read_max": READ_MAX}
+
+
+def _read(cloud: JobCloud, function: Function) -> Sequence[Letter]:
+    with dead_letters(cloud.services, function) as letters:
+        return letters.read(READ_MAX)
+
+
+def _entry(letter: Letter, function: Function, viewer: Viewer) -> LetterEntry:
+    return LetterEntry(
+        letter=letter.id,
+        function=function.name,
+        job=letter.job,
+        reason=letter.reason,
+        detail=letter.detail,
+        sent_s=letter.dead_at_s,
+        input=letter.input,
+        may_retry=letter.input is not None and viewer.role is not Role.READER,
+    )
+
+
+def send_back(cloud: JobCloud, viewer: Viewer, letter: str, function: str | None) -> None:
+    """Send one letter back to the queue of its function. Raises NOT_FOUND, INVALID.
+
+    `function`: the one that has the letter; None: each that the viewer sees is searched.
+    """
+    viewer.require(Role.REQUESTER, "another run of a job")
+    wanted = cloud.functions() if function is None else [cloud.function(function)]
+    for one in wanted:
+        if function is not None:
+            viewer.require_function(one)
+        if viewer.sees_function(one) and _sent_back(cloud, one, letter):
+            return
+    text = f"there is no dead letter {letter!r:.80}; another reader may hide it for a moment"
+    raise AppError(ErrorCode.NOT_FOUND, text)
+
+
+def _sent_back(cloud: JobCloud, function: Function, letter: str) -> bool:
+    with dead_letters(cloud.services, function) as letters:
+        one = next((one for one in letters.read(LETTERS_MAX) if one.id == letter), None)
+        if one is None:
+            return False
+        if one.input is None:
+            raise invalid(f"letter {letter!r:.80} is not the event of an input; it stays")
+        letters.send_back(one)
+        return True

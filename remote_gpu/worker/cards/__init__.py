@@ -1,0 +1,1 @@
+"""NVIDIA cards of a worker: their memory, faults and checks."""

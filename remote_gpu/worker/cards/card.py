@@ -1,0 +1,161 @@
+"""One NVIDIA card as its worker uses it: the memory of a context, and the faults of the card.
+
+A context takes some hundred MiB of a card before the first allocation. It counts in the lease's
+quota, once per process and card, by what gpud measured when it started (`card_check`).
+
+Errors of a card are of two kinds. After one of the context (an invalid address) a new process can
+use the card again. After one of the device (an uncorrectable memory error, a card that fell off the
+bus) none can: it is reported to gpud, as is a call that does not return, and gpud ends the lease
+with the reason and checks the card.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.worker.memory.quota import Quota
+
+#: Errors after which a context fails all calls; by the CUDA manual the process must end.
+CONTEXT_ERRORS = frozenset(
+    f"CUDA_ERROR_{name}"
+    for name in (
+        "ILLEGAL_ADDRESS",
+        "ILLEGAL_INSTRUCTION",
+        "MISALIGNED_ADDRESS",
+        "INVALID_ADDRESS_SPACE",
+        "INVALID_PC",
+        "LAUNCH_FAILED",
+        "LAUNCH_TIMEOUT",
+        "HARDWARE_STACK_ERROR",
+        "ASSERT",
+        "CONTAINED",
+        "EXTERNAL_DEVICE",
+        "UNKNOWN",
+    )
+)
+#: Errors of the card or its driver: the next process may get them too.
+DEVICE_ERRORS = frozenset(
+    f"CUDA_ERROR_{name}"
+    for name in (
+        "DEVICE_UNAVAILABLE",
+        "NO_DEVICE",
+        "INVALID_DEVICE",
+        "DEVICE_NOT_LICENSED",
+        "ECC_UNCORRECTABLE",
+        "NVLINK_UNCORRECTABLE",
+        "SYSTEM_NOT_READY",
+        "SYSTEM_DRIVER_MISMATCH",
+    )
+)
+#: Readings of the running calls within their limit.
+_READINGS = 20
+_PAUSE_S_MAX = 1.0
+
+
+@dataclass(slots=True)
+class _Call:
+    """A running call."""
+
+    name: str
+    readings: int = 0  #: of it so far
+
+
+class Watchdog:
+    """Finds calls of a driver that do not return. One thread, from the first call on.
+
+    It counts its own wake-ups instead of the clock: while gpud has stopped the process, because it
+    is another lease's turn, no time passes.
+    """
+
+    def __init__(self, limit_s: float, report: Callable[[str], None]) -> None:
+        """`limit_s`: of one call; 0 = none. `report`: takes the reason, in another thread."""
+        self._limit_s = limit_s
+        self._report = report
+        self._pause_s = min(_PAUSE_S_MAX, limit_s / _READINGS)
+        self._calls: dict[int, _Call] = {}  # by thread
+        self._lock = threading.Lock()
+        self._started = False
+
+    @contextlib.contextmanager
+    def call(self, name: str) -> Iterator[None]:
+        """The time of one call, in the thread that makes it."""
+        if not self._limit_s:
+            yield
+            return
+        if not self._started:
+            self._start()
+        thread = threading.get_ident()
+        self._calls[thread] = _Call(name)
+        try:
+            yield
+        finally:
+            del self._calls[thread]
+
+    def _start(self) -> None:
+        with self._lock:
+            if not self._started:
+                self._started = True
+                threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
+
+    def _watch(self) -> None:
+        while (hung := self.look()) is None:
+            time.sleep(self._pause_s)
+        self._report(f"the device hangs: {hung} did not return within {self._limit_s:g} s")
+
+    def look(self) -> str | None:
+        """Read the running calls; returns the name of one that has lasted for the limit."""
+        for call in tuple(self._calls.values()):
+            call.readings += 1
+            if call.readings > _READINGS and call.readings * self._pause_s > self._limit_s:
+                return call.name
+        return None
+
+
+def _ignore(reason: str) -> None:
+    """Outside of a host no process checks the card."""
+    del reason
+
+
+class Card:
+    """One card of a worker. Thread-safe."""
+
+    def __init__(
+        self,
+        limit_s: float = 0.0,
+        context_bytes: int = 0,
+        report: Callable[[str], None] = _ignore,
+    ) -> None:
+        """`limit_s`: of one call of the driver; `context_bytes`: memory that a context takes;
+        `report`: reports a fault to gpud."""
+        self.watchdog = Watchdog(limit_s, report)
+        self._report = report
+        self._context_bytes = context_bytes
+        self._lock = threading.Lock()
+        self._charged = False
+        self._reported = False
+
+    def charge(self, quota: Quota) -> None:
+        """Count the context that this process is about to make, once. Raises OpFailed(ENOMEM)."""
+        with self._lock:
+            if self._charged or not self._context_bytes:
+                return
+            try:
+                quota.reserve(self._context_bytes)
+            except OpFailed as error:
+                mib = -(-self._context_bytes // (1 << 20))
+                message = f"a context takes {mib} MiB of this card: {error.message}"
+                raise OpFailed(OpCode.ENOMEM, message) from None
+            self._charged = True
+
+    def failed(self, reason: str) -> None:
+        """Report an error of the device, once."""
+        with self._lock:
+            if self._reported:
+                return
+            self._reported = True
+        self._report(reason)

@@ -1,0 +1,113 @@
+"""The console of a real system of processes on this machine: jobs, files, drains, restarts."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import OpenPage
+from tests.e2e.live import COPY, FunctionSpec, Live, live_system, until
+
+FAILING = "#!/bin/sh\necho reading the model\necho out of luck >&2\nexit 3\n"
+#: Longest wait for something that a job does; real time of this system runs at 1/20.
+JOB_MS = 60_000
+
+#: Drops one file on an element, as a browser does it.
+DROP = """
+([selector, name, content]) => {
+  const files = new DataTransfer();
+  const bytes = Uint8Array.from(atob(content), (letter) => letter.codePointAt(0));
+  files.items.add(new File([bytes], name, {type: "text/plain"}));
+  for (const type of ["dragenter", "dragover", "drop"]) {
+    const event = new DragEvent(type, {dataTransfer: files, bubbles: true, cancelable: true});
+    document.querySelector(selector).dispatchEvent(event);
+  }
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    with live_system(tmp_path_factory.mktemp("live")) as system:
+        system.start_all()
+        system.start("console")
+        system.deploy({"copy": FunctionSpec(COPY), "failing": FunctionSpec(FAILING)})
+        yield system
+
+
+def address(live: Live, view: str = "") -> str:
+    return f"{live.ready['console']['url']}{view}"
+
+
+def state_of(page: Page) -> str:
+    return page.locator(".page-title .state").inner_text()
+
+
+def test_a_new_job_appears_and_succeeds_without_a_reload(live: Live, open_page: OpenPage) -> None:
+    page = open_page(address(live, "#/jobs?function=copy"))
+    expect(page.locator(".connection")).to_have_text("live")
+    page.evaluate("window.loaded = true")
+    live.upload("copy", "first.txt")
+    row = page.locator("tbody tr", has_text="first.txt")
+    expect(row).to_contain_text("succeeded", timeout=JOB_MS)
+    assert page.evaluate("window.loaded")
+    row.get_by_role("link").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("first.txt")
+    for lane in ("Queue", "Function", "Device"):
+        expect(page.locator(".timeline .gantt-label", has_text=lane)).to_have_count(1)
+
+
+def test_a_dropped_file_becomes_a_job_with_an_output(live: Live, open_page: OpenPage) -> None:
+    page = open_page(address(live, "#/functions/copy"))
+    expect(page.locator("[data-drop]")).to_be_visible()
+    expect(page.locator(".graph")).to_contain_text("copy-out")
+    content = base64.b64encode(b"dropped content\n").decode()
+    page.evaluate(DROP, ["[data-drop]", "dropped.txt", content])
+    page.locator("[data-drop] li a").click(timeout=JOB_MS)
+    expect(page.get_by_role("heading", level=1)).to_have_text("dropped.txt")
+    expect(page.locator(".page-title .state")).to_have_text("succeeded", timeout=JOB_MS)
+    expect(page.locator(".outputs pre")).to_contain_text("dropped content")
+
+
+def test_a_failed_job_has_its_story_and_its_log(live: Live, open_page: OpenPage) -> None:
+    job = live.upload("failing", "bad.txt")
+    page = open_page(address(live, "#/jobs?state=FAILED"))
+    page.locator("tbody tr", has_text="bad.txt").get_by_role("link").click(timeout=JOB_MS)
+    expect(page.locator(".page-title .state")).to_have_text("failed")
+    expect(page.locator(".story")).to_contain_text("exit nonzero")
+    expect(page.locator(".log")).to_contain_text("out of luck", timeout=JOB_MS)
+    assert job in page.url
+    page.evaluate("location.hash = '#/jobs?state=LETTERS'")
+    expect(page.locator("main")).to_contain_text("failing")
+
+
+def test_a_host_is_drained_and_undrained(live: Live, open_page: OpenPage) -> None:
+    page = open_page(address(live))
+    host = page.locator(".host").first
+    name = host.get_by_role("heading", level=2).inner_text()
+    host.get_by_role("button", name="Drain", exact=False).click()
+    page.get_by_role("dialog").get_by_role("button", name="Drain", exact=True).click()
+    expect(host.locator("header").first).to_contain_text("drained")
+    assert live.host_state(name) == "DRAINED"
+    host.get_by_role("button", name="Undrain").click()
+    page.get_by_role("dialog").get_by_role("button", name="Undrain", exact=True).click()
+    expect(host.locator("header").first).to_contain_text("up")
+    until("the host is up", lambda: live.host_state(name) == "UP")
+
+
+def test_the_page_continues_after_a_restart_of_the_scheduler(
+    live: Live, open_page: OpenPage
+) -> None:
+    page = open_page(address(live, "#/jobs"))
+    expect(page.locator(".connection")).to_have_text("live")
+    live.terminate("scheduler")
+    expect(page.locator(".banner")).to_contain_text("scheduler", timeout=JOB_MS)
+    live.start("scheduler")
+    expect(page.locator(".banner")).to_have_count(0, timeout=JOB_MS)
+    live.upload("copy", "after.txt")
+    expect(page.locator("tbody tr", has_text="after.txt")).to_contain_text(
+        "succeeded", timeout=JOB_MS
+    )

@@ -1,0 +1,153 @@
+"""Fleet, jobs, batches and pages of the console, change by change."""
+
+from __future__ import annotations
+
+import pytest
+
+from corekit.errors import AppError, ErrorCode
+from gpu_scheduler.model import HostState, Step
+from orchgpu.web.model import batches
+from orchgpu.web.model.fleet import Fleet, FleetQuery
+from orchgpu.web.model.jobs import JobQuery, Jobs, summary_of
+from orchgpu.web.model.pages import page_limit, search
+from orchgpu.web.model.picture import Picture
+from tests.unit.web.console_things import device_view, host_view, lease, record
+
+
+def test_a_lease_occupies_its_devices_until_it_ends() -> None:
+    fleet = Fleet()
+    fleet.put_host(host_view("a", device_view("a", 0), device_view("a", 1)), 5.0)
+    fleet.put_lease(lease("l", ("a", 1), memory_mib=300, pct=25), 99.0)
+    first, second = fleet.host("a").devices
+    assert (first.state, second.state) == ("idle", "busy")
+    assert (second.memory_used_mib, second.compute_used_pct) == (300, 25)
+    assert [(one.lease, one.ends_s) for one in second.leases] == [("l", 99.0)]
+    assert fleet.end_lease("l") is not None
+    assert fleet.device("a", "a/1") == fleet.host("a").devices[1]
+    assert fleet.host("a").devices[1].state == "idle"
+    assert fleet.end_lease("l") is None
+
+
+def test_a_change_of_a_host_names_the_devices_that_differ() -> None:
+    fleet = Fleet()
+    views = device_view("a", 0), device_view("a", 1)
+    assert fleet.put_host(host_view("a", *views), 5.0) == ("a/0", "a/1")
+    assert fleet.put_host(host_view("a", *views, silent_s=3.0), 6.0) == (), "only its silence"
+    assert fleet.put_host(host_view("a", views[0], device_view("a", 1, used=7)), 7.0) == ("a/1",)
+    drained = host_view("a", views[0], state=HostState.DRAINED)
+    assert fleet.put_host(drained, 8.0) == ("a/0", "a/1"), "the second one is gone"
+    assert fleet.drained() == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("target", "found"), [("a", ("a", None)), ("a/1", ("a", "a/1")), ("x", None), ("a/9", None)]
+)
+def test_a_target_is_a_host_or_a_device(target: str, found: tuple[str, str] | None) -> None:
+    fleet = Fleet()
+    fleet.put_host(host_view("a", device_view("a", 0), device_view("a", 1)), 5.0)
+    if found is None:
+        with pytest.raises(AppError) as caught:
+            fleet.target_of(target)
+        assert caught.value.code is ErrorCode.NOT_FOUND
+    else:
+        assert fleet.target_of(target) == found
+
+
+def test_hosts_are_found_by_state_name_and_model() -> None:
+    fleet = Fleet()
+    fleet.put_host(host_view("gpu-a", device_view("gpu-a", 0, drained=True)), 5.0)
+    fleet.put_host(host_view("gpu-b", device_view("gpu-b", 0)), 5.0)
+    for query, names in [
+        (FleetQuery(state="drained"), ["gpu-a"]),
+        (FleetQuery(state="UP"), ["gpu-a", "gpu-b"]),
+        (FleetQuery(text="PU-B"), ["gpu-b"]),
+        (FleetQuery(host="gpu-b"), ["gpu-b"]),
+        (FleetQuery(host="gpu-c"), []),
+    ]:
+        assert [getattr(one, "host", "") for one in fleet.page(query).items] == names
+
+
+def test_a_job_keeps_its_place_whatever_changes() -> None:
+    jobs = Jobs()
+    jobs.put(summary_of(record("j1", received_s=1.0)))
+    jobs.put(summary_of(record("j2", received_s=2.0)))
+    changed = record("j1", outcome="SUCCEEDED", received_s=9.0, updated_s=9.0)
+    assert jobs.put(summary_of(changed))
+    assert not jobs.put(summary_of(changed)), "nothing changed"
+    ids = [getattr(one, "job", "") for one in jobs.page(JobQuery(), lambda one: one).items]
+    assert ids == ["j2", "j1"]
+    assert jobs.counts() == {"RUNNING": 1, "SUCCEEDED": 1}
+
+
+def test_a_search_looks_at_a_bounded_number_of_keys() -> None:
+    looked: list[str] = []
+    keys = iter([f"{number:03}" for number in range(100)])
+
+    def matching(key: str) -> str | None:
+        looked.append(key)
+        return None
+
+    found, more = search(keys, 5, matching, scanned_max=10)
+    assert (found, more, len(looked)) == ([], "009", 10)
+
+
+def test_a_cursor_of_another_list_is_refused() -> None:
+    with pytest.raises(AppError, match="not a cursor"):
+        Jobs().page(JobQuery(after="x"), lambda one: one)
+
+
+@pytest.mark.parametrize("text", ["0", "201", "-1", "ten", "9" * 30, "½"])
+def test_a_wrong_limit_is_refused(text: str) -> None:
+    with pytest.raises(AppError, match="limit"):
+        page_limit(text)
+
+
+def test_a_browser_gets_what_it_missed_while_that_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "KEPT_MAX", 2)
+    kept = batches.Batches("run")
+    for number in range(3):
+        kept.note("job", f"j{number}", {"job": f"j{number}"})
+        assert kept.close() is not None
+    assert kept.close() is None, "nothing changed"
+    missed = kept.since(kept.id_of(1))
+    assert missed is not None
+    assert [one.number for one in missed] == [2, 3]
+    assert kept.since(kept.id_of(3)) == []
+    assert kept.since(None) == ()
+    for lost in (kept.id_of(0), kept.id_of(4), "other-3", "nonsense", "run-"):
+        assert kept.since(lost) is None
+
+
+def test_changes_of_one_thing_are_one_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "CHANGES_MAX", 2)
+    kept = batches.Batches("run")
+    kept.note("job", "j", {"n": 1})
+    kept.note("job", "j", {"n": 2})
+    batch = kept.close()
+    assert batch is not None
+    assert batch.changes == ({"event": "job", "n": 2},)
+    for number in range(3):
+        kept.note("job", f"j{number}", {})
+    batch = kept.close()
+    assert batch is not None
+    assert batch.overflow
+
+
+def test_the_picture_notes_what_browsers_need() -> None:
+    picture = Picture("run")
+    picture.put_hosts([host_view("a", device_view("a", 0))], 5.0)
+    picture.put_leases([lease("l", ("a", 0))], {}, 5.0)
+    picture.put_record(record("j1", step=Step.WAITING))
+    picture.set_connected(True)
+    batch = picture.batches.close()
+    assert batch is not None
+    assert {one["event"] for one in batch.changes} == {"device", "lease", "job", "scheduler"}
+    overview = picture.overview()
+    assert (overview.hosts, overview.leases, overview.jobs) == (1, 1, 1)
+    assert overview.devices_by_state == {"busy": 1}
+    assert overview.hosts_by_state == {"UP": 1}
+    picture.end_lease("l")
+    picture.forget_job("j1")
+    picture.forget_host("a")
+    overview = picture.overview()
+    assert (overview.hosts, overview.leases, overview.jobs, overview.devices) == (0, 0, 0, 0)

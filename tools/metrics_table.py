@@ -1,0 +1,47 @@
+"""Writes the tables of metrics into docs/metrics.md, from the catalogue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from corekit.metrics.catalogue import BY_PROGRAM
+from corekit.metrics.metric import Metric
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "metrics.md"
+BEGIN, END = "<!-- metrics -->\n", "<!-- end of metrics -->"
+TITLES = {
+    "ssgmd": "`ssgmd`",
+    "monitor": "The monitor, in `gpud` and `ssgm-monitor`",
+    "gpud": "`gpud`",
+    "orchestrator": "The orchestrator",
+}
+
+
+def tables() -> str:
+    """A section with a table for each program."""
+    return "\n".join(line for program in BY_PROGRAM for line in _section(program))
+
+
+def renewed(page: str) -> str:
+    """The page with the tables as they must be."""
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}{tables()}\n{END}{after}"
+
+
+def _section(program: str) -> Iterator[str]:
+    yield f"\n### {TITLES[program]}\n"
+    yield "| metric | type | unit | labels, and the bound on their values | meaning |"
+    yield "| --- | --- | --- | --- | --- |"
+    yield from (_row(metric) for metric in BY_PROGRAM[program])
+
+
+def _row(metric: Metric) -> str:
+    labels = ", ".join(f"{label.name} ({label.bound})" for label in metric.labels)
+    cells = (f"`{metric.name}`", metric.kind.value, metric.unit.value, labels, metric.help)
+    return f"| {' | '.join(cells)} |".replace("|  |", "| |")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(renewed(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
