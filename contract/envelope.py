@@ -39,4 +39,6 @@ class Job(Record):
     connect_by_s: float  #: seconds after staged_at_s by which the session must be open
     replace_etag: str | None = None  #: redriven job: etag of the failed result to replace
     variables: dict[str, str] | None = None  #: the user's own variables from the FDL
+    #: W3C trace context of the function's span; None = no trace is recorded.
+    traceparent: str | None = None
     version: int = VERSION

@@ -35,7 +35,8 @@ class Result(Record):
     nonce: str  #: of the session that committed it; "" when the orchestrator wrote it
     exit_code: int | None
     files: list[JsonObject]  #: OutputFile as dicts
-    times: dict[str, float]  #: wall clock: EStart, EEnd, committed
+    #: Wall clock: invoked, claimed, EStart, EEnd, given_back, committed.
+    times: dict[str, float]
     log_tail: str
     device: JsonObject = field(default_factory=dict)  #: host, kind, model of the first share
     detail: str = ""  #: one sentence for people

@@ -16,6 +16,8 @@ from corekit.aio.process import log_as_json, stop_signal, write_ready
 from corekit.aio.supervise import Nursery, until_first
 from corekit.budget import Budget
 from corekit.ids import IdSource
+from corekit.tracing.setup import tracer_from
+from corekit.tracing.span import Tracer
 from orchgpu.adapters.clouds import open_cloud
 from orchgpu.adapters.registry import StoreRegistry
 from orchgpu.adapters.scheduler import SchedulerAdapter
@@ -53,7 +55,10 @@ async def serve(settings: OrchestratorSettings, budget: Budget) -> None:
             )
             scheduler = await retry.until_done("the scheduler", scheduler_session)
             nursery = await stack.enter_async_context(Nursery("orchgpu"))
-            shell = build(cloud, scheduler, settings, budget, nursery)
+            tracer = tracer_from(os.environ, "orchgpu-orchestrator")
+            if tracer.enabled:
+                stack.push_async_callback(asyncio.to_thread, tracer.close)
+            shell = build(cloud, scheduler, settings, budget, nursery, tracer)
             addresses = await stack.enter_async_context(
                 metrics_endpoint(settings.metrics, shell.metrics.lines)
             )
@@ -75,6 +80,7 @@ def build(
     settings: OrchestratorSettings,
     budget: Budget,
     nursery: Nursery,
+    tracer: Tracer,
 ) -> Replica:
     """One replica over real adapters."""
     clock = SystemClock()
@@ -91,4 +97,5 @@ def build(
         budget=budget,
         nursery=nursery,
         jitter=ids.stream("reconcile"),
+        tracer=tracer,
     )

@@ -131,8 +131,8 @@ class CloudServices(Protocol):
         """Receive at most `count_max` messages, hidden from others for `hidden_s`."""
         ...
 
-    def send(self, queue_url: str, body: str) -> None:
-        """Send one message."""
+    def send(self, queue_url: str, body: str, traceparent: str = "") -> None:
+        """Send one message, with a trace context unless that is empty."""
         ...
 
     def delete(self, queue_url: str, receipt_handle: str) -> None:

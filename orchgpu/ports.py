@@ -59,8 +59,11 @@ class JobQueue(Protocol):
         """Hide messages from now on; 0 gives them back. Handles of deleted messages are skipped."""
         ...
 
-    async def send(self, queue_url: str, bodies: Sequence[str]) -> None:
-        """Send all, or raise AppError; a repetition after an error may send some twice."""
+    async def send(self, queue_url: str, bodies: Sequence[str], *, traceparent: str = "") -> None:
+        """Send all, or raise AppError; a repetition after an error may send some twice.
+
+        `traceparent`: the trace context that every message carries; "" = none.
+        """
         ...
 
     async def backlog(self, queue_url: str) -> int:

@@ -21,6 +21,7 @@ from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.errors import AppError
 from corekit.ids import JobId, RandomStream
+from corekit.tracing.span import NoTracer, Tracer
 from gpu_scheduler.client import Disconnected
 from gpu_scheduler.protocol import ops
 from orchgpu.actions.performer import FAULTS, Performer, Render
@@ -34,6 +35,7 @@ from orchgpu.core.machine import OrchestratorMachine
 from orchgpu.core.window import Window
 from orchgpu.emf import EmbeddedMetrics
 from orchgpu.job_timing import JobTimings
+from orchgpu.job_traces import JobTraces
 from orchgpu.metrics import OrchestratorMetrics
 from orchgpu.ports import JobQueue, Message, ObjectStore, Registry, Scheduler
 from orchgpu.pushes import Clocks, event_of_push
@@ -86,6 +88,7 @@ class Replica:
         budget: Budget,
         nursery: Nursery,
         jitter: RandomStream,
+        tracer: Tracer | None = None,
     ) -> None:
         self._machine = machine
         self._queue = queue
@@ -96,6 +99,7 @@ class Replica:
         self._nursery = nursery
         self.metrics = OrchestratorMetrics(clock, machine.jobs)
         self._timings = JobTimings(clock, self._finished)
+        self._traces = JobTraces(tracer or NoTracer(), clock)
         self._driver = Driver(machine, NoJournal[None](), self._perform, nursery)
         self._performer = Performer(
             queue=queue,
@@ -275,7 +279,7 @@ class Replica:
                 receipt_handle=message.receipt_handle,
                 body=message.body,
                 sent_at_s=message.sent_at_s,
-                traceparent=message.traceparent,
+                trace=self._traces.received(message) if self._traces.enabled else None,
             )
         )
 
@@ -370,6 +374,8 @@ class Replica:
         if job is not None:
             self._timings.begin(job.id, job.received_at_s)
         self._timings.starting(action)
+        if self._traces.enabled and isinstance(action, do.ForgetJob):
+            self._traces.forget(action.job)
         work = self._performer.perform(action)
         if work is None:
             self._progress.set()
@@ -380,10 +386,14 @@ class Replica:
         self, action: do.Action, work: Awaitable[on.Event | None]
     ) -> on.Event | None:
         self._timings.attach(action.job)
+        started_s = self._clock.wall_s() if self._traces.enabled else 0.0
         event = await work
         self._progress.set()
         self._timings.performed(action, event)
-        self.metrics.performed(self._machine.jobs.get(action.job), action, event)
+        job = self._machine.jobs.get(action.job)
+        self.metrics.performed(job, action, event)
+        if self._traces.enabled and job is not None:
+            self._traces.performed(job, action, event, started_s)
         if isinstance(action, do.QuarantineMessage) and not isinstance(event, on.CallFailed):
             self._quarantined(action)
         if isinstance(action, do.OpenAttempt):

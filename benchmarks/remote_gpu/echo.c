@@ -4,6 +4,7 @@
  *   echo ping PORT SIZE COUNT  median seconds of a round trip of SIZE bytes
  *   echo send PORT SIZE COUNT  median seconds of SIZE bytes there and 1 byte back
  *   echo receive PORT SIZE COUNT            … of 1 byte there and SIZE bytes back
+ *   echo THERE PORT BACK COUNT              … of THERE bytes there and BACK bytes back
  */
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
@@ -79,13 +80,15 @@ int main(int argc, char **argv) {
     if (argc == 2 && !strcmp(argv[1], "serve")) return serve();
     if (argc != 5) return 2;
     uint64_t size = strtoull(argv[3], NULL, 10);
+    uint64_t up = strtoull(argv[1], NULL, 10); /* 0 for a word */
     int count = atoi(argv[4]), back = strcmp(argv[1], "send") != 0, there = strcmp(argv[1], "receive") != 0;
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     to.sin_port = htons(atoi(argv[2]));
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     if (connect(fd, (struct sockaddr *)&to, sizeof to)) return 2;
     no_delay(fd);
-    struct call call = {there ? size : 1, back ? size : 1};
+    struct call call = {up ? up : there ? size : 1, back ? size : 1};
+    if (call.there > size) size = call.there;
     char *memory = area(size), *message = area(sizeof call + size);
     double *took = calloc(count, sizeof *took);
     for (int i = 0; i < count; i++) {

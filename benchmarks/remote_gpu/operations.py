@@ -3,6 +3,8 @@
     extra_time_ratio           the worst of sgemm by all implementations and sizes: the extra time
                                / (100 µs + all bytes at 0.75 of the C program's speed)
     sgemm_overhead_pct_N       by the tiled kernel: the extra time / the time in place
+    sgemm_floor_pct_N          the same bytes there and back by the C program / the time in place:
+                               the overhead of a program that does nothing else
     classify_overhead_pct      an image file (JPEG, 500×375) classified by a ResNet-50
     classify_tls_overhead_pct  the same in TLS 1.3
     warm_ratio                 the first call of a lease, which loads the model / a later one
@@ -95,6 +97,13 @@ class Case:
     count: int  #: of calls in one turn
     lent_s: list[float] = dataclasses.field(default_factory=list)
     in_place_s: list[float] = dataclasses.field(default_factory=list)
+    floor_s: list[float] = dataclasses.field(default_factory=list)  #: of the bare exchange
+
+    @property
+    def floor_pct(self) -> float:
+        """The overhead of the bare exchange; the lowest of the rounds, as of the operation."""
+        pairs = zip(self.floor_s, self.in_place_s[::_TURNS], strict=True)
+        return min(100 * floor / in_place for floor, in_place in pairs)
 
     @property
     def extra_s(self) -> float:
@@ -126,6 +135,8 @@ def measure_sgemm(device: Lane, alone: Alone, floor: Floor, rounds: int) -> list
         speeds.append(2 * BULK_BYTES / both_s)
         for case in cases:
             _one_round(device, alone, case)
+            bytes_ = 4 * case.n**2
+            case.floor_s.append(floor.exchange_s(2 * bytes_, bytes_, case.count))
     speed = statistics.median(speeds)
     return [*_extra(cases, speed, floor.name), *_overheads(cases)]
 
@@ -192,6 +203,13 @@ def _overheads(cases: list[Case]) -> Iterator[report.Figure]:
                 baseline_value=min(case.in_place_s) * 1e3,
                 target=f"<= {allowed:g}",
                 met=case.overhead_pct <= allowed,
+            )
+            yield report.Figure(
+                metric=f"sgemm_floor_pct_{case.n}",
+                value=case.floor_pct,
+                unit="%",
+                baseline="bytes there and back, µs",
+                baseline_value=min(case.floor_s) * 1e6,
             )
 
 

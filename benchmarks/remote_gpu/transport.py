@@ -69,12 +69,24 @@ class Floor:
         """Median of `count` exchanges: `ping`, `send` or `receive` of `size` bytes."""
         if self._python:
             return self._by_python(kind, size, count)
+        return self._by_c(kind, size, count)
+
+    def exchange_s(self, there: int, back: int, count: int) -> float:
+        """Median of `count` exchanges of these bytes."""
+        if self._python:
+            return self._exchange_by_python(there, back, count)
+        return self._by_c(str(there), back, count)
+
+    def _by_c(self, kind: str, size: int, count: int) -> float:
         command = [str(self._program), kind, str(self._port), str(size), str(count)]
         done = subprocess.run(command, capture_output=True, check=True, text=True)
         return float(done.stdout)
 
     def _by_python(self, kind: str, size: int, count: int) -> float:
         there, back = (size if kind != "receive" else 1), (size if kind != "send" else 1)
+        return self._exchange_by_python(there, back, count)
+
+    def _exchange_by_python(self, there: int, back: int, count: int) -> float:
         memory = memoryview(bytearray(max(there, back)))
         with socket.create_connection(("127.0.0.1", self._port)) as stream:
             stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -21,7 +21,7 @@ from gpu_scheduler.core.leases.learned_times import LearnedTimes
 from gpu_scheduler.core.placement.device_order import DeviceOrder
 from gpu_scheduler.core.placement.eviction import Taken
 from gpu_scheduler.core.placement.freed_capacity import FreedCapacity
-from gpu_scheduler.core.queue.policy import DecidingPolicy, OrderingPolicy, Policy
+from gpu_scheduler.core.queue.policy import DecidingPolicy, OrderingPolicy, Policy, is_deciding
 from gpu_scheduler.core.queue.policy_memory import PolicyMemory
 from gpu_scheduler.core.queue.queue import WaitingQueue
 from gpu_scheduler.core.timers import Timers
@@ -163,7 +163,7 @@ class State:
     def _choose_policy(self) -> None:
         policy = self.policies.get(self.parameters.policy)
         self.ordering = policy if isinstance(policy, OrderingPolicy) else None
-        self.deciding = policy if isinstance(policy, DecidingPolicy) else None
+        self.deciding = policy if policy is not None and is_deciding(policy) else None
 
     @property
     def policy(self) -> Policy:

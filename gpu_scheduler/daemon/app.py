@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from corekit.aio.process import raise_descriptor_limit
 from corekit.aio.supervise import Nursery
 from corekit.errors import AppError
 from corekit.net.addresses import parse_address
+from corekit.tracing.setup import tracer_from
 from corekit.values import replace
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
@@ -42,6 +44,7 @@ from gpu_scheduler.daemon.settings import DaemonSettings
 from gpu_scheduler.daemon.standby.beats import BeatingJournal, Handover
 from gpu_scheduler.daemon.standby.endpoint import Entrance
 from gpu_scheduler.daemon.standby.follower import Follower, check_master_key
+from gpu_scheduler.daemon.traces import SchedulerTraces, TracedJournal
 from gpu_scheduler.protocol.changes import Entry
 
 logger = logging.getLogger(__name__)
@@ -106,7 +109,8 @@ async def running_daemon(
         decoder = RequestDecoder(clock, journal, performer.submit, metrics, authorizer)
         hub = Hub(machine.state, clock, decoder, parts.registry, Redaction(authorizer))
         appending = _beating(settings, journal, clock, nursery)
-        driver = Driver(machine, WatchedJournal(appending, hub), performer.perform, nursery)
+        observed = _observed(appending, hub, clock, stack)
+        driver = Driver(machine, observed, performer.perform, nursery)
         performer.driver = driver
         handover.epoch = metrics.epoch if settings.log is not None else None
         nursery.start_eternal(driver.run(), "driver")
@@ -162,6 +166,18 @@ async def _stand_by(
     logger.info("taking over", extra=fields)
     await asyncio.to_thread(follower.take_over)
     journal.snapshot = machine.parts
+
+
+def _observed(
+    journal: DriverJournal[Entry], hub: Hub, clock: Clock, stack: contextlib.AsyncExitStack
+) -> DriverJournal[Entry]:
+    """The journal, whose changes go to watchers and, where traces are on, become spans."""
+    watched = WatchedJournal(journal, hub)
+    tracer = tracer_from(os.environ, "ssgmd")
+    if not tracer.enabled:
+        return watched
+    stack.push_async_callback(asyncio.to_thread, tracer.close)
+    return TracedJournal(watched, SchedulerTraces(tracer, clock))
 
 
 def _beating(

@@ -52,13 +52,17 @@ _ABSENT_PAUSES_S = (0.5, 1.0, 2.0, 3.0, 3.5)
 class Claim:
     """The session of an attempt, with descriptors that its news make readable."""
 
-    def __init__(self, grant: envelope.Grant, cap_s: float) -> None:
+    def __init__(self, grant: envelope.Grant, cap_s: float, traceparent: str) -> None:
         """Raises Refused."""
         flags = os.EFD_CLOEXEC | os.EFD_NONBLOCK
         self.signals = Signals(lost_fd=os.eventfd(0, flags), preempt_fd=os.eventfd(0, flags))
         try:
             self.session = Session.open(
-                grant.connection, cap_s, on_lost=self._on_lost, on_preempt=self._on_preempt
+                grant.connection,
+                cap_s,
+                on_lost=self._on_lost,
+                on_preempt=self._on_preempt,
+                traceparent=traceparent,
             )
         except BaseException:
             self._close_descriptors()
@@ -102,6 +106,7 @@ class Attempt:
     claim: Claim
     workspace: Workspace
     given: dict[str, str]  #: the user's variables that came with the envelope, checked
+    moments: dict[str, float]  #: wall clock: invoked, claimed, given_back
 
 
 def run_attempt(
@@ -118,6 +123,7 @@ def run_attempt(
     orchestrator must learn from Lambda that the function could not run the attempt.
     """
     bucket, key = place
+    moments = {"invoked": time.time()}
     attempt_of: Answer = {"job_id": staging.job, "attempt": staging.n}
     LOG.info("%s, attempt %d", staging.job, staging.n)  # `orchgpu logs` searches for this line
     try:
@@ -129,9 +135,10 @@ def run_attempt(
     with opened, Workspace() as workspace:
         _check_address(opened.job, staging, bucket)
         given = _given_variables(opened)
-        claim = _claim(opened.grant, limits)
+        claim = _claim(opened.grant, limits, opened.job.traceparent or "")
         if claim is None:
             return {"status": "duplicate", **attempt_of}
+        moments["claimed"] = time.time()
         with claim:
             attempt = Attempt(
                 s3=s3,
@@ -142,6 +149,7 @@ def run_attempt(
                 claim=claim,
                 workspace=workspace,
                 given=given,
+                moments=moments,
             )
             return attempt_of | _succeed_or_report(attempt)
 
@@ -177,10 +185,10 @@ def _given_variables(opened: envelope.Envelope) -> dict[str, str]:
     return environment.user_variables(opened.job.variables)
 
 
-def _claim(grant: envelope.Grant, limits: TimeLimits) -> Claim | None:
+def _claim(grant: envelope.Grant, limits: TimeLimits, traceparent: str) -> Claim | None:
     """The session, or None for a duplicate start."""
     try:
-        return Claim(grant, limits.cap_s)
+        return Claim(grant, limits.cap_s, traceparent)
     except Refused as refused:
         if refused.code in (Refusal.CLAIMED, Refusal.ENDED):
             LOG.info("nothing to do: %s", refused)
@@ -193,7 +201,8 @@ def _succeed_or_report(attempt: Attempt) -> Answer:
         return _succeed(attempt)
     except AttemptFailed as failure:
         LOG.warning("attempt failed: %s", failure)
-        commit.report(attempt.s3, attempt.job, attempt.claim.session.nonce, failure)
+        nonce = attempt.claim.session.nonce
+        commit.report(attempt.s3, attempt.job, nonce, failure, attempt.moments)
         return {"status": "failed", "reason": str(failure.reason), "detail": failure.detail}
 
 
@@ -205,9 +214,9 @@ def _succeed(attempt: Attempt) -> Answer:
         run = _run_steps(attempt, input_file)
     except AttemptFailed as failure:
         if failure.times:  # a step ran, and one of its files is not a valid output
-            _give_back(claim, succeeded=False)
+            _give_back(attempt, succeeded=False)
         raise
-    _give_back(claim, succeeded=run.outcome.good)
+    _give_back(attempt, succeeded=run.outcome.good)
     outcome = run.outcome
     with steps.outcome_in_failure(outcome):
         if outcome.ending in (Ending.LOST, Ending.OWN):
@@ -221,7 +230,7 @@ def _succeed(attempt: Attempt) -> Answer:
         claim.session.nonce,
         exit_code=outcome.exit_code,
         files=files,
-        times=outcome.times,
+        times=attempt.moments | outcome.times,
         log_tail=outcome.log_tail,
         device=_device(claim.session),
         notes=run.notes,
@@ -233,9 +242,10 @@ def _succeed(attempt: Attempt) -> Answer:
     return {"status": "succeeded" if stands else "lost", "files": len(files)}
 
 
-def _give_back(claim: Claim, *, succeeded: bool) -> None:
+def _give_back(attempt: Attempt, *, succeeded: bool) -> None:
     with contextlib.suppress(Refused):  # a lost session is found by the next check
-        claim.session.give_back(succeeded=succeeded)
+        attempt.claim.session.give_back(succeeded=succeeded)
+    attempt.moments["given_back"] = time.time()
 
 
 def _fetch_input(attempt: Attempt) -> Path:
@@ -270,7 +280,10 @@ def _run_steps(attempt: Attempt, input_file: Path) -> steps.Run:
         workspace=attempt.workspace,
     )
     with _client_variables(attempt) as of_client:
-        layers = (attempt.claim.session.environment(), of_client)
+        of_session = attempt.claim.session.environment()
+        if job.traceparent:
+            of_session["TRACEPARENT"] = job.traceparent
+        layers = (of_session, of_client)
         signals = attempt.claim.signals
         return steps.run_all(
             chain,

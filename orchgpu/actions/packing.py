@@ -91,6 +91,7 @@ def _job(
         connect_by_s=connect_by_s,
         replace_etag=action.replace_etag,
         variables=dict(function.variables),
+        traceparent=action.traceparent or None,
     )
 
 

@@ -429,7 +429,7 @@ class Performer:
     # ------------------------------------------------------------------ messages
 
     async def _send_dead_letter(self, action: do.SendDeadLetter) -> on.Event:
-        await self._queue.send(action.queue_url, [action.body])
+        await self._queue.send(action.queue_url, [action.body], traceparent=action.traceparent)
         return on.DeadLetterSent(**self._about(action))
 
     async def _delete(self, action: do.DeleteMessages) -> on.Event:
@@ -459,7 +459,8 @@ class Performer:
         return on.HandedBack(**self._about(action))
 
     async def _split(self, action: do.SplitMessage) -> None:
-        await self._queue.send(action.queue_url, action.bodies)
+        bodies, traceparent = action.bodies, action.traceparent
+        await self._queue.send(action.queue_url, bodies, traceparent=traceparent)
         await self._queue.delete(action.queue_url, [action.receipt_handle])
 
     async def _quarantine(self, action: do.QuarantineMessage) -> None:

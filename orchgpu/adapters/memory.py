@@ -135,11 +135,14 @@ class MemoryQueue:
 
         await self._faults.around(call)
 
-    async def send(self, queue_url: str, bodies: Sequence[str]) -> None:
+    async def send(self, queue_url: str, bodies: Sequence[str], *, traceparent: str = "") -> None:
+        attribute = {"DataType": "String", "StringValue": traceparent}
+
         async def call() -> None:
             queue = self._queue(queue_url)
             for body in bodies:
-                queue.send(self._clock.wall_s(), body)
+                attributes = {TRACEPARENT: attribute} if traceparent else {}
+                queue.send(self._clock.wall_s(), body, attributes=attributes)
             self._arrivals.arrived(queue)
 
         await self._faults.around(call)

@@ -100,6 +100,7 @@ class StageEnvelope(Action):
     granted: GrantedLease
     replace_etag: str | None
     target: Target | None = None  #: its etag is noted before the envelope is stored
+    traceparent: str = ""  #: of the function's span; "" = no trace
 
 
 class RemoveEnvelope(Action):
@@ -160,6 +161,7 @@ class SendDeadLetter(Action):
 
     queue_url: str
     body: str
+    traceparent: str = ""  #: of the job's span: the trace of a redrive continues it
 
 
 class FinishJob(Action):
@@ -204,6 +206,7 @@ class SplitMessage(Action):
     queue_url: str
     bodies: tuple[str, ...]
     receipt_handle: str
+    traceparent: str = ""  #: of the message's sender
 
 
 class QuarantineMessage(Action):

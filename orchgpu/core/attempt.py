@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from contract.states import JobState, Reason
 from contract.timing import CAP_SLACK_S
 from corekit.budget import Budget
+from corekit.tracing.job import function_traceparent, job_trace_of
 from gpu_scheduler.model import RETRY_AT, LeaseState, Record
 from orchgpu.core import actions as do
 from orchgpu.core import events as on
@@ -25,6 +26,7 @@ def remember(job: Job, record: Record) -> None:
     job.fell_back = record.block.get("fell_back") is True
     etag = record.block.get("replace_etag")
     job.replace_etag = etag if isinstance(etag, str) else None
+    job.trace = job_trace_of(record.block) or job.trace  # that of its first owner continues
 
 
 def open_next(job: Job) -> Iterable[do.Action]:
@@ -110,6 +112,7 @@ def _envelope(job: Job) -> do.StageEnvelope:
         granted=job.granted,
         replace_etag=job.replace_etag,
         target=job.target,
+        traceparent=function_traceparent(job.trace, job.attempt),
     )
 
 

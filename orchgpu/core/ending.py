@@ -315,7 +315,14 @@ def finish_as(job: Job, result: Result, at_s: float) -> Iterable[do.Action]:
         job.phase = Phase.DEAD_LETTERING
         event = job.input.as_s3_event()
         body = dead_letter_body(event, job.id, result.reason, result.detail, result.ended_at_s)
-        return [do.SendDeadLetter(job=job.id, queue_url=job.function.dead_letter_url, body=body)]
+        return [
+            do.SendDeadLetter(
+                job=job.id,
+                queue_url=job.function.dead_letter_url,
+                body=body,
+                traceparent="" if job.trace is None else job.trace.traceparent,
+            )
+        ]
     return _finish(job)
 
 

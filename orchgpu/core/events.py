@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contract.result import Report, Result
+from corekit.tracing.job import JobTrace
 from corekit.values import Value
 from gpu_scheduler.model import EndReason, GrantedLease, LeaseState, Record
 from gpu_scheduler.verdicts import Explanation
@@ -22,7 +23,7 @@ class MessageReceived(Event):
     receipt_handle: str
     body: str
     sent_at_s: float | None = None  #: wall clock of the queue; None = not known
-    traceparent: str = ""  #: of the message's sender, unchecked
+    trace: JobTrace | None = None  #: of a new job; None = no traces are recorded
 
 
 class JobEvent(Event):

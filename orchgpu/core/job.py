@@ -9,6 +9,7 @@ from enum import StrEnum
 from contract.result import Result
 from contract.states import JobState, Reason
 from corekit.decode import encode
+from corekit.tracing.job import BLOCK_KEY, JobTrace
 from corekit.values import Value, replace
 from gpu_scheduler.constraints import of_libraries
 from gpu_scheduler.model import DeviceKind, EndReason, GrantedLease, Request, Sharing
@@ -77,6 +78,7 @@ class Job:
     received_at_s: float  #: monotonic, of the receipt whose 12 h run
     #: Wall clock of the queue when the job's message was sent; None = not known here.
     sent_at_s: float | None = None
+    trace: JobTrace | None = None  #: None = none is recorded
     phase: Phase = Phase.READING
     state: JobState = JobState.RECEIVED
     reason: Reason = Reason.NONE
@@ -142,7 +144,9 @@ class Job:
 
     def payload(self) -> dict[str, object]:
         """The data from which any other replica resumes this job; ≤ 4 KiB by S3's key limit."""
+        traced = {} if self.trace is None else {BLOCK_KEY: encode(self.trace)}
         return {
+            **traced,
             "function": self.function.name,
             "first_attempt": self.first_attempt,
             "not_started": self.not_started,

@@ -204,6 +204,7 @@ class OrchestratorMachine:
                         queue_url=function.queue_url,
                         bodies=verdict.bodies,
                         receipt_handle=event.receipt_handle,
+                        traceparent="" if event.trace is None else event.trace.parent,
                     )
                 ]
             case InputEvent():
@@ -237,6 +238,7 @@ class OrchestratorMachine:
             received_at_s=event.at_s,
             receipt_handles={event.message_id: event.receipt_handle},
             sent_at_s=event.sent_at_s,
+            trace=event.trace,
         )
         self.jobs[name] = job
         reads: list[do.Action] = [do.ReadInput(job=name, input=source, inline=function.inline)]

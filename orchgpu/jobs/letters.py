@@ -39,6 +39,7 @@ class Letter(Value):
     detail: str
     dead_at_s: float | None  #: wall clock
     input: str | None  #: bucket/key; None: not an event, so it is useless to send it back
+    traceparent: str = ""  #: of the job that failed
 
     def as_json(self) -> dict[str, object]:
         return {
@@ -70,6 +71,7 @@ def read_letter(message: Message, function: Function) -> Letter:
         detail=_text(note.get("detail")) or "",
         dead_at_s=float(dead_at_s) if isinstance(dead_at_s, (int, float)) else None,
         input=None if event is None else f"{event.bucket}/{event.key}",
+        traceparent=message.traceparent,
     )
 
 
@@ -93,7 +95,7 @@ class DeadLetters:
 
     def send_back(self, letter: Letter) -> None:
         """Send to the job queue, then delete the dead letter: a crash in between does no harm."""
-        self.services.send(self.function.queue_url, letter.body)
+        self.services.send(self.function.queue_url, letter.body, letter.traceparent)
         self.services.delete(self.function.dead_letter_url, letter.handle)
         del self._read[letter.id]
 

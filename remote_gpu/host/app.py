@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
@@ -14,6 +15,8 @@ from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.ids import DeviceId, HostId
+from corekit.tracing.setup import SECRETS, tracer_from
+from corekit.tracing.span import Tracer
 from gpu_scheduler.client.access import Access
 from gpu_scheduler.monitor.link import HostLink
 from gpu_scheduler.monitor.ports import Probe
@@ -37,6 +40,7 @@ from remote_gpu.host.workers.pool import WorkerPool
 from remote_gpu.host.workers.sandboxes import Sandboxes
 from remote_gpu.middleware import VisibleDevices
 from remote_gpu.worker.isolation.policy import Policy, Setting
+from remote_gpu.worker.isolation.privileges import take
 from remote_gpu.worker.operation import BATCH_WAIT_S
 from remote_gpu.worker.programs.programs import Program
 
@@ -159,6 +163,7 @@ async def running_host(
             cards,
             warm_workers=settings.warm_workers,
             registered=registered,
+            tracer=_tracer(stack),
         )
         nursery.start_eternal(daemon.gateway.serve(), "gateway")
         nursery.start_eternal(daemon.keep_deadlines(), "deadlines")
@@ -167,6 +172,15 @@ async def running_host(
         await stack.enter_async_context(daemon.link)
         stack.push_async_callback(daemon.close)  # first, while the link can report it
         yield _running(daemon, nursery)
+
+
+def _tracer(stack: contextlib.AsyncExitStack) -> Tracer:
+    """The tracer by the environment, closed when everything after it is."""
+    tracer = tracer_from(os.environ, "gpud")
+    take(SECRETS)
+    if tracer.enabled:
+        stack.push_async_callback(asyncio.to_thread, tracer.close)
+    return tracer
 
 
 def _running(daemon: HostDaemon[HostLink], nursery: Nursery) -> RunningHost:

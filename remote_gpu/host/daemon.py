@@ -10,12 +10,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.errors import AppError
 from corekit.ids import DeviceId, HostId, LeaseId
+from corekit.tracing.span import NoTracer, Tracer
 from gpu_scheduler.model import Device, Door, EndReason, Resident
 from gpu_scheduler.monitor.health import Fault
 from gpu_scheduler.monitor.ports import HostControl
@@ -26,7 +27,8 @@ from remote_gpu.host.gateway.lease_ports import LeasePorts, PortSettings
 from remote_gpu.host.gateway.listeners import Listeners
 from remote_gpu.host.gateway.relays import Relays
 from remote_gpu.host.lease_log import LeaseLog
-from remote_gpu.host.leases import Entry, LeaseTable, Step, StepKind
+from remote_gpu.host.leases import Entry, LeaseTable, Phase, Step, StepKind
+from remote_gpu.host.link import Link, NoLink
 from remote_gpu.host.processes.card_checks import CardChecks
 from remote_gpu.host.processes.endings import Endings
 from remote_gpu.host.processes.lease_workers import CRASHES_MAX, LeaseWorkers
@@ -34,6 +36,7 @@ from remote_gpu.host.processes.residual_memory import MemoryProbe
 from remote_gpu.host.processes.warm_workers import WarmWorkers
 from remote_gpu.host.sharing.turns import Turns
 from remote_gpu.host.tls import HostTls
+from remote_gpu.host.traces import HostTraces
 from remote_gpu.host.workers.pool import WorkerPool
 from remote_gpu.host.workers.worker import Worker
 from remote_gpu.wire.errors import Refusal, Refused
@@ -45,37 +48,6 @@ LANES_MAX = 16  #: open at once on one lease; each is a thread in its worker
 _TICK_S_MAX = 1.0  #: longest time between two checks of deadlines
 #: Longest delay of the report that shares are free, for the warm worker that the lease leaves.
 HELD_S_MAX = 1.0
-
-
-class Link(Protocol):
-    """Reports to the scheduler; the link repeats each until it is acknowledged."""
-
-    def session(
-        self,
-        lease: LeaseId,
-        state: SessionState,
-        nonce: str,
-        reason: EndReason | None = None,
-        detail: str = "",
-        loading_s: float | None = None,
-        loaded_mib: int | None = None,
-        succeeded: bool | None = None,
-    ) -> None: ...
-
-    def report_soon(self) -> None: ...
-
-    def door(self, lease: LeaseId, address: str) -> None: ...
-
-    def cut(self, lease: LeaseId) -> None: ...
-
-
-class _NoLink:
-    """The link of a stopping program: reports are dropped."""
-
-    def session(self, *_: object, **__: object) -> None:
-        """Drop the report."""
-
-    door = cut = report_soon = session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +83,7 @@ class HostDaemon(Generic[L]):
         *,
         warm_workers: bool = True,
         registered: Callable[[], None] = lambda: None,
+        tracer: Tracer | None = None,
     ) -> None:
         """`memory`: shows whether a card is clean; `link_of`: makes the link to this daemon;
         `cards`: checks a card of which a worker reports a fault;
@@ -118,6 +91,7 @@ class HostDaemon(Generic[L]):
         scheduler has registered this host."""
         self._registered = registered
         self.table = table
+        self.traces = HostTraces(tracer or NoTracer(), endpoints.host)
         self._turns = turns
         self._log = log
         self._relays = relays
@@ -206,13 +180,19 @@ class HostDaemon(Generic[L]):
         now_s = self.expire()
         self.apply(self.table.full_state(installs, now_s))
         for install in installs:
-            self._time_worker(install.lease)
+            self._installed(install)
 
     def install(self, install: Install) -> None:
         """Install a lease, or change the remaining time of an installed one."""
         now_s = self.expire()
         self.apply(self.table.install(install, now_s))
+        self._installed(install)
+
+    def _installed(self, install: Install) -> None:
         self._time_worker(install.lease)
+        entry = self.table.find(install.lease)
+        if entry is not None and entry.phase is Phase.QUEUED:
+            self._warm.room_needed(install)
 
     def end(self, lease: LeaseId, fence: int, reason: EndReason) -> None:
         """End a lease, kill its processes, then report `cut`; an unknown lease is cut already."""
@@ -264,6 +244,7 @@ class HostDaemon(Generic[L]):
         elif step.kind is StepKind.EVICT:
             self._warm.evict(step.warm, step.detail)
         elif step.kind is StepKind.OPENED:
+            self.traces.opened(step.lease)
             self._report(step, SessionState.OPENED)
         elif step.kind is StepKind.RETURNED:
             self._report(step, SessionState.FREED)
@@ -272,12 +253,17 @@ class HostDaemon(Generic[L]):
             self._unbind(step.lease)
         elif step.kind is StepKind.CUT:
             self._reports.cut(step.lease)
+        elif step.kind is StepKind.CONFLICT:
+            fields = {"event": "double_grant", "lease": step.lease, "why": step.detail}
+            logger.error("the scheduler granted shares twice", extra=fields)
         elif step.kind is StepKind.CLOSED:
             self._ports.close(step.lease)
             self.gateway.session_ended(step)
-            self.lease_ends[(step.reason or EndReason.DONE).value] += 1
+            reason = step.reason or EndReason.DONE
+            self.lease_ends[reason.value] += 1
             if step.reported:
                 self._report(step, SessionState.CLOSED)
+            self.traces.closed(step.lease, reason)
             self._workers.forget(step.lease)
 
     def _open_port(self, lease: LeaseId) -> None:
@@ -314,6 +300,7 @@ class HostDaemon(Generic[L]):
             return
         loading = self._workers.loading(step.lease)
         figures = (None, None) if loading is None else (loading.seconds, loading.size_bytes >> 20)
+        self.traces.worker_over(step.lease, figures[0])
         if step.lease not in self._held and self._may_stay(step):
             self._held[step.lease] = []
             loop = asyncio.get_running_loop()
@@ -422,6 +409,7 @@ class HostDaemon(Generic[L]):
         def is_current() -> bool:
             return self.table.find(entry.lease) is entry and entry.nonce == session
 
+        self.traces.worker_asked(entry.lease)
         for _ in range(CRASHES_MAX):
             if not is_current():  # no step would end its worker
                 raise ended
@@ -437,6 +425,7 @@ class HostDaemon(Generic[L]):
             except AppError as error:
                 raise Refused(Refusal.NOT_READY, error.message) from None
             if taken:
+                self.traces.worker_ready(entry.lease)
                 Peer(stream).send_now({"tls": {}} if key else {"welcome": {}})
                 return
             self._workers.gone(entry, worker)  # its own callback may be a moment behind
@@ -487,4 +476,4 @@ class HostDaemon(Generic[L]):
         if not await self.until(lambda: not any(e.occupying for e in self.table), cut_s):
             logger.error("workers do not end", extra={"leases": self.installed()})
         self._ports.close_all()
-        self._reports = _NoLink()
+        self._reports = NoLink()

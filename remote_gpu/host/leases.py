@@ -59,6 +59,7 @@ class StepKind(StrEnum):
     KILL = "kill"  #: kill server and worker (or keep it warm), then call `gone`
     CLOSED = "closed"  #: report it with the reason; end the session
     CUT = "cut"  #: log and report it: the revocation is complete, its shares are free
+    CONFLICT = "conflict"  #: log: its shares are granted to another live lease, too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,12 +142,11 @@ class LeaseTable:
         return self._tombstones.get(LeaseId(lease))
 
     def install(self, install: Install, now_s: float) -> list[Step]:
-        """Install a lease. An ended lease is not reopened; for an installed lease, only the
-        remaining time may change."""
+        """Install a lease, or change the remaining time of an installed one; none is reopened."""
         if install.lease in self._tombstones:
             # the report of its end was lost: repeat it
             return [dataclasses.replace(self._tombstones[install.lease], reported=True)]
-        entry = self._entries.get(install.lease)
+        entry, conflict = self._entries.get(install.lease), list[Step]()
         if entry is None:
             entry = self._entries[install.lease] = Entry(install=install)
             if install.state is LeaseState.ENDING:
@@ -155,11 +155,25 @@ class LeaseTable:
                 # the lease would block all later leases permanently
                 detail = "its shares exceed the part of the device that this host can lend"
                 return self.end(install.lease, EndReason.DEVICE_BAD, detail)
+            else:
+                conflict = self._conflict(entry)
         if install.hold is LeaseLifetime.DEADLINE and install.cap_s is not None:
             entry.ends_at_s = now_s + install.cap_s
         if install.connect_by_s is not None:
             self.staged(install.lease, install.connect_by_s, now_s)
-        return self._place()
+        return [*conflict, *self._place()]
+
+    def _conflict(self, entry: Entry) -> list[Step]:
+        """A step for a lease that does not fit beside others that are not over; it waits.
+
+        The scheduler ends a lease in the same ordered channel before it grants the shares again.
+        """
+        over = (Phase.RETURNED, Phase.CLOSING)
+        live = [other for other in self if other is not entry and other.phase not in over]
+        detail = f"beside {', '.join(other.lease for other in live)}"
+        return (
+            [] if self._fits(entry, live) else [self._step(entry, StepKind.CONFLICT, None, detail)]
+        )
 
     def staged(self, lease: LeaseId, connect_by_s: float, now_s: float) -> None:
         """Set the time by which the first session must open; only the first call counts."""

@@ -26,7 +26,7 @@ worker are not trusted: it may run foreign code.
                      {"tainted": {}}, before the first kernel or program of a caller;
                      {"fault": [device, reason]}: that card failed or hangs;
                      {"released": {"memory_bytes": n}}: it keeps its models, and nothing else of
-                     the lease; {"busy": {}} instead: a call still runs
+                     the lease; {"busy": {}} before that: a call still runs
 """
 
 from __future__ import annotations

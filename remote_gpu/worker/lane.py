@@ -195,14 +195,29 @@ def local_runner(data: Mapping[str, Path | str]) -> Runner:
     return Runner(load_registry(), Context(data={name: Path(at) for name, at in data.items()}))
 
 
+class Activity:
+    """The state of a lane for other threads of its worker."""
+
+    __slots__ = ("calling",)
+
+    def __init__(self) -> None:
+        self.calling = False  #: a call runs; its answer is not being sent yet
+
+
 class LaneServer:
     """Serves one lane until its peer closes it or breaks the protocol."""
 
     def __init__(
-        self, stream: Stream, runner: Runner, quota: Quota, shared: SharedLane | None = None
+        self,
+        stream: Stream,
+        runner: Runner,
+        quota: Quota,
+        shared: SharedLane | None = None,
+        activity: Activity | None = None,
     ) -> None:
         """`shared`: for a client on the same machine, which may request shared memory."""
         self._shared = shared
+        self._activity = activity or Activity()
         self._channel = Channel(stream, LANE_LIMITS, only_read=True)
         self._runner = runner
         self._area = Area(quota)
@@ -233,10 +248,13 @@ class LaneServer:
             if name == SEGMENT_COMMAND:
                 self._share(header)
                 return
+            self._activity.calling = True
             values, results, ran = self._run(name, header, meta)
         except OpFailed as error:
+            self._activity.calling = False
             self._answer(header, _error(error), error)
             return
+        self._activity.calling = False
         if values or results:
             answer: Meta = {"ok": values, "ran": ran}
             if results:

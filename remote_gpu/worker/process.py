@@ -18,9 +18,8 @@ import socket
 import ssl
 import sys
 import threading
-import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -38,7 +37,7 @@ from remote_gpu.worker.isolation.places import Host
 from remote_gpu.worker.isolation.policy import Policy
 from remote_gpu.worker.isolation.system import libc
 from remote_gpu.worker.joining import BatchLanes, Caller, Callers
-from remote_gpu.worker.lane import LaneServer, Runner
+from remote_gpu.worker.lane import Activity, LaneServer, Runner
 from remote_gpu.worker.loading import LoadingTime
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.memory.segments import shared_lane
@@ -51,8 +50,8 @@ from remote_gpu.worker.turns import Gate, Loads
 _OVERHEAD_BYTES = 256 << 20
 _CONTEXT_BYTES = 2 << 30  #: the host's side of CUDA contexts: driver, pinned pages, code
 _STACK_BYTES = 1 << 20  #: per lane
-#: For calls that still run at the end of a lease; a call answers its client just before it ends.
-_LANES_OVER_S = 0.5
+#: Between two looks at lanes that have not ended yet. No limit: gpud has one, and kills.
+_LOOK_S = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +167,7 @@ class _Process:
         self._start = start
         self._gates: dict[int, Gate] = {}
         self._cards: dict[int, Card] = {}  # as long as the process: so do their contexts
-        self._lanes: list[threading.Thread] = []
+        self._lanes: list[tuple[threading.Thread, Activity]] = []
         self._callers = Callers(lambda meta: control.send(stream, meta))
         self._batches = _batches(start, stream)
         self._loads = Loads(lambda meta: control.send(stream, meta))
@@ -231,19 +230,15 @@ class _Process:
         )
         carried = _carrier(self._settings, stream, bytes.fromhex(lane["key"]))
         ended = _ended(self._stream, lane["number"], self._callers, context.caller)
-        self._lanes = [thread for thread in self._lanes if thread.is_alive()]
-        if thread := _start_lane(ended, stream, self._registry, context, carried):
-            self._lanes.append(thread)
+        self._lanes = [lane for lane in self._lanes if lane[0].is_alive()]
+        activity = Activity()
+        if thread := _start_lane(ended, stream, self._registry, context, carried, activity):
+            self._lanes.append((thread, activity))
 
     def _release(self, cap_s: float) -> None:
-        """Keep the models, and nothing else of the lease. gpud kills a worker that is busy."""
+        """Keep the models, and nothing else of the lease, once all lanes have ended."""
         _end_in(cap_s)
-        until_s = time.monotonic() + _LANES_OVER_S
-        for thread in self._lanes:
-            thread.join(max(0.0, until_s - time.monotonic()))
-        if any(thread.is_alive() for thread in self._lanes):
-            control.send(self._stream, {"busy": {}})
-            return
+        await_lanes(self._lanes, partial(control.send, self._stream, {"busy": {}}))
         self._lanes.clear()
         self._gates.clear()
         for batches in self._batches.values():
@@ -272,6 +267,23 @@ class _Process:
     def _loaded(self, seconds: float, size: int) -> None:
         with contextlib.suppress(OSError):  # gpud has gone; this process ends too
             control.send(self._stream, {"loaded": round(seconds, 6), "bytes": size})
+
+
+def await_lanes(
+    lanes: Iterable[tuple[threading.Thread, Activity]], report: Callable[[], None]
+) -> None:
+    """Wait until every lane has ended, as gpud has cut them; report a call that still runs, once.
+
+    A lane without a call ends as soon as the machine runs its thread, however late that is.
+    """
+    is_reported = False
+    for thread, activity in lanes:
+        thread.join(_LOOK_S)
+        while thread.is_alive():
+            if activity.calling and not is_reported:
+                report()
+                is_reported = True
+            thread.join(_LOOK_S)
 
 
 def _receive(stream: socket.socket, gates: Mapping[int, Gate]) -> tuple[Meta, int | None] | None:
@@ -321,6 +333,7 @@ def _start_lane(
     registry: Registry,
     context: Context,
     carried: Callable[[], Stream],
+    activity: Activity | None = None,
 ) -> threading.Thread | None:
     """Serve a lane in a thread of its own; None when memory for one is missing."""
     lane.setblocking(True)  # gpud's event loop left it non-blocking
@@ -332,7 +345,8 @@ def _start_lane(
                 contextlib.suppress(OSError, WireError, Refused),
             ):  # a failed proof ends the lane
                 carrier, runner = carried(), Runner(registry, context)
-                LaneServer(carrier, runner, context.quota, shared_lane(lane)).serve()
+                shared = shared_lane(lane)
+                LaneServer(carrier, runner, context.quota, shared, activity).serve()
         finally:  # gpud counts lanes
             ended()
 

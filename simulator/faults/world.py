@@ -17,6 +17,7 @@ from corekit.aio.supervise import Nursery
 from corekit.aio.vloop import run_virtual
 from corekit.budget import Budget
 from corekit.ids import IdSource, JobId
+from corekit.tracing.span import Tracer
 from corekit.values import Value
 from gpu_scheduler.model import DeviceKind, Health, Request, Sharing
 from local_cloud.model.cloud import Cloud
@@ -81,6 +82,7 @@ class World:
     bodies: MemoryBodies = field(default_factory=MemoryBodies)
     replicas: list[Running] = field(default_factory=list)
     uploads: dict[str, str] = field(default_factory=dict)  #: job id → its function
+    tracer: Tracer | None = None  #: of all replicas
 
     def __post_init__(self) -> None:
         self.cloud = Cloud(
@@ -217,6 +219,7 @@ class World:
             budget=self.budget,
             nursery=nursery,
             jitter=ids.stream("reconcile"),
+            tracer=self.tracer,
         )
         nursery.start_eternal(requester.beat(), "beat")
         nursery.start(self._start(replica), "start")
@@ -440,17 +443,17 @@ async def _call(work: Callable[[], object]) -> None:
     work()
 
 
-def simulate(seed: int, scenario: Scenario | None = None) -> Verdict:
+def simulate(seed: int, scenario: Scenario | None = None, tracer: Tracer | None = None) -> Verdict:
     """Run one seed to its end. Raises Violation when an invariant does not hold."""
-    return run_virtual(_simulate(seed, scenario or draw(seed)))
+    return run_virtual(_simulate(seed, scenario or draw(seed), tracer))
 
 
-async def _simulate(seed: int, scenario: Scenario) -> Verdict:
+async def _simulate(seed: int, scenario: Scenario, tracer: Tracer | None) -> Verdict:
     checker = Checker(
         TenantUsage(scenario.parameters), preemptions=PreemptionChecker(scenario.parameters)
     )
     async with Nursery("world") as nursery:
-        world = World(seed, scenario, Budget(), LoopClock(), checker, nursery)
+        world = World(seed, scenario, Budget(), LoopClock(), checker, nursery, tracer=tracer)
         running = asyncio.ensure_future(world.run())
         failing = asyncio.ensure_future(nursery.failed())
         try:

@@ -24,7 +24,7 @@ from local_cloud.model.s3.body import MemoryBodies
 from orchgpu.adapters.aws.clients import open_cloud
 from orchgpu.adapters.memory import Arrivals, MemoryQueue, MemoryStore
 from orchgpu.core.reconcile import Cursor
-from orchgpu.ports import JobQueue, ObjectStore
+from orchgpu.ports import JobQueue, Message, ObjectStore
 
 LOCAL = {
     "AWS_ACCESS_KEY_ID": "local",
@@ -90,6 +90,8 @@ async def world(endpoint: str, name: str) -> AsyncIterator[World]:
     async with open_cloud() as aws:
         yield World(aws.queue, aws.store, url, name)
 
+
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 Case = Callable[[World], Awaitable[None]]
 
@@ -176,6 +178,21 @@ async def messages_travel_and_are_deleted(w: World) -> None:
     await w.queue.delete(w.url, list(seen.values()))
     await w.queue.delete(w.url, [seen["m0"]])  # again: no error
     assert not await w.queue.receive(w.url, count_max=10, wait_s=0, visibility_s=1)
+
+
+async def a_message_carries_its_trace_context_and_the_time_it_was_sent(w: World) -> None:
+    before_s = time.time()
+    for traceparent in ("", TRACE):
+        await w.queue.send(w.url, [traceparent or "none"], traceparent=traceparent)
+    seen: dict[str, Message] = {}
+    while len(seen) < 2:
+        for one in await w.queue.receive(w.url, count_max=10, wait_s=1, visibility_s=30):
+            seen[one.body] = one
+    assert {body: one.traceparent for body, one in seen.items()} == {"none": "", TRACE: TRACE}
+    for one in seen.values():
+        assert one.sent_at_s is not None
+        assert before_s - 1 <= one.sent_at_s <= time.time() + 1
+    await w.queue.delete(w.url, [one.receipt_handle for one in seen.values()])
 
 
 async def visibility_zero_gives_back(w: World) -> None:
@@ -279,6 +296,7 @@ CASES = [
     keys_are_listed_by_prefix_with_what_was_written,
     a_head_is_of_what_was_written_last,
     messages_travel_and_are_deleted,
+    a_message_carries_its_trace_context_and_the_time_it_was_sent,
     visibility_zero_gives_back,
     a_long_poll_wakes_at_once,
     parked_polls_delay_no_other_call,

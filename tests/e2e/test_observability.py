@@ -1,4 +1,4 @@
-"""The metrics of a system that runs a job, as Prometheus scrapes them from every program."""
+"""A system that runs a job, as Prometheus scrapes it and as a collector of traces sees it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -14,9 +15,16 @@ from corekit.metrics.catalogue import (
     STANDBY_ITEM,
     STANDBY_LAG,
 )
+from tests.e2e.collector import Collector, Seen, collecting
 from tests.e2e.live import DEVICE, FunctionSpec, Live, live_system, until
 
 SAMPLE = re.compile(r"^([a-zA-Z_]\w*)(?:\{([^}]*)\})? (\S+)$")
+
+
+#: Writes the trace context of the script into an output.
+CONTEXT = """with open(os.environ["TMP_OUTPUT_DIR"] + "/context.txt", "w") as file:
+    file.write(os.environ["TRACEPARENT"])
+"""
 
 
 @dataclass
@@ -25,17 +33,22 @@ class Observed:
 
     live: Live
     job: str
+    collector: Collector
 
 
 @pytest.fixture(scope="module")
 def observed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Observed]:
-    with live_system(tmp_path_factory.mktemp("observed")) as live:
-        live.start_all()
-        live.deploy({"seen": FunctionSpec(DEVICE)})
-        job = live.upload("seen")
-        assert live.result("seen", job).state == "SUCCEEDED"
-        live.quiet("seen")
-        yield Observed(live, job)
+    folder = tmp_path_factory.mktemp("observed")
+    with collecting() as collector, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint)
+        patch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")
+        with live_system(folder) as live:
+            live.start_all()
+            live.deploy({"seen": FunctionSpec(DEVICE + CONTEXT)})
+            job = live.upload("seen")
+            assert live.result("seen", job).state == "SUCCEEDED"
+            live.quiet("seen")
+            yield Observed(live, job, collector)
 
 
 def scrape(live: Live, program: str) -> str:
@@ -124,3 +137,72 @@ def test_the_queues_are_measured(observed: Observed) -> None:
         )
 
     until("the backlog of every queue", measured)
+
+
+PAGE = Path(__file__).resolve().parents[2] / "docs/traces.md"
+ROW = re.compile(r"^\| `([\w.]+)` \| ([\w-]+) \| (.*?) \| .* \| (yes|no).* \|$", re.MULTILINE)
+#: Programs by the word of the page.
+SERVICES = {"orchestrator": "orchgpu-orchestrator", "ssgmd": "ssgmd", "gpud": "gpud"}
+#: Wall clocks of one machine, through floating point.
+EXACT_S = 1e-5
+
+
+def documented() -> dict[str, tuple[str, str, bool]]:
+    """Span → service, parent ("" = none), ends within it; from the page."""
+    found = {}
+    for name, service, parent, within in ROW.findall(PAGE.read_text()):
+        above = parent.strip("`") if parent.startswith("`") else ""
+        found[name] = (SERVICES[service], above, within == "yes")
+    return found
+
+
+def traced(observed: Observed, job: str, absent: tuple[str, ...] = ()) -> dict[str, Seen]:
+    """The spans of a job by name, once all have arrived."""
+    expected = set(documented()) - set(absent)
+
+    def arrived() -> dict[str, Seen] | None:
+        spans = {span.name: span for span in observed.collector.of_job(job)}
+        return spans if set(spans) >= expected else None
+
+    spans = until("the spans of the job", arrived)
+    assert set(spans) == expected
+    return spans
+
+
+def test_one_job_is_one_trace_with_every_documented_span(observed: Observed) -> None:
+    spans = traced(observed, observed.job)
+    table = documented()
+    assert len(table) == 14
+    assert len(observed.collector.of_job(observed.job)) == len(spans), "each span once"
+    assert len({span.trace for span in spans.values()}) == 1
+    for name, (service, above, within) in table.items():
+        span = spans[name]
+        assert span.service == service, name
+        assert span.parent == (spans[above].span if above else ""), name
+        assert span.start_s <= span.end_s, name
+        assert not span.failed, name
+        if above:
+            parent = spans[above]
+            assert parent.start_s - EXACT_S <= span.start_s, name
+            assert not within or span.end_s <= parent.end_s + EXACT_S, name
+    assert spans["job"].attributes["orchgpu.outcome"] == "SUCCEEDED"
+    assert spans["gateway.session"].attributes["orchgpu.reason"] == "DONE"
+
+
+def test_the_script_finds_the_context_of_its_function(observed: Observed) -> None:
+    spans = traced(observed, observed.job)
+    s3 = observed.live.client("s3")
+    body = s3.get_object(Bucket="seen-out", Key="context.txt")["Body"].read().decode()
+    assert body == f"00-{spans['job'].trace}-{spans['function'].span}-01"
+
+
+def test_a_failure_is_seen_in_its_trace(observed: Observed) -> None:
+    live = observed.live
+    live.deploy({"broken": FunctionSpec("#!/bin/sh\nexit 3\n", job={"attempts": 1})})
+    job = live.upload("broken")
+    assert live.result("broken", job).state == "FAILED"
+    absent = ("worker", "worker.start", "function.outputs")  # no lane, no outputs
+    spans = traced(observed, job, absent)
+    failed = {name for name, span in spans.items() if span.failed}
+    assert {"job", "attempt", "function"} <= failed
+    assert spans["job"].attributes["orchgpu.reason"] == "EXIT_NONZERO"

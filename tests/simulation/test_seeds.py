@@ -14,6 +14,7 @@ from local_cloud.model.weather.weather import AWS, Weather
 from simulator.faults.function import Fate
 from simulator.faults.scenario import FAULTS, Fault, Scenario, draw
 from simulator.faults.world import ATTEMPTS_MAX, simulate
+from tests.tracing import Recorder
 
 
 @pytest.mark.parametrize("seed", range(1, 51))
@@ -31,6 +32,23 @@ def test_every_invariant_holds_in_the_weather_of_aws(
     scenario = replace(draw(seed), weather=replace(AWS, seed=str(seed)))
     verdict = simulate(seed, scenario)
     assert sum(verdict.outcomes.values()) == verdict.jobs
+
+
+@pytest.mark.parametrize("seed", [8, 12])
+def test_traces_change_no_decision_and_every_job_has_one(
+    seed: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Orchestrators die in these seeds: a successor continues the trace of its jobs."""
+    caplog.set_level("CRITICAL")
+    recorder = Recorder()
+    verdict = simulate(seed, tracer=recorder)
+    assert verdict.trace == simulate(seed).trace
+    roots = {span.context.trace_id: span for span in recorder.spans if span.name == "job"}
+    assert len({root.attributes["orchgpu.job"] for root in roots.values()}) == verdict.jobs
+    for span in recorder.spans:
+        root = roots[span.context.trace_id]
+        assert root.start_s <= span.start_s <= span.end_s
+        assert span is root or span.parent is not None
 
 
 def test_uploads_right_after_a_deploy_have_their_results(caplog: pytest.LogCaptureFixture) -> None:

@@ -9,9 +9,9 @@ from gpu_scheduler.core.admission import limits
 from gpu_scheduler.core.inventory import departures
 from gpu_scheduler.core.queue import decide, dispatch
 from gpu_scheduler.core.queue.policy import (
-    DecidingPolicy,
     Policy,
     declaration_of,
+    is_deciding,
     parameters_of,
     values_of,
 )
@@ -40,7 +40,7 @@ def _declared(name: str, policy: Policy, state: State) -> answers.PolicyDeclarat
     return answers.PolicyDeclaration(
         name=name,
         summary=policy.summary,
-        decides=isinstance(policy, DecidingPolicy),
+        decides=is_deciding(policy),
         work_conserving=declared.work_conserving,
         wait_bound=declared.wait_bound,
         starves=declared.starves,

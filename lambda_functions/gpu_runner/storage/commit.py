@@ -108,7 +108,7 @@ def _stands(s3: S3, job: Job, result: Result) -> bool:
     return (found.attempt, found.nonce) == (result.attempt, result.nonce)
 
 
-def report(s3: S3, job: Job, nonce: str, failure: AttemptFailed) -> None:
+def report(s3: S3, job: Job, nonce: str, failure: AttemptFailed, moments: dict[str, float]) -> None:
     """Write the report of a failed attempt; repeating overwrites it. Raises StorageError."""
     record = Report(
         job_id=job.job_id,
@@ -118,7 +118,7 @@ def report(s3: S3, job: Job, nonce: str, failure: AttemptFailed) -> None:
         exit_code=failure.exit_code,
         detail=failure.detail,
         log_tail=failure.log_tail,
-        times=failure.times,
+        times=moments | failure.times,
     )
     key = report_key(job.job_id, job.attempt)
     with s3_errors(f"write report s3://{job.intermediate_bucket}/{key}"):

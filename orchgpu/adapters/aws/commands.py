@@ -26,6 +26,7 @@ from orchgpu.adapters.aws.endpoints import (
 )
 from orchgpu.adapters.aws.errors import translated
 from orchgpu.adapters.aws.owner import expect_owner
+from orchgpu.adapters.aws.queue import read_message, trace_attributes
 from orchgpu.cloud_services import (
     Address,
     DeployCloud,
@@ -37,7 +38,7 @@ from orchgpu.cloud_services import (
     MessageCounts,
     Setting,
 )
-from orchgpu.ports import Message
+from orchgpu.ports import TRACEPARENT, Message
 
 _COUNTS = (
     "ApproximateNumberOfMessages",
@@ -148,15 +149,14 @@ class AwsServices:
                 MaxNumberOfMessages=count_max,
                 VisibilityTimeout=hidden_s,
                 WaitTimeSeconds=wait_s,
+                MessageAttributeNames=[TRACEPARENT],
             )
-        return [
-            Message(id=one["MessageId"], receipt_handle=one["ReceiptHandle"], body=one["Body"])
-            for one in answer.get("Messages", ())
-        ]
+        return [read_message(one) for one in answer.get("Messages", ())]
 
-    def send(self, queue_url: str, body: str) -> None:
+    def send(self, queue_url: str, body: str, traceparent: str = "") -> None:
+        more = trace_attributes(traceparent)
         with translated(f"sqs:SendMessage {queue_url}"):
-            self._client("sqs").send_message(QueueUrl=queue_url, MessageBody=body)
+            self._client("sqs").send_message(QueueUrl=queue_url, MessageBody=body, **more)
 
     def delete(self, queue_url: str, receipt_handle: str) -> None:
         with translated(f"sqs:DeleteMessage {queue_url}"):

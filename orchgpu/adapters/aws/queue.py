@@ -34,7 +34,7 @@ class SqsQueue:
                 MessageSystemAttributeNames=["SentTimestamp"],
                 MessageAttributeNames=[TRACEPARENT],
             )
-        return [_message(found) for found in answer.get("Messages", ())]
+        return [read_message(found) for found in answer.get("Messages", ())]
 
     async def delete(self, queue_url: str, receipt_handles: Sequence[str]) -> None:
         if len(receipt_handles) == 1:
@@ -70,9 +70,10 @@ class SqsQueue:
                 )
             _raise_server_faults("sqs:ChangeMessageVisibilityBatch", answer)
 
-    async def send(self, queue_url: str, bodies: Sequence[str]) -> None:
+    async def send(self, queue_url: str, bodies: Sequence[str], *, traceparent: str = "") -> None:
+        more = trace_attributes(traceparent)
         for some in _batches(bodies):
-            entries = [{"Id": str(i), "MessageBody": b} for i, b in enumerate(some)]
+            entries = [{"Id": str(i), "MessageBody": b, **more} for i, b in enumerate(some)]
             with translated("sqs:SendMessageBatch"):
                 answer = await self._client.send_message_batch(QueueUrl=queue_url, Entries=entries)
             failed = answer.get("Failed", ())
@@ -88,7 +89,16 @@ class SqsQueue:
         return int(answer["Attributes"][name])
 
 
-def _message(found: Shape) -> Message:
+def trace_attributes(traceparent: str) -> Shape:
+    """The parameter of a sent message that carries its trace context; empty without one."""
+    if not traceparent:
+        return {}
+    value = {"DataType": "String", "StringValue": traceparent}
+    return {"MessageAttributes": {TRACEPARENT: value}}
+
+
+def read_message(found: Shape) -> Message:
+    """A received message."""
     sent_ms = found.get("Attributes", {}).get("SentTimestamp", "")
     return Message(
         id=found["MessageId"],

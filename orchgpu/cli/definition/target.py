@@ -86,8 +86,10 @@ def refuse_infeasible(prepared: Prepared, *, with_reasons: bool) -> None:
         raise AppError(ErrorCode.IMPOSSIBLE, message)
 
 
-def execute_shown(prepared: Prepared, target: DeployCloud, *, as_json: bool) -> None:
-    """Execute a plan and print its steps."""
+def execute_shown(
+    prepared: Prepared, target: DeployCloud, *, as_json: bool, one_line: bool = False
+) -> None:
+    """Execute a plan and print its steps. `one_line`: of JSON, which is followed by more."""
 
     def progress(number: int, count: int, step: Step) -> None:
         if not as_json:
@@ -97,7 +99,8 @@ def execute_shown(prepared: Prepared, target: DeployCloud, *, as_json: bool) -> 
         echo_notices(prepared)
     execute(prepared, target.cloud, progress, lambda text: echo(f"  {text}", err=True))
     if as_json:
-        echo_json(plan_json(prepared, target.where, applied=True))
+        indent = None if one_line else 2
+        echo_json(plan_json(prepared, target.where, applied=True), indent=indent)
 
 
 def plan_json(prepared: Prepared, where: str, *, applied: bool) -> dict[str, object]:

@@ -44,8 +44,10 @@ class Session:
         nonce: str,
         on_lost: Callable[[Refused], None] | None,
         on_preempt: Callable[[float], None] | None,
+        traceparent: str,
     ) -> None:
         self._access = access
+        self._trace: Meta = {"traceparent": traceparent} if traceparent else {}
         self._nonce = nonce
         self._on_lost = on_lost
         self._on_preempt = on_preempt
@@ -65,6 +67,7 @@ class Session:
         *,
         on_lost: Callable[[Refused], None] | None = None,
         on_preempt: Callable[[float], None] | None = None,
+        traceparent: str = "",
         timeout_s: float = ANSWER_S,
     ) -> Session:
         """Claim the lease of an envelope's `connection` on all its hosts, the first one first.
@@ -72,6 +75,7 @@ class Session:
         `cap_s`: the hosts end the lease after this time. `on_lost` is called once, from the
         session's thread, when the session ends without `close`; `on_preempt` once, with the grace
         time in seconds, when the scheduler will end the lease for a request of higher priority.
+        `traceparent`: the W3C trace context below which hosts record their spans of the session.
         Raises Refused; after CLAIMED this start should exit, because another start of the same
         attempt was first.
         """
@@ -79,7 +83,7 @@ class Session:
             access = parse_access(connection)
         except WireError as error:
             raise Refused(Refusal.PROTOCOL, str(error)) from None
-        session = cls(access, new_nonce(), on_lost, on_preempt)
+        session = cls(access, new_nonce(), on_lost, on_preempt, traceparent)
         try:
             for host in access.hosts:
                 session._add(host, cap_s, timeout_s)
@@ -180,7 +184,7 @@ class Session:
         deadline_s = time.monotonic() + timeout_s
         for connection in self._connections:
             connection.answered[command].clear()
-            self._send(connection, {command: fields})
+            self._send(connection, {command: fields, **self._trace})
         for connection in self._connections:
             while not connection.answered[command].wait(
                 min(0.5, max(0.0, deadline_s - time.monotonic()))
@@ -212,7 +216,8 @@ class Session:
             now_s = time.monotonic()
             if now_s >= next_beat_s:
                 for connection in self._connections:
-                    self._send(connection, {"beat": {}})
+                    self._send(connection, {"beat": {}, **self._trace})
+                self._trace = {}  # the first message carries it
                 next_beat_s = now_s + self._beat_s
             self._listen(max(0.0, next_beat_s - now_s))
             self._check_silence()

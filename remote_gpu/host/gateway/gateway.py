@@ -25,6 +25,7 @@ from remote_gpu.host.gateway.slots import Slots
 from remote_gpu.host.gateway.verifier import Verifier
 from remote_gpu.host.leases import Entry, LeaseTable, Phase, Step
 from remote_gpu.host.tls import HostTls
+from remote_gpu.host.traces import HostTraces
 from remote_gpu.wire.errors import Refusal, Refused, WireError
 from remote_gpu.wire.frames import HANDSHAKE, SESSION, text_field
 from remote_gpu.wire.proof import (
@@ -56,6 +57,7 @@ class Host(Protocol):
     """The daemon, as the gateway needs it."""
 
     table: LeaseTable
+    traces: HostTraces
 
     def expire(self) -> float:
         """End everything whose deadline has passed; returns the monotonic time."""
@@ -286,6 +288,8 @@ class Gateway:
             if entry is None or entry.nonce != nonce:
                 return
             host.table.heard(lease, now_s)
+            if "traceparent" in meta:
+                host.traces.traced(lease, meta["traceparent"])
             if isinstance(close := meta.get("close"), dict):
                 await self._closed(peer, lease, close)
                 return

@@ -24,7 +24,7 @@ from gpu_scheduler.monitor.health import HELD_MIB_MIN
 from gpu_scheduler.protocol.host import Install, WarmLimits
 from remote_gpu.host.emulation import real_shares
 from remote_gpu.host.lease_log import LeaseLog
-from remote_gpu.host.leases import LeaseTable, Step
+from remote_gpu.host.leases import LeaseTable, Phase, Step
 from remote_gpu.host.processes.endings import Endings
 from remote_gpu.host.warm.private_memory import private_bytes
 from remote_gpu.host.warm.table import WarmWorker
@@ -95,6 +95,8 @@ class WarmWorkers:
         self._taken: dict[LeaseId, tuple[WarmWorker, Worker]] = {}  # before a lease's first lane
         #: Ends of leases whose workers may become warm in a moment.
         self._ending: dict[asyncio.Future[None], _Kind] = {}
+        #: Done when the room of such a worker is needed.
+        self._needed: dict[asyncio.Future[None], frozenset[DeviceId]] = {}
         self._numbers = itertools.count(1)
 
     # --- the end of a lease
@@ -111,16 +113,31 @@ class WarmWorkers:
         if not self.may_keep(worker):
             return ""
         assert install.workload is not None, "leases without a workload keep no worker"
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._ending[done] = _Kind.of(install)
+        loop, kind = asyncio.get_running_loop(), _Kind.of(install)
+        done: asyncio.Future[None] = loop.create_future()
+        needed: asyncio.Future[None] = loop.create_future()
+        self._ending[done], self._needed[needed] = kind, kind.devices
+        for waiting in [one for one in self._leases if one.phase is Phase.QUEUED]:
+            self.room_needed(waiting.install)
         try:
-            return await self._keep(install, install.workload, worker)
+            return await self._keep(install, install.workload, worker, needed)
         finally:
-            del self._ending[done]
+            del self._ending[done], self._needed[needed]
             done.set_result(None)
+            needed.cancel()
 
-    async def _keep(self, install: Install, workload: str, worker: Worker) -> str:
-        kept_bytes = await worker.release(self._cap_s(), self._budget.worker_take_s)
+    def room_needed(self, install: Install) -> None:
+        """Kill ending workers whose calls still run, if they are in the way of a waiting lease."""
+        wanted = {share.device for share in install.shares}
+        for needed, devices in self._needed.items():
+            if not needed.done() and wanted & devices:
+                needed.set_result(None)
+
+    async def _keep(
+        self, install: Install, workload: str, worker: Worker, needed: asyncio.Future[None]
+    ) -> str:
+        take_s = self._budget.worker_take_s
+        kept_bytes = await worker.release(self._cap_s(), take_s, needed)
         if kept_bytes is None:
             about = {"event": "warm_refused", "lease": install.lease, "pid": worker.pid}
             logger.info("a worker that computes, hangs or is tainted is not kept", extra=about)

@@ -79,6 +79,7 @@ class Worker:
         self.card_limits: CardLimits = ()  #: of its first lease, for the drivers of cards
         self._on_gone: Callable[[], None] = _nothing
         self._released: asyncio.Future[int | None] | None = None
+        self._busy: asyncio.Future[None] | None = None  #: until it reports a call that runs
         #: Handles its requests for time slices.
         self.on_turn: Callable[[Mapping[str, object]], None] = _ignore
         #: Lanes that it has not taken yet, by their numbers.
@@ -117,11 +118,13 @@ class Worker:
         if self.gone.done():
             asyncio.get_running_loop().call_soon(act)
 
-    async def release(self, cap_s: float, wait_s: float) -> int | None:
+    async def release(
+        self, cap_s: float, wait_s: float, needed: asyncio.Future[None] | None = None
+    ) -> int | None:
         """End its lease, but not the process; returns the bytes of the models that it keeps.
 
-        None: it is busy, silent for `wait_s`, dead or tainted, and must be killed. `cap_s`: time
-        after which it ends itself.
+        None: it is dead, tainted, or has not released the lease, within `wait_s` or while a call
+        runs and its room is `needed`; it must be killed. `cap_s`: time after which it ends itself.
         """
         if self.gone.done() or self._offered or self.tainted or self._protocol_broken:
             return None
@@ -129,13 +132,19 @@ class Worker:
         for lane in self._lanes.values():
             with contextlib.suppress(OSError):
                 lane.shutdown(socket.SHUT_RDWR)
-        self._released = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        self._released, self._busy = loop.create_future(), loop.create_future()
         self.resume()
         self.send({"release": {"cap_s": cap_s}})
         answer: asyncio.Future[Any] = self._released
-        both = {answer, self.gone}
-        await asyncio.wait(both, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
-        self._released = None
+        ended, until_s = {answer, self.gone}, loop.time() + wait_s
+        first = {*ended, self._busy}
+        await asyncio.wait(first, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+        if not any(one.done() for one in ended):
+            last = ended if needed is None else {*ended, needed}
+            left_s = until_s - loop.time()
+            await asyncio.wait(last, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+        self._released = self._busy = None
         kept: int | None = answer.result() if answer.done() else None
         failed = self.tainted or self._protocol_broken or self._exited or bool(self._lanes)
         return None if failed else kept
@@ -272,7 +281,8 @@ class Worker:
         elif "released" in meta:
             self._answered(_count(meta["released"]["memory_bytes"]))
         elif "busy" in meta:
-            self._answered(None)
+            assert self._busy is not None, "nothing was to be released"
+            self._busy.set_result(None)
         else:
             self.on_turn(meta)
 

@@ -1,6 +1,6 @@
 """Two `ssgmd --standby` over one log as real processes, with hosts and clients, under faults.
 
-Each daemon reaches the log, and is reached, through links that can be cut.
+One host is a real gpud, whose own log is checked; the other one records what it is given.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import json
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -24,23 +23,28 @@ from typing import Any
 
 from corekit.budget import Budget
 from gpu_scheduler.client import Connected, SchedulerClient
+from gpu_scheduler.client.access import Access
 from gpu_scheduler.client.pushes import PushWord
+from gpu_scheduler.daemon.access.keys import KeyEntry, Role, add_key
 from gpu_scheduler.model import LeaseLifetime, Request
 from gpu_scheduler.monitor.link import HostLink
 from gpu_scheduler.protocol.host import Install, SessionState
-from tests.integration.failover.links import Link
+from tests.integration.failover.gpud_host import (
+    LASTING_MIB,
+    GpudHost,
+    LastingJob,
+    gpud_host,
+    granted,
+    work_shortly,
+)
+from tests.integration.failover.networks import Network, free_port
 from tests.integration.failover.timeline import Gap, Moments, logged
 from tests.integration.test_ssgmd_process import Borrowers, Host
 
 DEVICES = 6
 STANDING = 2  #: leases that live throughout
 WAIT_S = 120.0
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+FAULTS = ("kill -9", "SIGSTOP", "cut", "cut of the log", "SIGTERM")
 
 
 @dataclass
@@ -49,20 +53,27 @@ class Ssgmd:
 
     folder: Path
     log: str  #: its address of the log
-    links: list[Link] = field(default_factory=list)
     listen: str = field(default_factory=lambda: f"127.0.0.1:{free_port()}")
     http: str = field(default_factory=lambda: f"127.0.0.1:{free_port()}")
-    address: str = field(default_factory=lambda: f"127.0.0.1:{free_port()}")  #: for clients
+    address: str = ""  #: for clients; "": that of `listen`
+    prefix: tuple[str, ...] = ()  #: of its command
+    keys: Path | None = None
     process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
 
     @property
     def log_file(self) -> Path:
         return self.folder.with_suffix(".log")
 
     def start(self) -> None:
-        line = [sys.executable, "-m", "gpu_scheduler.daemon", "--state", str(self.folder)]
-        line += ["--log", self.log, "--standby", "--listen", self.listen, "--http", self.http]
-        line += ["--advertise", self.address]
+        line = [*self.prefix, sys.executable, "-m", "gpu_scheduler.daemon"]
+        line += ["--state", str(self.folder), "--log", self.log, "--standby"]
+        line += ["--listen", self.listen, "--http", self.http]
+        line += ["--advertise", self.address or self.listen]
+        line += [] if self.keys is None else ["--keys", str(self.keys)]
         line += ["--master-key", str(self.folder.parent / "master.key")]
         with self.log_file.open("ab") as out:
             self.process = subprocess.Popen(line, stderr=out, env={**os.environ})
@@ -127,14 +138,17 @@ class LastingBorrowers(Borrowers):
 class Pair:
     """The system under test."""
 
+    network: Network
     daemons: list[Ssgmd]
     client: SchedulerClient
     host: RecordingHost
     link: HostLink
+    gpud: GpudHost
     borrowers: LastingBorrowers
     welcomes: Moments  #: of the client
     workers: list[asyncio.Task[None]] = field(default_factory=list)
     standing: dict[str, int] = field(default_factory=dict)  #: lease → fence
+    lasting: LastingJob | None = None
     gaps: list[Gap] = field(default_factory=list)
 
     async def leader(self) -> Ssgmd:
@@ -178,27 +192,70 @@ class Pair:
                 self.link.session(lease.id, SessionState.OPENED, secrets.token_hex(4))
             self.standing[lease.id] = lease.fence
 
+    @contextlib.asynccontextmanager
+    async def at_work(self) -> AsyncIterator[None]:
+        """Requesters that take and give back without a pause, and jobs on the real host."""
+        lease = await granted(self.client, "lasting", LASTING_MIB)
+        self.lasting = await asyncio.to_thread(LastingJob, lease)
+        stop = self.borrowers.stop
+        tasks = [self.borrowers.work(f"w{number}") for number in range(3)]
+        tasks += [work_shortly(self.gpud, self.client, stop)]
+        self.workers = [asyncio.ensure_future(task) for task in tasks]
+        try:
+            yield
+        finally:
+            stop.set()
+            *borrowers, jobs = self.workers
+            for worker in borrowers:
+                worker.cancel()
+            await asyncio.gather(*borrowers, jobs, return_exceptions=True)
+            await asyncio.to_thread(self.lasting.close)
+
     async def round(self, fault: str) -> None:
         """Inject one fault into the leader; the other one must lead, and nothing be lost."""
         leader = await self.leader()
         other = self.other(leader)
         await self.standby_ready(other)
-        cycles, epoch = self.borrowers.cycles, self.client.epoch
+        cycles, jobs, epoch = self.borrowers.cycles, self.gpud.jobs, self.client.epoch
         started_s = time.time()
-        undo = _FAULTS[fault](leader)
+        self._inject(fault, leader)
         async with asyncio.timeout(WAIT_S):
             while not self.borrowers.grants.has(epoch + 1):
                 self.check_workers()
                 await asyncio.sleep(0.01)
         self.gaps.append(self._gap(fault, other, started_s, epoch + 1))
-        undo()
+        await self._undo(fault, leader)
         await self.standby_ready(leader)  # it may have believed to lead for a beat
         assert await self.leader() is other
         async with asyncio.timeout(WAIT_S):
-            while self.borrowers.cycles < cycles + 5:
+            while self.borrowers.cycles < cycles + 5 or self.gpud.jobs < jobs + 2:
                 self.check_workers()
                 await asyncio.sleep(0.01)
         await self.check()
+
+    def _inject(self, fault: str, one: Ssgmd) -> None:
+        match fault:
+            case "kill -9":
+                one.end()
+            case "SIGSTOP":
+                one.signal(signal.SIGSTOP)
+            case "SIGTERM":
+                one.signal(signal.SIGTERM)
+            case _:  # with a cut of the log, clients still reach the old leader, which cannot write
+                self.network.cut(one.name, log_only=fault == "cut of the log")
+
+    async def _undo(self, fault: str, one: Ssgmd) -> None:
+        match fault:
+            case "kill -9":
+                one.start()
+            case "SIGSTOP":
+                one.signal(signal.SIGCONT)
+            case "SIGTERM":
+                assert one.process is not None
+                assert await asyncio.to_thread(one.process.wait, 60) == 0
+                one.start()
+            case _:
+                self.network.restore(one.name)
 
     def _gap(self, fault: str, other: Ssgmd, started_s: float, epoch: int) -> Gap:
         taking_over_s = logged(other.log_file, "taking_over", started_s)
@@ -222,6 +279,10 @@ class Pair:
         assert not self.host.mistakes
         live = {lease.id: lease.fence for lease in await self.client.leases()}
         assert self.standing.items() <= live.items()
+        assert self.lasting is not None
+        assert self.lasting.id in live
+        await asyncio.to_thread(self.lasting.work)
+        self.gpud.check()
         async with asyncio.timeout(WAIT_S):
             while not self.standing.keys() <= self.host.held.keys():  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
@@ -237,54 +298,6 @@ async def until(holds: Callable[[], Any], what: str) -> Any:
     raise AssertionError(f"not within {WAIT_S:g} s: {what}")
 
 
-def _kill(one: Ssgmd) -> Callable[[], None]:
-    one.end()
-    return one.start
-
-
-def _stop(one: Ssgmd) -> Callable[[], None]:
-    one.signal(signal.SIGSTOP)
-    return lambda: one.signal(signal.SIGCONT)
-
-
-def _terminate(one: Ssgmd) -> Callable[[], None]:
-    one.signal(signal.SIGTERM)
-
-    def again() -> None:
-        assert one.process is not None
-        assert one.process.wait(60) == 0
-        one.start()
-
-    return again
-
-
-def _cut(one: Ssgmd) -> Callable[[], None]:
-    for link in one.links:
-        link.cut()
-
-    def restore() -> None:
-        for link in one.links:
-            link.restore()
-
-    return restore
-
-
-def _cut_log(one: Ssgmd) -> Callable[[], None]:
-    """Only the way to the log: clients still reach the old leader, which cannot write."""
-    one.links[0].cut()
-    return one.links[0].restore
-
-
-_FAULTS: dict[str, Callable[[Ssgmd], Callable[[], None]]] = {
-    "kill -9": _kill,
-    "SIGSTOP": _stop,
-    "cut": _cut,
-    "cut of the log": _cut_log,
-    "SIGTERM": _terminate,
-}
-FAULTS = tuple(_FAULTS)
-
-
 @contextlib.contextmanager
 def _ended(daemons: list[Ssgmd]) -> Iterator[None]:
     try:
@@ -296,45 +309,63 @@ def _ended(daemons: list[Ssgmd]) -> Iterator[None]:
             one.end()
 
 
-@contextlib.asynccontextmanager
-async def pair(folder: Path, logs: list[str], log_links: list[Link]) -> AsyncIterator[Pair]:
-    """Two daemons, one host, borrowers and standing leases. `logs`: an address for each daemon."""
+def _daemons(folder: Path, network: Network, log: str, keys: Path) -> list[Ssgmd]:
     (folder / "master.key").write_bytes(secrets.token_bytes(32))
     (folder / "master.key").chmod(0o600)
-    daemons = [Ssgmd(folder / name, log) for name, log in zip("ab", logs, strict=True)]
+    return [
+        Ssgmd(
+            folder / place.name,
+            log.format("{}:{}".format(*place.log)),
+            place.listen,
+            place.http,
+            place.address,
+            place.prefix,
+            keys,
+        )
+        for place in network.places
+    ]
+
+
+@contextlib.asynccontextmanager
+async def pair(folder: Path, network: Network, log: str) -> AsyncIterator[Pair]:
+    """Two daemons, two hosts, borrowers, jobs and standing leases.
+
+    `log`: the address of the log, with `{}` in place of its host and port.
+    """
+    keys = folder / "keys.json"
+    host_key, key = (
+        add_key(keys, KeyEntry(name=role.value, role=role, sha256="0" * 64))
+        for role in (Role.HOST, Role.OPERATOR)
+    )
+    daemons = _daemons(folder, network, log, keys)
+    welcomes = Moments()
+
+    def pushed(word: PushWord) -> None:
+        if isinstance(word, Connected):
+            welcomes.note(word.epoch)
+
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(_ended(daemons))
-        for one, log_link in zip(daemons, log_links, strict=True):
-            host, _, port = one.address.rpartition(":")
-            to, _, to_port = one.listen.rpartition(":")
-            client_link = Link((host, int(port)), (to, int(to_port)))
-            one.links = [
-                await stack.enter_async_context(log_link),
-                await stack.enter_async_context(client_link),
-            ]
+        for one in daemons:
             one.start()
-        addresses = ",".join(one.address for one in daemons)
-        budget = Budget()
-        recording = RecordingHost("gpu-a", DEVICES, budget)
-        link = await stack.enter_async_context(recording.link(addresses))
-        welcomes = Moments()
-
-        def pushed(word: PushWord) -> None:
-            if isinstance(word, Connected):
-                welcomes.note(word.epoch)
-
-        client = await stack.enter_async_context(
-            SchedulerClient(addresses, deadline_s=WAIT_S, on_push=pushed)
+        schedulers = ",".join(one.address for one in daemons)
+        recording = RecordingHost("gpu-a", DEVICES, Budget())
+        link = HostLink(
+            schedulers,
+            host=recording.name,
+            control=recording,
+            probe=recording,
+            gateway="127.0.0.1:1",
+            budget=Budget(),
+            access=Access(key=host_key),
         )
-        system = Pair(daemons, client, recording, link, LastingBorrowers(client), welcomes)
+        await stack.enter_async_context(link)
+        gpud = await stack.enter_async_context(gpud_host(folder, schedulers, host_key))
+        client = await stack.enter_async_context(
+            SchedulerClient(schedulers, deadline_s=WAIT_S, on_push=pushed, access=Access(key=key))
+        )
+        borrowers = LastingBorrowers(client)
+        system = Pair(network, daemons, client, recording, link, gpud, borrowers, welcomes)
         await system.hold_leases()
-        system.workers = [
-            asyncio.ensure_future(system.borrowers.work(f"w{number}")) for number in range(3)
-        ]
-        try:
+        async with system.at_work():
             yield system
-        finally:
-            system.borrowers.stop.set()
-            for worker in system.workers:
-                worker.cancel()
-            await asyncio.gather(*system.workers, return_exceptions=True)

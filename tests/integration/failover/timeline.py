@@ -68,3 +68,21 @@ def _figures(gaps: list[Gap]) -> dict[str, float]:
     steps = {f"longest_{step}": max(getattr(gap, step) for gap in gaps) for step in STEPS[:-1]}
     figures = {"median_s": statistics.median(times), "longest_s": max(times), **steps}
     return {"rounds": len(gaps), **{name: round(value, 2) for name, value in figures.items()}}
+
+
+def table(lines: Iterable[str]) -> str:
+    """A Markdown table of rounds as JSON lines: by engine, network and fault."""
+    found: dict[tuple[str, str, str], list[dict[str, float]]] = {}
+    for line in lines:
+        one = json.loads(line)
+        found.setdefault((one["engine"], one["network"], one["fault"]), []).append(one)
+    rows = [
+        "| engine | cuts | fault | rounds | median | longest | take-over, longest | load |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for names, rounds in sorted(found.items()):
+        times = [one["granted_s"] for one in rounds]
+        over_s, load = (max(one[name] for one in rounds) for name in ("taking_over_s", "load"))
+        figures = f"{len(times)} | {statistics.median(times):.2f} s | {max(times):.2f} s"
+        rows.append(f"| {' | '.join(names)} | {figures} | {over_s:.2f} s | {load:.1f} |")
+    return "\n".join(rows) + "\n"

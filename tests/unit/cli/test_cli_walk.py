@@ -23,7 +23,7 @@ from orchgpu.cli.main import cli
 from tests.commandline import run
 
 #: What these print is itself a text for other programs: a script, JSON, a log of JSON lines.
-PRINT_NO_DATA = {"completion", "fdl schema", "iam", "orchestrate", "web"}
+PRINT_NO_DATA = {"completion", "fdl schema", "iam", "orchestrate", "top", "web"}
 
 
 def commands(group: click.Group, path: str = "") -> Iterator[tuple[str, click.Command]]:

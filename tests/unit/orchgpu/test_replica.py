@@ -14,6 +14,8 @@ from corekit.aio.vloop import run_virtual
 from corekit.budget import Budget
 from corekit.decode import encode
 from corekit.ids import IdSource, JobId
+from corekit.tracing.context import TraceContext, parse_traceparent
+from corekit.tracing.span import Tracer
 from corekit.values import replace
 from gpu_scheduler.parameters import Parameters
 from gpu_scheduler.protocol import ops
@@ -24,12 +26,13 @@ from orchgpu.core.function import Function
 from orchgpu.core.job import Job, Phase
 from orchgpu.core.machine import OrchestratorMachine
 from orchgpu.core.routing import InputEvent
-from orchgpu.ports import Message
+from orchgpu.ports import TRACEPARENT, Message
 from orchgpu.shell import Replica
 from simulator.faults.checkers import Checker
 from simulator.faults.requester import SimRequester
 from simulator.faults.scheduler import SimScheduler
 from simulator.faults.tenant_usage import TenantUsage
+from tests.tracing import Recorder
 from tests.unit.orchgpu.jobs import FUNCTION, body, s3_record
 
 INPUT = InputEvent(
@@ -65,7 +68,12 @@ class ChangingRegistry:
 class Bench:
     """A replica, the cloud it works on, and no host: every job it takes is refused at once."""
 
-    def __init__(self, nursery: Nursery, parameters: Parameters | None = None) -> None:
+    def __init__(
+        self,
+        nursery: Nursery,
+        parameters: Parameters | None = None,
+        tracer: Tracer | None = None,
+    ) -> None:
         self.clock = LoopClock()
         budget = Budget()
         self.bodies = MemoryBodies()
@@ -99,6 +107,7 @@ class Bench:
             budget=budget,
             nursery=nursery,
             jitter=random.Random(1),
+            tracer=tracer,
         )
 
     def junk(self) -> None:
@@ -107,7 +116,7 @@ class Bench:
         queue.send(self.clock.wall_s(), "no event")
         self.arrivals.arrived(queue)
 
-    async def upload(self, count: int) -> None:
+    async def upload(self, count: int, traceparent: str = "") -> None:
         """So many inputs, and the message of each."""
         for bucket in ("in", "mid", "out"):
             self.cloud.adopt_bucket(bucket, self.clock.wall_s())
@@ -116,7 +125,9 @@ class Bench:
             await self.store.put("in", f"a{n}", b"input")
             known = (await self.store.head("in", f"a{n}")).etag
             record = s3_record(f"a{n}", None, eTag=known)
-            queue.send(self.clock.wall_s(), body(record))
+            attribute = {"DataType": "String", "StringValue": traceparent}
+            attributes = {TRACEPARENT: attribute} if traceparent else {}
+            queue.send(self.clock.wall_s(), body(record), attributes=attributes)
         self.arrivals.arrived(queue)
 
     def count(self, queue: str) -> tuple[int, int]:
@@ -230,3 +241,48 @@ def test_an_adopted_job_is_a_line_of_the_log_as_well(caplog: pytest.LogCaptureFi
     with caplog.at_level("INFO"):
         run_virtual(main())
     assert finished(caplog) == ["j-left"]
+
+
+SENDER = TraceContext("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331", True)
+
+
+def refused_job(traceparent: str) -> tuple[Recorder, str]:
+    """The spans of a job that is refused, and the context that its dead letter carries."""
+    recorder, letters = Recorder(), []
+
+    async def main() -> None:
+        async with Nursery("test") as nursery:
+            bench = Bench(nursery, tracer=recorder)
+            await bench.replica.start()
+            await bench.upload(1, traceparent)
+            await asyncio.sleep(30.0)
+            assert bench.count("dlq") == (1, 0)
+            dead = bench.cloud.queues.get("search-dlq")
+            letters.extend(dead.receive(bench.clock.wall_s(), count_max=1, visibility_s=1))
+
+    run_virtual(main())
+    (letter,) = letters
+    return recorder, letter.attributes[TRACEPARENT]["StringValue"]
+
+
+def test_a_job_continues_the_trace_of_its_sender_and_its_letter_carries_it() -> None:
+    recorder, carried = refused_job(SENDER.header)
+    spans = recorder.by_name()
+    root = spans["job"]
+    assert root.context.trace_id == SENDER.trace_id
+    assert root.parent == SENDER
+    assert root.error == root.attributes["orchgpu.reason"] == "IMPOSSIBLE"
+    assert parse_traceparent(carried) == root.context
+    for name in ("job.queue", "job.finish", "attempt"):
+        assert spans[name].parent == root.context
+        assert root.start_s <= spans[name].start_s <= spans[name].end_s <= root.end_s
+
+
+def test_a_context_that_is_not_valid_is_ignored_with_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    recorder, carried = refused_job("00-nonsense")
+    root = recorder.by_name()["job"]
+    assert root.parent is None
+    assert parse_traceparent(carried) == root.context
+    assert "traceparent '00-nonsense' is not valid" in caplog.text

@@ -275,7 +275,7 @@ async def test_a_worker_keeps_its_models_when_it_releases_its_lease() -> None:
 @pytest.mark.parametrize(
     "answers",
     [
-        ({"busy": {}},),
+        ({"busy": {}}, {"busy": {}}),
         ({"tainted": {}}, {"released": {"memory_bytes": 7}}),
         ({"released": {"memory_bytes": 7}}, {"tainted": {}}),
         ({"released": {"memory_bytes": -1}},),
@@ -290,6 +290,28 @@ async def test_a_worker_keeps_its_models_when_it_releases_its_lease() -> None:
 async def test_a_worker_that_lies_or_is_busy_keeps_nothing(answers: tuple[object, ...]) -> None:
     async with worker() as (made, theirs):
         assert await released(made, theirs, *answers) is None
+
+
+@pytest.mark.parametrize(
+    ("busy", "needed", "kept"),
+    [(False, True, 7), (True, False, 7), (True, True, None)],
+)
+async def test_a_worker_is_given_up_only_for_a_call_in_the_way(
+    busy: bool, needed: bool, kept: int | None
+) -> None:
+    async with worker() as (made, theirs):
+        room: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        asked = asyncio.ensure_future(made.release(60.0, 3600.0, room))
+        await settle()
+        if needed:
+            room.set_result(None)
+        if busy:
+            control.send(theirs, {"busy": {}})
+        await settle()
+        assert asked.done() is (kept is None), "without a call it ends when the machine runs it"
+        if kept is not None:
+            control.send(theirs, {"released": {"memory_bytes": kept}})
+        assert await asked == kept
 
 
 async def test_a_worker_with_open_lanes_keeps_nothing() -> None:

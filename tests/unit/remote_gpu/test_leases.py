@@ -106,7 +106,7 @@ def test_shares_of_one_device_add_up() -> None:
     leases = table()
     for number in (1, 2):
         assert kinds(leases.install(install(number), 0)) == ["placed"]
-    assert leases.install(install(3), 0) == []
+    assert kinds(leases.install(install(3), 0)) == ["conflict"]
     leases.end(LeaseId("l1"), EndReason.REVOKED)
     assert [s.lease for s in leases.gone(LeaseId("l1"))] == ["l1", "l3"]
 
@@ -114,12 +114,12 @@ def test_shares_of_one_device_add_up() -> None:
 def test_a_guarantee_and_an_exclusive_share_wait_as_well() -> None:
     leases = table()
     leases.install(install(1, share(memory_mib=1, guarantee=60)), 0)
-    assert leases.install(install(2, share(memory_mib=1, guarantee=60)), 0) == []
+    assert kinds(leases.install(install(2, share(memory_mib=1, guarantee=60)), 0)) == ["conflict"]
     leases = table()
     leases.install(install(1, share(memory_mib=1)), 0)
-    assert leases.install(install(2, share(memory_mib=1, exclusive=True)), 0) == []
+    assert kinds(leases.install(install(2, share(memory_mib=1, exclusive=True)), 0)) == ["conflict"]
     # what came later does not overtake it on the same device, but does on another
-    assert leases.install(install(3, share(memory_mib=1)), 0) == []
+    assert kinds(leases.install(install(3, share(memory_mib=1)), 0)) == ["conflict"]
     assert kinds(leases.install(install(4, share("d1", 1)), 0)) == ["placed"]
 
 
@@ -128,7 +128,47 @@ def test_a_device_has_room_for_eight_guarantees_of_an_eighth() -> None:
     for number in range(8):
         eighth = install(number, share(memory_mib=1, guarantee=12.5))
         assert kinds(leases.install(eighth, 0)) == ["placed"]
-    assert leases.install(install(8, share(memory_mib=1, guarantee=0.1)), 0) == []
+    ninth = install(8, share(memory_mib=1, guarantee=0.1))
+    assert kinds(leases.install(ninth, 0)) == ["conflict"]
+
+
+@pytest.mark.parametrize(
+    ("happened", "expected"),
+    [
+        ("nothing", ["conflict"]),
+        ("a session", ["conflict"]),
+        ("given back", []),  # its process still ends: the scheduler may have granted it again
+        ("over", []),
+        ("revoked", []),
+        ("gone", ["placed"]),
+    ],
+)
+def test_a_share_that_is_granted_twice_is_a_conflict(happened: str, expected: list[str]) -> None:
+    leases, first = table(), LeaseId("l1")
+    leases.install(install(1, share(memory_mib=1000)), 0)
+    if happened in ("a session", "given back", "over"):
+        leases.open(first, "n", 60, 0)
+    match happened:
+        case "given back":
+            leases.give_back(first)
+        case "over":
+            leases.session_over(first, EndReason.DONE, "")
+        case "revoked" | "gone":
+            leases.end(first, EndReason.REVOKED)
+    if happened == "gone":
+        leases.gone(first)
+    steps = leases.install(install(2, share(memory_mib=1000)), 1)
+    assert kinds(steps) == expected
+    assert leases.install(install(2, share(memory_mib=1000)), 2) == [], "once"
+    if "conflict" in expected:
+        assert (steps[0].lease, steps[0].detail) == ("l2", "beside l1")
+
+
+def test_a_full_state_of_another_epoch_is_no_conflict() -> None:
+    leases = table()
+    leases.install(install(1, share(memory_mib=1000)), 0)
+    steps = leases.full_state((install(2, share(memory_mib=1000)),), 1)
+    assert kinds(steps) == ["closed", "kill"]
 
 
 def test_a_share_larger_than_its_device_ends_at_once() -> None:

@@ -146,6 +146,31 @@ async def test_of_two_leases_that_wait_for_two_workers_each_gets_one(tmp_path: P
         assert await other is second.worker
 
 
+@pytest.mark.parametrize("waits_before", [False, True])
+async def test_a_worker_whose_call_runs_is_in_the_way_of_a_waiting_lease(
+    tmp_path: Path, waits_before: bool
+) -> None:
+    async with parts(tmp_path) as host:
+        whole = [replace(install(name, memory_mib=1000), workload="w") for name in ("l1", "l2")]
+        host.table.install(whole[0], 0.0)
+
+        def waits() -> None:
+            assert not host.table.install(whole[1], 0.0), "there is no room for it"
+            host.warm.room_needed(whole[1])
+
+        if waits_before:
+            waits()
+        ending = await host.ends("l1", D0)
+        control.send(ending.stream, {"busy": {}})
+        ending.worker.drain()
+        if not waits_before:
+            await asyncio.sleep(0)
+            assert not ending.kept.done(), "nobody waits for its room"
+            host.warm.room_needed(leased("l3", D1))
+            waits()
+        assert await ending.kept == ""
+
+
 async def test_a_lease_without_a_worker_to_come_starts_at_once(tmp_path: Path) -> None:
     async with parts(tmp_path) as host:
         late = await host.ends("l1", D1)

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from corekit.cli.screen import echo
+from fdl.model import Document
 from orchgpu.cli.completing import definition
 from orchgpu.cli.definition.target import (
     cloud_options,
@@ -16,6 +17,7 @@ from orchgpu.cli.definition.target import (
     prepared_plan,
     refuse_infeasible,
 )
+from orchgpu.cli.definition.watch import watch
 from orchgpu.cli.scheduler import scheduler_option
 from orchgpu.cloud_services import Address
 from orchgpu.deploy.deployment import warm_up
@@ -31,6 +33,9 @@ from orchgpu.deploy.files import read_document
     is_flag=True,
     help="Deploy also what no known device could ever hold; its jobs are rejected until one can.",
 )
+@click.option(
+    "--watch", "watched", is_flag=True, help="Deploy again when FILE or one of its files changes."
+)
 @click.option("--yes-real-aws", is_flag=True, help="Create resources on real AWS.")
 def command(
     file: Path,
@@ -38,6 +43,7 @@ def command(
     scheduler: str | None,
     as_json: bool,
     allow_infeasible: bool,
+    watched: bool,
     yes_real_aws: bool,
 ) -> None:
     """Create or update everything that FILE declares. Repeating it changes nothing.
@@ -45,21 +51,29 @@ def command(
     Nothing is deployed, and the command ends with 7, when no known device could ever hold a request
     of FILE. Without an answer of the scheduler it deploys with a warning.
 
-    FILE may be `-` (standard input).
+    FILE may be `-` (standard input). With --watch the command continues until Ctrl-C and deploys
+    after every change of FILE, a script, a handler or extra_payload; errors are printed, and the
+    next change is awaited. With --json each deploy is one line.
 
     \b
     Example:  orchgpu deploy fdl.yaml
     """
-    document = read_document(file)
-    with open_target(address, document) as target:
-        target.guard(yes_real_aws)
-        prepared = prepared_plan(file, document, target, scheduler)
-        echo_warnings(prepared, file)
-        if not allow_infeasible:
-            refuse_infeasible(prepared, with_reasons=as_json)
-        execute_shown(prepared, target, as_json=as_json)
-        for notice in warm_up(prepared, target.cloud):
-            echo(f"note: {notice}", err=True)
-        if not as_json:
-            done = "deployed" if not prepared.plan.empty else "already deployed"
-            echo(f"{', '.join(prepared.names)}: {done} ({target.where})")
+
+    def deploy(document: Document) -> None:
+        with open_target(address, document) as target:
+            target.guard(yes_real_aws)
+            prepared = prepared_plan(file, document, target, scheduler)
+            echo_warnings(prepared, file)
+            if not allow_infeasible:
+                refuse_infeasible(prepared, with_reasons=as_json)
+            execute_shown(prepared, target, as_json=as_json, one_line=watched)
+            for notice in warm_up(prepared, target.cloud):
+                echo(f"note: {notice}", err=True)
+            if not as_json:
+                done = "deployed" if not prepared.plan.empty else "already deployed"
+                echo(f"{', '.join(prepared.names)}: {done} ({target.where})")
+
+    if watched:
+        watch(file, deploy, as_json=as_json)
+    else:
+        deploy(read_document(file))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from remote_gpu.client.transport.prompt import PromptSocket
+from remote_gpu.client.transport.prompt import Forecast, PromptSocket
 
 
 @pytest.fixture
@@ -54,3 +54,61 @@ def test_the_end_of_the_stream_is_no_data(ends: tuple[PromptSocket, socket.socke
     prompt, far = ends
     far.close()
     assert prompt.recv_into(bytearray(1)) == 0
+
+
+def test_short_answers_are_polled_for_at_once() -> None:
+    forecast = Forecast(0.001)
+    assert forecast.window_s() == (0.0, 0.001)
+    forecast.came(0.0004)
+    assert forecast.window_s() == (0.0, 0.001)
+
+
+def test_a_longer_answer_is_polled_for_shortly_before_it_is_due() -> None:
+    forecast = Forecast(0.001)
+    forecast.came(0.003)
+    assert forecast.window_s() == pytest.approx((0.0027, 0.0006))
+    forecast.came(0.02)
+    assert forecast.window_s() == pytest.approx((0.0196, 0.0008))
+    forecast.came(0.0011)
+    assert forecast.window_s() == pytest.approx((0.00099, 0.00022))
+
+
+def test_very_long_answers_are_slept_for() -> None:
+    """As before the first one: the poll at the beginning fails, and its penalty grows."""
+    forecast = Forecast(0.001)
+    forecast.came(0.031)
+    assert forecast.window_s() == (0.0, 0.001)
+
+
+def test_an_answer_that_came_early_moves_the_forecast_forward() -> None:
+    forecast = Forecast(0.001)
+    forecast.came(0.010)
+    forecast.came_early(0.0099)
+    assert forecast.window_s()[0] == pytest.approx(0.0095 - 0.0004)
+    forecast.came_early(0.004)
+    assert forecast.window_s()[0] == pytest.approx(0.004 - 0.0004)
+
+
+def test_answers_of_a_known_length_arrive_early_or_late(
+    ends: tuple[PromptSocket, socket.socket],
+) -> None:
+    """Sent during the sleep, during the poll or after it: none is lost or out of order."""
+    prompt, far = ends
+    pauses_s = [0.002] * 6 + [0.0, 0.006, 0.001, 0.003] * 4
+    reading = threading.Semaphore(0)
+
+    def answer() -> None:
+        for number, pause_s in enumerate(pauses_s):
+            far.recv(1)
+            reading.acquire(timeout=pause_s)
+            far.sendall(bytes((number, number)))
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    target = bytearray(1)
+    for number in range(len(pauses_s)):
+        assert prompt.send(b"?") == 1
+        for _ in range(2):
+            assert prompt.recv_into(target) == 1
+            assert target[0] == number
+    thread.join()

@@ -14,8 +14,10 @@ from remote_gpu.wire.channel import Channel
 from remote_gpu.wire.frames import Limits
 from remote_gpu.worker import control
 from remote_gpu.worker.joining import Callers
+from remote_gpu.worker.lane import Activity, LaneServer, Runner
+from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.operation import Context
-from remote_gpu.worker.process import _ended, _start_lane
+from remote_gpu.worker.process import _ended, _start_lane, await_lanes
 from remote_gpu.worker.registry import load_registry
 
 REGISTRY = load_registry(["noop"])
@@ -61,6 +63,59 @@ def test_a_lane_without_a_thread_ends_alone(small_stacks: None) -> None:
         assert channel.receive() is not None
         other.client.close()
         assert other.ended()
+
+
+class Late(threading.Thread):
+    """The thread of a lane, which ends after so many looks at it."""
+
+    def __init__(self, looks: int) -> None:
+        super().__init__()
+        self.looks = looks
+
+    def join(self, timeout: float | None = None) -> None:
+        assert timeout is not None, "a look that never ends"
+        self.looks -= 1
+
+    def is_alive(self) -> bool:
+        return self.looks > 0
+
+
+@pytest.mark.parametrize(
+    ("calling", "reports"),
+    [((False, False), 0), ((True, False), 1), ((False, True), 1), ((True, True), 1)],
+)
+def test_lanes_are_awaited_however_late_they_end(calling: tuple[bool, bool], reports: int) -> None:
+    lanes = [(Late(1000), Activity()) for _ in calling]
+    for (_, activity), runs in zip(lanes, calling, strict=True):
+        activity.calling = runs
+    seen: list[str] = []
+    await_lanes(lanes, lambda: seen.append("busy"))
+    assert not any(thread.is_alive() for thread, _ in lanes)
+    assert len(seen) == reports
+
+
+def test_a_lane_has_a_call_until_its_answer_is_sent() -> None:
+    activity, seen = Activity(), []
+
+    class Observed(Runner):
+        def run(self, name: str, args: Any, inputs: Any) -> Any:
+            seen.append(activity.calling)
+            return super().run(name, args, inputs)
+
+    client, lane = socket.socketpair()
+    with client, lane:
+        client.settimeout(60)
+        server = LaneServer(lane, Observed(REGISTRY, Context()), Quota(), None, activity)
+        thread = threading.Thread(target=server.serve)
+        thread.start()
+        channel = Channel(client, Limits())
+        for name in ("noop", "unknown"):
+            channel.send({"op": name})
+            assert channel.receive() is not None
+            assert not activity.calling
+        client.close()
+        thread.join(60)
+    assert seen == [True, True]
 
 
 def test_a_broken_lane_frees_its_slot(monkeypatch: pytest.MonkeyPatch) -> None:
