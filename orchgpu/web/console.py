@@ -13,6 +13,7 @@ from orchgpu.web.feed import Feed
 from orchgpu.web.http.assets import Asset
 from orchgpu.web.http.live import LiveChanges
 from orchgpu.web.http.sessions import Sessions
+from orchgpu.web.metrics import ConsoleMetrics
 from orchgpu.web.model.picture import Picture
 from orchgpu.web.scheduler import SchedulerDoor
 from orchgpu.web.settings import ConsoleSettings
@@ -29,6 +30,7 @@ class Console:
     picture: Picture
     sessions: Sessions
     live: LiveChanges
+    metrics: ConsoleMetrics
     scheduler: SchedulerDoor
     cloud: CloudDoor
     explanations: Explanations

@@ -55,6 +55,11 @@ from orchgpu.web.tls import server_context
     help="More host names of the console, where the scheduler has no keys (repeatable).",
 )
 @click.option(
+    "--metrics",
+    metavar="ADDR:PORT",
+    help="Address of its metrics for Prometheus, which need no key. [default: none]",
+)
+@click.option(
     "--ready-file",
     type=click.Path(dir_okay=False, path_type=Path),
     help="JSON file, written once the console serves.",
@@ -68,6 +73,7 @@ def command(
     tls_key: Path | None,
     behind_tls: bool,
     allowed_hosts: tuple[str, ...],
+    metrics: str | None,
     ready_file: Path | None,
 ) -> None:
     """Serve the web console until SIGTERM: fleet, queue, jobs, functions, settings.
@@ -89,6 +95,7 @@ def command(
             tls=tls,
             behind_tls=behind_tls,
             allowed_hosts=allowed_hosts,
+            metrics=metrics,
             ready_file=ready_file,
         )
     )
