@@ -18,7 +18,7 @@ from corekit.cli.chart import BLOCKS
 from orchgpu.cli.scheduler import scheduler_address
 from orchgpu.cli.top.app import TopApp
 
-COLUMNS, ROWS = 100, 28
+COLUMNS, ROWS = 100, 25
 #: The time that a frame is shown.
 FRAME_S = 4
 _FONT_FACES = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)

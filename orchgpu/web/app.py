@@ -28,6 +28,7 @@ from orchgpu.web.metrics import ConsoleMetrics
 from orchgpu.web.model.picture import Picture
 from orchgpu.web.scheduler import ANSWER_WITHIN_S, SchedulerDoor
 from orchgpu.web.settings import ConsoleSettings
+from orchgpu.web.work.activity import ActivityReader
 from orchgpu.web.work.door import CloudDoor
 from orchgpu.web.work.explanations import Explanations
 
@@ -101,6 +102,7 @@ async def opened(
         scheduler=scheduler,
         cloud=await stack.enter_async_context(CloudDoor()),
         explanations=Explanations(client, clock),
+        activity=ActivityReader(settings.history, clock),
         feed=feed,
         nursery=nursery,
         assets=read_assets(),

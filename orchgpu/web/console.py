@@ -17,6 +17,7 @@ from orchgpu.web.metrics import ConsoleMetrics
 from orchgpu.web.model.picture import Picture
 from orchgpu.web.scheduler import SchedulerDoor
 from orchgpu.web.settings import ConsoleSettings
+from orchgpu.web.work.activity import ActivityReader
 from orchgpu.web.work.door import CloudDoor
 from orchgpu.web.work.explanations import Explanations
 
@@ -34,6 +35,7 @@ class Console:
     scheduler: SchedulerDoor
     cloud: CloudDoor
     explanations: Explanations
+    activity: ActivityReader
     feed: Feed
     nursery: Nursery
     assets: Mapping[str, Asset]

@@ -52,6 +52,7 @@ class TopApp(App[None]):
     Dialog { background: transparent; }
     Static { background: ansi_default; height: auto; }
     RowTable, VerticalScroll { background: ansi_default; }
+    VerticalScroll { scrollbar-gutter: stable; scrollbar-size-vertical: 1; }
     #foot { dock: bottom; height: auto; }
     #keys, #message { height: 1; }
     #typed { height: 1; border: none; padding: 0; background: ansi_default; color: ansi_default; }
@@ -86,6 +87,7 @@ class TopApp(App[None]):
         self.job: str | None = None
         self.note = ""  #: what the last key did
         self._glyphs = glyphs
+        self._fleet: tuple[Snapshot, list[TableRow]] = (self.snapshot, [])
         self._typing = ""  #: `:` or `/` while a line is typed
         self._before = ViewName.JOBS  #: where Esc leads from a job
         self._feed: Feed | None = None
@@ -132,15 +134,24 @@ class TopApp(App[None]):
 
     def _tick(self) -> None:
         """Times pass without a change too."""
+        if self._emptied:
+            return
         self._draw_head()
         if self.view is not ViewName.FLEET:
             self._draw_view()
 
     def draw(self) -> None:
         """Draw everything again."""
+        if self._emptied:
+            return
         self._draw_head()
         self._draw_view()
         self._draw_message()
+
+    @property
+    def _emptied(self) -> bool:
+        """True once the widgets are gone, while the last read may still arrive."""
+        return not self.query("#head")
 
     def on_resize(self, event: Resize) -> None:
         """Fit everything to the new size."""
@@ -191,7 +202,9 @@ class TopApp(App[None]):
 
     def _rows(self) -> list[TableRow]:
         if self.view is ViewName.FLEET:
-            return fleet_rows(self.snapshot, self._glyphs)
+            if self._fleet[0] is not self.snapshot:  # thousands of rows: made once per read
+                self._fleet = (self.snapshot, fleet_rows(self.snapshot, self._glyphs))
+            return self._fleet[1]
         if self.view is ViewName.QUEUE:
             return queue_rows(self.snapshot, time.time())
         return job_rows(self.snapshot, time.time())
@@ -364,7 +377,8 @@ class TopApp(App[None]):
 
     def _report(self, text: str) -> None:
         self.note = text
-        self._draw_message()
+        if not self._emptied:
+            self._draw_message()
 
 
 def as_text(lines: list[Line]) -> Text:

@@ -84,11 +84,12 @@ class Reader:
     def _due(self, now_s: float) -> list[ViewName]:
         """The shown view, and those that the overview needs again."""
         old = now_s - OTHERS_EVERY_S
+        shown = [self._view]
+        if self._view is ViewName.QUEUE:
+            shown.append(ViewName.JOBS)  # the functions of its rows
         others = (ViewName.JOBS, ViewName.QUEUE, ViewName.FLEET)
-        return [
-            self._view,
-            *(v for v in others if v != self._view and self._read_at_s.get(v, old) <= old),
-        ]
+        due = [v for v in others if v not in shown and self._read_at_s.get(v, old) <= old]
+        return [*shown, *due]
 
     async def _read(self, view: ViewName) -> Snapshot:
         client = self._feed.client

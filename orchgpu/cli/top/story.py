@@ -30,8 +30,10 @@ def story_lines(story: Story, width: int, now_s: float, glyphs: Glyphs) -> list[
     measured = [f"{n} {s:.3f} s" for n, s in latencies(found).items() if s is not None]
     lines += [("  ".join(measured),)] if measured else []
     lines.append(())
-    for moment in found:
-        text = f"{shown_time(moment.at_s)}  {moment.where:<12}  {printable(moment.what)}"
+    times = [shown_time(moment.at_s) for moment in found]
+    wide = max((len(time) for time in times), default=0)
+    for time, moment in zip(times, found, strict=True):
+        text = f"{time:>{wide}}  {moment.where:<12}  {printable(moment.what)}"
         lines.append((cut(text, width, "both"),))
     lines += [*_end(known, width)]
     if story.lines:

@@ -28,7 +28,11 @@ _CURSOR = Style(reverse=True)
 class RowTable(ScrollView, can_focus=True):
     """Rows under a head that stays, with a cursor that stays on its row."""
 
-    DEFAULT_CSS = "RowTable { height: 1fr; overflow-x: hidden; }"
+    DEFAULT_CSS = """
+    RowTable {
+        height: 1fr; overflow-x: hidden; scrollbar-gutter: stable; scrollbar-size-vertical: 1;
+    }
+    """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("down,j", "move(1)", show=False),
         Binding("up,k", "move(-1)", show=False),

@@ -17,7 +17,8 @@ from corekit.units import percent_of
 from gpu_scheduler.model import DeviceKind, EndReason, LeaseLifetime, LeaseState, Share
 from gpu_scheduler.protocol.host import Install
 from remote_gpu.host.lease_log import read_overlaps
-from remote_gpu.host.leases import LeaseTable, Phase, Step, StepKind
+from remote_gpu.host.leases import LeaseTable, Phase
+from remote_gpu.host.steps import Step, StepKind
 from remote_gpu.wire.errors import Refusal, Refused
 from tests.installs import install_of
 

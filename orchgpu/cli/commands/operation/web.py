@@ -8,6 +8,7 @@ import click
 
 from corekit.errors import invalid
 from gpu_scheduler.client.access import find_access
+from orchgpu.cli.history import history_file, store_option
 from orchgpu.cli.scheduler import scheduler_address, scheduler_option
 from orchgpu.web.app import run
 from orchgpu.web.settings import ConsoleSettings
@@ -54,6 +55,7 @@ from orchgpu.web.tls import server_context
     metavar="NAME",
     help="More host names of the console, where the scheduler has no keys (repeatable).",
 )
+@store_option
 @click.option(
     "--metrics",
     metavar="ADDR:PORT",
@@ -73,6 +75,7 @@ def command(
     tls_key: Path | None,
     behind_tls: bool,
     allowed_hosts: tuple[str, ...],
+    store: Path | None,
     metrics: str | None,
     ready_file: Path | None,
 ) -> None:
@@ -95,6 +98,7 @@ def command(
             tls=tls,
             behind_tls=behind_tls,
             allowed_hosts=allowed_hosts,
+            history=history_file(store),
             metrics=metrics,
             ready_file=ready_file,
         )
