@@ -152,7 +152,8 @@ class Programs:
         scheduler = str(ready["scheduler"]["socket"])
         hosts = [part for name in self._settings.allowed_hosts for part in ("--allow-host", name)]
         listen = last_address(ready, "console", "http")
-        command = ("orchgpu", "web", "--scheduler", scheduler, "--listen", listen, *hosts)
+        metrics = ("--metrics", last_address(ready, "console", "metrics"))
+        command = ("orchgpu", "web", "--scheduler", scheduler, "--listen", listen, *metrics, *hosts)
         cloud = cloud_environment(str(ready["cloud"]["endpoint"]), key_pair(ready))
         history = {HISTORY_VARIABLE: str(self._home.history)}
         return self._built("console", command, "http", {**cloud, **history})

@@ -12,7 +12,7 @@ from corekit.net.addresses import parse_address
 from orchgpu.web.console import CONSOLE, Console
 from orchgpu.web.http import access, security
 from orchgpu.web.http.assets import INDEX, asset_answer
-from orchgpu.web.http.routes import functions, jobs, queue, session, settings, views
+from orchgpu.web.http.routes import activity, functions, jobs, queue, session, settings, views
 
 #: aiohttp would log a trace for every malformed request.
 _SILENT = logging.getLogger("orchgpu.web.no_http")
@@ -25,7 +25,7 @@ _STOP_WITHIN_S = 2.0
 
 
 #: The routes of the API, by subject.
-MODULES = (session, views, queue, jobs, functions, settings)
+MODULES = (session, views, queue, jobs, functions, activity, settings)
 
 
 def application(console: Console) -> web.Application:

@@ -229,7 +229,12 @@ async def site(
         door = SchedulerDoor(
             address=scheduler.daemon.socket, access=Access(key=keys["console"]), budget=budget
         )
-        settings = ConsoleSettings(scheduler=door.address, listen="127.0.0.1:0", access=door.access)
+        settings = ConsoleSettings(
+            scheduler=door.address,
+            listen="127.0.0.1:0",
+            access=door.access,
+            history=state / "history.sqlite",
+        )
         console, address = await stack.enter_async_context(running(settings, door, True))
         await console.cloud.ask(lambda one: one.services.state_bucket)  # connects with this cloud
         found = Site(

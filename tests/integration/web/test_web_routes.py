@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from contract.result import Result
+from orchgpu.history.store import Batch, Presence, Store
 from orchgpu.web.http.server import MODULES, application
+from tests.history_records import ended_record
 from tests.integration.web.conftest import MARKUP, Browser, Site, asked, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -245,6 +247,31 @@ async def test_changes_come_as_events_and_continue_after_a_gap(site: Site) -> No
         stream.close()
 
 
+async def test_activity_comes_from_the_history(site: Site) -> None:
+    async with site.browser("lab") as lab, site.browser("other") as other:
+        status, value, _ = await lab.ask("GET", "/api/activity")
+        assert (status, value["error"]["code"]) == (503, "unavailable"), "nothing writes one yet"
+        now_s = site.console.clock.wall_s()
+        record = ended_record("j1", now_s - 60, tenant="lab")
+        assert site.console.settings.history is not None
+        with Store(site.console.settings.history) as store:
+            there = Presence(device="h/0", host="h", present=True, at_s=now_s - 600, removed=False)
+            store.write(Batch(records=[record], presences=[there], position=None))
+        found = await lab.get("/api/activity?since_s=600")
+        device = found["devices"][0]
+        assert device["device"] == "h/0 cuda L4"
+        span = device["spans"][0]
+        assert (span["job"], span["function"], span["cold"]) == ("j1", "f", False)
+        assert span["end_s"] - span["start_s"] == pytest.approx(4.0, abs=0.01)
+        series = found["series"]
+        assert {len(series[name]) for name in ("time_s", "rfast", "rlat", "utilisation")} == {60}
+        assert sum(series["rfast"]) > 0
+        theirs = (await other.get("/api/activity?since_s=600"))["devices"][0]["spans"][0]
+        assert (theirs["job"], theirs["function"]) == ("j1", None)
+        for wrong in ("1", "1e9", "nan"):
+            assert (await lab.ask("GET", f"/api/activity?since_s={wrong}"))[0] == 400
+
+
 class _Events:
     """The stream of a browser."""
 
@@ -328,4 +355,4 @@ async def test_every_change_needs_the_csrf_token(site: Site, method: str, path: 
 
 async def test_an_application_has_all_routes(site: Site) -> None:
     paths = {resource.canonical for resource in application(site.console).router.resources()}
-    assert paths >= {"/", "/assets/{path}", "/healthz"}
+    assert paths >= {"/", "/assets/{path}", "/healthz", "/api/activity"}
