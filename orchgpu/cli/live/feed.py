@@ -30,6 +30,7 @@ class Feed:
         )
         self.address = address
         self._changed = asyncio.Event()
+        self._woken = asyncio.Event()
         self._subscribed = False
 
     async def __aenter__(self) -> Feed:
@@ -60,21 +61,32 @@ class Feed:
                 self._subscribed = False
                 raise
 
-    async def changed(self, within_s: float) -> None:
-        """Return when something may have changed since the last call, `within_s` at the latest."""
-        await asyncio.sleep(GATHER_S)
-        try:
-            async with asyncio.timeout(max(0.0, within_s - GATHER_S)):
-                await self._changed.wait()
-        except TimeoutError:
-            pass
+    async def changed(self, within_s: float, gather_s: float = GATHER_S) -> None:
+        """Return when something may have changed since the last call.
+
+        That is after `gather_s` at the earliest, `within_s` later at the latest; `wake` ends both.
+        """
+        if not await _set_within(self._woken, gather_s):
+            await _set_within(self._changed, within_s)
         self._changed.clear()
+        self._woken.clear()
 
     def wake(self) -> None:
         """Let `changed` return now."""
+        self._woken.set()
         self._changed.set()
 
     def _pushed(self, word: PushWord) -> None:
         if isinstance(word, Connected | Disconnected):
             self._subscribed = False
         self._changed.set()
+
+
+async def _set_within(event: asyncio.Event, within_s: float) -> bool:
+    """Wait for the event; False when it is not set in time."""
+    try:
+        async with asyncio.timeout(within_s):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True
