@@ -27,7 +27,7 @@ from remote_gpu.host.gateway.lease_ports import LeasePorts, PortSettings
 from remote_gpu.host.gateway.listeners import Listeners
 from remote_gpu.host.gateway.relays import Relays
 from remote_gpu.host.lease_log import LeaseLog
-from remote_gpu.host.leases import Entry, LeaseTable, Phase, Step, StepKind
+from remote_gpu.host.leases import Entry, LeaseTable, Phase
 from remote_gpu.host.link import Link, NoLink
 from remote_gpu.host.processes.card_checks import CardChecks
 from remote_gpu.host.processes.endings import Endings
@@ -35,6 +35,7 @@ from remote_gpu.host.processes.lease_workers import CRASHES_MAX, LeaseWorkers
 from remote_gpu.host.processes.residual_memory import MemoryProbe
 from remote_gpu.host.processes.warm_workers import WarmWorkers
 from remote_gpu.host.sharing.turns import Turns
+from remote_gpu.host.steps import Step, StepKind
 from remote_gpu.host.tls import HostTls
 from remote_gpu.host.traces import HostTraces
 from remote_gpu.host.workers.pool import WorkerPool

@@ -107,7 +107,7 @@ PLACES = st.sampled_from(
 )
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(PLACES, JSON, st.text(max_size=30))
 def test_any_token_is_a_connection_or_a_wire_error(
     path: list[str | int], value: object, text: str
