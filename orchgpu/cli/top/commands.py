@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 
 from corekit.values import Value
 from gpu_scheduler.client import SchedulerClient
 from orchgpu.cli.commands.jobs.cancel import cancel_job
-from orchgpu.cli.commands.jobs.retry import retry_job
+from orchgpu.cli.jobs.lookup import known_job
 from orchgpu.cli.top.rows import TableRow
+from orchgpu.jobs import retrying
 from orchgpu.jobs.cloud import JobCloud
 
 
@@ -49,17 +51,16 @@ async def drain(client: SchedulerClient, target: Target) -> str:
 
 def cancel(job: str, address: str) -> str:
     """Cancel a job; it calls the cloud, so it runs in a thread."""
-    cloud = JobCloud()
-    try:
+    with closing(JobCloud()) as cloud:
         cancel_job(cloud, address, job, None, "cancelled by its user")
-    finally:
-        cloud.close()
     return f"{job} is cancelled"
 
 
 def retry(job: str, address: str) -> str:
     """Run a failed job again; it calls the cloud, so it runs in a thread."""
-    function = retry_job(job, address)
+    known = known_job(job, address)
+    with closing(JobCloud()) as cloud:
+        function = retrying.retry(cloud, known)
     return f"{job} of {function.name} runs again"
 
 

@@ -22,7 +22,7 @@ from gpu_scheduler.daemon.log.writer import SUPERSEDED_STATUS
 from orchgpu.cli.main import cli
 from tests.commandline import run
 
-#: What these print is itself a text for other programs: a script, JSON, a log of JSON lines.
+#: What these print is itself a text for other programs, or a screen: a script, JSON, a log.
 PRINT_NO_DATA = {"collect", "completion", "fdl schema", "iam", "orchestrate", "top", "web"}
 
 

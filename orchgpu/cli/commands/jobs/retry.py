@@ -11,7 +11,6 @@ from orchgpu.cli.completing import failed_job
 from orchgpu.cli.jobs.ids import whole_id
 from orchgpu.cli.jobs.lookup import known_job
 from orchgpu.cli.scheduler import scheduler_option
-from orchgpu.core.function import Function
 from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.retrying import retry
 
@@ -29,15 +28,10 @@ def command(job: str, scheduler: str | None, as_json: bool) -> None:
     Example:  orchgpu retry j1f0c2a9b3d4e5f60718293a4b
     """
     job = whole_id(job, scheduler)
-    function = retry_job(job, scheduler)
+    known = known_job(job, scheduler)
+    with closing(JobCloud()) as cloud:
+        function = retry(cloud, known)
     if as_json:
         echo_json({"job_id": job, "function": function.name, "retried": True})
         return
     echo(f"{job} runs again; `orchgpu job {job}` shows its state")
-
-
-def retry_job(job: str, scheduler: str | None) -> Function:
-    """Run a failed job again; returns its function. Raises as `retry`."""
-    known = known_job(job, scheduler)
-    with closing(JobCloud()) as cloud:
-        return retry(cloud, known)
