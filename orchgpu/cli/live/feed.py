@@ -10,6 +10,7 @@ import asyncio
 from types import TracebackType
 
 from corekit.aio.environment import budget_from_environment
+from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.client import PushWord, SchedulerClient
 from gpu_scheduler.client.pushes import Connected, Disconnected
 from orchgpu.cli.scheduler import ANSWER_WITHIN_S
@@ -56,10 +57,18 @@ class Feed:
         if not self._subscribed:
             self._subscribed = True
             try:
-                await self.client.watch()
+                await self._watch()
             except BaseException:
                 self._subscribed = False
                 raise
+
+    async def _watch(self) -> None:
+        try:
+            await self.client.watch(records=True)
+        except AppError as error:
+            if error.code is not ErrorCode.INVALID:
+                raise
+            await self.client.watch()  # an older scheduler pushes changes of leases only
 
     async def changed(self, within_s: float, gather_s: float = GATHER_S) -> None:
         """Return when something may have changed since the last call.
