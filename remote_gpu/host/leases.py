@@ -198,8 +198,8 @@ class LeaseTable:
             return []
         entry.phase = Phase.RETURNED
         kill = self._kill(entry, EndReason.DONE)
-        returned = self._step(entry, StepKind.RETURNED, leaves_worker=kill.keeps is not None)
-        return [dataclasses.replace(returned, succeeded=succeeded), kill]
+        returned, leaves = self._step(entry, StepKind.RETURNED), kill.keeps is not None
+        return [dataclasses.replace(returned, leaves_worker=leaves, succeeded=succeeded), kill]
 
     def session_over(
         self, lease: LeaseId, reason: EndReason, detail: str, succeeded: bool | None = None
@@ -232,12 +232,10 @@ class LeaseTable:
         entry.phase = Phase.CLOSING
         kills = entry.occupying and not killed
         leaves = kills and self._kill(entry, reason).keeps is not None
-        closed = self._step(
-            entry, StepKind.CLOSED, reason, detail, reported=reported, leaves_worker=leaves
-        )
-        closed = dataclasses.replace(closed, succeeded=succeeded)
-        self._bury(dataclasses.replace(closed, leaves_worker=False))
-        steps = [closed]
+        closed = self._step(entry, StepKind.CLOSED, reason, detail)
+        closed = dataclasses.replace(closed, reported=reported, succeeded=succeeded)
+        self._bury(closed)
+        steps = [dataclasses.replace(closed, leaves_worker=leaves)]
         if not entry.occupying:
             del self._entries[lease]
             steps.append(self._step(entry, StepKind.CUT))
@@ -395,12 +393,14 @@ class LeaseTable:
         if not room.ready:
             evicted = tuple(worker.id for worker in self.warm.evict(room.evict))
             detail = f"lease {entry.lease} needs its memory"
-            return [self._step(entry, StepKind.EVICT, None, detail, warm=evicted)][: len(evicted)]
+            evict = self._step(entry, StepKind.EVICT, None, detail)
+            return [dataclasses.replace(evict, warm=evicted)][: len(evicted)]
         entry.phase, entry.occupying = Phase.PLACED, True
+        placed = self._step(entry, StepKind.PLACED)
         if name is None:
-            return [self._step(entry, StepKind.PLACED)]
+            return [placed]
         self.warm.take(name)
-        return [self._step(entry, StepKind.PLACED, warm=(name,))]
+        return [dataclasses.replace(placed, warm=(name,))]
 
     def _left_mib(self, entry: Entry) -> dict[DeviceId, int]:
         """The memory of the devices of a lease that all leases and it leave."""
@@ -414,7 +414,8 @@ class LeaseTable:
     def _kill(self, entry: Entry, reason: EndReason) -> Step:
         """The end of the processes of a lease; the worker of a workload may stay."""
         keeps = entry.install.workload is not None and reason in _ORDERLY
-        return self._step(entry, StepKind.KILL, keeps=entry.install if keeps else None)
+        kill = self._step(entry, StepKind.KILL)
+        return dataclasses.replace(kill, keeps=entry.install if keeps else None)
 
     def _holders(self) -> list[Entry]:
         return [entry for entry in self if entry.occupying]
@@ -453,16 +454,7 @@ class LeaseTable:
             self._tombstones.popitem(last=False)
 
     def _step(
-        self,
-        entry: Entry,
-        kind: StepKind,
-        reason: EndReason | None = None,
-        detail: str = "",
-        *,
-        reported: bool = True,
-        warm: tuple[str, ...] = (),
-        keeps: Install | None = None,
-        leaves_worker: bool = False,
+        self, entry: Entry, kind: StepKind, reason: EndReason | None = None, detail: str = ""
     ) -> Step:
         return Step(
             kind=kind,
@@ -472,8 +464,4 @@ class LeaseTable:
             nonce=entry.nonce,
             reason=reason,
             detail=detail,
-            reported=reported,
-            warm=warm,
-            keeps=keeps,
-            leaves_worker=leaves_worker,
         )

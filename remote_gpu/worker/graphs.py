@@ -171,17 +171,22 @@ class _Graph:
 
     def places(self, sizes: Sequence[int]) -> list[memoryview] | None:
         """The memory of each input, in the order of the wire."""
+        self._check_sizes(sizes)
         wanted = [self._memories[name] for name in self._inputs]
-        if [memory.size for memory in wanted] != list(sizes):
+        places = [memory.place for memory in wanted]
+        views = [place for place in places if place is not None]
+        return views if len(views) == len(wanted) else None
+
+    def _check_sizes(self, sizes: Sequence[int]) -> None:
+        """Raises OpFailed(EINVAL)."""
+        if [self._memories[name].size for name in self._inputs] != list(sizes):
             expected = ", ".join(f"{name}: {self._memories[name].size}" for name in self._inputs)
             raise OpFailed(OpCode.EINVAL, f"this graph takes inputs of these bytes: {expected}")
-        views = [memory.view for memory in wanted if memory.view is not None]
-        return views if len(views) == len(wanted) else None
 
     def run(self, iterations: object, inputs: Sequence[memoryview]) -> list[memoryview]:
         if type(iterations) is not int or not 1 <= iterations <= ITERATIONS_MAX:
             raise OpFailed(OpCode.EINVAL, f"'iterations' must be an integer of 1…{ITERATIONS_MAX}")
-        self.places([view.nbytes for view in inputs])
+        self._check_sizes([view.nbytes for view in inputs])
         for name, view in zip(self._inputs, inputs, strict=True):
             self._memories[name].write(view)
         with self._context.turn():

@@ -3,6 +3,7 @@ call; prints "right" when all of it was."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 from collections.abc import Callable
@@ -12,15 +13,20 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from remote_gpu.client import Graph
 from remote_gpu.wire.errors import OpFailed
 from remote_gpu.wire.graphs import Scalar, Shared
 from remote_gpu.worker.backends import staging
+from remote_gpu.worker.backends.base import DeviceMemory
 from remote_gpu.worker.backends.cublas import WORK_AREA_BYTES
 from remote_gpu.worker.backends.cuda import CudaBackend, open_cuda
 from remote_gpu.worker.cards.card import Card, Watchdog
+from remote_gpu.worker.cards.pinned import PINNED_BYTES_MAX
+from remote_gpu.worker.lane import Runner
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.operation import Context
 from remote_gpu.worker.operations import sgemm
+from remote_gpu.worker.registry import load_registry
 
 N = 3 * staging.PAGE_BYTES // 4 + 5  #: three full pages, and some bytes of a fourth
 
@@ -47,6 +53,74 @@ def check_memory(backend: CudaBackend) -> None:
     x.close()
     y.close()
     assert quota.used_bytes == 0
+
+
+def check_pinned(backend: CudaBackend) -> None:
+    """Payloads are received in pinned memory and sent from it, by one copy of the card each."""
+    pinned = ctypes.CDLL("libcuda.so.1").standin_pinned  # bytes, of all backends
+    pinned.restype = ctypes.c_size_t
+    at_first = pinned()
+    quota = Quota(1 << 40)
+    memory = backend.allocate(quota, 4 * N)
+    place = memory.place
+    assert place is not None
+    place[:] = bytes(range(256)) * (4 * N // 256) + bytes(4 * N % 256)
+    sent = bytes(place)
+    before = copies()
+    memory.write(place)
+    assert copies() == [*before, f"up {4 * N}"]
+    place[:] = bytes(len(place))
+    assert bytes(memory.read()) == sent
+    assert copies() == [*before, f"up {4 * N}", f"down {4 * N}"]
+    memory.write(memoryview(sent))  # any other memory, by pages
+    assert copies()[-1] == f"up {4 * N % staging.PAGE_BYTES}"
+    assert backend.pinned.used_bytes == 4 * N
+    rest = backend.pinned.allocate(PINNED_BYTES_MAX - 4 * N)
+    assert rest is not None
+    small = backend.allocate(quota, 4096)
+    assert has_place(small) is False
+    small.write(memoryview(sent)[:4096])
+    assert bytes(small.read()) == sent[:4096]
+    rest.close()
+    assert has_place(small)
+    small.close()
+    memory.close()
+    assert backend.pinned.used_bytes == 0
+    assert pinned() == at_first
+
+
+def has_place(memory: DeviceMemory) -> bool:
+    return memory.place is not None
+
+
+def check_graph() -> None:
+    """A lane's payload for a graph goes into pinned memory; its kernel is the real compiler's."""
+    source = "__kernel void nothing(__global float *x) { x[get_global_id(0)] += 1.0f; }"
+    size = 4 * N
+    graph = Graph(source)
+    x = graph.inout("x", size)
+    graph.launch("nothing", (N,), (1,), x)
+    runner = Runner(load_registry(["noop"]), Context(kind="cuda", quota=Quota(1 << 30)))
+    content = memoryview(source.encode())
+    runner.run("content.put", {"content": graph.spec.source}, [content])
+    put, _, _ = runner.run("graph.put", {"graph": graph.spec.to_meta()}, [])
+    args = {"graph": put["graph"], "iterations": 1}
+    for value in (1, 2):
+        places = runner.places("graph.run", args, [size])
+        assert places is not None
+        [place] = places
+        place[:] = bytes([value]) * size
+        _, [result], _ = runner.run("graph.run", args, places)
+        assert bytes(result) == bytes([value]) * size
+    assert [line for line in copies()[-6:] if line.endswith(f" {size}")] == [
+        f"up {size}",
+        f"down {size}",
+    ] * 2
+    runner.close()
+
+
+def copies() -> list[str]:
+    return Path(os.environ["FAKE_CUDA_COPIES"]).read_text().splitlines()
 
 
 def check_launches(backend: CudaBackend) -> None:
@@ -150,6 +224,8 @@ def main() -> None:
     backend = open_cuda("", None, lambda source, architecture, cache: image)
     assert backend.implementation == "cuda: sm_90, Stand-in", backend.implementation
     check_memory(backend)
+    check_pinned(backend)
+    check_graph()
     check_launches(backend)
     ended: list[str] = []
     backend._on_lost = lambda: ended.append("ended")

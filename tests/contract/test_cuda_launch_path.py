@@ -39,7 +39,12 @@ def test_the_backend_calls_the_driver_as_it_should(tmp_path: Path) -> None:
     log = tmp_path / "launches"
     done = subprocess.run(
         [sys.executable, FOLDER / "cuda_program.py"],
-        env={**os.environ, "LD_LIBRARY_PATH": path, "FAKE_CUDA_LOG": str(log)},
+        env={
+            **os.environ,
+            "LD_LIBRARY_PATH": path,
+            "FAKE_CUDA_LOG": str(log),
+            "FAKE_CUDA_COPIES": str(tmp_path / "copies"),
+        },
         capture_output=True,
         text=True,
         timeout=100,
@@ -47,6 +52,7 @@ def test_the_backend_calls_the_driver_as_it_should(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout.strip()) == (0, "right"), done.stderr
     assert log.read_text().splitlines() == [
         "scale 3145733,1,1 1,1,1 0",  # kernel, blocks, threads, bytes shared
+        *["nothing 3145733,1,1 1,1,1 0"] * 2,  # of a graph, by the real compiler
         "group_sum 2,2,1 4,3,1 60048 0",  # 40 and 60,000 bytes, both at multiples of 16
         "group_sum 1,1,1 2048,1,1 60048 0",
         "wild 1,1,1 1,1,1 0",

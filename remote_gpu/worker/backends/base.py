@@ -22,8 +22,14 @@ class DeviceMemory(Protocol):
         """Its bytes, if host and device share them; None for memory of a card."""
         ...
 
+    @property
+    def place(self) -> memoryview | None:
+        """Host memory to receive the bytes of the next `write` in; None: any. It may still hold the
+        result of the last `read`."""
+        ...
+
     def write(self, data: memoryview) -> None:
-        """Copy `size` bytes in, unless `data` is `view` itself."""
+        """Copy `size` bytes in, unless `data` is `view` itself. Fastest from `place`."""
         ...
 
     def read(self) -> memoryview:
@@ -86,6 +92,10 @@ class HostMemory:
         self._memory = Memory(quota, size)
         self.size = size
         self.view = self._memory.view
+
+    @property
+    def place(self) -> memoryview:
+        return self.view
 
     def write(self, data: memoryview) -> None:
         if data.obj is not self.view.obj:

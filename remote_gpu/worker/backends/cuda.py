@@ -25,6 +25,7 @@ from remote_gpu.worker.backends.nvrtc import compile_source
 from remote_gpu.worker.backends.ordinals import visible_ordinal
 from remote_gpu.worker.backends.staging import Staging
 from remote_gpu.worker.cards.card import CONTEXT_ERRORS, DEVICE_ERRORS, Card
+from remote_gpu.worker.cards.pinned import PinnedBlock, PinnedMemory
 from remote_gpu.worker.kernels.cuda import shared_offsets
 from remote_gpu.worker.memory.memory import Memory
 from remote_gpu.worker.memory.quota import Quota
@@ -77,6 +78,7 @@ class CudaBackend:
         non_blocking = driver.CUstream_flags.CU_STREAM_NON_BLOCKING
         self.stream = self.call(driver.cuStreamCreate, non_blocking.value)
         self.staging = Staging(self.call, self.stream)
+        self.pinned = PinnedMemory(self.call)
 
     def allocate(self, quota: Quota, size: int) -> DeviceMemory:
         self.enter()
@@ -137,6 +139,8 @@ class _CudaMemory:
         self._quota = quota
         self._backend = backend
         self._home: Memory | None = None
+        self._pinned: PinnedBlock | None = None
+        self._copying = False  #: from the pinned memory, perhaps
         self.size = size
         try:
             self.address = int(backend.call(driver.cuMemAlloc, size))
@@ -145,12 +149,32 @@ class _CudaMemory:
             raise
         self._zero()
 
+    @property
+    def place(self) -> memoryview | None:
+        """Pinned memory, after the last copy from it."""
+        self._backend.enter()
+        if self._pinned is None:
+            self._pinned = self._backend.pinned.allocate(self.size)
+        if self._copying:
+            self._copying = False
+            self._backend.finish()
+        return None if self._pinned is None else self._pinned.view
+
     def write(self, data: memoryview) -> None:
         self._backend.enter()
-        self._backend.staging.upload(self.address, data)
+        if self._pinned is None or not self._pinned.has(data):
+            self._backend.staging.upload(self.address, data)
+            return
+        self._copying = True
+        copy, stream = driver.cuMemcpyHtoDAsync, self._backend.stream
+        self._backend.call(copy, self.address, self._pinned.address, self.size, stream)
 
     def read(self) -> memoryview:
-        self._backend.enter()
+        if (place := self.place) is not None and self._pinned is not None:
+            copy, stream = driver.cuMemcpyDtoHAsync, self._backend.stream
+            self._backend.call(copy, self._pinned.address, self.address, self.size, stream)
+            self._backend.finish()
+            return place
         if self._home is None:
             self._home = Memory(Quota(), self.size)  # host memory, outside of the quota
         self._backend.staging.download(self.address, self._home.view)
@@ -162,6 +186,9 @@ class _CudaMemory:
         self._backend.finish()
         self._backend.call(driver.cuMemFree, self.address)
         self._quota.free(self.size)
+        if self._pinned is not None:
+            self._pinned.close()
+            self._pinned = None
         if self._home is not None:
             self._home.close()
 

@@ -135,6 +135,8 @@ class _CardMemory:
             raise OpFailed(OpCode.ENOMEM, f"{size} bytes of the device: {error}") from None
         self._zero()
 
+    place = None
+
     def write(self, data: memoryview) -> None:
         with _errors(OpCode.EIO, "the copy to the device failed"):
             cl.enqueue_copy(self._queue, self.buffer, data, is_blocking=True)

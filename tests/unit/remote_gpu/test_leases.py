@@ -400,7 +400,7 @@ class Table(RuleBasedStateMachine):
 
 
 TestTable = Table.TestCase
-TestTable.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestTable.settings = settings(max_examples=60, stateful_step_count=40)
 
 
 def test_the_check_of_the_log_sees_an_overlap() -> None:

@@ -154,6 +154,8 @@ async def test_a_worker_whose_call_runs_is_in_the_way_of_a_waiting_lease(
     async with parts(tmp_path) as host:
         whole = [replace(install(name, memory_mib=1000), workload="w") for name in ("l1", "l2")]
         host.table.install(whole[0], 0.0)
+        host.table.open("l1", "n", LIMIT_S, 0.0)
+        host.table.give_back(LeaseId("l1"))
 
         def waits() -> None:
             steps = host.table.install(whole[1], 0.0)
