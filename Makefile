@@ -62,7 +62,7 @@ soak: $(STAMP)  ## long fault runs; the end-to-end tests in AWS's weather
 	$(BIN)/python -m pytest tests/e2e --weather aws $(ARGS)
 
 # All extras but host-cuda, whose ONNX Runtime excludes that of the others.
-EXTRAS := scheduler postgres monitor host opencl cuda local moto otel simulate test dev
+EXTRAS := scheduler postgres monitor host opencl cuda local moto otel top simulate test dev
 lock: $(STAMP)  ## pin the newest versions that the bounds allow, with hashes
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile pyproject.toml $(foreach extra,$(EXTRAS),--extra $(extra)) --universal --python-version 3.11 \

@@ -2,4 +2,30 @@
 
 `core` decides and is pure; `ports` declares what it needs; `adapters` implement that; `shell`
 runs one replica; `deploy` executes FDL plans; `cli` is the `orchgpu` command.
+
+For users' programs: `orchgpu.function` declares a function beside its code, `orchgpu.map` runs a
+deployed one on files. This module and `declaration` are in every function's package.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from orchgpu.declaration import function as function
+    from orchgpu.mapping import map as map  # noqa: A004 - what it is named for
+
+__all__ = ["function", "map"]
+
+
+def __getattr__(name: str) -> object:
+    """The public names, imported on first use: a function's package has no `map`."""
+    if name == "function":
+        from orchgpu.declaration import function
+
+        return function
+    if name == "map":
+        from orchgpu.mapping import map  # noqa: A004
+
+        return map
+    raise AttributeError(f"module 'orchgpu' has no attribute {name!r}")

@@ -62,3 +62,26 @@ class Comparison(Value):
         if self.speed_up <= 1:
             return None
         return self.device_usd_per_s / (self.function_usd_per_s * (self.speed_up - 1))
+
+
+class UsedTime(Value):
+    """Use by jobs: of their function for `held_s`, and of a device for `device_s`."""
+
+    held_s: float
+    device_s: float  #: where jobs share a device, each has its part of the time
+    memory_mib: int | None  #: of the function; None: not known, its cost is left out
+    prices: Prices = Prices()
+
+    @property
+    def device_usd(self) -> float:
+        return self.prices.device_usd_per_hour / SECONDS_PER_HOUR * self.device_s
+
+    @property
+    def function_usd(self) -> float | None:
+        if self.memory_mib is None:
+            return None
+        return self.memory_mib / MIB_PER_GB * self.prices.lambda_usd_per_gb_s * self.held_s
+
+    @property
+    def usd(self) -> float:
+        return self.device_usd + (self.function_usd or 0.0)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests import leaks, weather
 
@@ -19,6 +20,10 @@ _PROCESS_LEVEL = ("browser", "contract", "e2e", "integration")
 #: What a developer's shell may hold and a test must not see.
 _SCRUBBED = ("AWS_", "ORCHGPU_", "LOCALSTACK_", "RCUDA_", "REMOTE_GPU_", "CUDA_VISIBLE_DEVICES")
 
+
+#: An example may take any time: the machine has other work.
+settings.register_profile("orchgpu", deadline=None)
+settings.load_profile("orchgpu")
 
 #: Tests report to nobody, and find no file of ONNX Runtime's reporting among their own.
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"

@@ -50,11 +50,11 @@ shutil.copy(os.environ["INPUT_FILE_PATH"], target)
 with open(os.path.join(target, "objects.json"), "w") as found:
     found.write('{"objects": [{"label": "line", "score": 0.98}]}\\n')
 """
-#: function → (steps, memory in MiB, tenant)
+#: function → (steps, memory in MiB, guaranteed compute in %, tenant)
 FUNCTIONS = {
-    "detect-objects": (2, 9000, "vision"),
-    "transcribe": (4, 14000, "speech"),
-    "embed-pages": (1, 5000, "search"),
+    "detect-objects": (2, 9000, 20, "vision"),
+    "transcribe": (4, 14000, 30, "speech"),
+    "embed-pages": (1, 5000, 10, "search"),
 }
 
 
@@ -110,7 +110,7 @@ def orchgpu(work: Path, *arguments: str) -> str:
 def deploy(work: Path) -> None:
     """Deploy functions of several tenants."""
     entries = []
-    for name, (steps, memory_mib, tenant) in FUNCTIONS.items():
+    for name, (steps, memory_mib, compute, tenant) in FUNCTIONS.items():
         script = work / f"{name}.py"
         script.write_text(SCRIPT.replace("STEPS", str(steps)))
         output = [{"storage_provider": "s3", "path": f"{name}-out"}]
@@ -124,7 +124,12 @@ def deploy(work: Path) -> None:
                     "init_script": script.name,
                     "output": output,
                 },
-                "gpu": {"memory": memory_mib, "kinds": ["cuda"], "tenant": tenant},
+                "gpu": {
+                    "memory": memory_mib,
+                    "compute": compute,
+                    "kinds": ["cuda"],
+                    "tenant": tenant,
+                },
                 "job": {"input": source},
             }
         )
@@ -159,7 +164,7 @@ def take(browser: Browser, address: str, folder: Path) -> None:
         shoot(page, None, folder / "console-job.png")
         shoot(page, "#/activity?since_s=900", folder / "console-activity.png")
     with opened(browser, address, "light", phone) as page:
-        shoot(page, "#/fleet", folder / "console-phone.png")
+        shoot(page, "#/jobs", folder / "console-phone.png")
 
 
 @contextmanager

@@ -15,6 +15,7 @@ TITLES = {
     "monitor": "The monitor, in `gpud` and `ssgm-monitor`",
     "gpud": "`gpud`",
     "orchestrator": "The orchestrator",
+    "console": "The web console",
 }
 
 

@@ -21,6 +21,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict
 
 FOLDER = Path(__file__).resolve().parents[1] / "orchgpu" / "web" / "assets" / "vendor"
 PINS = FOLDER / "versions.json"
@@ -35,6 +36,15 @@ class Vendored:
     name: str  #: file name in the vendor folder
     replaced: tuple[tuple[str, str], ...] = ()  #: text → text, in order
     appended: str = ""  #: makes a script that defines one global an ES module
+
+
+class Pin(TypedDict):
+    """One package in `versions.json`."""
+
+    version: str
+    license: str
+    integrity: str  #: of its archive in the registry
+    files: dict[str, str]  #: name → SHA-256 of the vendored file
 
 
 FILES = (
@@ -62,8 +72,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.vendor_assets", description=__doc__)
     parser.add_argument("--latest", action="store_true", help="pin the newest versions first")
     latest: bool = parser.parse_args(arguments).latest
-    pins: dict[str, dict[str, str]] = json.loads(PINS.read_text()) if PINS.exists() else {}
-    new: dict[str, dict[str, str]] = {}
+    pins: dict[str, Pin] = json.loads(PINS.read_text()) if PINS.exists() else {}
+    new: dict[str, Pin] = {}
     for package in PACKAGES:
         pin = None if latest else pins.get(package)
         with tempfile.TemporaryDirectory() as folder:
@@ -75,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     f"{found['integrity']}; nothing of it was written\n"
                 )
                 return 1
-            _write(package, archive)
+            found["files"] = _written(package, archive)
         new[package] = found
         sys.stdout.write(f"{package} {found['version']} ({found['license']})\n")
     PINS.write_text(json.dumps(new, indent=2) + "\n")
@@ -93,13 +103,14 @@ def _packed(package: str, version: str, folder: Path) -> Path:
     return next(folder.glob("*.tgz"))
 
 
-def _pin_of(archive: Path) -> dict[str, str]:
+def _pin_of(archive: Path) -> Pin:
     manifest = json.loads(_member(archive, "package.json"))
     digest = base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()
     return {
         "version": manifest["version"],
         "license": manifest["license"],
         "integrity": f"sha512-{digest}",
+        "files": {},
     }
 
 
@@ -111,12 +122,16 @@ def _member(archive: Path, name: str) -> str:
         return member.read().decode()
 
 
-def _write(package: str, archive: Path) -> None:
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    (FOLDER / f"{package}.LICENSE.txt").write_text(_member(archive, "LICENSE"))
+def _written(package: str, archive: Path) -> dict[str, str]:
+    """Write the files of a package; returns the SHA-256 of each."""
+    texts = {f"{package}.LICENSE.txt": _member(archive, "LICENSE")}
     for file in FILES:
         if file.package == package:
-            (FOLDER / file.name).write_text(_as_module(file, _member(archive, file.member)))
+            texts[file.name] = _as_module(file, _member(archive, file.member))
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        (FOLDER / name).write_text(text)
+    return {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
 
 
 def _as_module(file: Vendored, text: str) -> str:

@@ -49,10 +49,15 @@ class Coloured:
     width: int = 0  #: filled with spaces up to this many columns
     shown: str | None = None  #: printed instead of the word itself, in its colour
 
+    @property
+    def colour(self) -> str | None:
+        """The name of its colour; None for any word that names no state."""
+        return _COLOURS.get(self.word)
+
     def on(self, stream: TextIO) -> str:
         """The text for this stream."""
         text = padded(printable(self.word if self.shown is None else self.shown), self.width)
-        colour = _COLOURS.get(self.word)
+        colour = self.colour
         if colour is None or os.environ.get("NO_COLOR") or not stream.isatty():
             return text
         return click.style(text, fg=colour)

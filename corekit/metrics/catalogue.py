@@ -12,7 +12,7 @@ from corekit.metrics.metric import Kind, Label, Metric, Section, Unit
 
 _COUNTER, _GAUGE, _HISTOGRAM = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
 _SSGMD, _MONITOR, _GPUD = Section("ssgmd"), Section("monitor"), Section("gpud")
-_ORCHESTRATOR = Section("orchestrator")
+_ORCHESTRATOR, _CONSOLE = Section("orchestrator"), Section("console")
 
 # --- labels
 _HOST = Label("host", "registered hosts")
@@ -333,8 +333,25 @@ ORCHESTRATOR_CONNECTED = _ORCHESTRATOR.metric(
     "orchgpu_scheduler_connected", _GAUGE, "1: connected to the scheduler"
 )
 
+# --- the web console
+CONSOLE_SESSIONS = _CONSOLE.metric("orchgpu_console_sessions", _GAUGE, "Open sessions of browsers")
+CONSOLE_STREAMS = _CONSOLE.metric("orchgpu_console_streams", _GAUGE, "Open streams of changes")
+CONSOLE_BATCHES = _CONSOLE.metric(
+    "orchgpu_console_batches_total", _COUNTER, "Batches of changes for all browsers"
+)
+CONSOLE_REQUESTS = _CONSOLE.metric(
+    "orchgpu_console_requests_total",
+    _COUNTER,
+    "Requests by the status of their answer",
+    (Label("status", "about 15 HTTP statuses"),),
+)
+CONSOLE_CONNECTED = _CONSOLE.metric(
+    "orchgpu_console_scheduler_connected", _GAUGE, "1: the picture of the system is current"
+)
+
 #: All metrics by program, in the order of this module. The monitor is a part of gpud, and a
 #: program of its own.
 BY_PROGRAM: Mapping[str, Sequence[Metric]] = {
-    section.program: section.metrics for section in (_SSGMD, _MONITOR, _GPUD, _ORCHESTRATOR)
+    section.program: section.metrics
+    for section in (_SSGMD, _MONITOR, _GPUD, _ORCHESTRATOR, _CONSOLE)
 }

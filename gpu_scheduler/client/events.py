@@ -15,7 +15,8 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import AsyncGenerator, Mapping
+import ssl
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
 import aiohttp
@@ -27,7 +28,10 @@ from corekit.decode import decode_known
 from corekit.errors import AppError, ErrorCode
 from corekit.values import Value
 from gpu_scheduler.client.access import Access
+from gpu_scheduler.model import Record
 from gpu_scheduler.protocol import watch as words
+from gpu_scheduler.protocol.answers import RecordsAnswer
+from gpu_scheduler.protocol.ops import PAGE_MAX
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +68,7 @@ async def watched(
     budget = budget or Budget()
     addresses, tried = http.split(","), 0
     backoff = Backoff(budget.reconnect_base_s, budget.reconnect_s_max)
-    lost_said = True
+    lost_said, warned = True, False
     while True:
         try:
             stream = endpoint_events(
@@ -76,7 +80,7 @@ async def watched(
                     after = one.position or after
                     if isinstance(one.event, words.Started | words.Reset):
                         after = None  # until the state is complete
-                    lost_said = isinstance(one.event, words.Lost)
+                    lost_said, warned = isinstance(one.event, words.Lost), False
                     backoff.reset()
                     yield one
             why = "the scheduler ended the stream"
@@ -84,6 +88,9 @@ async def watched(
             if error.code in (ErrorCode.DENIED, ErrorCode.INVALID):
                 raise
             why = error.message
+        if not warned:
+            warned = True
+            logger.warning("%s; trying again", why, extra={"event": "events_lost"})
         if not lost_said:
             lost_said = True
             yield _lost(why)
@@ -120,6 +127,54 @@ async def endpoint_events(
         why = str(error) or "it sent nothing"
         text = f"no events from the HTTP endpoint at {http}: {why}; is ssgmd up?"
         raise AppError(ErrorCode.UNAVAILABLE, text) from None
+
+
+async def records(
+    http: str, access: Access, within_s: float
+) -> AsyncGenerator[tuple[Record, ...], None]:
+    """All job records in pages, newest first, from the scheduler that leads.
+
+    Raises UNAVAILABLE when none of the endpoints ("host:port,…") leads, or its error.
+    """
+    tls = access.tls()
+    key = access.current_key
+    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+    limit = aiohttp.ClientTimeout(total=within_s)
+    async with aiohttp.ClientSession(timeout=limit, headers=headers) as session:
+        address, after = None, None
+        while True:
+            query = {"limit": str(PAGE_MAX)} | ({} if after is None else {"after": after})
+            tried = http.split(",") if address is None else [address]
+            address, answer = await _first_answer(session, tried, query, tls)
+            page = known(logger, decode_known(RecordsAnswer, answer)).records
+            if not page:
+                return
+            yield page
+            after = page[-1].holder
+
+
+async def _first_answer(
+    session: aiohttp.ClientSession,
+    addresses: Sequence[str],
+    query: Mapping[str, str],
+    tls: ssl.SSLContext | None,
+) -> tuple[str, object]:
+    """A page of records from the first of these endpoints that answers; its address with it."""
+    problem = AppError(ErrorCode.UNAVAILABLE, "no HTTP endpoint of a scheduler is known")
+    for address in addresses:
+        url = f"{'http' if tls is None else 'https'}://{address}/v1/records"
+        try:
+            async with session.get(url, params=query, ssl=tls or False) as answer:
+                found = await answer.json()
+                if answer.status == 200:
+                    return address, found
+                problem = AppError.from_json(found["error"])
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+            text = f"no answer of the HTTP endpoint at {address}: {error or 'in time'}"
+            problem = AppError(ErrorCode.UNAVAILABLE, text)
+        if problem.code is not ErrorCode.UNAVAILABLE:
+            break
+    raise problem
 
 
 def _watched(fields: Fields) -> Watched:

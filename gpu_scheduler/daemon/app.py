@@ -108,10 +108,8 @@ async def running_daemon(
         metrics.epoch = machine.state.epoch
         decoder = RequestDecoder(clock, journal, performer.submit, metrics, authorizer)
         hub = Hub(machine.state, clock, decoder, parts.registry, Redaction(authorizer))
-        appending = _beating(settings, journal, clock, nursery)
-        observed = _observed(appending, hub, clock, stack)
-        driver = Driver(machine, observed, performer.perform, nursery)
-        performer.driver = driver
+        observed = _observed(_beating(settings, journal, clock, nursery), hub, clock, stack)
+        performer.driver = driver = Driver(machine, observed, performer.perform, nursery)
         handover.epoch = metrics.epoch if settings.log is not None else None
         nursery.start_eternal(driver.run(), "driver")
         nursery.start_eternal(performer.watch_room(journal, settings.budget), "room")

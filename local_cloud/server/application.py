@@ -100,6 +100,7 @@ def _context(options: Options, state: StateLog, nursery: Nursery) -> Context:
         on_message=pollers.touched,
         weather=options.weather,
     )
+    cloud.functions.concurrency_max = options.concurrency_max
     restore(cloud, state, clock.now_s())
     bodies.remove_unused()
     return Context(
@@ -134,7 +135,7 @@ def _sandbox(options: Options, context: Context) -> Sandbox:
             region=options.region,
             keys=(options.keys.access_key, options.keys.secret_key) if options.keys else None,
         ),
-        pool=EnvironmentPool(concurrency_max=options.concurrency_max),
+        pool=EnvironmentPool(concurrency_max=context.cloud.functions.concurrency_max),
         logs=context.logs,
         clock=SystemClock(),
         revisions=revisions,

@@ -28,7 +28,7 @@ T = TypeVar("T")
 ANSWER_WITHIN_S = 1.0
 #: More jobs than a person reads.
 JOBS_MAX = 200
-_DEFINITIONS = (".yaml", ".yml")
+_DEFINITIONS = (".yaml", ".yml", ".py")
 
 Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 

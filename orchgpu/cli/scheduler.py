@@ -81,3 +81,18 @@ def ask(
             return await question(client)
 
     return asyncio.run(asked())
+
+
+def answering_scheduler(given: str | None) -> str | None:
+    """The scheduler to follow jobs; None when none is configured: results show the end as well.
+
+    Raises UNAVAILABLE when it does not answer: nothing is uploaded then.
+    """
+    address = scheduler_or_none(given)
+
+    async def nothing(_client: SchedulerClient) -> None:
+        """Do nothing: the connection itself is the check."""
+
+    if address is not None:
+        ask(address, nothing)
+    return address

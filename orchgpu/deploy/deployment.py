@@ -136,7 +136,7 @@ def prepare_removal(names: Sequence[str], cloud: Cloud, *, force: bool = False) 
 def names_of(target: str) -> tuple[str, ...]:
     """The names of the functions that a FILE declares, or the NAME itself."""
     path = Path(target)
-    if path.is_file() or target.endswith((".yaml", ".yml")):
+    if path.is_file() or target.endswith((".yaml", ".yml", ".py")):
         return tuple(function.name for function in deployed(read_document(path)))
     return (target,)
 

@@ -14,6 +14,7 @@ from fdl.diagnostics import FileFacts, FileKind, MiddlewareFacts
 from fdl.model import Document
 from fdl.parse import parse
 from fdl.text.compose import BYTES_MAX, Composed, compose
+from orchgpu.deploy import declared
 from remote_gpu.middleware.registry import known
 
 #: The start of a script that is searched for line ends; larger files are programs.
@@ -32,13 +33,21 @@ _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def read_document(path: Path) -> Document:
-    """Parse a file, or standard input for `-`. Raises NOT_FOUND or INVALID."""
-    return parse(_read(path), name_of(path))
+    """Parse a file, or standard input for `-`. Raises NOT_FOUND or INVALID.
+
+    A Python file is imported, by another process, for its decorated functions.
+    """
+    return parse(_read(path), _source_name(path))
 
 
 def read_composed(path: Path) -> Composed:
     """A file, or standard input for `-`, as nodes. Raises NOT_FOUND or INVALID."""
-    return compose(_read(path), name_of(path))
+    return compose(_read(path), _source_name(path))
+
+
+def _source_name(path: Path) -> str:
+    """The name of a text in messages about its lines."""
+    return f"{path} (as a definition)" if path.suffix == declared.SUFFIX else name_of(path)
 
 
 def name_of(path: Path) -> str:
@@ -49,6 +58,8 @@ def name_of(path: Path) -> str:
 def _read(path: Path) -> bytes:
     if path == STANDARD_INPUT:
         return sys.stdin.buffer.read(BYTES_MAX + 1)
+    if path.suffix == declared.SUFFIX:
+        return declared.text_of(path)
     try:
         with path.open("rb") as file:
             return file.read(BYTES_MAX + 1)

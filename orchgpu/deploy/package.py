@@ -33,6 +33,7 @@ RUNTIME_PACKAGES = (
     "remote_gpu/wire",
     "remote_gpu/client",
     "remote_gpu/forwarder",
+    "orchgpu/declaration.py",
 )
 SCRIPT_FOLDER = "script"
 #: The oldest date a zip can hold.

@@ -89,6 +89,11 @@ class Home:
         """The folder of one program's state, which survives `down` and `up`."""
         return self.path / "state" / program
 
+    @property
+    def history(self) -> Path:
+        """The file of the history, beside the journal's folder."""
+        return self.state("history") / "history.sqlite"
+
     def lock(self) -> IO[str]:
         """Become the only supervisor of this folder; the lock ends with the process.
 

@@ -19,6 +19,9 @@ CLOUDS = ("embedded", "moto")
 HOSTS = ("gpu-a", "gpu-b")
 LOOPBACK = "127.0.0.1:0"  #: an ephemeral port that only this machine reaches
 
+#: File of the history, for the console and for commands.
+HISTORY_VARIABLE = "ORCHGPU_HISTORY"
+
 ReadyFiles = Mapping[str, Ready]  #: by the program's name
 
 
@@ -51,7 +54,7 @@ class Programs:
         bridge: tuple[tuple[str, ...], ...] = (
             (("bridge",),) if self._settings.cloud == "moto" else ()
         )
-        return (("cloud", "scheduler"), *bridge, HOSTS, ("orchestrator", "console"))
+        return (("cloud", "scheduler"), *bridge, HOSTS, ("orchestrator", "console", "collector"))
 
     def program(self, name: str, ready: ReadyFiles) -> Program:
         """The program of that name, given the ready files of the stages before.
@@ -69,6 +72,8 @@ class Programs:
                 return self._bridge(ready)
             case "console":
                 return self._console(ready)
+            case "collector":
+                return self._collector(ready)
             case _:
                 return self._orchestrator(ready)
 
@@ -147,9 +152,18 @@ class Programs:
         scheduler = str(ready["scheduler"]["socket"])
         hosts = [part for name in self._settings.allowed_hosts for part in ("--allow-host", name)]
         listen = last_address(ready, "console", "http")
-        command = ("orchgpu", "web", "--scheduler", scheduler, "--listen", listen, *hosts)
+        metrics = ("--metrics", last_address(ready, "console", "metrics"))
+        command = ("orchgpu", "web", "--scheduler", scheduler, "--listen", listen, *metrics, *hosts)
         cloud = cloud_environment(str(ready["cloud"]["endpoint"]), key_pair(ready))
-        return self._built("console", command, "http", cloud)
+        history = {HISTORY_VARIABLE: str(self._home.history)}
+        return self._built("console", command, "http", {**cloud, **history})
+
+    def _collector(self, ready: ReadyFiles) -> Program:
+        http = str(ready["scheduler"]["http"])
+        store = ("--store", str(self._home.history))
+        return self._built(
+            "collector", ("orchgpu", "collect", "--scheduler-http", http, *store), None, {}
+        )
 
     def _built(
         self,

@@ -99,7 +99,7 @@ class Supervisor:
             weather=str(self._ready["cloud"].get("weather", "")),
             scheduler=str(self._ready["scheduler"]["socket"]),
             scheduler_http=str(self._ready["scheduler"]["http"]),
-            console=str(self._ready["console"]["url"]),
+            console=str(self._ready.get("console", {}).get("url", "")),
             processes=tuple(self._process(child) for child in self._children),
         )
 

@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from corekit.aio.clock import SystemClock
 from corekit.aio.environment import budget_from_environment
+from corekit.aio.metrics_endpoint import metrics_endpoint
 from corekit.aio.process import log_as_json, raise_descriptor_limit, stop_signal, write_ready
 from corekit.aio.supervise import Nursery, until_first
 from corekit.budget import Budget
@@ -23,9 +24,11 @@ from orchgpu.web.http.assets import read_assets
 from orchgpu.web.http.live import LiveChanges
 from orchgpu.web.http.server import listen
 from orchgpu.web.http.sessions import Sessions
+from orchgpu.web.metrics import ConsoleMetrics
 from orchgpu.web.model.picture import Picture
 from orchgpu.web.scheduler import ANSWER_WITHIN_S, SchedulerDoor
 from orchgpu.web.settings import ConsoleSettings
+from orchgpu.web.work.activity import ActivityReader
 from orchgpu.web.work.door import CloudDoor
 from orchgpu.web.work.explanations import Explanations
 
@@ -51,9 +54,11 @@ async def serve(settings: ConsoleSettings, budget: Budget) -> None:
         return
     async with running(settings, scheduler, has_keys) as (console, address):
         scheme = "https" if settings.tls is not None else "http"
-        write_ready(settings.ready_file, {"http": address, "url": f"{scheme}://{address}/"})
-        logger.info("serving at %s://%s/", scheme, address, extra={"event": "serving"})
-        await until_first(stop.wait(), console.nursery.failed())
+        url = f"{scheme}://{address}/"
+        async with metrics_endpoint(settings.metrics, console.metrics.lines) as scraped:
+            write_ready(settings.ready_file, {"http": address, "url": url, **scraped})
+            logger.info("serving at %s", url, extra={"event": "serving"})
+            await until_first(stop.wait(), console.nursery.failed())
 
 
 @asynccontextmanager
@@ -78,6 +83,7 @@ async def opened(
     """The parts of a console, of which those that read the scheduler run in the nursery."""
     clock, picture = SystemClock(), Picture(secrets.token_hex(4))
     sessions, feed = Sessions(clock), Feed(picture, clock)
+    live = LiveChanges(picture, sessions)
     client = SchedulerClient(
         settings.scheduler,
         budget=scheduler.budget,
@@ -91,17 +97,19 @@ async def opened(
         has_keys=has_keys,
         picture=picture,
         sessions=sessions,
-        live=LiveChanges(picture, sessions),
+        live=live,
+        metrics=ConsoleMetrics(picture, sessions, live),
         scheduler=scheduler,
         cloud=await stack.enter_async_context(CloudDoor()),
         explanations=Explanations(client, clock),
+        activity=ActivityReader(settings.history, clock),
         feed=feed,
         nursery=nursery,
         assets=read_assets(),
         clock=clock,
     )
     nursery.start_eternal(feed.run(client), "feed")
-    nursery.start_eternal(console.live.run(), "live")
+    nursery.start_eternal(live.run(), "live")
     stack.push_async_callback(nursery.close)  # before its client closes
     return console
 

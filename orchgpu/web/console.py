@@ -13,9 +13,11 @@ from orchgpu.web.feed import Feed
 from orchgpu.web.http.assets import Asset
 from orchgpu.web.http.live import LiveChanges
 from orchgpu.web.http.sessions import Sessions
+from orchgpu.web.metrics import ConsoleMetrics
 from orchgpu.web.model.picture import Picture
 from orchgpu.web.scheduler import SchedulerDoor
 from orchgpu.web.settings import ConsoleSettings
+from orchgpu.web.work.activity import ActivityReader
 from orchgpu.web.work.door import CloudDoor
 from orchgpu.web.work.explanations import Explanations
 
@@ -29,9 +31,11 @@ class Console:
     picture: Picture
     sessions: Sessions
     live: LiveChanges
+    metrics: ConsoleMetrics
     scheduler: SchedulerDoor
     cloud: CloudDoor
     explanations: Explanations
+    activity: ActivityReader
     feed: Feed
     nursery: Nursery
     assets: Mapping[str, Asset]

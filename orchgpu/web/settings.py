@@ -19,6 +19,8 @@ class ConsoleSettings:
     tls: ssl.SSLContext | None = None
     behind_tls: bool = False  #: a proxy in front of it speaks TLS with the browsers
     allowed_hosts: tuple[str, ...] = ()  #: more host names of it, where the scheduler has no keys
+    history: Path | None = None  #: file of the history, which `orchgpu collect` writes
+    metrics: str | None = None  #: "address:port" of /metrics, without a key; None: none
     ready_file: Path | None = None  #: written once it serves: {"pid", "http"}
 
     @property

@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
@@ -27,13 +27,15 @@ from remote_gpu.host.gateway.lease_ports import LeasePorts, PortSettings
 from remote_gpu.host.gateway.listeners import Listeners
 from remote_gpu.host.gateway.relays import Relays
 from remote_gpu.host.lease_log import LeaseLog
-from remote_gpu.host.leases import Entry, LeaseTable, Phase, Step, StepKind
+from remote_gpu.host.leases import Entry, LeaseTable, Phase
+from remote_gpu.host.link import Link, NoLink
 from remote_gpu.host.processes.card_checks import CardChecks
 from remote_gpu.host.processes.endings import Endings
 from remote_gpu.host.processes.lease_workers import CRASHES_MAX, LeaseWorkers
 from remote_gpu.host.processes.residual_memory import MemoryProbe
 from remote_gpu.host.processes.warm_workers import WarmWorkers
 from remote_gpu.host.sharing.turns import Turns
+from remote_gpu.host.steps import Step, StepKind
 from remote_gpu.host.tls import HostTls
 from remote_gpu.host.traces import HostTraces
 from remote_gpu.host.workers.pool import WorkerPool
@@ -47,37 +49,6 @@ LANES_MAX = 16  #: open at once on one lease; each is a thread in its worker
 _TICK_S_MAX = 1.0  #: longest time between two checks of deadlines
 #: Longest delay of the report that shares are free, for the warm worker that the lease leaves.
 HELD_S_MAX = 1.0
-
-
-class Link(Protocol):
-    """Reports to the scheduler; the link repeats each until it is acknowledged."""
-
-    def session(
-        self,
-        lease: LeaseId,
-        state: SessionState,
-        nonce: str,
-        reason: EndReason | None = None,
-        detail: str = "",
-        loading_s: float | None = None,
-        loaded_mib: int | None = None,
-        succeeded: bool | None = None,
-    ) -> None: ...
-
-    def report_soon(self) -> None: ...
-
-    def door(self, lease: LeaseId, address: str) -> None: ...
-
-    def cut(self, lease: LeaseId) -> None: ...
-
-
-class _NoLink:
-    """The link of a stopping program: reports are dropped."""
-
-    def session(self, *_: object, **__: object) -> None:
-        """Drop the report."""
-
-    door = cut = report_soon = session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -506,4 +477,4 @@ class HostDaemon(Generic[L]):
         if not await self.until(lambda: not any(e.occupying for e in self.table), cut_s):
             logger.error("workers do not end", extra={"leases": self.installed()})
         self._ports.close_all()
-        self._reports = _NoLink()
+        self._reports = NoLink()

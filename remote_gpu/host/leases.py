@@ -27,6 +27,7 @@ from corekit.units import WHOLE_PERMILLE
 from corekit.values import replace
 from gpu_scheduler.model import EndReason, LeaseLifetime, LeaseState, Share
 from gpu_scheduler.protocol.host import Install
+from remote_gpu.host.steps import Step, StepKind
 from remote_gpu.host.warm.table import WarmTable, WarmWorker, is_card
 from remote_gpu.wire.errors import Refusal, Refused
 
@@ -46,38 +47,6 @@ class Phase(StrEnum):
     OPEN = "OPEN"
     RETURNED = "RETURNED"  #: given back; the session is still open
     CLOSING = "CLOSING"  #: over; its processes may not have ended yet
-
-
-class StepKind(StrEnum):
-    """The kinds of steps, in the order of a lease's life."""
-
-    EVICT = "evict"  #: kill warm workers, then call `warm_gone` for each
-    PLACED = "placed"  #: log; admit a waiting session
-    OPENED = "opened"  #: report it
-    UNBOUND = "unbound"  #: the session is over, the lease is not; end session, lanes, relays
-    RETURNED = "returned"  #: report it: the shares may be granted again
-    KILL = "kill"  #: kill server and worker (or keep it warm), then call `gone`
-    CLOSED = "closed"  #: report it with the reason; end the session
-    CUT = "cut"  #: log and report it: the revocation is complete, its shares are free
-    CONFLICT = "conflict"  #: log: its shares are granted to another live lease, too
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """One step for the daemon to take."""
-
-    kind: StepKind
-    lease: LeaseId
-    fence: int
-    shares: tuple[Share, ...]
-    nonce: str = ""
-    reason: EndReason | None = None
-    detail: str = ""
-    reported: bool = True  #: False: the scheduler ended it itself
-    warm: tuple[str, ...] = ()  #: warm workers: to evict, or the one that a placed lease gets
-    keeps: Install | None = None  #: of KILL: its worker may stay, warm
-    leaves_worker: bool = False  #: of RETURNED and CLOSED: a KILL with `keeps` follows
-    succeeded: bool | None = None  #: of RETURNED and CLOSED: False = its code failed
 
 
 @dataclass(slots=True, kw_only=True)
@@ -229,8 +198,8 @@ class LeaseTable:
             return []
         entry.phase = Phase.RETURNED
         kill = self._kill(entry, EndReason.DONE)
-        returned = self._step(entry, StepKind.RETURNED, leaves_worker=kill.keeps is not None)
-        return [dataclasses.replace(returned, succeeded=succeeded), kill]
+        returned, leaves = self._step(entry, StepKind.RETURNED), kill.keeps is not None
+        return [dataclasses.replace(returned, leaves_worker=leaves, succeeded=succeeded), kill]
 
     def session_over(
         self, lease: LeaseId, reason: EndReason, detail: str, succeeded: bool | None = None
@@ -263,12 +232,10 @@ class LeaseTable:
         entry.phase = Phase.CLOSING
         kills = entry.occupying and not killed
         leaves = kills and self._kill(entry, reason).keeps is not None
-        closed = self._step(
-            entry, StepKind.CLOSED, reason, detail, reported=reported, leaves_worker=leaves
-        )
-        closed = dataclasses.replace(closed, succeeded=succeeded)
-        self._bury(dataclasses.replace(closed, leaves_worker=False))
-        steps = [closed]
+        closed = self._step(entry, StepKind.CLOSED, reason, detail)
+        closed = dataclasses.replace(closed, reported=reported, succeeded=succeeded)
+        self._bury(closed)
+        steps = [dataclasses.replace(closed, leaves_worker=leaves)]
         if not entry.occupying:
             del self._entries[lease]
             steps.append(self._step(entry, StepKind.CUT))
@@ -426,12 +393,14 @@ class LeaseTable:
         if not room.ready:
             evicted = tuple(worker.id for worker in self.warm.evict(room.evict))
             detail = f"lease {entry.lease} needs its memory"
-            return [self._step(entry, StepKind.EVICT, None, detail, warm=evicted)][: len(evicted)]
+            evict = self._step(entry, StepKind.EVICT, None, detail)
+            return [dataclasses.replace(evict, warm=evicted)][: len(evicted)]
         entry.phase, entry.occupying = Phase.PLACED, True
+        placed = self._step(entry, StepKind.PLACED)
         if name is None:
-            return [self._step(entry, StepKind.PLACED)]
+            return [placed]
         self.warm.take(name)
-        return [self._step(entry, StepKind.PLACED, warm=(name,))]
+        return [dataclasses.replace(placed, warm=(name,))]
 
     def _left_mib(self, entry: Entry) -> dict[DeviceId, int]:
         """The memory of the devices of a lease that all leases and it leave."""
@@ -445,7 +414,8 @@ class LeaseTable:
     def _kill(self, entry: Entry, reason: EndReason) -> Step:
         """The end of the processes of a lease; the worker of a workload may stay."""
         keeps = entry.install.workload is not None and reason in _ORDERLY
-        return self._step(entry, StepKind.KILL, keeps=entry.install if keeps else None)
+        kill = self._step(entry, StepKind.KILL)
+        return dataclasses.replace(kill, keeps=entry.install if keeps else None)
 
     def _holders(self) -> list[Entry]:
         return [entry for entry in self if entry.occupying]
@@ -484,16 +454,7 @@ class LeaseTable:
             self._tombstones.popitem(last=False)
 
     def _step(
-        self,
-        entry: Entry,
-        kind: StepKind,
-        reason: EndReason | None = None,
-        detail: str = "",
-        *,
-        reported: bool = True,
-        warm: tuple[str, ...] = (),
-        keeps: Install | None = None,
-        leaves_worker: bool = False,
+        self, entry: Entry, kind: StepKind, reason: EndReason | None = None, detail: str = ""
     ) -> Step:
         return Step(
             kind=kind,
@@ -503,8 +464,4 @@ class LeaseTable:
             nonce=entry.nonce,
             reason=reason,
             detail=detail,
-            reported=reported,
-            warm=warm,
-            keeps=keeps,
-            leaves_worker=leaves_worker,
         )

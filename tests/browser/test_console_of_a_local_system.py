@@ -6,11 +6,12 @@ import base64
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from tests.browser.conftest import OpenPage
 from tests.e2e.live import COPY, FunctionSpec, Live, live_system, until
 
+SLOW = "#!/bin/sh\nsleep 120\n"
 FAILING = "#!/bin/sh\necho reading the model\necho out of luck >&2\nexit 3\n"
 #: Longest wait for something that a job does; real time of this system runs at 1/20.
 JOB_MS = 60_000
@@ -34,16 +35,13 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     with live_system(tmp_path_factory.mktemp("live")) as system:
         system.start_all()
         system.start("console")
-        system.deploy({"copy": FunctionSpec(COPY), "failing": FunctionSpec(FAILING)})
+        specs = {"copy": COPY, "failing": FAILING, "slow": SLOW}
+        system.deploy({name: FunctionSpec(script) for name, script in specs.items()})
         yield system
 
 
 def address(live: Live, view: str = "") -> str:
     return f"{live.ready['console']['url']}{view}"
-
-
-def state_of(page: Page) -> str:
-    return page.locator(".page-title .state").inner_text()
 
 
 def test_a_new_job_appears_and_succeeds_without_a_reload(live: Live, open_page: OpenPage) -> None:
@@ -82,6 +80,22 @@ def test_a_failed_job_has_its_story_and_its_log(live: Live, open_page: OpenPage)
     assert job in page.url
     page.evaluate("location.hash = '#/jobs?state=LETTERS'")
     expect(page.locator("main")).to_contain_text("failing")
+
+
+def test_a_running_job_has_a_log_that_grows_and_is_cancelled(
+    live: Live, open_page: OpenPage
+) -> None:
+    job = live.upload("slow", "long.txt")
+    page = open_page(address(live, "#/jobs?state=live"))
+    page.locator("tbody tr", has_text="long.txt").get_by_role("link").click(timeout=JOB_MS)
+    state = page.locator(".page-title .state")
+    expect(state).to_have_text("running", timeout=JOB_MS)
+    expect(page.locator(".log")).to_contain_text("lease granted")
+    page.get_by_role("button", name="Cancel").click()
+    page.get_by_role("dialog").get_by_role("button", name="Cancel the job").click()
+    expect(state).to_have_text("cancelled", timeout=JOB_MS)
+    assert job in page.url
+    expect(page.get_by_role("button", name="Cancel")).to_have_count(0)
 
 
 def test_a_host_is_drained_and_undrained(live: Live, open_page: OpenPage) -> None:

@@ -332,12 +332,16 @@ def test_reserved_concurrency_leaves_some_for_others(cloud: Cloud, refused: Refu
             FunctionName=function, ReservedConcurrentExecutions=count
         )
 
-    assert refused(lambda: reserve(name, 901)) == "InvalidParameterValueException"
-    reserve(name, 850)
-    assert refused(lambda: reserve(other, 51)) == "InvalidParameterValueException"
-    assert _invoke(cloud, other)["StatusCode"] == 200, "the rest of this machine's limit is left"
+    limit = functions.get_account_settings()["AccountLimit"]["ConcurrentExecutions"]
+    most = limit - min(100, limit // 2)
+    assert refused(lambda: reserve(name, most + 1)) == "InvalidParameterValueException"
+    reserve(name, most - 1)
+    assert refused(lambda: reserve(other, 2)) == "InvalidParameterValueException"
+    assert _invoke(cloud, other)["StatusCode"] == 200, "the rest of the limit is left"
+    settings = functions.get_account_settings()["AccountLimit"]
+    assert settings["UnreservedConcurrentExecutions"] == limit - most + 1
     functions.delete_function_concurrency(FunctionName=name)
-    reserve(other, 51)
+    reserve(other, 2)
 
 
 def test_a_function_logs_to_the_group_of_its_settings(cloud: Cloud) -> None:

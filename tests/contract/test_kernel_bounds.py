@@ -169,7 +169,7 @@ def test_nothing_outside_is_read_or_written(machine: Machine, name: str) -> None
     name=st.sampled_from(sorted(TAKES)),
     at=st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(-3 * PAGE, 3 * PAGE)),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_any_index_is_inside_or_a_fault(machine: Machine, name: str, at: int) -> None:
     with contextlib.suppress(OpFailed):
         machine.run(name, *TAKES[name](at))

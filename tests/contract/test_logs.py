@@ -212,7 +212,6 @@ def writer_on(log: Log) -> LogWriter:
 
 @settings(
     max_examples=8,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(st.lists(st.lists(st.booleans(), max_size=3), min_size=1, max_size=5))

@@ -75,9 +75,7 @@ VALUE = st.recursive(
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(TEXT, inner, max_size=3)),
     max_leaves=6,
 )
-SLOW = settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+SLOW = settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 XML = st.sampled_from(
     [
         b"",

@@ -158,6 +158,12 @@ def test_a_demo_without_its_extra_names_what_to_install(
     assert not list(tmp_path.glob(".orchgpu*"))
 
 
+def test_the_screen_names_its_extra_where_it_is_missing(bare: Installation, tmp_path: Path) -> None:
+    refused = ran(bare.command("orchgpu"), "top", cwd=tmp_path)
+    assert refused.returncode == 3
+    assert "pip install 'orchgpu[top]'" in refused.stderr
+
+
 #: Extra → what has to be importable with it, and nothing of the other extras.
 OFFERS = {
     "scheduler": "uvloop",
@@ -171,6 +177,7 @@ OFFERS = {
     "moto": "moto flask anycrc awslambdaric orchgpu.local.moto",
     "otel": "corekit.tracing.opentelemetry",
     "simulate": "matplotlib simulator.workloads.plots",
+    "top": "textual orchgpu.cli.top.app",
 }
 
 

@@ -487,7 +487,7 @@ class SchedulerRules(RuleBasedStateMachine):
         assert check(self.machine.state) == []
 
 
-SchedulerRules.TestCase.settings = settings(max_examples=80, stateful_step_count=50, deadline=None)
+SchedulerRules.TestCase.settings = settings(max_examples=80, stateful_step_count=50)
 test_scheduler_machine = SchedulerRules.TestCase
 
 
@@ -497,4 +497,4 @@ test_scheduler_machine = SchedulerRules.TestCase
 class TestForLong(SchedulerRules.TestCase):  # type: ignore[valid-type,misc]
     """The same for an hour at most: rare orders of events."""
 
-    settings = settings(max_examples=3000, stateful_step_count=80, deadline=None)
+    settings = settings(max_examples=3000, stateful_step_count=80)

@@ -63,7 +63,7 @@ ORDERING = [name for name, one in installed_policies().items() if isinstance(one
 
 
 @pytest.mark.parametrize("policy", ORDERING)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     target=targets,
     before=st.lists(requests, max_size=5),
@@ -99,7 +99,7 @@ OVERDUE_S = 20.0
 
 
 @pytest.mark.parametrize("policy", ["sticky", "fair_sticky"])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     target=targets,
     before=st.lists(requests, max_size=4),
@@ -168,7 +168,7 @@ def test_a_tenant_at_its_quota_may_delay_its_own_large_request() -> None:
     assert large.granted_s is not None
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     stream=st.lists(st.tuples(requests, st.sampled_from([0.5, 2.0, 6.0])), min_size=1, max_size=6),
 )

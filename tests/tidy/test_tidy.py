@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import re
 import statistics
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE_LINES_MAX = 500
@@ -155,3 +158,33 @@ def test_no_mocks_of_our_own_code_and_no_real_sleep_in_unit_tests() -> None:
             f"{name}: {word}" for word in ("Mock(", "mock.patch", "time.sleep(") if word in text
         ]
     assert not faults
+
+
+#: Extras that `requirements.lock` leaves out: its ONNX Runtime has the module of another one.
+UNLOCKED = {"host-cuda"}
+
+
+def _extras() -> dict[str, list[str]]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    found: dict[str, list[str]] = project["optional-dependencies"]
+    return {"": project["dependencies"], **found}
+
+
+def test_the_lock_is_made_of_all_extras_but_one() -> None:
+    [line] = re.findall(r"^EXTRAS := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    named, extras = [*line.split()], _extras()
+    for name in named:  # grows
+        own = [one for one in map(Requirement, extras[name]) if one.name == "orchgpu"]
+        named += [extra for one in own for extra in sorted(one.extras) if extra not in named]
+    assert set(named) == extras.keys() - UNLOCKED - {""}
+
+
+def test_the_lock_has_every_direct_dependency_within_its_bounds() -> None:
+    lock = (ROOT / "requirements.lock").read_text()
+    pinned = dict(re.findall(r"^([a-z0-9-]+)==([^ ;]+)", lock, re.MULTILINE))
+    for extra in _extras().keys() - UNLOCKED:
+        for wanted in map(Requirement, _extras()[extra]):
+            name = wanted.name.lower()
+            if name != "orchgpu":
+                assert name in pinned, f"{wanted} of [{extra}]: run make lock"
+                assert wanted.specifier.contains(pinned[name]), f"{wanted}: run make lock"

@@ -6,11 +6,12 @@ stumbles; its reason names the words to write instead. Data on the wire keeps it
 
 from __future__ import annotations
 
+import functools
 import io
 import re
 import subprocess
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -45,16 +46,23 @@ RETIRED = {
 QUESTIONS = re.compile(r'^[rf]?"""(?:What|Who|Whose|Whom|How|Where|Which)\b')
 
 
-def sources() -> list[Path]:
+@functools.cache
+def sources() -> tuple[Path, ...]:
     """The product and its pages; the changelog tells of old names."""
     listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.py", "*.md"]
     names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     outside = ("tests/", "benchmarks/", "tools/", "fdl/examples/", "CHANGELOG.md")
     paths = [ROOT / name for name in names.splitlines() if not name.startswith(outside)]
-    return [path for path in paths if path.exists()]
+    return tuple(path for path in paths if path.exists())
 
 
-def prose(path: Path) -> Iterator[tuple[int, str]]:
+@functools.cache
+def prose(path: Path) -> tuple[tuple[int, str], ...]:
+    """The prose of a file by line; read once for all patterns."""
+    return tuple(_prose(path))
+
+
+def _prose(path: Path) -> Iterator[tuple[int, str]]:
     """Lines of comments and strings of a module; all lines of a page."""
     text = path.read_text()
     if path.suffix == ".md":
@@ -65,7 +73,7 @@ def prose(path: Path) -> Iterator[tuple[int, str]]:
             yield from enumerate(token.string.splitlines(), token.start[0])
 
 
-def found_in(lines: Iterator[tuple[int, str]], pattern: str) -> list[int]:
+def found_in(lines: Iterable[tuple[int, str]], pattern: str) -> list[int]:
     """Numbers of the lines with the pattern."""
     compiled = re.compile(pattern, re.IGNORECASE)
     return [number for number, line in lines if compiled.search(line)]
@@ -94,5 +102,5 @@ def test_a_docstring_begins_with_what_the_thing_is_or_does() -> None:
 
 def test_a_retired_word_is_found() -> None:
     lines = [(1, "Nothing."), (2, "# it waits for ever")]
-    assert found_in(iter(lines), r"\bfor ever\b") == [2]
+    assert found_in(lines, r"\bfor ever\b") == [2]
     assert QUESTIONS.match('"""What the journal stores."""')

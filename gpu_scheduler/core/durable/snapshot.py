@@ -28,9 +28,10 @@ def parts(state: State) -> Iterator[to.Part]:
     leases = [copy(entry) for entry in state.leases.values()]
     records = list(state.records.values())
     # last: it sets the position, which the parts before it have moved
+    ended = [to.EpochEnded(epoch=state.epoch)] if state.epoch_ended else []
     last = to.EpochStarted(
         epoch=state.epoch,
-        position=state.position,
+        position=state.position - len(ended),
         run=state.run,
         build=state.build,
         socket=state.leader.socket,
@@ -46,7 +47,7 @@ def parts(state: State) -> Iterator[to.Part]:
         list(_learned(state)),
         (to.RecordWritten(record=record) for record in records),
         tuple(state.unknown),
-        (last,),
+        (last, *ended),
     )
 
 

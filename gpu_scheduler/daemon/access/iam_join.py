@@ -29,6 +29,11 @@ logger = logging.getLogger(__name__)
 
 #: Lifetime of a key; a host renews it at half of that.
 KEY_S = 3600.0
+#: Keys of one host that are in force: that of its connection, the next one, and of two restarts.
+#: An older one is revoked.
+KEYS_PER_HOST = 4
+#: Keys of all hosts; a role with `hosts = "any"` may join under any name.
+KEYS_MAX = 40_000
 #: STS answers in a tenth of a second; a connection has 5 s until its hello.
 STS_S = 3.0
 ANSWER_BYTES_MAX = 16 * 2**10
@@ -94,6 +99,12 @@ class IamJoin:
     def _issue(self, host: str, role: str) -> str:
         now_s = self._clock.monotonic_s()
         self._keys = {n: one for n, one in self._keys.items() if one.until_s > now_s}
+        of_host = [name for name, one in self._keys.items() if one.entry.host == host]
+        for name in of_host[: max(0, len(of_host) - KEYS_PER_HOST + 1)]:  # oldest first
+            del self._keys[name]
+        if len(self._keys) >= KEYS_MAX:
+            text = f"{KEYS_MAX} keys of hosts are in force; join again when some have expired"
+            raise AppError(ErrorCode.EXHAUSTED, text)
         key = new_key(f"iam-{secrets.token_hex(8)}")
         name = name_of(key) or ""
         entry = KeyEntry(name=name, role=Role.HOST, sha256=digest(key), host=host)

@@ -21,15 +21,22 @@ class Environment:
     idle_since_s: float = 0.0
 
 
-#: Lambda leaves so much of an account's concurrency to functions that reserve none.
+#: Lambda's default quota of concurrent runs in one account and region.
+CONCURRENCY_QUOTA = 1000
+#: Lambda leaves so much of it to functions that reserve none.
 UNRESERVED_MIN = 100
+
+
+def unreserved_min(concurrency_max: int) -> int:
+    """The runs that an account of this limit leaves to functions that reserve none."""
+    return min(UNRESERVED_MIN, concurrency_max // 2)
 
 
 @dataclass(slots=True, kw_only=True)
 class EnvironmentPool:
     """Every environment of an account. `concurrency_max` is the account's limit."""
 
-    concurrency_max: int = 1000
+    concurrency_max: int = CONCURRENCY_QUOTA
     idle_s_max: float = (
         600.0  #: an idle environment is ended after this (AWS: minutes, undocumented)
     )
@@ -90,7 +97,7 @@ class EnvironmentPool:
         if own is not None:
             return own
         others = sum(1 for e in self._environments.values() if e.busy and self._shares(e, function))
-        least = min(UNRESERVED_MIN, self.concurrency_max // 2)
+        least = unreserved_min(self.concurrency_max)
         shared = max(self.concurrency_max - sum(self.reserved.values()), least)
         return max(shared - others, 0)
 

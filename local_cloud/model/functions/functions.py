@@ -13,7 +13,7 @@ from corekit.ids import IdSource
 from corekit.values import Value, replace
 from local_cloud.model.arns import Account, function_name
 from local_cloud.model.errors import CloudError, refused
-from local_cloud.model.functions.environments import UNRESERVED_MIN
+from local_cloud.model.functions.environments import CONCURRENCY_QUOTA, unreserved_min
 from local_cloud.model.functions.function import InvocationQueue, InvokeConfig
 from local_cloud.model.recorder import NullRecorder, Recorded, Recorder, part
 from local_cloud.model.weather.concurrency import AccountConcurrency, check_control, throttled
@@ -22,8 +22,6 @@ from local_cloud.model.weather.propagation import Propagation
 from local_cloud.model.weather.roles import RolePropagation
 from local_cloud.model.weather.stream import WeatherStream
 
-#: Lambda's default quota of concurrent runs in one account and region.
-CONCURRENCY_QUOTA = 1000
 TAGS_MAX = 50  #: of one resource
 _TAG = r"[\w .:/=+\-@]"
 
@@ -108,6 +106,7 @@ class Functions:
     recorder: Recorder = field(default_factory=NullRecorder)
     stream: WeatherStream = field(default_factory=WeatherStream)
     fresh_roles: RolePropagation | None = None
+    concurrency_max: int = CONCURRENCY_QUOTA  #: of the account: runs of all functions at a time
     states: FunctionStates[Running] = field(init=False)
     permissions: Propagation = field(init=False)
     concurrency: AccountConcurrency = field(init=False)
@@ -287,11 +286,12 @@ class Functions:
         others = sum(f.reserved or 0 for f in self.all() if f is not function)
         if reserved is not None and reserved < 0:
             raise _broken("reservedConcurrentExecutions", str(reserved), "be at least 0")
-        if others + (reserved or 0) > CONCURRENCY_QUOTA - UNRESERVED_MIN:
+        least = unreserved_min(self.concurrency_max)
+        if others + (reserved or 0) > self.concurrency_max - least:
             raise refused(
                 "InvalidParameterValueException",
                 "Specified ReservedConcurrentExecutions for function decreases account's"
-                f" UnreservedConcurrentExecution below its minimum value of [{UNRESERVED_MIN}].",
+                f" UnreservedConcurrentExecution below its minimum value of [{least}].",
             )
         function.reserved = reserved
         self.save(function)

@@ -332,8 +332,10 @@ def _get_concurrency(call: Call) -> web.Response:
 
 def _account_settings(call: Call) -> web.Response:
     """The limits of the account: runs at a time, and AWS's sizes of code."""
-    functions = call.context.cloud.functions.all()
-    limit = call.context.runner.sandbox.pool.concurrency_max
+    functions, limit = (
+        call.context.cloud.functions.all(),
+        call.context.cloud.functions.concurrency_max,
+    )
     reserved = sum(function.reserved or 0 for function in functions)
     used = sum(function.settings.code_bytes for function in functions)
     limits = {

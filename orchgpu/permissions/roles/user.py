@@ -8,7 +8,9 @@ from orchgpu.permissions.model import Scope, Statement, below
 class User:
     """A user of the functions of a scope."""
 
-    summary = "people who run `orchgpu run`, `put`, `get`, `ls`, `jobs`, `logs`, `dlq`, `retry`"
+    summary = (
+        "people who run `orchgpu run`, `put`, `get`, `ls`, `jobs`, `cancel`, `logs`, `dlq`, `retry`"
+    )
     service = ""
 
     def statements(self, scope: Scope) -> tuple[Statement, ...]:

@@ -11,7 +11,7 @@ as that is kept; else `reset`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from corekit.decode import encode_json
@@ -26,6 +26,8 @@ from orchgpu.web.model.viewers import Viewer
 BATCH_EVERY_S = 0.25
 #: A comment keeps proxies from closing a quiet stream.
 BEAT_EVERY_S = 15.0
+#: Interval between checks whether the browser is still there.
+LOOK_EVERY_S = 0.5
 #: Unread batches of one browser; a slower one starts again.
 BEHIND_MAX = 32
 STREAMS_MAX = 200
@@ -76,8 +78,13 @@ class LiveChanges:
         for queue in self._queues:
             queue.put_nowait(None)
 
-    async def events(self, session: Session, last_id: str | None) -> AsyncGenerator[bytes, None]:
-        """The events of one browser, from `last_id` on, until its session or the server ends."""
+    async def events(
+        self, session: Session, last_id: str | None, is_gone: Callable[[], bool]
+    ) -> AsyncGenerator[bytes, None]:
+        """The events of one browser, from `last_id` on, until its session or the server ends.
+
+        `is_gone`: the browser has disconnected.
+        """
         batches = self._picture.batches
         with self._stream(session) as queue:
             missed = batches.since(last_id)
@@ -88,13 +95,18 @@ class LiveChanges:
                 yield event_text("reset", {}, position)
             for batch in missed or ():
                 yield self._text(batch, session.viewer)
-            while self._sessions.is_open(session):
+            quiet_s = 0.0
+            while self._sessions.is_open(session) and not is_gone():
                 try:
-                    async with asyncio.timeout(BEAT_EVERY_S):
+                    async with asyncio.timeout(LOOK_EVERY_S):
                         next_batch = await queue.get()
                 except TimeoutError:
-                    yield _BEAT
+                    quiet_s += LOOK_EVERY_S
+                    if quiet_s >= BEAT_EVERY_S:
+                        quiet_s = 0.0
+                        yield _BEAT
                     continue
+                quiet_s = 0.0
                 if next_batch is None:
                     return
                 yield self._text(next_batch, session.viewer)

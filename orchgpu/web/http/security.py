@@ -10,6 +10,7 @@ from aiohttp import web
 
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.net.browsers import foreign_part
+from orchgpu.web.console import CONSOLE
 from orchgpu.web.http.answers import refused
 
 logger = logging.getLogger(__name__)
@@ -48,9 +49,10 @@ READING = ("GET", "HEAD")
 def protection(*, over_tls: bool) -> Callable[[web.Request, web.StreamResponse], Awaitable[None]]:
     """A signal that puts the headers on every answer, also on streams and errors."""
 
-    async def protect(_: web.Request, response: web.StreamResponse) -> None:
+    async def protect(request: web.Request, response: web.StreamResponse) -> None:
         found = response.headers
         found.setdefault("Content-Security-Policy", CONTENT_SECURITY_POLICY)
+        request.app[CONSOLE].metrics.requests[response.status] += 1
         for name, value in (HEADERS | (_TLS_ONLY if over_tls else {})).items():
             found.setdefault(name, value)
 

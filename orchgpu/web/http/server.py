@@ -12,7 +12,7 @@ from corekit.net.addresses import parse_address
 from orchgpu.web.console import CONSOLE, Console
 from orchgpu.web.http import access, security
 from orchgpu.web.http.assets import INDEX, asset_answer
-from orchgpu.web.http.routes import functions, jobs, queue, session, settings, views
+from orchgpu.web.http.routes import activity, functions, jobs, queue, session, settings, views
 
 #: aiohttp would log a trace for every malformed request.
 _SILENT = logging.getLogger("orchgpu.web.no_http")
@@ -24,6 +24,10 @@ _HEADER_BYTES_MAX = 8190
 _STOP_WITHIN_S = 2.0
 
 
+#: The routes of the API, by subject.
+MODULES = (session, views, queue, jobs, functions, activity, settings)
+
+
 def application(console: Console) -> web.Application:
     """The routes of a console."""
     app = web.Application(middlewares=[security.errors, access.sites])
@@ -32,7 +36,7 @@ def application(console: Console) -> web.Application:
     app.router.add_get("/", _page)
     app.router.add_get("/assets/{path:.+}", _asset)
     app.router.add_get("/healthz", _healthz)
-    for module in (session, views, queue, jobs, functions, settings):
+    for module in MODULES:
         app.router.add_routes(module.ROUTES)
     return app
 

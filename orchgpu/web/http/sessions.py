@@ -61,6 +61,10 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._open)
 
+    def all(self) -> list[Session]:
+        """The sessions that are not known to have ended."""
+        return list(self._open.values())
+
     def open(self, viewer: Viewer, key: str | None) -> tuple[str, Session]:
         """A new session, and its token."""
         now_s, token = self._clock.monotonic_s(), secrets.token_urlsafe(_TOKEN_BYTES)

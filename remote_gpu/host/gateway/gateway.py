@@ -23,7 +23,8 @@ from remote_gpu.host.gateway.frames import Peer
 from remote_gpu.host.gateway.listeners import Listeners, accepted
 from remote_gpu.host.gateway.slots import Slots
 from remote_gpu.host.gateway.verifier import Verifier
-from remote_gpu.host.leases import Entry, LeaseTable, Phase, Step
+from remote_gpu.host.leases import Entry, LeaseTable, Phase
+from remote_gpu.host.steps import Step
 from remote_gpu.host.tls import HostTls
 from remote_gpu.host.traces import HostTraces
 from remote_gpu.wire.errors import Refusal, Refused, WireError

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import os
 import secrets
@@ -15,8 +17,12 @@ from typing import Any
 
 import pytest
 
+from corekit.budget import Budget
 from corekit.errors import AppError
+from gpu_scheduler.client.access import Access
+from gpu_scheduler.client.events import watched
 from gpu_scheduler.client.status import SchedulerRole, SchedulerStatus, SystemStatus
+from gpu_scheduler.protocol.watch import Current, Lost, Reset, Started
 from orchgpu.cli.commands.operation.doctor import check_standbys
 from tests.integration.conftest import until
 from tests.integration.failover.pair import Ssgmd
@@ -105,6 +111,28 @@ def test_commands_follow_the_leader_and_status_shows_both(both: tuple[Ssgmd, Ssg
     alone = ssgm(leader.listen, "status", "--timeout", "5s")
     assert alone.returncode == 8
     assert "UNKNOWN" in alone.stdout
+
+
+def test_an_event_stream_goes_on_with_a_reset_after_a_take_over(both: tuple[Ssgmd, Ssgmd]) -> None:
+    leader, standby = both
+
+    async def seen() -> list[object]:
+        found: list[object] = []
+        events = watched(f"{standby.http},{leader.http}", Access(), budget=Budget())
+        async with asyncio.timeout(120), contextlib.aclosing(events):
+            async for one in events:
+                found += [] if one.name == "beat" else [one.event]
+                if isinstance(one.event, Current):
+                    leader.end()
+                if isinstance(one.event, Reset):
+                    return found
+        raise AssertionError("the stream of a client has no end")
+
+    started, _, lost, reset = asyncio.run(seen())
+    assert isinstance(started, Started)
+    assert isinstance(lost, Lost)
+    assert isinstance(reset, Reset)
+    assert (started.epoch, reset.epoch) == (1, 2)
 
 
 def test_a_standby_with_another_master_key_refuses_to_stand_by(

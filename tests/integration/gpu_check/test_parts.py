@@ -33,10 +33,15 @@ def test_not_marked() -> None:
 """
 
 
+RUNS = [*(("cpu", name) for name in HERE), ("opencl", "device"), ("opencl", "end_to_end")]
+#: The others repeat what tests of their own show, on this machine's CPU.
+ALWAYS = {("cpu", "device"), ("cpu", "end_to_end"), ("cpu", "revoke")}
+
+
 @needs_cpu_driver
 @pytest.mark.parametrize(
     ("kind", "name"),
-    [*(("cpu", name) for name in HERE), ("opencl", "device"), ("opencl", "end_to_end")],
+    [pytest.param(*run, marks=[] if run in ALWAYS else pytest.mark.soak) for run in RUNS],
 )
 def test_every_part_runs_without_a_card(tmp_path: Path, kind: str, name: str) -> None:
     command = [sys.executable, "-m", "tools.gpu_check", "--kind", kind, "--quick"]

@@ -23,7 +23,8 @@ import pytest
 from orchgpu.deploy.package import RUNTIME_PACKAGES
 
 ROOT = Path(__file__).parents[3]
-PARTS = ("lambda_functions/__init__.py", "remote_gpu/__init__.py", *RUNTIME_PACKAGES)
+TOPS = ("lambda_functions/__init__.py", "orchgpu/__init__.py", "remote_gpu/__init__.py")
+PARTS = (*TOPS, *RUNTIME_PACKAGES)
 
 
 class RuntimeApi(ThreadingHTTPServer):

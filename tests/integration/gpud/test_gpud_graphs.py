@@ -131,9 +131,7 @@ def _changed(value: Any, path: list[int], new: Any) -> Any:
 
 
 @given(_mutations(), st.booleans())
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_graph_gets_an_answer_and_the_lane_goes_on(lane: Any, mutation: Any, run: bool) -> None:
     path, new = mutation
     if isinstance(new, float) and new != new:

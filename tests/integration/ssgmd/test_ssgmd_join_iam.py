@@ -263,6 +263,38 @@ def test_an_expired_key_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     asyncio.run(main())
 
 
+def test_a_host_has_few_keys_and_the_oldest_one_is_revoked(tmp_path: Path) -> None:
+    async def main() -> None:
+        role = (f'arn = "{ROLE_ARN}"', 'hosts = "any"')
+        async with world(tmp_path, *role) as one:
+            another = await one.join("gpu-other")
+            keys = [await one.join() for _ in range(iam_join.KEYS_PER_HOST)]
+            async with one.daemon.peer() as peer, one.daemon.peer() as newest:
+                assert "ok" in await peer.hello(**HELLO, key=keys[0])
+                last = await one.join()
+                one.daemon.daemon.reread.set()
+                assert await peer.next() is None, "the connection of a revoked key is closed"
+                assert "ok" in await newest.hello(**HELLO, key=last)
+            for key, answer in ((keys[0], "error"), (keys[1], "ok"), (another, "ok")):
+                host = "gpu-other" if key == another else HOST
+                async with one.daemon.peer() as peer:
+                    assert answer in await peer.hello(**{**HELLO, "host": host}, key=key)
+
+    asyncio.run(main())
+
+
+def test_the_keys_of_all_hosts_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        monkeypatch.setattr(iam_join, "KEYS_MAX", 1)
+        async with world(tmp_path, f'arn = "{ROLE_ARN}"', 'hosts = "any"') as one:
+            assert await one.join("gpu-a") is not None
+            with pytest.raises(AppError, match="1 keys of hosts are in force") as caught:
+                await one.join("gpu-b")
+            assert caught.value.code is ErrorCode.EXHAUSTED
+
+    asyncio.run(main())
+
+
 def test_a_scheduler_without_roles(tmp_path: Path) -> None:
     async def main() -> None:
         async with serving(tmp_path / "state") as daemon, daemon.peer() as peer:

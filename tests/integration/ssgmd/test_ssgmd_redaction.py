@@ -204,3 +204,53 @@ async def test_the_stream_has_the_words_of_a_holder_for_operators_only(
     ends = {name: told[name][-1]["detail"] for name in told}
     assert ends == {"reader": "", "op": f"done with {OBJECT}"}
     assert OBJECT not in json.dumps(told["reader"])
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_an_event_of_a_record_has_what_its_reader_may_read(
+    system: tuple[Endpoints, dict[str, str]],
+) -> None:
+    endpoints, keys = system
+    told: dict[str, str] = {}
+    began = asyncio.Queue[str]()
+
+    async def watch(name: str) -> None:
+        headers = {"Authorization": f"Bearer {keys[name]}"}
+        url = f"http://{endpoints.daemon.http}/v1/watch"
+        async with endpoints.http.get(url, headers=headers) as stream:
+            async for line in stream.content:
+                event = json.loads(line)
+                if event["event"] == "current":
+                    began.put_nowait(name)
+                if event["event"] == "record" and event["holder"] == "seen":
+                    told[name] = line.decode()
+                    return
+
+    names = ("reader", "labreader", "op")
+    async with asyncio.timeout(60), endpoints.peer() as alice, endpoints.peer() as looker:
+        await alice.hello(session="three", key=keys["alice"])
+        await looker.hello(session="looks-at-records", key=keys["reader"])
+        assert "ok" in await looker.ask(op="watch", all=False, records=True)
+        watching = [asyncio.create_task(watch(name)) for name in names]
+        for _ in watching:
+            await began.get()
+        request = {"sharing": "exclusive", "tenant": "lab", "kinds": ["cuda"]}
+        job = {"holder": "seen", "n": 1, "revision": 0, "block": {"key": OBJECT}}
+        await alice.ask(op="attempt", handle=HANDLE, request=request, **job)
+        await asyncio.gather(*watching)
+        push = await looker.next()
+        # the next event shows the daemon that the readers have left
+        changed = {"name": "aging_s", "value": 61}
+        await endpoints.ask("POST", "/v1/set", changed, key=keys["op"])
+    assert (push["push"], push["record"]["step"]) == ("record", "WAITING")
+    told["push"] = json.dumps(push)
+    shown = {
+        name: {secret for secret in (OBJECT, HANDLE) if secret in text}
+        for name, text in told.items()
+    }
+    assert shown == {
+        "reader": set(),
+        "push": set(),
+        "labreader": {OBJECT},
+        "op": {OBJECT, HANDLE},
+    }

@@ -13,9 +13,9 @@ import pytest
 from corekit.cli.program import interrupted
 from corekit.cli.progress import BAR_WIDTH, bar
 from corekit.errors import AppError, invalid
-from orchgpu.cli.commands.jobs.run import fetched, inputs_of
 from orchgpu.cli.jobs.batch import Progress, for_each, transfer
 from orchgpu.cli.jobs.follow import Followed
+from orchgpu.cli.jobs.transfers import fetched, inputs_of
 from orchgpu.core.function import Function
 from orchgpu.jobs.cloud import JobCloud, Submitted
 

@@ -12,11 +12,12 @@ from contract.result import Report, Result
 from corekit.decode import encode
 from corekit.ids import JobId
 from corekit.values import replace
-from gpu_scheduler.model import Record, Step
+from gpu_scheduler.model import EndReason, Record, Step
 from gpu_scheduler.verdicts import Explanation
 from orchgpu.cli.commands.jobs.job import echo_end, echo_gantt, echo_head, job_json
 from orchgpu.core.routing import InputEvent
 from orchgpu.jobs.known import Known, Scheduled, latencies, moments
+from tests.history_records import job_lease
 
 INPUT = InputEvent(
     bucket="in",
@@ -209,3 +210,20 @@ def test_the_gantt_is_ascii_where_the_output_has_no_block_characters(
 def test_a_job_without_moments_has_no_gantt(capsys: pytest.CaptureFixture[str]) -> None:
     echo_gantt(known(scheduled=Scheduled(record=record(block={}, times={})), result=None))
     assert capsys.readouterr().out == ""
+
+
+def test_a_job_shows_the_devices_of_its_leases_after_their_end() -> None:
+    first = job_lease("one", 90.0, 95.0, reason=EndReason.HOST_LOST)
+    newest = job_lease("two", 100.6, 103.2, attempt=2)
+    kept = record(lease=newest.lease, leases=(first, newest))
+    job = known(scheduled=Scheduled(record=kept), result=None)
+    found = moments(job)
+    told = {m.what for m in found}
+    assert "lease granted on h/0 cuda L4 (attempt 1)" in told
+    assert "lease ended: HOST_LOST (attempt 1)" in told
+    assert "lease granted on h/0 (1000 MiB)" in told
+    shown = job_json(job, found)
+    assert shown["device"] == "h/0 cuda L4"
+    leases = shown["leases"]
+    assert isinstance(leases, list)
+    assert [one["reason"] for one in leases] == ["HOST_LOST", "DONE"]

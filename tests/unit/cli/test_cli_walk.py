@@ -22,8 +22,8 @@ from gpu_scheduler.daemon.log.writer import SUPERSEDED_STATUS
 from orchgpu.cli.main import cli
 from tests.commandline import run
 
-#: What these print is itself a text for other programs: a script, JSON, a log of JSON lines.
-PRINT_NO_DATA = {"completion", "fdl schema", "iam", "orchestrate", "web"}
+#: What these print is itself a text for other programs, or a screen: a script, JSON, a log.
+PRINT_NO_DATA = {"collect", "completion", "fdl schema", "iam", "orchestrate", "top", "web"}
 
 
 def commands(group: click.Group, path: str = "") -> Iterator[tuple[str, click.Command]]:

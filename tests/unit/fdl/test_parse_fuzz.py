@@ -169,14 +169,14 @@ def look_at(data: bytes | str) -> None:
     assert mermaid(graph_of(document))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.one_of(st.binary(max_size=200), st.text(max_size=200), st.lists(WORDS).map("".join)))
 def test_nothing_but_app_errors_is_raised(data: bytes | str) -> None:
     with suppress(AppError):
         look_at(data)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(OLD_FILES)
 def test_older_shapes_of_any_kind_are_read_or_refused(value: object) -> None:
     with suppress(AppError):

@@ -269,7 +269,7 @@ def test_only_buckets_of_input_and_output_are_versioned() -> None:
     assert world.plan(BLAST).empty
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.tuples(st.sampled_from(WORDS), st.integers(0, 40)), min_size=1, max_size=6))
 def test_a_deploy_that_was_cut_off_is_finished_by_the_next(cuts: list[tuple[str, int]]) -> None:
     """After any interruption deploy leads to the same world, and rm leaves only foreign resources."""

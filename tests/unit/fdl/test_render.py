@@ -130,7 +130,7 @@ NODES: st.SearchStrategy[Node] = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.builds(_mapping, st.dictionaries(KEYS, NODES, min_size=1, max_size=3), st.booleans()))
 def test_any_nodes_come_back_from_their_text(root: Mapping) -> None:
     text = render(Composed(source=Source(name="", text=""), root=root, spans=()), root)

@@ -51,7 +51,7 @@ def outcome_of(call: Callable[[], Any]) -> Any:
         return error
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.binary(max_size=300))
 def test_any_bytes_are_an_object_or_a_broken_frame(data: bytes) -> None:
     for line in LineBuffer().feed(data + b"\n"):
@@ -59,7 +59,7 @@ def test_any_bytes_are_an_object_or_a_broken_frame(data: bytes) -> None:
             assert isinstance(decode_line(line), dict)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.lists(st.dictionaries(st.text(max_size=3), _JSON, max_size=2), max_size=4), st.data())
 def test_lines_survive_any_cutting_of_the_stream(values: list[Any], data: Any) -> None:
     stream = b"".join(encode_line(value) for value in values)
@@ -71,7 +71,7 @@ def test_lines_survive_any_cutting_of_the_stream(values: list[Any], data: Any) -
     assert [decode_line(line) for line in lines] == [json.loads(json.dumps(v)) for v in values]
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.dictionaries(st.sampled_from(["id", "op", "holder", "n", "x"]), _JSON))
 def test_any_object_is_a_request_or_invalid(value: dict[str, Any]) -> None:
     frame = outcome_of(lambda: read_request(json.dumps(value).encode()))
@@ -82,7 +82,7 @@ def test_any_object_is_a_request_or_invalid(value: dict[str, Any]) -> None:
         assert frame.id >= 0
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.sampled_from(sorted(ops.OPS)), st.dictionaries(st.text(max_size=9), _JSON))
 def test_any_fields_are_an_op_or_invalid(op: str, fields: dict[str, Any]) -> None:
     cls: type[Any] = ops.OPS[op]
@@ -139,7 +139,7 @@ def test_answers_errors_and_pushes_come_back_as_they_were_sent() -> None:
     assert read_answer(push_line("x", b"{}")).body.plain() == {}
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(
     st.binary(max_size=99)
     | st.dictionaries(st.sampled_from(["id", "ok", "error", "push"]), _JSON).map(

@@ -105,7 +105,7 @@ def test_blocks_that_never_reached_the_disk_are_a_torn_tail(tmp_path: Path) -> N
     assert read(tmp_path) == ["a"]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_a_flipped_byte_in_a_synced_line_refuses_to_start(data: st.DataObject) -> None:
     whole, mark = encode_header("1.0")

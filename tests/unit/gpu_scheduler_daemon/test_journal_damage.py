@@ -130,9 +130,7 @@ def test_no_changed_byte_is_overlooked(folder: Path) -> None:
     assert not lost
 
 
-@settings(
-    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(draw=st.data())
 def test_no_mixture_of_damages_is_overlooked(folder: Path, draw: st.DataObject) -> None:
     whole, data = read(folder), (folder / NAME).read_bytes()

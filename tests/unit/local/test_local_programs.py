@@ -46,7 +46,7 @@ def test_every_program_of_every_stage_is_a_module_with_a_ready_file(tmp_path: Pa
 
 def test_moto_needs_its_bridge_before_anything_is_deployed(tmp_path: Path) -> None:
     stages = programs(tmp_path, cloud="moto").stages()
-    assert stages.index(("bridge",)) < stages.index(("orchestrator", "console"))
+    assert stages.index(("bridge",)) < stages.index(("orchestrator", "console", "collector"))
     assert not any("bridge" in stage for stage in programs(tmp_path).stages())
 
 

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from local_cloud.model.errors import CloudError
 from local_cloud.model.functions.environments import EnvironmentPool
 from local_cloud.model.functions.function import InvocationQueue, InvokeConfig, Outcome
+from local_cloud.model.functions.functions import Functions, FunctionSettings
 
 ARN = "arn:aws:lambda:us-east-1:000000000000:function:f"
+ROLE = "arn:aws:iam::000000000000:role/f"
 FAILED = Outcome(payload='{"errorMessage": "no"}', error="Unhandled")
 DONE = Outcome(payload="null")
 THROTTLED = Outcome(payload="", throttled=True)
@@ -129,3 +134,13 @@ def test_reserved_concurrency_limits_one_function_and_is_kept_from_the_others() 
     pool.discard(held[0].id)
     assert pool.acquire("f", "r") is not None
     assert len(pool) == 3
+
+
+@pytest.mark.parametrize(("limit", "most"), [(1000, 900), (200, 100), (64, 32), (1, 1)])
+def test_a_reservation_leaves_a_part_of_the_same_limit(limit: int, most: int) -> None:
+    functions = Functions(concurrency_max=limit)
+    made = functions.create(0.0, FunctionSettings(name="f", role=ROLE, handler="f.handle"))
+    functions.reserve(made, most)
+    with pytest.raises(CloudError, match=rf"minimum value of \[{limit - most}\]"):
+        functions.reserve(made, most + 1)
+    assert made.reserved == most

@@ -62,7 +62,7 @@ def test_the_matrix_is_the_one_that_ncbi_and_parasail_have() -> None:
     assert (scoring.BLOSUM62.T == scoring.BLOSUM62).all()
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(query=SEQUENCES, subject=SEQUENCES)
 @example(query="U", subject="u")  # scored as `*` with `*`: 1
 @example(query="WWWAWWW", subject="WWWWWW")
@@ -72,7 +72,7 @@ def test_positions_equal_the_plain_programme(query: str, subject: str) -> None:
     assert found_by_us(query, subject) == align(query, subject)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(query=SEQUENCES, subjects=st.lists(SEQUENCES, min_size=1, max_size=6))
 def test_subjects_placed_together_are_placed_as_each_alone(query: str, subjects: list[str]) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -84,7 +84,7 @@ def test_subjects_placed_together_are_placed_as_each_alone(query: str, subjects:
     assert few == together
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(query=SEQUENCES, subjects=st.lists(SEQUENCES, min_size=1, max_size=6))
 def test_scores_equal_both_oracles(query: str, subjects: list[str]) -> None:
     scores = database_of(*subjects).scores(query.upper().encode()).tolist()

@@ -129,7 +129,7 @@ def test_an_empty_array_has_no_reduction(local: Local) -> None:
 
 
 @given(st.lists(st.integers(0, 5), max_size=4), st.binary(max_size=64))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_any_bytes_are_an_array_or_are_refused(local: Local, shape: list[int], data: bytes) -> None:
     fits = len(data) == 4 * int(np.prod(shape, dtype=int))
     if fits:

@@ -57,9 +57,7 @@ def calls(draw: st.DrawFn) -> tuple[str, Meta, list[bytes]]:
     return known["name"], args, buffers
 
 
-@settings(
-    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(calls())
 def test_an_invalid_call_is_an_error_without_leaked_memory(
     runner: Runner, call: tuple[str, Meta, list[bytes]]

@@ -17,7 +17,8 @@ from corekit.units import percent_of
 from gpu_scheduler.model import DeviceKind, EndReason, LeaseLifetime, LeaseState, Share
 from gpu_scheduler.protocol.host import Install
 from remote_gpu.host.lease_log import read_overlaps
-from remote_gpu.host.leases import LeaseTable, Phase, Step, StepKind
+from remote_gpu.host.leases import LeaseTable, Phase
+from remote_gpu.host.steps import Step, StepKind
 from remote_gpu.wire.errors import Refusal, Refused
 from tests.installs import install_of
 
@@ -399,7 +400,7 @@ class Table(RuleBasedStateMachine):
 
 
 TestTable = Table.TestCase
-TestTable.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestTable.settings = settings(max_examples=60, stateful_step_count=40)
 
 
 def test_the_check_of_the_log_sees_an_overlap() -> None:

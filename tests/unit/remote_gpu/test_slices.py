@@ -415,7 +415,7 @@ def test_a_new_limit_holds_for_the_present_slice() -> None:
     ),
     st.integers(1, 3),
 )
-@settings(max_examples=20, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(max_examples=20, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 def test_tokens_are_bounded_and_no_lease_starves(
     tenants: list[tuple[int, float, float]], width: int
 ) -> None:
@@ -448,7 +448,7 @@ STEP = st.tuples(
 
 
 @given(st.lists(STEP, max_size=60), st.integers(1, 2))
-@settings(max_examples=40, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(max_examples=40, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 def test_any_order_of_events_keeps_the_table_consistent(
     steps: list[tuple[str, int, float]], width: int
 ) -> None:

@@ -16,7 +16,8 @@ from gpu_scheduler.model import DeviceKind, EndReason, Share
 from gpu_scheduler.protocol.host import Install, WarmLimits
 from gpu_scheduler.warm import workload_key
 from remote_gpu.host.lease_log import read_overlaps
-from remote_gpu.host.leases import LeaseTable, Phase, Step, StepKind
+from remote_gpu.host.leases import LeaseTable, Phase
+from remote_gpu.host.steps import Step, StepKind
 from remote_gpu.host.warm.table import WORKERS_MAX, WarmTable, WarmWorker, card_limits
 from tests.installs import install_of
 
@@ -359,4 +360,4 @@ class Table(RuleBasedStateMachine):
 
 
 TestTable = Table.TestCase
-TestTable.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestTable.settings = settings(max_examples=60, stateful_step_count=40)

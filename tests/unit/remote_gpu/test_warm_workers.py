@@ -20,9 +20,10 @@ from corekit.ids import DeviceId, LeaseId
 from corekit.values import replace
 from gpu_scheduler.protocol.host import Install
 from remote_gpu.host.lease_log import LeaseLog
-from remote_gpu.host.leases import LeaseTable, Step
+from remote_gpu.host.leases import LeaseTable
 from remote_gpu.host.processes.endings import Endings
 from remote_gpu.host.processes.warm_workers import WarmWorkers
+from remote_gpu.host.steps import Step, StepKind
 from remote_gpu.host.workers.worker import Worker
 from remote_gpu.worker import control
 from tests.unit.remote_gpu.host_parts import Card, install
@@ -153,9 +154,12 @@ async def test_a_worker_whose_call_runs_is_in_the_way_of_a_waiting_lease(
     async with parts(tmp_path) as host:
         whole = [replace(install(name, memory_mib=1000), workload="w") for name in ("l1", "l2")]
         host.table.install(whole[0], 0.0)
+        host.table.open("l1", "n", LIMIT_S, 0.0)
+        host.table.give_back(LeaseId("l1"))
 
         def waits() -> None:
-            assert not host.table.install(whole[1], 0.0), "there is no room for it"
+            steps = host.table.install(whole[1], 0.0)
+            assert StepKind.PLACED not in [step.kind for step in steps], "there is no room for it"
             host.warm.room_needed(whole[1])
 
         if waits_before:

@@ -46,7 +46,7 @@ def typed(arguments: list[str]) -> tuple[int, str, str]:
     return status, out.getvalue(), err.getvalue()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.sampled_from(_COMMANDS), st.lists(_ARGUMENT, max_size=5))
 def test_a_command(command: str, arguments: list[str]) -> None:
     """Without a scheduler: help, the schema, or a wrong command line."""
@@ -70,7 +70,7 @@ def test_a_malformed_lease_id_is_not_reported_as_released(words: list[str]) -> N
     assert f"{words[-1]!r} is not a lease; `ssgm leases` lists" in err
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.sampled_from(["-alloc", "-dealloc", "-g"]), st.lists(_ARGUMENT, max_size=5))
 def test_a_classic_line(action: str, arguments: list[str]) -> None:
     """The port is none, so a good line is a bad request too: exactly one field, whatever comes."""

@@ -24,13 +24,14 @@ _BACK_MS_MAX = 500.0
 _PART_BACK = 0.9  #: of the memory that the lease took
 _PATIENCE_S = 20.0
 _POLL_S = 0.002
+_SETTLE_POLL_S = 0.05
 
 
 def run(target: Target) -> Answer:
     held_mib = 128 if target.quick else 2048 if target.kind == "cuda" else 512
     with system(target) as host:
         used_mib = used_memory_mib(target, host)
-        before_mib = used_mib()
+        before_mib = _settled(used_mib)
         lease = session(host, target, 2 * held_mib if target.kind != "cuda" else held_mib + 512)
         lane = Lane.open(lease.view())
         buffer = lane.buffer(held_mib << 20)
@@ -76,6 +77,17 @@ def _until_lost(lane: Lane) -> None:
 async def _revoke(host: Host) -> None:
     async with SchedulerClient(host.scheduler) as client:
         await client.drain("bench", revoke=True)
+
+
+def _settled(used_mib: Callable[[], float]) -> float:
+    """The memory in use once the host has started: equal to 1 MiB for a second."""
+    ends_s = time.perf_counter() + _PATIENCE_S
+    last_mib, since_s = used_mib(), time.perf_counter()
+    while (now_s := time.perf_counter()) < min(since_s + 1.0, ends_s):
+        time.sleep(_SETTLE_POLL_S)
+        if abs(used_mib() - last_mib) > 1:
+            last_mib, since_s = used_mib(), now_s
+    return last_mib
 
 
 def _wait(used_mib: Callable[[], float], below_mib: float, began_s: float) -> None:

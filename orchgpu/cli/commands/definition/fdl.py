@@ -24,6 +24,7 @@ from fdl.text.compose import Composed
 from fdl.text.nodes import Node
 from fdl.text.render import render
 from orchgpu.cli.definition.findings import echo_notes, note_json
+from orchgpu.deploy.declared import SUFFIX
 from orchgpu.deploy.deployment import validate
 from orchgpu.deploy.files import (
     STANDARD_INPUT,
@@ -142,6 +143,9 @@ def _migrated(composed: Composed) -> tuple[Node, tuple[Rewrite, ...]]:
 def _put(file: Path, text: str, composed: Composed, *, write: bool, quiet: bool) -> None:
     if write and file == STANDARD_INPUT:
         raise click.UsageError("--write needs a FILE: standard input cannot be rewritten")
+    if write and file.suffix == SUFFIX:
+        text = f"--write would replace the code of {file}: print the definition instead"
+        raise click.UsageError(text)
     if not write:
         echo_raw("" if quiet else text, nl=False)
     elif text != composed.source.text:

@@ -51,16 +51,17 @@ def command(
     detail = f"cancelled: {reason}" if reason else "cancelled by its user"
     with closing(JobCloud()) as cloud:
         for job in whole:
-            _cancel(cloud, address, job, function, detail)
+            cancel_job(cloud, address, job, function, detail)
             if not as_json:
                 echo(f"{job} CANCELLED")
     if as_json:
         echo_json({"jobs": [{"job_id": job, "state": "CANCELLED"} for job in whole]})
 
 
-def _cancel(
+def cancel_job(
     cloud: JobCloud, address: str | None, job: str, function: str | None, detail: str
 ) -> None:
+    """End one job. Raises CONFLICT when it ended before, NOT_FOUND when it is unknown."""
     known = _known(cloud, address, job, function)
     commit_cancelled(cloud, known, detail)
     if address is not None and known.record is not None:

@@ -8,6 +8,7 @@ import click
 
 from corekit.errors import invalid
 from gpu_scheduler.client.access import find_access
+from orchgpu.cli.history import history_file, store_option
 from orchgpu.cli.scheduler import scheduler_address, scheduler_option
 from orchgpu.web.app import run
 from orchgpu.web.settings import ConsoleSettings
@@ -54,6 +55,12 @@ from orchgpu.web.tls import server_context
     metavar="NAME",
     help="More host names of the console, where the scheduler has no keys (repeatable).",
 )
+@store_option
+@click.option(
+    "--metrics",
+    metavar="ADDR:PORT",
+    help="Address of its metrics for Prometheus, which need no key. [default: none]",
+)
 @click.option(
     "--ready-file",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -68,6 +75,8 @@ def command(
     tls_key: Path | None,
     behind_tls: bool,
     allowed_hosts: tuple[str, ...],
+    store: Path | None,
+    metrics: str | None,
     ready_file: Path | None,
 ) -> None:
     """Serve the web console until SIGTERM: fleet, queue, jobs, functions, settings.
@@ -89,6 +98,8 @@ def command(
             tls=tls,
             behind_tls=behind_tls,
             allowed_hosts=allowed_hosts,
+            history=history_file(store),
+            metrics=metrics,
             ready_file=ready_file,
         )
     )

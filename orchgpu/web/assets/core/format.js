@@ -15,6 +15,10 @@ export function duration(seconds) {
   return `${Math.floor(whole / 86400)} d`;
 }
 
+/** The larger unit only: 350 → "6 m" */
+export const about = (seconds) =>
+  seconds < 60 ? duration(Math.round(seconds)) : duration(seconds - (seconds % (seconds < 3600 ? 60 : 3600))).split(" ").slice(0, 2).join(" ");
+
 export const ago = (then_s, now_s) =>
   then_s ? (now_s - then_s < 1 ? "now" : `${duration(Math.max(0, now_s - then_s))} ago`) : "–";
 
@@ -64,13 +68,25 @@ export const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 export const fileName = (key) => (key ?? "").split("/").filter(Boolean).pop() ?? "";
 
-/** One of eight colours for a name, the same on every page and every day. */
+const COLOURS = 8; // --series-1 … --series-8
+const taken = new Map(); // name → its colour, as long as the page is open
+
+/** A colour for a name: that of its hash, or the next one while another name has that. */
 export function colourOf(name) {
-  let hash = 2166136261;
-  for (const letter of String(name ?? "")) {
-    hash = Math.imul(hash ^ letter.codePointAt(0), 16777619);
+  const text = String(name ?? "");
+  if (!taken.has(text)) {
+    const used = new Set(taken.values());
+    const first = hashOf(text) % COLOURS;
+    const order = Array.from({ length: COLOURS }, (_, index) => (first + index) % COLOURS);
+    taken.set(text, order.find((colour) => !used.has(colour)) ?? first);
   }
-  return `var(--series-${((hash >>> 0) % 8) + 1})`;
+  return `var(--series-${taken.get(text) + 1})`;
+}
+
+function hashOf(text) {
+  let hash = 2166136261; // FNV-1a
+  for (const letter of text) hash = Math.imul(hash ^ letter.codePointAt(0), 16777619);
+  return hash >>> 0;
 }
 
 /** "MEMORY_LIMIT" → "memory limit": closed words of the protocol in running text. */

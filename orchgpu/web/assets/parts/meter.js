@@ -1,7 +1,7 @@
 // A bar with segments: the shares of one device, or a ratio.
 import { html } from "../core/html.js";
 
-/** segments: [{value, colour, title}]; `mark` is a second, measured value as a line. */
+/** segments: [{value, colour, title}]; `mark` is a second, measured value: hatched, to a line. */
 export function Meter({ label, text, max, segments, mark = null }) {
   const share = (value) => `${max > 0 ? Math.min(100, Math.max(0, (100 * value) / max)) : 0}%`;
   return html`
@@ -13,7 +13,7 @@ export function Meter({ label, text, max, segments, mark = null }) {
             <i title=${one.title} style=${{ width: share(one.value), background: one.colour }}></i>
           `,
         )}
-        ${mark === null ? null : html`<b style=${{ left: share(mark) }}></b>`}
+        ${mark === null ? null : html`<b style=${{ width: share(mark) }}></b>`}
       </div>
     </div>
   `;

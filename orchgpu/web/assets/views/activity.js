@@ -32,6 +32,9 @@ export function ActivityView() {
   const { values } = useStore(route);
   const since_s = Number(values.since_s ?? 3600);
   const { data, error } = useResource(`/activity?since_s=${since_s}`, { kinds: ["lease"], every_s: 15 });
+  if (error?.status === 404) {
+    return html`<${Page} title="Activity"><${Empty} title="This console keeps no history.">Its server has not been given one; the other views show the present.<//><//>`;
+  }
   return html`
     <${Page} title="Activity" error=${error} controls=${html`
       <${Choice} label="Time" value=${String(since_s)} options=${RANGES} onChoose=${(one) => setValues({ since_s: one })} />

@@ -1,5 +1,5 @@
 // One host with its devices: bars of memory and compute, a segment for each lease.
-import { ago, colourOf, duration, mebibytes, percent, plural, shortId } from "../core/format.js";
+import { about, ago, colourOf, mebibytes, percent, plural, shortId } from "../core/format.js";
 import { html } from "../core/html.js";
 import { useNow } from "../core/resource.js";
 import { href } from "../core/router.js";
@@ -8,6 +8,7 @@ import { Meter } from "../parts/meter.js";
 import { State } from "../parts/state.js";
 
 const DEVICE_PX = 262; // the least width of a device with its border
+const DEVICE_PX_MAX = 420;
 
 const isDrained = (state) => /^drain/i.test(state ?? "");
 
@@ -16,7 +17,7 @@ export function HostPanel({ host, onDrain }) {
   const devices = Math.max(1, host.devices.length);
   return html`
     <section class="host panel" aria-label="host ${host.host}"
-      style=${{ flex: `${devices} 1 min(100%, ${devices * DEVICE_PX}px)` }}>
+      style=${{ flex: `${devices} 1 min(100%, ${devices * DEVICE_PX}px)`, maxWidth: `${devices * DEVICE_PX_MAX}px` }}>
       <header>
         <h2>${host.host}</h2>
         <${State} state=${host.state} />
@@ -107,7 +108,7 @@ function Leases({ leases }) {
           ${lease.job ? html`<a href=${href("jobs", lease.job)} title=${lease.job}>${shortId(lease.job, 7)}</a>` : html`<span title=${lease.lease}>${shortId(lease.lease, 12)}</span>`}
           <span class="muted">${lease.tenant}</span>
           <span class="number end">${mebibytes(lease.memory_mib)}</span>
-          <span class="number end" title="its limit">${lease.ends_s ? duration(Math.max(0, lease.ends_s - now_s)) : ""}</span>
+          <span class="number end" title="its limit">${lease.ends_s ? about(Math.max(0, lease.ends_s - now_s)) : ""}</span>
         </li>`)}
       ${leases.length > LEASES_SHOWN && html`<li class="muted">and ${leases.length - LEASES_SHOWN} more</li>`}
     </ul>

@@ -89,9 +89,6 @@ const bad = (job) => job.state === "FAILED" || job.state === "REJECTED";
 
 const lastOf = (list) => list?.[list.length - 1];
 
-// As the papers name them.
-const LATENCIES = { rlat: "RLat", dlat: "DLat", elat: "ELat", rlat_s: "RLat", dlat_s: "DLat", elat_s: "ELat" };
-
 function JobFacts({ job }) {
   return html`
     <${Facts} facts=${[
@@ -101,7 +98,6 @@ function JobFacts({ job }) {
       ["Device", job.device ?? "–"],
       ["Attempt", html`<${Attempts} job=${job} />`],
       ["Received", moment(job.received_s)],
-      ...Object.entries(job.latencies ?? {}).filter(([, value]) => value !== null).map(([name, value]) => [LATENCIES[name] ?? name, duration(value)]),
       [isEnded(job.state) ? "Duration" : "Age", html`<${Elapsed} job=${job} />`],
     ]} />
   `;

@@ -29,7 +29,8 @@ export function Timeline({ job }) {
   const range = { from_s, to_s: to_s + margin_s, relative: true, wanted: narrow ? 3 : 8 };
   return html`
     <section class="panel timeline" aria-label="Timeline">
-      <header class="panel-head"><h2>Timeline</h2><span class="muted number">${duration(to_s - from_s)}</span></header>
+      <header class="panel-head"><h2>Timeline</h2><span class="muted number">${duration(to_s - from_s)}</span>
+        ${latencies(job).map(([name, text]) => html`<span class="muted" key=${name}>${name} <b class="number">${text}</b></span>`)}</header>
       <div class="gantt">
         <span></span><${Axis} ...${range} />
         ${lanes.map((lane) => html`
@@ -41,6 +42,12 @@ export function Timeline({ job }) {
     </section>
   `;
 }
+
+/** RLat, DLat and ELat, as the papers name them, as far as they are known. */
+const latencies = ({ latencies: found }) =>
+  Object.entries(found ?? {})
+    .filter(([, value]) => value !== null)
+    .map(([name, value]) => [name.replace(/_s$/, "").replace(/^(\w)lat$/i, (_all, letter) => `${letter.toUpperCase()}Lat`), duration(value)]);
 
 function spansOf({ lane, colour }, spans, to_s) {
   const retried = spans.some((span) => span.attempt > 1);

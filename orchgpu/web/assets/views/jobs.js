@@ -11,7 +11,7 @@ import { Letters } from "./letters.js";
 
 const COLUMNS = [
   { label: "State", width: "128px", cell: (job) => html`<${State} state=${job.state} />` },
-  { label: "Job", width: "150px", narrow: "auto", cell: (job) => html`<a class="mono" href=${href("jobs", job.job)} title=${job.job}>${shortId(job.job)}</a>` },
+  { label: "Job", width: "150px", narrow: "auto", cell: (job) => html`<a class="mono" href=${href("jobs", job.job)} title=${job.job}><span class="desk">${shortId(job.job)}</span><span class="phone">${fileName(job.key) || shortId(job.job)}</span></a>` },
   { label: "Input", wide: true, cell: (job) => html`<span title="${job.bucket}/${job.key}">${fileName(job.key) || "–"} <span class="muted">${job.bucket}</span></span>` },
   { label: "Function", wide: true, width: "17%", cell: (job) => job.function ?? "–" },
   { label: "Reason", wide: true, width: "150px", cell: (job) => (job.reason && job.reason !== "NONE" ? words(job.reason) : "") },

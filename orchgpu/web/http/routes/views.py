@@ -6,9 +6,10 @@ import contextlib
 
 from aiohttp import web
 
+from corekit.errors import AppError
 from corekit.values import replace
 from orchgpu.web.console import CONSOLE
-from orchgpu.web.http.access import session_of
+from orchgpu.web.http.access import check_key, session_of
 from orchgpu.web.http.answers import answered
 from orchgpu.web.http.routes.query import number_of, stream_response, text_of
 from orchgpu.web.model.fleet import FleetQuery
@@ -60,15 +61,20 @@ async def jobs(request: web.Request) -> web.Response:
 @ROUTES.get("/api/events")
 async def events(request: web.Request) -> web.StreamResponse:
     """The stream of changes."""
-    session = await session_of(request)
-    stream = request.app[CONSOLE].live.events(session, request.headers.get("Last-Event-ID"))
+    session, console = await session_of(request), request.app[CONSOLE]
+
+    def is_gone() -> bool:
+        return request.transport is None or request.transport.is_closing()
+
+    stream = console.live.events(session, request.headers.get("Last-Event-ID"), is_gone)
     async with contextlib.aclosing(stream):
         first = await anext(stream)  # refused before the answer begins
         response = stream_response()
-        with contextlib.suppress(ConnectionError):
+        with contextlib.suppress(ConnectionError, AppError):  # AppError: its key was revoked
             await response.prepare(request)
             await response.write(first)
             async for text in stream:
+                await check_key(console, session)
                 await response.write(text)
             await response.write_eof()
     return response

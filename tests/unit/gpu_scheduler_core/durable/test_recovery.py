@@ -4,11 +4,14 @@ from typing import Any
 
 import pytest
 
+from corekit.budget import Budget
 from corekit.errors import AppError
+from corekit.ids import IdSource
 from gpu_scheduler.core import events as on
+from gpu_scheduler.core.machine import SchedulerMachine
 from gpu_scheduler.model import EndReason, LeaseLifetime, LeaseState, Request, Step
 from gpu_scheduler.protocol import answers, ops
-from gpu_scheduler.protocol.changes import decode_entry
+from gpu_scheduler.protocol.changes import Entry, EpochEnded, decode_entry, encode_parts
 from tests.scheduler_world import World
 
 
@@ -141,3 +144,15 @@ def test_silence_after_a_stall_is_detected(one: World) -> None:
 def test_a_foreign_journal_line_is_refused(line: bytes) -> None:
     with pytest.raises(AppError, match=r"journal entry|HostForgotten"):
         decode_entry(line)
+
+
+def test_a_snapshot_keeps_the_end_of_an_epoch(one: World) -> None:
+    """Else a standby that begins with one waits for the silence of a leader that has stopped."""
+    machine = SchedulerMachine(Budget(), IdSource("ended"))
+    machine.apply(Entry(parts=tuple(one.machine.parts())))
+    machine.apply(Entry(parts=(EpochEnded(epoch=machine.state.epoch),)))
+    again = SchedulerMachine(Budget(), IdSource("again"))
+    again.apply(Entry(parts=tuple(machine.parts())))
+    assert again.state.epoch_ended
+    assert again.state.position == machine.state.position
+    assert encode_parts(again.parts()) == encode_parts(machine.parts())

@@ -345,7 +345,6 @@ steps = st.lists(
 
 @settings(
     max_examples=60,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],  # `World` is a class
 )
 @given(steps=steps)

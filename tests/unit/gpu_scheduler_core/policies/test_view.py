@@ -79,7 +79,7 @@ leases = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(leases, max_size=6), st.lists(requests, max_size=12))
 def test_the_groups_that_fit_are_those_whose_first_request_has_a_place(
     taken: list[Request], asked: list[Request]

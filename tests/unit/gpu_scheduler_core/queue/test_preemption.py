@@ -292,7 +292,6 @@ steps = st.lists(
 
 @settings(
     max_examples=150,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],  # `World` is a class
 )
 @given(steps=steps)

@@ -21,7 +21,7 @@ from gpu_scheduler.protocol.changes import Waiting
 MEMORIES = (0, 1, 5, 16, 1000, 1024, 2**20, MEMORY_MIB_MAX, *range(2000, 2012))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.sampled_from(MEMORIES), st.integers(0, 20), st.booleans())),
     st.sampled_from([(), range(4000, 4017)]),
@@ -85,7 +85,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(steps, st.sampled_from([None, 60.0]))
 def test_the_queue_agrees_with_a_sorted_list(steps: list[Any], aging_s: float | None) -> None:
     queue = WaitingQueue(aging_s)

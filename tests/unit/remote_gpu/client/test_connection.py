@@ -107,7 +107,7 @@ PLACES = st.sampled_from(
 )
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(PLACES, JSON, st.text(max_size=30))
 def test_any_token_is_a_connection_or_a_wire_error(
     path: list[str | int], value: object, text: str
@@ -190,6 +190,7 @@ def test_the_client_loads_the_standard_library_only_and_little_of_it() -> None:
         f"remote_gpu.{name}"
         for name in (
             "client.affinity",
+            "client.content_ids",
             "client.device",
             "client.devices",
             "client.entry",

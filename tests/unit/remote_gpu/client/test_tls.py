@@ -47,7 +47,7 @@ def test_both_ends_have_one_binding_and_no_other_connection_has_it(pair: tuple[P
     assert len(one.binding) >= 32
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.lists(st.binary(max_size=40_000), max_size=4), st.integers(1, 20_000))
 def test_all_sent_bytes_arrive(pair: tuple[Path, Path], parts: list[bytes], portion: int) -> None:
     client, server = connected(pair)
@@ -62,7 +62,7 @@ def test_all_sent_bytes_arrive(pair: tuple[Path, Path], parts: list[bytes], port
     assert server.decrypt(view) == 0  # the end, after all that came
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.binary(min_size=1, max_size=600), st.booleans())
 def test_any_bytes_in_a_handshake_need_more_or_are_a_wire_error(
     pair: tuple[Path, Path], data: bytes, server: bool
@@ -80,7 +80,7 @@ def test_any_bytes_in_a_handshake_need_more_or_are_a_wire_error(
         machine.handshake()
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.integers(0, 10**6), st.integers(1, 255))
 def test_a_changed_byte_of_a_record_ends_the_connection(
     pair: tuple[Path, Path], at: int, by: int

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from remote_gpu.wire.channel import Channel
@@ -62,7 +62,6 @@ json_values = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(
     meta=st.dictionaries(st.text(max_size=8), json_values, max_size=5),
     payload=st.lists(st.binary(max_size=20_000), max_size=5),
@@ -85,7 +84,6 @@ def test_a_frame_is_read_in_any_portions(
     assert receiver.receive() is None
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_frame_or_a_wire_error(data: bytes) -> None:
     channel = Channel(Pipe(data), Limits(meta_bytes_max=100, payload_bytes_max=100))
@@ -96,7 +94,6 @@ def test_any_bytes_are_a_frame_or_a_wire_error(data: bytes) -> None:
         pass
 
 
-@settings(deadline=None)
 @given(st.binary(min_size=0, max_size=300))
 def test_any_bytes_after_a_good_header_are_a_meta_or_a_wire_error(body: bytes) -> None:
     data = HEADER.pack(MAGIC, VERSION, 0, 1, len(body), 0) + body

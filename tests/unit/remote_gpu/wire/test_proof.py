@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from remote_gpu.wire.errors import WireError
@@ -100,13 +100,11 @@ def test_parts_cannot_be_shifted_between_fields() -> None:
     assert left != lane_key(KEY, "lease", 7, "1gpu", "a")
 
 
-@settings(deadline=None)
 @given(st.text(max_size=80))
 def test_no_text_is_a_proof_or_an_exception(text: str) -> None:
     assert not matches(client_proof(KEY, HELLO, NONCE), text)
 
 
-@settings(deadline=None)
 @given(
     st.dictionaries(
         st.sampled_from([f.name for f in dataclasses.fields(Hello)] + ["x"]),

@@ -35,7 +35,7 @@ def ends() -> Iterator[tuple[Channel, Channel]]:
 SIZES = st.sampled_from([0, 1, SLOT_BYTES - 1, SLOT_BYTES, SLOT_BYTES + 1, 3 * SLOT_BYTES + 7])
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(st.lists(st.lists(SIZES, max_size=3), min_size=1, max_size=4), st.booleans(), st.booleans())
 def test_payloads_of_any_sizes_arrive_in_order_both_ways(
     ends: tuple[Channel, Channel], frames: list[list[int]], back: bool, thrown: bool

@@ -454,7 +454,7 @@ WORDS = st.sampled_from(
 
 
 @given(st.lists(WORDS, max_size=25))
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 def test_no_text_gives_an_unchecked_access(words: list[str]) -> None:
     """Whatever is accepted accesses memory through checks alone."""
     try:

@@ -145,7 +145,7 @@ calls = st.tuples(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(calls, max_size=12))
 def test_calls_are_answered_in_order(made: list[tuple[str, Meta, list[bytes], bool]]) -> None:
     ends = Ends()
@@ -164,7 +164,6 @@ def test_calls_are_answered_in_order(made: list[tuple[str, Meta, list[bytes], bo
     assert quota.used_bytes == 0
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=300))
 def test_malformed_frames_end_the_lane(data: bytes) -> None:
     ends = Ends()
@@ -172,7 +171,6 @@ def test_malformed_frames_end_the_lane(data: bytes) -> None:
     assert ends.serve().used_bytes == 0
 
 
-@settings(deadline=None)
 @given(
     st.dictionaries(
         st.sampled_from(["op", "args", "in", "x"]),
@@ -237,7 +235,7 @@ FRAMES = st.tuples(
 )
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(st.lists(FRAMES, max_size=8))
 def test_any_batch_is_answered_frame_by_frame_or_ends_the_lane(
     frames: list[tuple[str, Meta, list[int], int, bool]],
@@ -320,7 +318,7 @@ def test_a_meta_at_the_depth_limit_is_answered(put: bool) -> None:
         assert ends.to_client, "no answer"
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(st.binary(max_size=40), st.integers(0, 1 << 22), st.integers(1, 3))
 def test_any_bytes_on_the_bell_affect_their_own_lane_only(
     rings: bytes, size: int, times: int

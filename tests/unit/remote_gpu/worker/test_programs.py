@@ -145,7 +145,7 @@ def test_placeholders_take_plain_words() -> None:
             program.filled(words)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.text(st.characters(codec="utf-8"), max_size=200)
     | st.sampled_from(["-x", "a b", "a/b", "$x", "a;b", "", "a\n", ".", ".."])

@@ -1,0 +1,142 @@
+"""The reads of the scheduler and of the cloud for the screen, live by the scheduler's pushes.
+
+Only what the view shows is read at every change; the rest, for the counts of the overview, every
+`OTHERS_EVERY_S`. A read that took long is followed by a pause of several times its length: ten
+thousand devices cost neither the scheduler nor the terminal more than a part of their time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from corekit.errors import AppError
+from corekit.values import replace
+from gpu_scheduler.client import SchedulerClient
+from gpu_scheduler.verdicts import Explanation
+from orchgpu.cli.jobs.sources import SLACK_S
+from orchgpu.cli.live.feed import GATHER_S, Feed
+from orchgpu.cli.scheduler import NO_ANSWER
+from orchgpu.cli.top.snapshot import Snapshot, Story
+from orchgpu.cli.top.state import ViewName
+from orchgpu.jobs.cloud import JobCloud
+from orchgpu.jobs.functionlog import FunctionLog
+from orchgpu.jobs.joblog import Line, tail_lines
+from orchgpu.jobs.known import Known, look, moments, scheduled
+from orchgpu.jobs.records import newest_records
+
+#: The view is read again after so long without a push: usage of devices is not pushed.
+READ_EVERY_S = 2.0
+OTHERS_EVERY_S = 10.0
+#: A pause is so many times as long as the read before it.
+PAUSE_PER_READ = 4.0
+PAUSE_MAX_S = 10.0
+#: The newest jobs that are shown.
+JOBS_MAX = 1000
+#: Waiting requests whose reason is asked; for each the scheduler evaluates every device.
+EXPLAINED_MAX = 8
+
+
+class Reader:
+    """Reads again and again what one view shows; `update` gets every new snapshot."""
+
+    def __init__(self, feed: Feed, cloud: JobCloud, update: Callable[[Snapshot], None]) -> None:
+        self.snapshot = Snapshot()
+        self._feed = feed
+        self._cloud = cloud
+        self._update = update
+        self._view = ViewName.FLEET
+        self._job: str | None = None
+        self._read_at_s: dict[ViewName, float] = {}
+
+    def show(self, view: ViewName, job: str | None = None) -> None:
+        """Read this view from now on, at once."""
+        if job is not None and job != self._job:
+            self.snapshot = replace(self.snapshot, story=None, story_error=None)
+        self._view, self._job = view, job or self._job
+        self._read_at_s.pop(view, None)
+        self._feed.wake()
+
+    def wake(self) -> None:
+        """Read the view now."""
+        self._feed.wake()
+
+    async def run(self) -> None:
+        """Read until cancelled; a scheduler that does not answer is asked again."""
+        while True:
+            began_s = time.monotonic()
+            try:
+                await self._feed.subscribe()
+                for view in self._due(began_s):
+                    self.snapshot = replace(await self._read(view), scheduler_error=None)
+                    self._read_at_s[view] = began_s
+                    self._update(self.snapshot)
+            except AppError as error:
+                if error.code not in NO_ANSWER:
+                    raise
+                self.snapshot = replace(self.snapshot, scheduler_error=error)
+                self._update(self.snapshot)
+            pause_s = PAUSE_PER_READ * (time.monotonic() - began_s)
+            await self._feed.changed(READ_EVERY_S, min(PAUSE_MAX_S, max(GATHER_S, pause_s)))
+
+    def _due(self, now_s: float) -> list[ViewName]:
+        """The shown view, and those that the overview needs again."""
+        old = now_s - OTHERS_EVERY_S
+        shown = [self._view]
+        if self._view is ViewName.QUEUE:
+            shown.append(ViewName.JOBS)  # the functions of its rows
+        others = (ViewName.JOBS, ViewName.QUEUE, ViewName.FLEET)
+        due = [v for v in others if v not in shown and self._read_at_s.get(v, old) <= old]
+        return [*shown, *due]
+
+    async def _read(self, view: ViewName) -> Snapshot:
+        client = self._feed.client
+        if view is ViewName.FLEET:
+            hosts = sorted((await client.inventory()).hosts, key=lambda host: host.host)
+            return replace(self.snapshot, hosts=tuple(hosts), leases=await client.leases())
+        if view is ViewName.QUEUE:
+            return await self._queue(client)
+        if view is ViewName.JOBS:
+            records = await newest_records(client, JOBS_MAX, scanned_max=JOBS_MAX)
+            return replace(self.snapshot, records=tuple(records))
+        return await self._story(client)
+
+    async def _queue(self, client: SchedulerClient) -> Snapshot:
+        queue = await client.queue()
+        waits: dict[str, Explanation] = {}
+        for one in queue.queue[:EXPLAINED_MAX]:
+            with suppress(AppError):  # granted between the two calls
+                waits[one.attempt] = (await client.explain(attempt=one.attempt)).explanation
+        return replace(self.snapshot, queue=queue, waits=waits)
+
+    async def _story(self, client: SchedulerClient) -> Snapshot:
+        """The job with its objects in the cloud and its log, or the reason why none is known."""
+        job = self._job
+        if job is None:
+            return self.snapshot
+        known = await scheduled(client, job)
+        try:
+            story = await asyncio.to_thread(lambda: story_of(look(self._cloud, known, job), self))
+            return replace(self.snapshot, story=story, story_error=None)
+        except AppError as error:
+            if known is None:
+                return replace(self.snapshot, story=None, story_error=error)
+            alone = Known(job=job, function=None, scheduled=known, result=None, reports={})
+            return replace(self.snapshot, story=Story(known=alone), story_error=error)
+
+    def log_lines(self, known: Known) -> list[Line]:
+        """The lines of the job's function so far; of an ended job without a log those kept."""
+        began = moments(known)
+        lines: list[Line] = []
+        if known.function is not None and began:
+            log = FunctionLog(self._cloud.services, known.function.name)
+            with suppress(AppError):  # a log that was never written, or may not be read
+                lines = log.of_job(known.job, began[0].at_s - SLACK_S)
+        return lines or tail_lines(known)
+
+
+def story_of(known: Known, reader: Reader) -> Story:
+    """The job with the last lines of its log."""
+    return Story(known=known, lines=tuple(reader.log_lines(known)))

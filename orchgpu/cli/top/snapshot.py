@@ -1,0 +1,56 @@
+"""All that the screen shows, as it was read last. Each part has its own age."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from corekit.errors import AppError
+from corekit.values import Value, field
+from gpu_scheduler.model import Lease, Record
+from gpu_scheduler.protocol.answers import HostView, QueueAnswer
+from gpu_scheduler.verdicts import Explanation
+from orchgpu.jobs.joblog import Line
+from orchgpu.jobs.known import Known
+from orchgpu.jobs.records import state_of
+from orchgpu.jobs.waiting import reason_of_wait
+
+
+class Story(Value):
+    """One job, with its last log lines."""
+
+    known: Known
+    lines: tuple[Line, ...] = ()
+
+
+class Snapshot(Value):
+    """The state of the system; None for a part that was not read yet."""
+
+    hosts: tuple[HostView, ...] | None = None
+    leases: tuple[Lease, ...] = ()
+    queue: QueueAnswer | None = None
+    #: Attempt → the reason of its wait, for the first of the queue.
+    waits: Mapping[str, Explanation] = field(default_factory=dict)
+    records: tuple[Record, ...] | None = None  #: the newest first
+    story: Story | None = None  #: of the job that is shown
+    story_error: AppError | None = None  #: the reason why no story is known
+    scheduler_error: AppError | None = None  #: while the scheduler does not answer
+
+    def reason(self, attempt: str) -> str:
+        """The reason why an attempt waits; "" where it was not asked."""
+        why = self.waits.get(attempt)
+        return "" if why is None else reason_of_wait(why).value
+
+    def overview(self) -> str:
+        """The counts of hosts, devices, waiting requests and jobs, in one line."""
+        parts = []
+        if self.hosts is not None:
+            devices = [view for host in self.hosts for view in host.devices]
+            lent = sum(bool(view.leases) for view in devices)
+            parts.append(f"{len(self.hosts)} hosts  {lent}/{len(devices)} devices lent")
+        if self.queue is not None:
+            parts.append(f"{len(self.queue.queue) + self.queue.left_out} waiting")
+        if self.records is not None:
+            counts = Counter(state_of(record) for record in self.records)
+            parts += [f"{number} {state}" for state, number in sorted(counts.items())]
+        return "  ".join(parts)

@@ -1,0 +1,129 @@
+"""`@orchgpu.function`: the definition of a function beside its code. Standard library only.
+
+    import orchgpu
+
+    @orchgpu.function(gpu={"memory": "512MiB"}, input="queries/in", output="answers/hits")
+    def search(work): ...
+
+`orchgpu deploy search.py` deploys it like a definition file: each decorated function of the module
+becomes one function whose handler it is. This module is in the function's package, where the
+decorator does nothing. `python -m orchgpu.declaration FILE` prints the definition as JSON.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+F = TypeVar("F", bound=Callable[..., object])
+
+#: A place in S3: `bucket/prefix`, or the keys of a storage path (`path`, `suffix`, …); or several.
+Place = str | Mapping[str, object]
+Places = Place | Sequence[Place]
+
+#: The attribute of a decorated function: its entry of the definition, without the handler.
+_ATTRIBUTE = "__orchgpu_function__"
+
+
+def function(
+    *,
+    input: Places,  # noqa: A002 - the key's own name
+    output: Places = (),
+    gpu: Mapping[str, object] | None = None,
+    job: Mapping[str, object] | None = None,
+    name: str | None = None,
+    variables: Mapping[str, object] | None = None,
+    **settings: object,
+) -> Callable[[F], F]:
+    """Declare the decorated function, which takes one `lambda_functions.work.Work`.
+
+    `input`, `output`: where its files come from and go to; `gpu`, `job`: the blocks of that name
+    (without both it gets no device); `name`: by default the function's, with hyphens; `variables`:
+    of its environment; `settings`: further keys of `lambda:`, such as `memory` and `timeout`.
+    Every key and its values are those of a definition file, and are checked by the deploy.
+    """
+    block: dict[str, object] = {"output": _list(output)} if output else {}
+    jobs = None if job is None and gpu is None else {"input": _list(input), **(job or {})}
+    if jobs is None:
+        block["input"] = _list(input)
+    if variables:
+        block["container"] = {"environment": {"Variables": dict(variables)}}
+    blocks = {"gpu": None if gpu is None else dict(gpu), "job": jobs}
+
+    def declare(decorated: F) -> F:
+        own = getattr(decorated, "__qualname__", "")
+        if not own.isidentifier():
+            raise TypeError(
+                f"@orchgpu.function is for functions of a module, not for {own or decorated!r}"
+            )
+        named = {"name": name or own.replace("_", "-").strip("-"), **block, **settings}
+        entry = {"lambda": named, **{key: one for key, one in blocks.items() if one is not None}}
+        setattr(decorated, _ATTRIBUTE, entry)
+        return decorated
+
+    return declare
+
+
+def _list(places: Places) -> list[dict[str, object]]:
+    several = [places] if isinstance(places, str | Mapping) else places
+    return [{"path": one} if isinstance(one, str) else dict(one) for one in several]
+
+
+def name_of(decorated: object) -> str | None:
+    """The name under which a decorated function is deployed; None for any other object."""
+    entry = getattr(decorated, _ATTRIBUTE, None)
+    return None if entry is None else str(entry["lambda"]["name"])
+
+
+def definition_of(file: Path) -> dict[str, object]:
+    """The definition of the decorated functions of a file, which is imported.
+
+    Raises whatever the import raises.
+    """
+    stem = file.stem
+    sys.path.insert(0, str(file.parent.absolute()))  # as where it runs
+    spec = importlib.util.spec_from_file_location(stem, file)
+    assert spec is not None, "a file with the suffix .py has a loader"
+    assert spec.loader is not None
+    module = sys.modules[stem] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    entries = []
+    for one in dict.fromkeys(one for one in vars(module).values() if callable(one)):
+        entry = getattr(one, _ATTRIBUTE, None)
+        if entry is not None and one.__module__ == stem:  # not one that it imports
+            handler = f"{stem}.{one.__name__}"
+            entries.append({**entry, "lambda": {**entry["lambda"], "handler": handler}})
+    return {"functions": {"aws": entries}}
+
+
+@contextlib.contextmanager
+def _output_as_errors() -> Iterator[int]:
+    """Standard output as a descriptor of its own; what else is printed goes to standard error."""
+    with os.fdopen(os.dup(1), "wb") as own:
+        os.dup2(2, 1)
+        yield own.fileno()
+
+
+def _main(file: str) -> int:
+    with _output_as_errors() as output:
+        try:
+            text = json.dumps(definition_of(Path(file)))
+        except (Exception, SystemExit) as error:
+            frames = error.__traceback__
+            while frames is not None and frames.tb_frame.f_code.co_filename != file:
+                frames = frames.tb_next
+            traceback.print_exception(type(error), error, frames)
+            return 1
+        os.write(output, text.encode())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_main(sys.argv[1]))

@@ -1,0 +1,496 @@
+"""Reader of the history: pages of jobs, spans of devices, series, failures, use by function.
+
+Typed answers from the file that the consumer writes; any number of readers at the same time. A
+window is `[since_s, until_s)` of the scheduler's wall clock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+import msgspec
+
+from corekit.errors import AppError, ErrorCode
+from corekit.values import Value
+from orchgpu.history.measures import (
+    Span,
+    clipped,
+    divided_s,
+    merged,
+    per_step_s,
+    quantile,
+    steps,
+    total_s,
+)
+from orchgpu.history.rows import JobRow
+from orchgpu.history.store import check_version, errors_of
+from orchgpu.job_measures import RFAST_WINDOW_S
+
+PAGE_MAX = 200
+#: The most steps of a series.
+STEPS_MAX = 2_000
+
+
+class Window(Value):
+    """An interval of the scheduler's wall clock."""
+
+    since_s: float
+    until_s: float
+
+    @property
+    def span(self) -> Span:
+        return self.since_s, self.until_s
+
+
+class LeaseSpan(Value):
+    """The time for which a lease held a device, within a window."""
+
+    start_s: float
+    end_s: float
+    lease: str
+    job: str
+    attempt: int
+    function: str
+    tenant: str
+    reason: str | None  #: None: the lease is live
+    cold: bool | None
+
+
+class DeviceSpans(Value):
+    """One device with its leases in a window."""
+
+    device: str
+    host: str
+    name: str  #: "host/index kind model"
+    spans: tuple[LeaseSpan, ...]
+
+    @property
+    def used_s(self) -> float:
+        """Seconds in which at least one lease held it."""
+        return total_s(merged((one.start_s, one.end_s) for one in self.spans))
+
+
+class DevicePage(Value):
+    """Devices by id."""
+
+    items: tuple[DeviceSpans, ...]
+    next: str | None  #: the cursor of the next page
+    total: int
+
+
+class JobPage(Value):
+    """Jobs, the one that changed last first."""
+
+    items: tuple[JobRow, ...]
+    next: str | None
+    total: int
+
+
+class Series(Value):
+    """Measures per step. A latency is the median of what ended in the step; None: nothing did."""
+
+    time_s: tuple[float, ...]  #: begin of each step
+    step_s: float
+    rfast: tuple[float, ...]  #: successes per second
+    failed: tuple[int, ...]  #: jobs that ended without success
+    rlat: tuple[float | None, ...]  #: upload to finished, of successes
+    dlat: tuple[float | None, ...]  #: upload to the session's begin
+    elat: tuple[float | None, ...]  #: the session's begin to the release of its devices
+    cold_starts: tuple[int, ...]
+    warm_starts: tuple[int, ...]
+    utilisation: tuple[float | None, ...]  #: lent part of the time of all present devices
+
+
+class FailureCount(Value):
+    """Attempts that did not succeed, for one reason."""
+
+    reason: str
+    function: str
+    attempts: int
+    jobs: int
+
+
+class Use(Value):
+    """Use of devices by the jobs of one function and tenant in a window."""
+
+    function: str
+    tenant: str
+    jobs: int  #: that ended
+    succeeded: int
+    leases: int
+    cold_starts: int
+    warm_starts: int
+    held_s: float  #: all leases, from grant to end
+    device_s: float  #: time of devices, divided by those who shared each
+    wait_p50_s: float | None  #: from receipt to the grant
+    wait_p95_s: float | None
+    loading_p50_s: float | None  #: of cold starts
+
+
+class HistoryReader:
+    """The history, open for reading. Raises UNAVAILABLE where none was written yet."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        if not path.is_file():
+            text = f"there is no history at {path}; `orchgpu collect` writes it while it runs"
+            raise AppError(ErrorCode.UNAVAILABLE, text)
+        with errors_of(path):
+            self._db = sqlite3.connect(path.absolute().as_uri() + "?mode=ro", uri=True)
+            try:
+                check_version(self._db, path)
+            except BaseException:
+                self._db.close()
+                raise
+
+    def __enter__(self) -> HistoryReader:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._db.close()
+
+    def _rows(self, query: str, *values: object) -> list[tuple[object, ...]]:
+        with errors_of(self._path):
+            return self._db.execute(query, values).fetchall()
+
+    # --- jobs
+
+    def jobs(
+        self,
+        *,
+        state: str | None = None,
+        function: str | None = None,
+        tenant: str | None = None,
+        text: str | None = None,
+        since_s: float = 0.0,
+        limit: int = PAGE_MAX,
+        after: str | None = None,
+    ) -> JobPage:
+        """A page of jobs that meet all conditions; `text` is part of the id or of the key."""
+        wanted: list[tuple[str, object]] = [("changed_s >= ?", since_s)]
+        for name, value in (("state", state), ("function", function), ("tenant", tenant)):
+            wanted += [] if value is None else [(f"{name} = ?", value)]
+        conditions = [condition for condition, _ in wanted]
+        values = [value for _, value in wanted]
+        if text:
+            conditions.append("(instr(job, ?) OR instr(key, ?))")
+            values += [text, text]
+        where = " AND ".join(conditions)
+        ((total,),) = self._rows(f"SELECT count(*) FROM jobs WHERE {where}", *values)
+        if after is not None:
+            where += " AND (changed_s, job) < (?, ?)"
+            values += _cursor(after)
+        fields = ", ".join(JobRow.__struct_fields__)
+        rows = self._rows(
+            f"SELECT {fields} FROM jobs WHERE {where} ORDER BY changed_s DESC, job DESC LIMIT ?",
+            *values,
+            _limit(limit) + 1,
+        )
+        items = tuple(_job(row) for row in rows[: _limit(limit)])
+        last = f"{items[-1].changed_s!r}~{items[-1].job}" if len(rows) > len(items) else None
+        return JobPage(items=items, next=last, total=_int(total))
+
+    def ended(self, window: Window) -> Iterator[JobRow]:
+        """The jobs that ended in the window, in the order of their ends."""
+        fields = ", ".join(JobRow.__struct_fields__)
+        query = f"SELECT {fields} FROM jobs WHERE ended_s >= ? AND ended_s < ? ORDER BY ended_s"
+        with errors_of(self._path):
+            for row in self._db.execute(query, window.span):
+                yield _job(row)
+
+    def states(self, window: Window) -> dict[str, int]:
+        """The number of jobs by state, of those that changed in the window."""
+        rows = self._rows(
+            "SELECT state, count(*) FROM jobs WHERE changed_s >= ? AND changed_s < ? "
+            "GROUP BY state ORDER BY state",
+            *window.span,
+        )
+        return {str(state): _int(count) for state, count in rows}
+
+    def failures(self, window: Window) -> tuple[FailureCount, ...]:
+        """Attempts without success that ended in the window, by reason; the most first."""
+        rows = self._rows(
+            "SELECT reason, function, count(*), count(DISTINCT job) FROM attempts "
+            "WHERE ended_s >= ? AND ended_s < ? AND outcome != 'SUCCEEDED' "
+            "GROUP BY reason, function ORDER BY count(*) DESC, reason, function",
+            *window.span,
+        )
+        return tuple(
+            FailureCount(
+                reason=str(reason), function=str(function), attempts=_int(count), jobs=_int(jobs)
+            )
+            for reason, function, count, jobs in rows
+        )
+
+    # --- devices
+
+    def devices(
+        self, window: Window, *, limit: int = PAGE_MAX, after: str | None = None
+    ) -> DevicePage:
+        """A page of the devices that were there in the window, by id, with their leases."""
+        names = self._present(window)
+        ids = sorted(names)
+        page = [one for one in ids if after is None or one > after][: _limit(limit)]
+        spans = self._spans(window, page)
+        items = tuple(_device(one, names[one], spans) for one in page)
+        more = bool(page) and page[-1] != ids[-1]
+        return DevicePage(items=items, next=page[-1] if more else None, total=len(ids))
+
+    def most_used(self, window: Window, limit: int) -> tuple[tuple[DeviceSpans, ...], int]:
+        """The devices used longest in the window, and the number of all that were there."""
+        names, spans = self._present(window), self._spans(window)
+        every = [_device(one, names[one], spans) for one in sorted(names)]
+        return tuple(sorted(every, key=lambda one: -one.used_s)[:limit]), len(every)
+
+    def _present(self, window: Window) -> dict[str, tuple[str, str]]:
+        """Device → its host and its name, of all devices of the window."""
+        found: dict[str, tuple[str, str]] = {}
+        for device, host in self._rows(
+            "SELECT device, host FROM presences "
+            "WHERE since_s < ? AND coalesce(until_s, ?) > ? ORDER BY since_s",
+            window.until_s,
+            window.until_s,
+            window.since_s,
+        ):
+            found[str(device)] = (str(host), "")
+        for device, host, name in self._rows(
+            f"SELECT s.device, s.host, {_NAME} FROM shares s JOIN leases l ON l.lease = s.lease "
+            f"WHERE {_OVERLAPS} GROUP BY s.device",
+            *_overlap(window),
+        ):
+            found[str(device)] = (str(host), str(name))
+        return found
+
+    def _spans(
+        self, window: Window, devices: Sequence[str] | None = None
+    ) -> dict[str, list[LeaseSpan]]:
+        """Device → spans of its leases in the window; of these devices, by id, or of all."""
+        found: dict[str, list[LeaseSpan]] = {}
+        if devices is not None and not devices:
+            return found
+        between = "" if devices is None else "AND s.device BETWEEN ? AND ? "
+        for row in self._rows(
+            "SELECT s.device, l.granted_s, coalesce(l.freed_s, l.ended_s, ?), l.lease, l.job, "
+            "l.attempt, l.function, l.tenant, l.reason, l.loading_s "
+            f"FROM leases l JOIN shares s ON s.lease = l.lease WHERE {_OVERLAPS} {between}"
+            "ORDER BY l.granted_s, l.lease",
+            window.until_s,
+            *_overlap(window),
+            *(() if devices is None else (devices[0], devices[-1])),
+        ):
+            device, start, end, lease, job, attempt, function, tenant, reason, loading = row
+            part = clipped((_float(start), _float(end)), window.span)
+            if part is None:
+                continue
+            span = LeaseSpan(
+                start_s=part[0],
+                end_s=part[1],
+                lease=str(lease),
+                job=str(job),
+                attempt=_int(attempt),
+                function=str(function),
+                tenant=str(tenant),
+                reason=None if reason is None else str(reason),
+                cold=None if loading is None else _float(loading) > 0,
+            )
+            found.setdefault(str(device), []).append(span)
+        return found
+
+    # --- measures
+
+    def series(self, window: Window, step_s: float = RFAST_WINDOW_S) -> Series:
+        """Measures per step; a step has at least RFast's 10 s, and a series `STEPS_MAX` of them."""
+        step_s = max(step_s, RFAST_WINDOW_S, (window.until_s - window.since_s) / STEPS_MAX)
+        edges_s = steps(window.since_s, window.until_s, step_s)
+        count = len(edges_s) - 1
+        rlat: list[list[float]] = [[] for _ in range(count)]
+        dlat: list[list[float]] = [[] for _ in range(count)]
+        elat: list[list[float]] = [[] for _ in range(count)]
+        good, bad, cold, warm = ([0] * count for _ in range(4))
+
+        def step_of(at_s: object) -> int:
+            return min(count - 1, int((_float(at_s) - window.since_s) // step_s))
+
+        for state, start, running, ended in self._rows(
+            "SELECT state, coalesce(uploaded_s, received_s), running_s, ended_s FROM jobs "
+            "WHERE ended_s >= ? AND ended_s < ?",
+            *window.span,
+        ):
+            step = step_of(ended)
+            if state != "SUCCEEDED":
+                bad[step] += 1
+                continue
+            good[step] += 1
+            if start is not None:
+                rlat[step].append(_float(ended) - _float(start))
+                if running is not None:
+                    dlat[step].append(_float(running) - _float(start))
+        for active, freed, ended, loading in self._rows(
+            "SELECT active_s, coalesce(freed_s, ended_s), ended_s, loading_s FROM leases "
+            "WHERE ended_s >= ? AND ended_s < ? AND active_s IS NOT NULL",
+            *window.span,
+        ):
+            step = step_of(ended)
+            elat[step].append(_float(freed) - _float(active))
+            if loading is not None:
+                (cold if _float(loading) > 0 else warm)[step] += 1
+        return Series(
+            time_s=tuple(edges_s[:-1]),
+            step_s=step_s,
+            rfast=tuple(number / step_s for number in good),
+            failed=tuple(bad),
+            rlat=tuple(quantile(values, 0.5) for values in rlat),
+            dlat=tuple(quantile(values, 0.5) for values in dlat),
+            elat=tuple(quantile(values, 0.5) for values in elat),
+            cold_starts=tuple(cold),
+            warm_starts=tuple(warm),
+            utilisation=self._utilisation(window, edges_s),
+        )
+
+    def _utilisation(self, window: Window, edges_s: Sequence[float]) -> tuple[float | None, ...]:
+        used: list[Span] = []
+        there: list[Span] = []
+        spans = self._spans(window)
+        for device, present in self._presences(window).items():
+            held = merged((one.start_s, one.end_s) for one in spans.get(device, ()))
+            used += held
+            # a lease shows that its device is there, also where its presence was not seen
+            there += merged([*present, *held])
+        sums = zip(per_step_s(used, edges_s), per_step_s(there, edges_s), strict=True)
+        # sums of thousands of spans are exact to microseconds
+        return tuple(
+            None if there_s < 1e-6 else min(1.0, used_s / there_s) for used_s, there_s in sums
+        )
+
+    def _presences(self, window: Window) -> dict[str, list[Span]]:
+        found: dict[str, list[Span]] = {device: [] for device in self._present(window)}
+        for device, since, until in self._rows(
+            "SELECT device, since_s, coalesce(until_s, ?) FROM presences", window.until_s
+        ):
+            part = clipped((_float(since), _float(until)), window.span)
+            if part is not None:
+                found[str(device)].append(part)
+        return found
+
+    def uses(self, window: Window) -> tuple[Use, ...]:
+        """Use of devices by each function and tenant in the window, the most time first."""
+        device_s: dict[str, float] = {}
+        for spans in self._spans(window).values():
+            of_leases = {one.lease: (one.start_s, one.end_s) for one in spans}
+            for id_, seconds in divided_s(of_leases).items():
+                device_s[id_] = device_s.get(id_, 0.0) + seconds
+        found: dict[tuple[str, str], _Sums] = {}
+        for function, tenant, lease, granted, ended, loading in self._rows(
+            "SELECT l.function, l.tenant, l.lease, l.granted_s, coalesce(l.ended_s, ?), l.loading_s"
+            f" FROM leases l WHERE {_OVERLAPS}",
+            window.until_s,
+            *_overlap(window),
+        ):
+            sums = found.setdefault((str(function), str(tenant)), _Sums())
+            part = clipped((_float(granted), _float(ended)), window.span)
+            sums.lease(part, device_s.get(str(lease), 0.0), loading)
+        for function, tenant, state, received, reserved in self._rows(
+            "SELECT function, tenant, state, received_s, reserved_s FROM jobs "
+            "WHERE ended_s >= ? AND ended_s < ?",
+            *window.span,
+        ):
+            sums = found.setdefault((str(function), str(tenant)), _Sums())
+            sums.job(str(state), received, reserved)
+        uses = [sums.use(function, tenant) for (function, tenant), sums in found.items()]
+        return tuple(sorted(uses, key=lambda one: (-one.device_s, one.function, one.tenant)))
+
+
+#: Name of the device of a share `s`.
+_NAME = "s.host || '/' || s.position || ' ' || s.kind || ' ' || s.model"
+#: Condition that a lease `l` overlaps a window; `_overlap` has its values.
+_OVERLAPS = "l.granted_s < ? AND (l.ended_s > ? OR l.ended_s IS NULL)"
+
+
+def _overlap(window: Window) -> tuple[float, float]:
+    return window.until_s, window.since_s
+
+
+class _Sums:
+    """Sums of one function and tenant."""
+
+    def __init__(self) -> None:
+        self.jobs = self.succeeded = self.leases = self.cold = self.warm = 0
+        self.held_s = self.device_s = 0.0
+        self.waits_s: list[float] = []
+        self.loadings_s: list[float] = []
+
+    def lease(self, part: Span | None, device_s: float, loading: object) -> None:
+        self.leases += 1
+        self.held_s += 0.0 if part is None else part[1] - part[0]
+        self.device_s += device_s
+        if loading is not None:
+            loading_s = _float(loading)
+            self.cold += loading_s > 0
+            self.warm += loading_s <= 0
+            self.loadings_s += [loading_s] if loading_s > 0 else []
+
+    def job(self, state: str, received: object, reserved: object) -> None:
+        self.jobs += 1
+        self.succeeded += state == "SUCCEEDED"
+        if received is not None and reserved is not None:
+            self.waits_s.append(max(0.0, _float(reserved) - _float(received)))
+
+    def use(self, function: str, tenant: str) -> Use:
+        return Use(
+            function=function,
+            tenant=tenant,
+            jobs=self.jobs,
+            succeeded=self.succeeded,
+            leases=self.leases,
+            cold_starts=self.cold,
+            warm_starts=self.warm,
+            held_s=self.held_s,
+            device_s=self.device_s,
+            wait_p50_s=quantile(self.waits_s, 0.5),
+            wait_p95_s=quantile(self.waits_s, 0.95),
+            loading_p50_s=quantile(self.loadings_s, 0.5),
+        )
+
+
+def _device(
+    device: str, named: tuple[str, str], spans: Mapping[str, Sequence[LeaseSpan]]
+) -> DeviceSpans:
+    host, name = named
+    return DeviceSpans(
+        device=device, host=host, name=name or device, spans=tuple(spans.get(device, ()))
+    )
+
+
+def _limit(limit: int) -> int:
+    return max(1, min(limit, PAGE_MAX))
+
+
+def _cursor(after: str) -> tuple[float, str]:
+    """The cursor of a page of jobs. Raises INVALID."""
+    changed, _, job = after.partition("~")
+    with contextlib.suppress(ValueError):
+        return float(changed), job
+    raise AppError(ErrorCode.INVALID, f"{after!r:.80} is not the cursor of a page")
+
+
+def _job(row: Sequence[object]) -> JobRow:
+    return msgspec.convert(dict(zip(JobRow.__struct_fields__, row, strict=True)), JobRow)
+
+
+def _float(value: object) -> float:
+    assert isinstance(value, int | float), "a column of numbers"
+    return float(value)
+
+
+def _int(value: object) -> int:
+    assert isinstance(value, int), "a column of integers"
+    return value

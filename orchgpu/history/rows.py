@@ -1,0 +1,187 @@
+"""From a job record to the rows of the history. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from corekit.values import Value
+from gpu_scheduler.model import JobLease, Record, Step
+from orchgpu.core.job import input_from_payload
+
+#: Outcome of an attempt after which the job was tried again.
+RETRIED = "RETRIED"
+
+
+class JobRow(Value):
+    """One job as its record was last seen. Times are of the scheduler's wall clock."""
+
+    job: str
+    function: str
+    tenant: str
+    bucket: str
+    key: str
+    bytes: int
+    state: str
+    reason: str | None
+    attempt: int
+    device: str  #: of its newest lease, for people
+    uploaded_s: float | None
+    received_s: float | None
+    waiting_s: float | None  #: the newest attempt began to wait
+    reserved_s: float | None
+    running_s: float | None  #: the function's session opened
+    ended_s: float | None
+    changed_s: float
+
+
+class LeaseRow(Value):
+    """One lease of a job, live (`ended_s` None) or over."""
+
+    lease: str
+    job: str
+    attempt: int
+    function: str
+    tenant: str
+    granted_s: float
+    active_s: float | None
+    freed_s: float | None
+    ended_s: float | None
+    reason: str | None
+    loading_s: float | None
+
+    @property
+    def cold(self) -> bool | None:
+        """True: its workers loaded something; None: not known."""
+        return None if self.loading_s is None else self.loading_s > 0
+
+
+class ShareRow(Value):
+    """A part of a device that a lease holds."""
+
+    lease: str
+    device: str
+    host: str
+    position: int  #: index on its host
+    kind: str
+    model: str
+    memory_mib: int
+    compute_pct: float  #: guaranteed
+    exclusive: bool
+
+
+class AttemptRow(Value):
+    """An attempt that is over."""
+
+    job: str
+    n: int
+    function: str
+    tenant: str
+    outcome: str
+    reason: str
+    ended_s: float
+
+
+def job_row(record: Record) -> JobRow:
+    """The row of a job."""
+    source, times = input_from_payload(record.block), record.times
+    ended = record.step is Step.ENDED
+    return JobRow(
+        job=record.holder,
+        function=_function(record),
+        tenant=_tenant(record),
+        bucket="" if source is None else source.bucket,
+        key="" if source is None else source.key,
+        bytes=0 if source is None else source.size,
+        state=record.outcome or record.step.value,
+        reason=record.reason,
+        attempt=record.attempt,
+        device=record.device_text,
+        uploaded_s=None if source is None else _moment(source.event_time),
+        received_s=times.get(Step.RECEIVED),
+        waiting_s=times.get(Step.WAITING),
+        reserved_s=times.get(Step.RESERVED),
+        running_s=times.get(Step.RUNNING),
+        ended_s=times.get(Step.ENDED, record.updated_s) if ended else None,
+        changed_s=record.updated_s,
+    )
+
+
+def lease_rows(record: Record) -> Iterator[LeaseRow]:
+    """The rows of a job's leases."""
+    for one in record.leases:
+        yield LeaseRow(
+            lease=one.lease,
+            job=record.holder,
+            attempt=one.attempt,
+            function=_function(record),
+            tenant=_tenant(record),
+            granted_s=one.granted_s,
+            active_s=one.active_s,
+            freed_s=one.freed_s,
+            ended_s=one.ended_s,
+            reason=None if one.reason is None else one.reason.value,
+            loading_s=one.loading_s,
+        )
+
+
+def share_rows(record: Record) -> Iterator[ShareRow]:
+    """The rows of the shares of a job's leases."""
+    for one in record.leases:
+        yield from _shares(one)
+
+
+def attempt_rows(record: Record) -> Iterator[AttemptRow]:
+    """The rows of a job's attempts that are over, the newest one included."""
+    for one in record.attempts:
+        yield _attempt(record, one.n, one.outcome or RETRIED, one.reason, one.ended_s)
+    if record.step is Step.ENDED:
+        outcome = record.outcome or record.step.value
+        yield _attempt(record, record.attempt, outcome, record.reason, record.updated_s)
+    elif record.step is Step.RECEIVED and record.reason is not None:
+        yield _attempt(record, record.attempt, RETRIED, record.reason, record.updated_s)
+
+
+def _attempt(
+    record: Record, n: int, outcome: str, reason: str | None, ended_s: float
+) -> AttemptRow:
+    return AttemptRow(
+        job=record.holder,
+        n=n,
+        function=_function(record),
+        tenant=_tenant(record),
+        outcome=outcome,
+        reason=reason or "NONE",
+        ended_s=ended_s,
+    )
+
+
+def _shares(lease: JobLease) -> Iterator[ShareRow]:
+    for share in lease.shares:
+        yield ShareRow(
+            lease=lease.lease,
+            device=share.device,
+            host=share.host,
+            position=share.index,
+            kind=share.kind.value,
+            model=share.model,
+            memory_mib=share.memory_mib,
+            compute_pct=share.compute_guarantee_pct,
+            exclusive=share.exclusive,
+        )
+
+
+def _function(record: Record) -> str:
+    name = record.block.get("function")
+    return name if isinstance(name, str) else ""
+
+
+def _tenant(record: Record) -> str:
+    return record.tenant or ""
+
+
+def _moment(text: str) -> float | None:
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return None

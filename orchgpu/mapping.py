@@ -1,0 +1,170 @@
+"""`orchgpu.map`: a deployed function on many files, from a Python program.
+
+import orchgpu
+
+for done in orchgpu.map("text-recognition", ["sign.png", "menu.png"], output="out"):
+    print(done.input, done.state, *done.outputs)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import sys
+import threading
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from os import PathLike, fspath
+from pathlib import Path
+
+from corekit.errors import AppError, ErrorCode
+from orchgpu.cli.jobs.batch import Progress
+from orchgpu.cli.jobs.follow import Followed, follow
+from orchgpu.cli.jobs.transfers import fetch_outputs, inputs_of, submit_all
+from orchgpu.cli.objects.places import file_below
+from orchgpu.cli.scheduler import answering_scheduler
+from orchgpu.declaration import name_of
+from orchgpu.jobs.cloud import JobCloud
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobResult:
+    """The end of one file's job."""
+
+    input: Path  #: the file, or the name of an object
+    job_id: str
+    state: str  #: SUCCEEDED, FAILED, CANCELLED, …
+    reason: str  #: NONE for a success
+    detail: str  #: one sentence about a failure
+    log_tail: str  #: the last lines of the script
+    objects: tuple[str, ...]  #: `s3://bucket/key` of each output
+    outputs: tuple[Path, ...]  #: the fetched outputs; none without `output`
+
+    @property
+    def succeeded(self) -> bool:
+        return self.state == "SUCCEEDED"
+
+
+def map(  # noqa: A001 - what it is named for
+    function: str | Callable[..., object],
+    files: Iterable[str | PathLike[str]],
+    *,
+    output: str | PathLike[str] | None = None,
+    again: bool = False,
+    at_once: int = 8,
+    timeout_s: float | None = None,
+    progress: bool = True,
+    scheduler: str | None = None,
+    endpoint_url: str | None = None,
+    region: str | None = None,
+) -> Generator[JobResult, None, None]:
+    """Run a deployed function on files; yields each job's result as it ends, failures too.
+
+    `function`: its name, or a function with `@orchgpu.function`; `files`: as of `orchgpu run`, at
+    most 1000; `output`: folder to fetch outputs into; `again`: also files that were uploaded before
+    with the same content; `at_once`: uploads at a time; `progress`: a bar on a terminal; the others
+    as of `orchgpu run`. Nothing is uploaded before the first result is requested; jobs continue
+    when the iteration is ended early.
+
+    Raises AppError: NOT_FOUND, INVALID before anything is uploaded, UNAVAILABLE, TIMEOUT, and
+    CONFLICT for an output that another job has overwritten.
+    """
+    name = function if isinstance(function, str) else name_of(function)
+    if name is None:
+        raise TypeError(f"{function!r} is not the name of a function, nor has it @orchgpu.function")
+    folder = None if output is None else Path(output)
+    given = [fspath(file) for file in files]
+    with closing(JobCloud(endpoint_url, region, connections=max(4, at_once))) as cloud:
+        deployed = cloud.function(name)
+        inputs = inputs_of(cloud, deployed, given)
+        address = answering_scheduler(scheduler)
+        shown = Progress(len(inputs), quiet=not (progress and sys.stderr.isatty()), ids=False)
+        try:
+            submitted = submit_all(cloud, deployed, inputs, at_once, shown, again=again)
+            paths = {one.key: source.path for one, source in zip(submitted, inputs, strict=True)}
+
+            async def followed(
+                ended: Callable[[Followed], None], check: Callable[[], None]
+            ) -> None:
+                def changed(job: Followed) -> None:
+                    shown.changed(job)
+                    if job.over:
+                        ended(job)
+
+                for job in await follow(
+                    cloud, address, submitted, changed, within_s=timeout_s, check=check
+                ):
+                    ended(job)  # once more: each counts once
+
+            with _in_thread(followed) as jobs:
+                for job in jobs:
+                    yield _result_of(cloud, job, paths[job.submitted.key], folder)
+        finally:
+            shown.end()
+
+
+def _result_of(cloud: JobCloud, job: Followed, path: Path, folder: Path | None) -> JobResult:
+    """The result of a job that is over, with its outputs in the folder."""
+    files = job.result.files if job.result is not None else []
+    if folder is not None and (lost := fetch_outputs(cloud, [job], folder, at_once=4)):
+        text = f"{', '.join(lost)}: overwritten since job {job.job_id} wrote it, and not fetched"
+        raise AppError(ErrorCode.CONFLICT, text, overwritten=lost)
+    return JobResult(
+        input=path,
+        job_id=job.job_id,
+        state=str(job.state),
+        reason=job.reason,
+        detail=job.result.detail if job.result is not None else "",
+        log_tail=job.result.log_tail if job.result is not None else "",
+        objects=tuple(f"s3://{file['bucket']}/{file['key']}" for file in files),
+        outputs=tuple(
+            file_below(folder / job.job_id, str(file["key"]))
+            for file in files
+            if folder is not None
+        ),
+    )
+
+
+class _Stopped(Exception):
+    """The consumer takes no further results."""
+
+
+@contextmanager
+def _in_thread(
+    followed: Callable[
+        [Callable[[Followed], None], Callable[[], None]], Coroutine[None, None, None]
+    ],
+) -> Iterator[Iterator[Followed]]:
+    """The jobs of a coroutine in a thread of its own, each once, as they end."""
+    results: queue.SimpleQueue[Followed | BaseException | None] = queue.SimpleQueue()
+    stop = threading.Event()
+
+    def check() -> None:
+        if stop.is_set():
+            raise _Stopped
+
+    def run() -> None:
+        try:
+            asyncio.run(followed(results.put, check))
+        except BaseException as error:
+            results.put(error)
+        else:
+            results.put(None)
+
+    def jobs() -> Iterator[Followed]:
+        seen: set[str] = set()
+        while (one := results.get()) is not None:
+            if isinstance(one, BaseException):
+                raise one
+            if one.submitted.key not in seen:
+                seen.add(one.submitted.key)
+                yield one
+
+    thread = threading.Thread(target=run, name="orchgpu.map", daemon=True)
+    thread.start()
+    try:
+        yield jobs()
+    finally:
+        stop.set()
+        thread.join()

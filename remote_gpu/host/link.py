@@ -1,0 +1,40 @@
+"""The port by which a host reports to the scheduler."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from corekit.ids import LeaseId
+from gpu_scheduler.model import EndReason
+from gpu_scheduler.protocol.host import SessionState
+
+
+class Link(Protocol):
+    """Reports to the scheduler; the link repeats each until it is acknowledged."""
+
+    def session(
+        self,
+        lease: LeaseId,
+        state: SessionState,
+        nonce: str,
+        reason: EndReason | None = None,
+        detail: str = "",
+        loading_s: float | None = None,
+        loaded_mib: int | None = None,
+        succeeded: bool | None = None,
+    ) -> None: ...
+
+    def report_soon(self) -> None: ...
+
+    def door(self, lease: LeaseId, address: str) -> None: ...
+
+    def cut(self, lease: LeaseId) -> None: ...
+
+
+class NoLink:
+    """The link of a stopping program: reports are dropped."""
+
+    def session(self, *_: object, **__: object) -> None:
+        """Drop the report."""
+
+    door = cut = report_soon = session

@@ -1,0 +1,126 @@
+"""A function from its beginning to its results: begun, deployed, changed while it is watched,
+declared in Python, and mapped over files."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import orchgpu
+from tests.e2e.live import Live, until
+
+DECLARED = """
+import orchgpu
+
+
+@orchgpu.function(
+    gpu={"memory": "64MiB", "kinds": ["cpu"]},
+    input="shout-in",
+    output="shout-out",
+    job={"intermediate": "shout-intermediate", "attempts": 1},
+    memory=256,
+    timeout=60,
+)
+def shout(work):
+    import remote_gpu.client as gpu
+
+    text = work.input.read_bytes()
+    if b"fail" in text:
+        raise ValueError("the text asks for it")
+    with gpu.connect() as device:
+        echo = bytes(device.op("noop", text).buffers[0])
+    (work.output_folder / f"{work.input.stem}.loud").write_bytes(echo.upper())
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _started(live: Live) -> None:
+    live.start("orchestrator")
+
+
+@pytest.fixture
+def _as_user(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in live.environment.items():
+        monkeypatch.setenv(name, value)
+
+
+def test_what_init_writes_deploys_and_runs(live: Live) -> None:
+    live.orchgpu("init", "greeter")
+    live.orchgpu("deploy", "greeter/fdl.yaml")
+    told = live.orchgpu(
+        "run", "greeter", "greeter/input/hello.txt", "--output", "greeted", "--json"
+    )
+    (job,) = json.loads(told)["jobs"]
+    assert job["state"] == "SUCCEEDED"
+    (output,) = (live.path / "greeted").rglob("*.txt")
+    assert output.read_text().endswith("says: hello, device\n")
+
+
+def test_a_change_of_the_script_is_deployed_until_ctrl_c(live: Live) -> None:
+    live.orchgpu("init", "changing")
+    command = [sys.executable, "-m", "orchgpu", "deploy", "changing/fdl.yaml", "--watch", "--json"]
+    shown = live.path / "watched.log"
+    with shown.open("wb") as log:
+        watching = subprocess.Popen(
+            command,
+            env=live.environment,
+            cwd=live.path,
+            stdout=log,
+            stderr=log,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        )
+
+    def deploys() -> list[dict[str, object]]:
+        lines = shown.read_text().splitlines(keepends=True)
+        return [json.loads(line) for line in lines if line.startswith("{") and line[-1] == "\n"]
+
+    try:
+        until("the first deploy", lambda: len(deploys()) == 1)
+        script = live.path / "changing" / "hello.py"
+        script.write_text(script.read_text().replace("says", "whispers"))
+        until("the second deploy", lambda: len(deploys()) == 2)
+        for _ in range(6):  # Python may lose one that comes in the middle of a finalizer
+            watching.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                watching.wait(20)
+                break
+        assert watching.returncode == 130
+    finally:
+        watching.kill()
+        watching.wait()
+    assert all(one["applied"] for one in deploys())
+    live.orchgpu("run", "changing", "changing/input/hello.txt", "--output", "whispered")
+    (output,) = (live.path / "whispered").rglob("*.txt")
+    assert "whispers" in output.read_text()
+
+
+@pytest.mark.usefixtures("_as_user")
+def test_a_declared_function_is_mapped_over_files(live: Live) -> None:
+    (live.path / "shouting.py").write_text(DECLARED)
+    live.orchgpu("deploy", "shouting.py")
+    texts = {"one.txt": "first", "two.txt": "second", "three.txt": "please fail"}
+    for name, text in texts.items():
+        (live.path / name).write_text(text)
+    files = [live.path / name for name in texts]
+    found = {
+        one.input.name: one
+        for one in orchgpu.map("shout", files, output=live.path / "loud", timeout_s=90)
+    }
+    assert [found[name].succeeded for name in texts] == [True, True, False]
+    assert [found[name].outputs[0].read_text() for name in ("one.txt", "two.txt")] == [
+        "FIRST",
+        "SECOND",
+    ]
+    assert found["one.txt"].objects == ("s3://shout-out/one.loud",)
+    failed = found["three.txt"]
+    assert (failed.state, failed.reason, failed.outputs) == ("FAILED", "EXIT_NONZERO", ())
+    assert "the text asks for it" in failed.log_tail
+    again = orchgpu.map("shout", files[:2])
+    assert next(again).succeeded, "it is not uploaded again"
+    again.close()
+    live.quiet("shout")
