@@ -68,7 +68,7 @@ async def watched(
     budget = budget or Budget()
     addresses, tried = http.split(","), 0
     backoff = Backoff(budget.reconnect_base_s, budget.reconnect_s_max)
-    lost_said = True
+    lost_said, warned = True, False
     while True:
         try:
             stream = endpoint_events(
@@ -80,7 +80,7 @@ async def watched(
                     after = one.position or after
                     if isinstance(one.event, words.Started | words.Reset):
                         after = None  # until the state is complete
-                    lost_said = isinstance(one.event, words.Lost)
+                    lost_said, warned = isinstance(one.event, words.Lost), False
                     backoff.reset()
                     yield one
             why = "the scheduler ended the stream"
@@ -88,6 +88,9 @@ async def watched(
             if error.code in (ErrorCode.DENIED, ErrorCode.INVALID):
                 raise
             why = error.message
+        if not warned:
+            warned = True
+            logger.warning("%s; trying again", why, extra={"event": "events_lost"})
         if not lost_said:
             lost_said = True
             yield _lost(why)

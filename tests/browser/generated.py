@@ -259,12 +259,13 @@ class GeneratedSystem:
 
     # ------------------------------------------------------------------ activity
 
-    def activity(self, since_s: float, devices_max: int = 400) -> Json:
+    def activity(self, since_s: float, devices_max: int = 200) -> Json:
         begin_s = self.now_s - since_s
         points = 120
         times = [begin_s + since_s * one / points for one in range(points)]
         devices = min(devices_max, self.hosts * self.devices_per_host)
         return {
+            "devices_total": self.hosts * self.devices_per_host,
             "devices": [self._activity_row(one, begin_s, since_s) for one in range(devices)],
             "series": {
                 "time_s": times,
@@ -273,6 +274,7 @@ class GeneratedSystem:
                 "dlat": [0.6 + 0.4 * _wave(one, 7) for one in range(points)],
                 "elat": [4.2 + 1.4 * _wave(one, 17) for one in range(points)],
                 "cold_starts": [one * 7 % 4 for one in range(points)],
+                "warm_starts": [one * 5 % 9 for one in range(points)],
                 "utilisation": [0.55 + 0.3 * _wave(one, 23) for one in range(points)],
             },
         }

@@ -50,7 +50,12 @@ def test_the_runner_travels_with_the_users_script_and_files(folder: Path) -> Non
         assert found[name] == 0o644
     assert any(name.startswith("lambda_functions/gpu_runner/") for name in found)
     tops = {name.split("/")[0] for name in found}
-    assert tops == {"contract", "lambda_functions", "remote_gpu", "script", "deep", "tool"}
+    tops_of_ours = {"contract", "lambda_functions", "orchgpu", "remote_gpu"}
+    assert tops == {*tops_of_ours, "script", "deep", "tool"}
+    assert {name for name in found if name.startswith("orchgpu")} == {
+        "orchgpu/__init__.py",
+        "orchgpu/declaration.py",
+    }
     assert not any("__pycache__" in name for name in found)
 
 

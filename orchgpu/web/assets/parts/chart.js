@@ -71,12 +71,16 @@ function optionsOf(element, series, text, max) {
         stroke: colour(one.colour),
         fill: series.length === 1 ? `${colour(one.colour)}22` : undefined,
         width: 1.75,
-        spanGaps: false,
-        points: { show: false },
+        spanGaps: true, // a step in which nothing ended has no median
+        points: { show: (plot, index) => isSparse(plot.data[index]), size: 5 },
       })),
     ],
   };
 }
+
+const POINTS_SHOWN_MAX = 60; // of fewer values each is a dot as well: one alone has no line
+
+const isSparse = (values) => values.filter((value) => value != null).length <= POINTS_SHOWN_MAX;
 
 const ROWS_MAX = 60; // of the table: every n-th point of a longer series
 

@@ -13,17 +13,19 @@ const RANGES = [["900", "15 min"], ["3600", "1 h"], ["21600", "6 h"], ["86400", 
 const ROW_PX = 30;
 const TABLE_SPANS_MAX = 500; // of the table beside the Gantt
 
-const figure = (value) => (value == null ? "–" : value.toFixed(2));
+const rate = (value) => (value == null ? "–" : `${value.toFixed(2)}/s`);
 
-// RFast: response time over execution time; RLat, DLat, ELat: latency of the request, of the
-// device and of execution, as docs/benchmarks.md defines them.
+// As the papers name them. RFast: successes per second; RLat: upload to the end, DLat: upload to
+// the session's begin, ELat: from there to the release of the devices; each a median.
 const CHARTS = [
   { title: "Latency", text: duration, series: [
     { label: "RLat", name: "rlat", colour: "--series-1" },
     { label: "DLat", name: "dlat", colour: "--series-2" },
     { label: "ELat", name: "elat", colour: "--series-3" }] },
-  { title: "RFast", text: figure, series: [{ label: "RFast", name: "rfast", colour: "--series-4" }] },
-  { title: "Cold starts", text: count, series: [{ label: "Cold starts", name: "cold_starts", colour: "--series-5" }] },
+  { title: "RFast", text: rate, series: [{ label: "RFast", name: "rfast", colour: "--series-4" }] },
+  { title: "Starts", text: count, series: [
+    { label: "Cold starts", name: "cold_starts", colour: "--series-2" },
+    { label: "Warm starts", name: "warm_starts", colour: "--series-4" }] },
   { title: "Utilisation", text: (value) => percent(value == null ? null : 100 * value), max: 1,
     series: [{ label: "Utilisation", name: "utilisation", colour: "--series-6" }] },
 ];
@@ -32,8 +34,8 @@ export function ActivityView() {
   const { values } = useStore(route);
   const since_s = Number(values.since_s ?? 3600);
   const { data, error } = useResource(`/activity?since_s=${since_s}`, { kinds: ["lease"], every_s: 15 });
-  if (error?.status === 404) {
-    return html`<${Page} title="Activity"><${Empty} title="This console keeps no history.">Its server has not been given one; the other views show the present.<//><//>`;
+  if (error && !data) {
+    return html`<${Page} title="Activity"><${Empty} title=${error.message}>The other views show the present.<//><//>`;
   }
   return html`
     <${Page} title="Activity" error=${error} controls=${html`
@@ -43,7 +45,7 @@ export function ActivityView() {
       ${!data && !error && html`<${Waiting} />`}
       ${data && html`
         <div class="activity">
-          <${Devices} devices=${data.devices} since_s=${since_s} q=${values.q ?? ""} />
+          <${Devices} devices=${data.devices} total=${data.devices_total} since_s=${since_s} q=${values.q ?? ""} />
           <div class="charts">
             ${CHARTS.map((chart) => html`<${Series} key=${chart.title} chart=${chart} series=${data.series} />`)}
           </div>
@@ -61,7 +63,7 @@ function Series({ chart, series }) {
   return html`<${Chart} title=${chart.title} time_s=${series.time_s} series=${lines} text=${chart.text} max=${chart.max ?? null} />`;
 }
 
-function Devices({ devices, since_s, q }) {
+function Devices({ devices, total, since_s, q }) {
   const to_s = useNow(5000);
   const from_s = to_s - since_s;
   const narrow = useNarrow();
@@ -71,7 +73,7 @@ function Devices({ devices, since_s, q }) {
   const range = { from_s, to_s, wanted: narrow ? 3 : 8 };
   return html`
     <section class="panel" aria-label="Devices over time">
-      <header class="panel-head"><h2>Devices</h2><span class="muted">${count(rows.length)}</span>
+      <header class="panel-head"><h2>Devices</h2><span class="muted">${count(rows.length)}${total > devices.length && ` of ${count(total)}, those that were used longest`}</span>
         <${Choice} label="Colour of a span" value=${by} options=${[["function", "By function"], ["tenant", "By tenant"], ["cold", "By start"]]} onChoose=${setBy} />
       </header>
       ${rows.length === 0 ? html`<${Empty} title="No device ran a job in this time." />` : html`

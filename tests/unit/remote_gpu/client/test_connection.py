@@ -190,6 +190,7 @@ def test_the_client_loads_the_standard_library_only_and_little_of_it() -> None:
         f"remote_gpu.{name}"
         for name in (
             "client.affinity",
+            "client.content_ids",
             "client.device",
             "client.devices",
             "client.entry",
