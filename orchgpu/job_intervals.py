@@ -83,13 +83,17 @@ def job_times(
     steps = record.times if record is not None else {}
     newest = record.attempt if record is not None else result.attempt if result else 0
     found = {number: _failed(number, reports[number], reported_s) for number in reports}
+    for one in record.attempts if record is not None else ():
+        code = found.get(one.n, AttemptTimes(number=one.n)).code
+        found[one.n] = AttemptTimes(
+            number=one.n, steps=_own(one.times), code=code, failed_s=one.ended_s
+        )
     if newest:
         code = result.times if result is not None and result.attempt == newest else {}
         before = found.get(newest, AttemptTimes(number=newest))
-        own = {name: at_s for name, at_s in steps.items() if name in _STEPS}
         found[newest] = AttemptTimes(
             number=newest,
-            steps=own,
+            steps={**before.steps, **_own(steps)},
             code={**before.code, **code},
             failed_s=before.failed_s,
         )
@@ -129,6 +133,11 @@ def intervals(times: JobTimes) -> tuple[Interval, ...]:
             found += _interval("queue", "pause", attempt.failed_s, due_s, attempt)
     found += _finishing(times)
     return tuple(sorted(found, key=lambda one: (LANES.index(one.lane), one.start_s, one.name)))
+
+
+def _own(steps: Mapping[str, float]) -> dict[str, float]:
+    """The steps of one attempt among those of a record."""
+    return {name: at_s for name, at_s in steps.items() if name in _STEPS}
 
 
 def _failed(number: int, report: Report, reported_s: Mapping[int, float]) -> AttemptTimes:

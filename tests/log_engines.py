@@ -59,6 +59,8 @@ def _postgres(**options: str) -> Iterator[EngineUnderTest]:
         yield EngineUnderTest("postgres", server.url)
 
 
+#: The name of a cloud for daemons in network namespaces (tests/integration/failover/networks.py).
+_REACHED = ("--allow-host", "198.18.1.1")
 #: For clouds that verify no signature.
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
 _START_S_MAX = 60.0  # two loaded cores
@@ -117,7 +119,7 @@ def _s3(name: str, module: str, *arguments: str) -> Iterator[EngineUnderTest]:
 
 @contextlib.contextmanager
 def _dynamodb() -> Iterator[EngineUnderTest]:
-    with cloud("orchgpu.local.moto", "--one-at-a-time") as endpoint:
+    with cloud("orchgpu.local.moto", "--one-at-a-time", *_REACHED) as endpoint:
         yield _aws("dynamodb", endpoint, "dynamodb://scheduler-logs")
 
 
@@ -159,14 +161,14 @@ class WrappedLog:
 #: Of benchmarks: here PostgreSQL waits for its disk.
 MEASURED: Mapping[str, Callable[[], AbstractContextManager[EngineUnderTest]]] = {
     "postgres": partial(_postgres, fsync="on"),
-    "s3": partial(_s3, "s3", "local_cloud.server", "--state", "{folder}/state"),
+    "s3": partial(_s3, "s3", "local_cloud.server", "--state", "{folder}/state", *_REACHED),
     "dynamodb": _dynamodb,
 }
 #: Moto's backends have no locks; AWS's conditional writes are atomic.
 #: Name → context manager of a running engine.
 ENGINES: Mapping[str, Callable[[], AbstractContextManager[EngineUnderTest]]] = {
     "postgres": _postgres,
-    "s3": partial(_s3, "s3", "local_cloud.server", "--state", "{folder}/state"),
-    "s3_moto": partial(_s3, "s3_moto", "orchgpu.local.moto", "--one-at-a-time"),
+    "s3": partial(_s3, "s3", "local_cloud.server", "--state", "{folder}/state", *_REACHED),
+    "s3_moto": partial(_s3, "s3_moto", "orchgpu.local.moto", "--one-at-a-time", *_REACHED),
     "dynamodb": _dynamodb,
 }

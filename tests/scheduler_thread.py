@@ -18,7 +18,7 @@ BUDGET = replace(Budget(), host_stale_s=600.0, host_lost_s=1200.0)
 
 
 @contextmanager
-def scheduler_in_thread(state: Path) -> Iterator[str]:
+def scheduler_in_thread(state: Path, listen: str = "127.0.0.1:0") -> Iterator[str]:
     """The address of its socket endpoint; it ends with the block."""
     found: list[str] = []
     started = threading.Event()
@@ -26,7 +26,8 @@ def scheduler_in_thread(state: Path) -> Iterator[str]:
 
     async def serve() -> None:
         over = asyncio.Event()
-        async with running_daemon(DaemonSettings(state=state, budget=BUDGET)) as daemon:
+        settings = DaemonSettings(state=state, budget=BUDGET, listen=listen)
+        async with running_daemon(settings) as daemon:
             found.append(daemon.socket)
             stop.append((asyncio.get_running_loop(), over))
             started.set()

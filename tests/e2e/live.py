@@ -60,6 +60,7 @@ class Live:
     path: Path
     data: Mapping[str, Path] = field(default_factory=dict)
     weather: str | None = None  #: of its cloud; None = that of the option --weather
+    host_options: Sequence[str] = ("--operation", "noop")  #: the others take seconds to load
     children: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     ready: dict[str, dict[str, Any]] = field(default_factory=dict)
 
@@ -96,7 +97,7 @@ class Live:
         if command:
             arguments = [*command, *arguments[arguments.index("--scheduler") :]]
         if kind in HOSTS:
-            arguments += ["--operation", "noop"]  # the others take seconds to load
+            arguments += self.host_options
         arguments = self._same_addresses(name, arguments)
         with (self.home.logs / f"{name}.log").open("ab") as log:
             child = subprocess.Popen(

@@ -10,6 +10,7 @@ import asyncio
 from types import TracebackType
 
 from corekit.aio.environment import budget_from_environment
+from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.client import PushWord, SchedulerClient
 from gpu_scheduler.client.pushes import Connected, Disconnected
 from orchgpu.cli.scheduler import ANSWER_WITHIN_S
@@ -30,6 +31,7 @@ class Feed:
         )
         self.address = address
         self._changed = asyncio.Event()
+        self._woken = asyncio.Event()
         self._subscribed = False
 
     async def __aenter__(self) -> Feed:
@@ -55,26 +57,45 @@ class Feed:
         if not self._subscribed:
             self._subscribed = True
             try:
-                await self.client.watch()
+                await self._watch()
             except BaseException:
                 self._subscribed = False
                 raise
 
-    async def changed(self, within_s: float) -> None:
-        """Return when something may have changed since the last call, `within_s` at the latest."""
-        await asyncio.sleep(GATHER_S)
+    async def _watch(self) -> None:
         try:
-            async with asyncio.timeout(max(0.0, within_s - GATHER_S)):
-                await self._changed.wait()
-        except TimeoutError:
-            pass
+            await self.client.watch(records=True)
+        except AppError as error:
+            if error.code is not ErrorCode.INVALID:
+                raise
+            await self.client.watch()  # an older scheduler pushes changes of leases only
+
+    async def changed(self, within_s: float, gather_s: float = GATHER_S) -> None:
+        """Return when something may have changed since the last call.
+
+        That is after `gather_s` at the earliest, `within_s` later at the latest; `wake` ends both.
+        """
+        if not await _set_within(self._woken, gather_s):
+            await _set_within(self._changed, within_s)
         self._changed.clear()
+        self._woken.clear()
 
     def wake(self) -> None:
         """Let `changed` return now."""
+        self._woken.set()
         self._changed.set()
 
     def _pushed(self, word: PushWord) -> None:
         if isinstance(word, Connected | Disconnected):
             self._subscribed = False
         self._changed.set()
+
+
+async def _set_within(event: asyncio.Event, within_s: float) -> bool:
+    """Wait for the event; False when it is not set in time."""
+    try:
+        async with asyncio.timeout(within_s):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True

@@ -17,7 +17,7 @@ from corekit.values import replace
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.verdicts import Explanation
 from orchgpu.cli.jobs.sources import SLACK_S
-from orchgpu.cli.live.feed import Feed
+from orchgpu.cli.live.feed import GATHER_S, Feed
 from orchgpu.cli.scheduler import NO_ANSWER
 from orchgpu.cli.top.snapshot import Snapshot, Story
 from orchgpu.cli.top.state import ViewName
@@ -72,14 +72,14 @@ class Reader:
                 for view in self._due(began_s):
                     self.snapshot = replace(await self._read(view), scheduler_error=None)
                     self._read_at_s[view] = began_s
+                    self._update(self.snapshot)
             except AppError as error:
                 if error.code not in NO_ANSWER:
                     raise
                 self.snapshot = replace(self.snapshot, scheduler_error=error)
-            self._update(self.snapshot)
-            took_s = time.monotonic() - began_s
-            await asyncio.sleep(min(PAUSE_MAX_S, PAUSE_PER_READ * took_s))
-            await self._feed.changed(READ_EVERY_S)
+                self._update(self.snapshot)
+            pause_s = PAUSE_PER_READ * (time.monotonic() - began_s)
+            await self._feed.changed(READ_EVERY_S, min(PAUSE_MAX_S, max(GATHER_S, pause_s)))
 
     def _due(self, now_s: float) -> list[ViewName]:
         """The shown view, and those that the overview needs again."""

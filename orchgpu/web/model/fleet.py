@@ -15,6 +15,8 @@ from gpu_scheduler.model import Health, HostState, Lease, Share
 from gpu_scheduler.protocol.answers import DeviceView, HostView
 from orchgpu.web.model.pages import Page, SortedKeys, search
 
+#: Hosts that one request looks at while it searches: each has several devices.
+HOSTS_SCANNED_MAX = 1_000
 #: Drained hosts and devices that are named.
 DRAINED_MAX = 200
 
@@ -216,7 +218,12 @@ class Fleet:
     def page(self, query: FleetQuery) -> Page:
         """Hosts by name, with their devices."""
         names = iter((query.host,)) if query.host is not None else self._names.after(query.after)
-        found, more = search(names, query.limit, lambda name: self._matching(query, name))
+        found, more = search(
+            names,
+            query.limit,
+            lambda name: self._matching(query, name),
+            scanned_max=HOSTS_SCANNED_MAX,
+        )
         return Page(
             items=tuple(self.host(one) for one in found), next=more, total=self._total(query)
         )
@@ -224,7 +231,12 @@ class Fleet:
     def summaries(self, query: FleetQuery) -> Page:
         """Hosts by name, in a few figures each."""
         names = self._names.after(query.after)
-        found, more = search(names, query.limit, lambda name: self._matching(query, name))
+        found, more = search(
+            names,
+            query.limit,
+            lambda name: self._matching(query, name),
+            scanned_max=HOSTS_SCANNED_MAX,
+        )
         items = tuple(self._summary(self._hosts[one]) for one in found)
         return Page(items=items, next=more, total=self._total(query))
 
@@ -257,6 +269,8 @@ class Fleet:
         view = self._hosts.get(name)
         if view is None:
             return None
+        if query.state is None and not query.text:
+            return name
         states = {view.state.value, *(self._state(view, one) for one in view.devices)}
         text = query.text.lower()
         names = (view.host, *(one.device.model for one in view.devices))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -25,10 +25,11 @@ class Shown:
 
     def __init__(self) -> None:
         self.states: dict[str, list[str]] = {}
+        self.failed = False
         self.changed = asyncio.Event()
 
     def show(self, jobs: Sequence[Entry], error: AppError | None) -> None:
-        assert error is None
+        self.failed = error is not None
         for job in jobs:
             seen = self.states.setdefault(str(job["job_id"]), [])
             if str(job["state"]) not in seen[-1:]:
@@ -36,8 +37,14 @@ class Shown:
         self.changed.set()
 
     async def until(self, job: str, state: str) -> None:
+        await self._until(lambda: state in self.states.get(job, []))
+
+    async def until_failed(self) -> None:
+        await self._until(lambda: self.failed)
+
+    async def _until(self, holds: Callable[[], bool]) -> None:
         async with asyncio.timeout(60):
-            while state not in self.states.get(job, []):
+            while not holds():
                 self.changed.clear()
                 await self.changed.wait()
 
@@ -68,6 +75,32 @@ async def test_every_state_is_shown(tmp_path: Path) -> None:
     ):
         shown = await watched(address)
     assert shown.states == {"j1": ["RESERVED", "CANCELLED"], "j2": ["WAITING", "RESERVED"]}
+
+
+@pytest.mark.asyncio
+async def test_the_jobs_are_read_again_after_a_restart_of_the_scheduler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, shown = tmp_path / "state", Shown()
+    with scheduler_in_thread(state) as address:
+        monkeypatch.setattr("orchgpu.cli.live.feed.ANSWER_WITHIN_S", 2.0)
+        watching = asyncio.create_task(watch_jobs(address, records_watched(10, JobFilter), shown))
+        await finish(address, "j1")
+        await shown.until("j1", "CANCELLED")
+    await shown.until_failed()
+    with scheduler_in_thread(state, address):
+        await finish(address, "j2")
+        await shown.until("j2", "CANCELLED")
+        assert not shown.failed
+        assert shown.states["j1"] == ["CANCELLED"]
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+
+
+async def finish(address: str, job: str) -> None:
+    """A job that is known by its end alone."""
+    async with SchedulerClient(address) as client:
+        await client.finish(job, "CANCELLED", "CANCELLED_BY_USER", block={"function": "f"})
 
 
 def test_a_scheduler_that_is_down_at_the_start_ends_the_command(

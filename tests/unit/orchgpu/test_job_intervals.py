@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from contract.result import Report, Result
 from corekit.decode import encode
 from corekit.ids import JobId
-from gpu_scheduler.model import Record, Step
+from gpu_scheduler.model import EndedAttempt, Record, Step
 from orchgpu.core.routing import InputEvent
 from orchgpu.job_intervals import LANES, NAMES, AttemptTimes, JobTimes, intervals, job_times
 
@@ -174,6 +174,26 @@ def test_the_moments_of_record_result_and_reports() -> None:
         AttemptTimes(number=1, failed_s=1.9),
         AttemptTimes(number=2, steps=STEPS, code=CODE),
     )
+
+
+def test_earlier_attempts_are_those_of_the_record_and_of_their_reports() -> None:
+    first = EndedAttempt(
+        n=1,
+        ended_s=1.95,
+        outcome=None,
+        reason="KILLED",
+        lease=None,
+        times={"RECEIVED": 1.5, "RESERVED": 1.6, "RUNNING": 1.7, "LEASE_ENDED": 1.8},
+    )
+    found = job_times(record(attempts=(first,)), result(), {1: report(EStart=1.72)}, {1: 1.9})
+    assert found.attempts[0] == AttemptTimes(
+        number=1,
+        steps={"RESERVED": 1.6, "RUNNING": 1.7, "LEASE_ENDED": 1.8},
+        code={"EStart": 1.72},
+        failed_s=1.95,
+    )
+    assert ("device", "session", 1.7, 1.8, 1) in bars(found)
+    assert ("queue", "pause", 1.95, 2.0, 1) in bars(found)
 
 
 def test_a_job_without_a_record_has_the_moments_of_its_result() -> None:
