@@ -298,7 +298,7 @@ class GeneratedSystem:
                 "tenant": TENANTS[number % len(TENANTS)],
                 "cold": number % 6 == 0,
             }
-            at_s += length_s * 1.3
+            at_s += length_s * (0.7 if device % 4 == 1 else 1.3)
             number += 1
 
 

@@ -36,21 +36,38 @@ export function Track({ spans, from_s, to_s, wanted = 6, relative = false }) {
       ${ticks(from_s, to_s, wanted, relative ? from_s : 0).map((time_s) => html`
         <i class="gantt-line" style=${{ left: `${place(time_s, from_s, to_s)}%` }}></i>
       `)}
-      ${spans.map((span) => html`<${Span} key=${`${span.start_s} ${span.label}`} ...${span} from_s=${from_s} to_s=${to_s} />`)}
+      ${spans.map((span) => html`<${Span} key=${`${span.row} ${span.start_s} ${span.label}`} ...${span} from_s=${from_s} to_s=${to_s} />`)}
     </div>
   `;
 }
 
-function Span({ start_s, end_s, label, title, colour, href, open, hatched, from_s, to_s }) {
+const SPAN_PX = 22; // height of a span that has its track alone
+
+function Span({ start_s, end_s, label, title, colour, href, open, hatched, row = 0, rows = 1, from_s, to_s }) {
   const left = place(start_s, from_s, to_s);
   const right = place(end_s ?? to_s, from_s, to_s);
-  const style = { left: `${left}%`, width: `max(3px, ${right - left}%)`, "--span": colour };
+  const style = { left: `${left}%`, width: `max(3px, ${right - left}%)`, "--span": colour,
+                  top: `${4 + (row * SPAN_PX) / rows}px`, height: `${SPAN_PX / rows - (rows > 1 ? 1 : 0)}px` };
   const kind = `gantt-span${open ? " open" : ""}${hatched ? " hatched" : ""}`;
   // A span too short for its label has it in the tooltip and in the table only.
-  const text = right - left > 4 ? html`<span>${label}</span>` : null;
+  const text = right - left > 4 && rows === 1 ? html`<span>${label}</span>` : null;
   return href
     ? html`<a class=${kind} style=${style} title=${title} aria-label=${title} href=${href}>${text}</a>`
     : html`<span class=${kind} style=${style} title=${title}>${text}</span>`;
+}
+
+const ROWS_MAX = 4; // of one track; more spans at the same time cover one another
+
+/** Spans at the same time, as leases that share a device, in rows: the first row that is free. */
+export function inRows(spans) {
+  const rows = [];
+  for (const span of spans) {
+    const free = rows.findIndex((row) => (row[row.length - 1].end_s ?? Infinity) <= span.start_s);
+    if (free >= 0) rows[free].push(span);
+    else if (rows.length < ROWS_MAX) rows.push([span]);
+    else rows[ROWS_MAX - 1].push(span);
+  }
+  return rows;
 }
 
 /** Spans closer together than a pixel become one: a row of an hour has at most some hundred. */

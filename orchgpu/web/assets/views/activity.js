@@ -5,7 +5,7 @@ import { useNow, useResource } from "../core/resource.js";
 import { href, route, setValues } from "../core/router.js";
 import { useStore } from "../core/store.js";
 import { Chart } from "../parts/chart.js";
-import { Axis, SpanTable, Track, merged } from "../parts/gantt.js";
+import { Axis, SpanTable, Track, inRows, merged } from "../parts/gantt.js";
 import { Choice, Empty, Page, Search, Waiting } from "../parts/page.js";
 import { useNarrow, useWindow } from "../parts/virtual.js";
 
@@ -101,8 +101,12 @@ const COLOURS = {
 
 function spansOf(row, by, from_s, to_s) {
   const visible = row.spans.filter((span) => (span.end_s ?? to_s) > from_s);
-  return merged(visible, from_s, to_s).map((span) => ({
+  const ordered = [...visible].sort((a, b) => a.start_s - b.start_s);
+  const rows = inRows(ordered);
+  return rows.flatMap((spans, at) => merged(spans, from_s, to_s).map((span) => ({
     ...span,
+    row: at,
+    rows: rows.length,
     label: span.jobs > 1 ? `${span.jobs} jobs` : (span.function ?? shortId(span.job)),
     title: span.jobs > 1
       ? `${span.jobs} jobs in ${duration(span.end_s - span.start_s)}`
@@ -110,7 +114,7 @@ function spansOf(row, by, from_s, to_s) {
     colour: COLOURS[by](span),
     href: span.jobs === 1 && span.job ? href("jobs", span.job) : null,
     hatched: span.cold && span.jobs === 1,
-  }));
+  })));
 }
 
 function tableLanes(rows) {
