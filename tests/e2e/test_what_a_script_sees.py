@@ -11,8 +11,8 @@ from contract.keys import result_key
 from contract.result import Result
 from tests.e2e.live import Live, get, until
 
-FOREIGN = ("numpy", "yaml", "PIL", "orchgpu", "corekit", "aiohttp", "click")
-PROVIDED = ("boto3", "botocore", "remote_gpu.client")
+FOREIGN = ("numpy", "yaml", "PIL", "orchgpu.core", "corekit", "aiohttp", "click")
+PROVIDED = ("boto3", "botocore", "orchgpu", "remote_gpu.client")
 IMPORTS = f"""
 import importlib
 
