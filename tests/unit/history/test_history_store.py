@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import tempfile
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -222,6 +225,41 @@ def test_a_reader_reads_while_the_writer_writes(store: Store) -> None:
         assert reader.jobs().total == 1
         store.write(Batch(records=[ended_record("b", T)]))
         assert reader.jobs().total == 2
+
+
+def _jobs_read_by_nobody(path: Path) -> int:
+    """The number of jobs that a process without rights in the folder reads; 99 for an error."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # a fork beside threads: it only reads
+        pid = os.fork()
+    if pid == 0:
+        total = 99
+        try:
+            if os.getuid() == 0:
+                os.setgroups([])
+                os.setgid(65534)
+                os.setuid(65534)
+            with HistoryReader(path) as reader:
+                total = reader.jobs().total
+        finally:
+            os._exit(total)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def test_a_history_is_read_without_the_right_to_write() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name) / "h"
+        with Store(path) as store:
+            store.write(Batch(records=[ended_record("a", T)]))
+            path.chmod(0o644)
+            for beside in path.parent.glob("h-*"):
+                beside.chmod(0o644)
+            path.parent.chmod(0o555)
+            assert _jobs_read_by_nobody(path) == 1
+            path.parent.chmod(0o755)
+        path.parent.chmod(0o555)
+        assert _jobs_read_by_nobody(path) == 1
+        path.parent.chmod(0o755)
 
 
 def test_a_missing_or_foreign_history_is_refused(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from corekit.budget import Budget
 from gpu_scheduler.client.access import CA_VARIABLE, KEY_VARIABLE
 from gpu_scheduler.daemon.config import SETTINGS
 from orchgpu.cli.main import cli
+from orchgpu.local.programs import HISTORY_VARIABLE
 
 ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "infra/systemd"
@@ -28,14 +29,16 @@ COMMANDS: dict[str, click.Command] = {
     "ssgm-monitor": gpu_scheduler.monitor.cli.main,
     "orchgpu": cli,
     "orchgpu-web": cli,
+    "orchgpu-collect": cli,
 }
 #: Unit → its program, where that has another name.
-PROGRAMS = {"orchgpu-web": "orchgpu"}
+PROGRAMS = {"orchgpu-web": "orchgpu", "orchgpu-collect": "orchgpu"}
 #: Read by the programs themselves, not through an option.
 AMBIENT = {
     SCALE_VARIABLE,
     KEY_VARIABLE,
     CA_VARIABLE,
+    HISTORY_VARIABLE,
     "AWS_DEFAULT_REGION",
     *(setting.variable for setting in SETTINGS),
 }
