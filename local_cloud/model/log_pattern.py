@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import operator
 import re
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeGuard
@@ -65,11 +66,9 @@ def _of_words(text: str) -> Matches:
         mark, quoted, regex, word = match.groups()
         kind = {"-": unwanted, "?": any_of}.get(mark, needed)
         if regex is not None:
-            found = _regex(regex)
-            kind.append(lambda line, found=found: found.search(line) is not None)  # type: ignore[misc]
+            kind.append(_matching(_regex(regex)))
         else:
-            wanted = word if quoted is None else _unescaped(quoted)
-            kind.append(lambda line, wanted=wanted: wanted in line)  # type: ignore[misc]
+            kind.append(_containing(word if quoted is None else _unescaped(quoted)))
         at = match.end()
 
     def matches(line: str) -> bool:
@@ -249,9 +248,19 @@ def _unescaped(text: str) -> str:
     return re.sub(r"\\(.)", r"\1", text)
 
 
+def _matching(regex: re.Pattern[str]) -> Matches:
+    return lambda line: regex.search(line) is not None
+
+
+def _containing(wanted: str) -> Matches:
+    return lambda line: wanted in line
+
+
 def _regex(text: str) -> re.Pattern[str]:
     try:
-        return re.compile(text)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # `[[` may be a set of sets one day
+            return re.compile(text)
     except re.error as error:
         raise _invalid(f"%{text}% is not a regular expression: {error}") from None
 

@@ -141,6 +141,7 @@ def test_an_invalid_pattern_is_refused(pattern: str) -> None:
 
 @given(st.text(st.sampled_from('{}$.x[]()=<>!&|"%*-? 1a\\'), max_size=20), st.text(max_size=10))
 @example("{$.[]=1}", "{}")
+@example("%[[%", "[")
 def test_any_text_is_a_pattern_or_a_refusal(pattern: str, line: str) -> None:
     try:
         found = compile_pattern(pattern)

@@ -50,6 +50,9 @@ def test_an_example_is_complete(folder: Path) -> None:
 
 @pytest.mark.parametrize("folder", EXAMPLES, ids=lambda path: path.name)
 def test_a_step_needs_the_standard_library_and_what_the_runner_brings(folder: Path) -> None:
+    document = parse((folder / "fdl.yaml").read_bytes(), f"{folder.name}/fdl.yaml")
+    if all(one.function.runtime == "image" for one in document.functions.aws):
+        return  # the image has more
     for script in folder.glob("*.py"):
         for node in ast.walk(ast.parse(script.read_text())):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
