@@ -56,6 +56,7 @@ def test_warm_slots_keep_their_workload_under_warm_first() -> None:
     assert warm_first["value"] < fifo["value"]
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(300)
 def test_a_device_that_joins_is_used_without_a_change_at_the_client(tmp_path: Path) -> None:
     phases = ("--minutes", "0.02,0.1,0.02", "--scale", "0.3", "--plot", str(tmp_path / "plots"))

@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(300)
 def test_only_an_exclusive_device_loads_a_model_for_every_request() -> None:
     arguments = ("--json", "--devices", "1", "--layers", "2", "--seconds", "1")
