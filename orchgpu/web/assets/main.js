@@ -1,6 +1,6 @@
 // The beginning of the page: session first, then the view of the address.
 import { openSession, session } from "./core/api.js";
-import { html, render, useEffect, useErrorBoundary, useRef, useState } from "./core/html.js";
+import { html, render, useEffect, useErrorBoundary, useLayoutEffect, useRef, useState } from "./core/html.js";
 import { startKeys } from "./core/keys.js";
 import { startLive } from "./core/live.js";
 import { announce } from "./core/notices.js";
@@ -50,8 +50,9 @@ function Console() {
   const { view, id } = useStore(route);
   useEffect(() => startLive(), []);
   const first = useRef(true);
-  useEffect(() => {
-    // a new view begins at its title, as a new page would; the first one leaves the focus alone
+  useLayoutEffect(() => {
+    // A new view begins at its title, as a new page would; the first one leaves the focus alone.
+    // Not later than the view itself: a field in which a user types keeps the focus.
     if (!first.current) document.querySelector("main h1")?.focus({ preventScroll: true });
     first.current = false;
     announce(id ?? view);

@@ -13,8 +13,8 @@ export const VIEWS = [
 
 export const helpOpen = store(false);
 
-const JUMP_MS = 1200; // between g and its letter
-let jumpUntil = 0;
+const JUMP_MS = 1200; // between g and its letter, by the times of the keys: a busy page handles them late
+let jumpUntil_ms = 0;
 
 const isTyping = (target) => target.closest?.("input, textarea, select, [contenteditable]");
 
@@ -25,11 +25,11 @@ function onKey(event) {
     return;
   }
   if (isTyping(event.target) || document.querySelector("dialog[open]")) return;
-  const jumps = performance.now() < jumpUntil;
-  jumpUntil = 0;
+  const jumps = event.timeStamp < jumpUntil_ms;
+  jumpUntil_ms = 0;
   const view = jumps && VIEWS.find((one) => one.key === event.key);
   if (view) go(href(view.view));
-  else if (event.key === "g") jumpUntil = performance.now() + JUMP_MS;
+  else if (event.key === "g") jumpUntil_ms = event.timeStamp + JUMP_MS;
   else if (event.key === "?") helpOpen.set(true);
   else if (event.key === "/") document.querySelector("[data-search]")?.focus();
   else return;

@@ -1,5 +1,5 @@
 // The frame of each view: title, controls, and what stands where data are missing.
-import { html, useEffect } from "../core/html.js";
+import { html, useEffect, useRef, useState } from "../core/html.js";
 import { Icon } from "./icons.js";
 
 export function Page({ title, crumbs = null, aside = null, controls = null, error = null, children }) {
@@ -37,14 +37,25 @@ export const Waiting = ({ rows = 6 }) => html`
   </div>
 `;
 
-export const Search = ({ value, onInput, label }) => html`
-  <label class="search">
-    <${Icon} name="search" />
-    <input data-search type="search" value=${value} placeholder=${label} aria-label=${label}
-      onInput=${(event) => onInput(event.target.value)} />
-    <kbd aria-hidden="true">/</kbd>
-  </label>
-`;
+/** A search field. It has its own text while it is in use: the answer to a letter may come after the next one. */
+export function Search({ value, onInput, label }) {
+  const field = useRef(null);
+  const [text, setText] = useState(value);
+  useEffect(() => {
+    if (document.activeElement !== field.current) setText(value);
+  }, [value]);
+  const onText = (event) => {
+    setText(event.target.value);
+    onInput(event.target.value);
+  };
+  return html`
+    <label class="search">
+      <${Icon} name="search" />
+      <input ref=${field} data-search type="search" value=${text} placeholder=${label} aria-label=${label} onInput=${onText} />
+      <kbd aria-hidden="true">/</kbd>
+    </label>
+  `;
+}
 
 /** Buttons of which one is chosen: [[value, label, count]]. */
 export const Choice = ({ label, value, options, onChoose }) => html`
