@@ -7,8 +7,6 @@ window is `[since_s, until_s)` of the scheduler's wall clock.
 from __future__ import annotations
 
 import contextlib
-import os
-import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -28,7 +26,7 @@ from orchgpu.history.measures import (
     total_s,
 )
 from orchgpu.history.rows import JobRow
-from orchgpu.history.store import check_version, errors_of
+from orchgpu.history.store import check_version, errors_of, opened_for_reading
 from orchgpu.job_measures import RFAST_WINDOW_S
 
 PAGE_MAX = 200
@@ -132,17 +130,6 @@ class Use(Value):
     loading_p50_s: float | None  #: of cold starts
 
 
-def _opened(path: Path) -> sqlite3.Connection:
-    """A connection that needs no right to write to the folder.
-
-    Without a writer the files of the log are missing, and SQLite would create them to read; a
-    database without a log does not change either.
-    """
-    has_log = path.with_name(f"{path.name}-wal").exists()
-    fixed = "" if has_log or os.access(path.parent, os.W_OK) else "&immutable=1"
-    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro{fixed}", uri=True)
-
-
 class HistoryReader:
     """The history, open for reading. Raises UNAVAILABLE where none was written yet."""
 
@@ -152,7 +139,7 @@ class HistoryReader:
             text = f"there is no history at {path}; `orchgpu collect` writes it while it runs"
             raise AppError(ErrorCode.UNAVAILABLE, text)
         with errors_of(path):
-            self._db = _opened(path)
+            self._db = opened_for_reading(path)
             try:
                 check_version(self._db, path)
             except BaseException:

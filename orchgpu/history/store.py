@@ -274,6 +274,17 @@ def _opened(path: Path) -> sqlite3.Connection:
     return db
 
 
+def opened_for_reading(path: Path) -> sqlite3.Connection:
+    """A connection that needs no right to write to the folder.
+
+    Without a writer the files of the log are missing, and SQLite would create them to read; a
+    database without a log does not change either.
+    """
+    has_log = path.with_name(f"{path.name}-wal").exists()
+    fixed = "" if has_log or os.access(path.parent, os.W_OK) else "&immutable=1"
+    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro{fixed}", uri=True)
+
+
 def check_version(db: sqlite3.Connection, path: Path) -> None:
     """Raise INVALID for a file of another form."""
     row = db.execute("SELECT value FROM facts WHERE name = 'version'").fetchone()
