@@ -10,6 +10,7 @@ from corekit.errors import invalid
 from corekit.units import parse_duration_s
 from gpu_scheduler.client.access import find_access
 from orchgpu.cli.history import HTTP_VARIABLE, history_file, http_addresses, store_option
+from orchgpu.cli.scheduler import access_options, ready_file_option
 from orchgpu.history.app import HistorySettings, run
 from orchgpu.history.store import Bounds
 
@@ -34,23 +35,8 @@ MIB = 2**20
     show_default=True,
     help="Size of the file, above which its oldest jobs leave it.",
 )
-@click.option(
-    "--key-file",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="File with the scheduler's key. [default: $ORCHGPU_SCHEDULER_KEY_FILE]",
-)
-@click.option(
-    "--ca",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="CA of the scheduler's certificate; enables TLS. [default: $ORCHGPU_SCHEDULER_CA]",
-)
-@click.option(
-    "--ready-file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="JSON file, written once the history is open.",
-)
+@access_options
+@ready_file_option
 def command(
     scheduler_http: str | None,
     store: Path | None,

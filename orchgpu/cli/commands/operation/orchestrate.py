@@ -9,17 +9,19 @@ import click
 from gpu_scheduler.client.access import find_access
 from orchgpu.app import run
 from orchgpu.cli.completing import function as function_name
-from orchgpu.cli.scheduler import scheduler_address, scheduler_option
+from orchgpu.cli.scheduler import (
+    access_options,
+    metrics_option,
+    ready_file_option,
+    scheduler_address,
+    scheduler_option,
+)
 from orchgpu.settings import OrchestratorSettings
 
 
 @click.command("orchestrate")
 @scheduler_option
-@click.option(
-    "--ready-file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="JSON file, written once the orchestrator serves.",
-)
+@ready_file_option
 @click.option(
     "--function",
     "functions",
@@ -28,23 +30,8 @@ from orchgpu.settings import OrchestratorSettings
     shell_complete=function_name,
     help="Serve only this function (repeatable). [default: all]",
 )
-@click.option(
-    "--key-file",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="File with the scheduler's key. [default: $ORCHGPU_SCHEDULER_KEY_FILE]",
-)
-@click.option(
-    "--ca",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="CA of the scheduler's certificate; enables TLS. [default: $ORCHGPU_SCHEDULER_CA]",
-)
-@click.option(
-    "--metrics",
-    metavar="ADDRESS:PORT",
-    help="Serve metrics for Prometheus at this address, without a key. Port 0: any free one.",
-)
+@access_options
+@metrics_option
 @click.option(
     "--emf",
     metavar="NAMESPACE",

@@ -9,7 +9,13 @@ import click
 from corekit.errors import invalid
 from gpu_scheduler.client.access import find_access
 from orchgpu.cli.history import history_file, store_option
-from orchgpu.cli.scheduler import scheduler_address, scheduler_option
+from orchgpu.cli.scheduler import (
+    access_options,
+    metrics_option,
+    ready_file_option,
+    scheduler_address,
+    scheduler_option,
+)
 from orchgpu.web.app import run
 from orchgpu.web.settings import ConsoleSettings
 from orchgpu.web.tls import server_context
@@ -19,23 +25,12 @@ from orchgpu.web.tls import server_context
 @scheduler_option
 @click.option(
     "--listen",
-    default="127.0.0.1:4780",
+    default="127.0.0.1:4790",
     show_default=True,
     metavar="ADDR:PORT",
     help="Address of the console; port 0: any free one.",
 )
-@click.option(
-    "--key-file",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="File with the console's own key. [default: $ORCHGPU_SCHEDULER_KEY_FILE]",
-)
-@click.option(
-    "--ca",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="CA of the scheduler's certificate; enables TLS. [default: $ORCHGPU_SCHEDULER_CA]",
-)
+@access_options
 @click.option(
     "--tls-cert",
     type=click.Path(path_type=Path),
@@ -56,16 +51,8 @@ from orchgpu.web.tls import server_context
     help="More host names of the console, where the scheduler has no keys (repeatable).",
 )
 @store_option
-@click.option(
-    "--metrics",
-    metavar="ADDR:PORT",
-    help="Address of its metrics for Prometheus, which need no key. [default: none]",
-)
-@click.option(
-    "--ready-file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="JSON file, written once the console serves.",
-)
+@metrics_option
+@ready_file_option
 def command(
     scheduler: str | None,
     listen: str,
