@@ -21,7 +21,7 @@ def run_seeds(first: int, end: int) -> None:
         simulate(seed)
 
 
-@pytest.mark.parametrize("first", range(1, 200, 25))
+@pytest.mark.parametrize("first", range(1, 100, 25))
 def test_no_interleaving_grants_twice_or_loses_a_lease(first: int) -> None:
     verdicts = [simulate(seed) for seed in range(first, first + 25)]
     assert sum(verdict.overtaken for verdict in verdicts) > 25, "leaders are overtaken"
@@ -31,7 +31,7 @@ def test_no_interleaving_grants_twice_or_loses_a_lease(first: int) -> None:
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 def test_five_thousand_interleavings() -> None:
-    run_seeds(1000, 6000)
+    run_seeds(100, 6000)
 
 
 def test_the_same_seed_gives_the_same_run() -> None:
