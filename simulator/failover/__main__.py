@@ -48,9 +48,8 @@ def main(seeds: int, first: int, as_json: bool) -> None:
         return
     click.echo(
         "{seeds} seeds passed: {epochs} epochs, {overtaken} leaders overtaken, {grants} grants, "
-        "{items} items, {compactions} compactions, {trimmed} standbys behind them, in {real_s} s".format(
-            **summary
-        )
+        "{items} items, {compactions} compactions, {trimmed} standbys behind them, "
+        "in {real_s} s".format(**summary)
     )
 
 
