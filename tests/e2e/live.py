@@ -201,11 +201,12 @@ class Live:
                 s3={"addressing_style": "path"},
             ),
         )
-        if service == "s3" and (chosen() or self.weather):
+        if not (chosen() or self.weather):
+            return client
+        if service == "s3":
             for operation in ("GetObject", "HeadObject"):
                 client.meta.events.register(f"needs-retry.s3.{operation}", _repeated_404)
-        if service == "lambda" and (chosen() or self.weather):
-            client.meta.events.register("needs-retry.lambda", _repeated_conflict)
+        client.meta.events.register(f"needs-retry.{service}", _repeated_conflict)
         return client
 
     def orchgpu(self, *arguments: str, status: int = 0) -> str:
