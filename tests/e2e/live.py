@@ -49,7 +49,7 @@ def until(what: str, look: Callable[[], T | None], within_s: float = 90.0) -> T:
         found = look()
         if found:
             return found
-        time.sleep(0.02)
+        time.sleep(0.2 if chosen() else 0.02)  # in weather S3 refuses a reader in haste
     raise AssertionError(f"{what} did not come within {within_s:.0f} s")
 
 
@@ -346,7 +346,7 @@ class FunctionSpec:
 def _repeated_404(attempts: int, response: Any, **_: object) -> float | None:
     """The pause before a read is repeated: in weather a 404 may be false."""
     missing = response is not None and response[0].status_code == 404
-    return 0.01 if missing and attempts < 6 else None
+    return 0.05 if missing and attempts < 6 else None
 
 
 def _repeated_conflict(attempts: int, response: Any, **_: object) -> float | None:
