@@ -26,9 +26,9 @@ from botocore.config import Config
 from contract.keys import job_id, report_key, result_key
 from contract.result import Report, Result
 from orchgpu.local.home import Home
+from orchgpu.local.ports import fixed_address
 from orchgpu.local.programs import (
     HOSTS,
-    LOOPBACK,
     LocalSettings,
     Programs,
     base_environment,
@@ -98,7 +98,7 @@ class Live:
             arguments = [*command, *arguments[arguments.index("--scheduler") :]]
         if kind in HOSTS:
             arguments += self.host_options
-        arguments = self._same_addresses(name, arguments)
+        arguments = self._with_addresses(name, arguments)
         with (self.home.logs / f"{name}.log").open("ab") as log:
             child = subprocess.Popen(
                 arguments,
@@ -122,14 +122,13 @@ class Live:
     def _ready_file(self, name: str) -> Path:
         return self.home.ready / f"{name}.json"
 
-    def _same_addresses(self, name: str, arguments: list[str]) -> list[str]:
+    def _with_addresses(self, name: str, arguments: list[str]) -> list[str]:
         """A restarted program listens where it listened before: others know it by that."""
-        known = self.ready.get(name, {})
-        doors = {"--http": known.get("http"), "--metrics": known.get("metrics", LOOPBACK)}
-        doors["--listen"] = known.get("socket") or known.get("gateway") or known.get("endpoint")
-        for flag, address in doors.items():
-            if address and flag in arguments:
-                arguments[arguments.index(flag) + 1] = str(address).removeprefix("http://")
+        addresses = self._addresses.setdefault(name, {})
+        for flag in {"--http", "--metrics", "--listen"}.intersection(arguments):
+            if flag not in addresses:
+                addresses[flag] = fixed_address()
+            arguments[arguments.index(flag) + 1] = addresses[flag]
         return arguments
 
     def start_all(self, *, orchestrators: Sequence[str] = ("orchestrator",)) -> None:
