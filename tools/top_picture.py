@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from corekit.cli.chart import BLOCKS
-from orchgpu.cli.scheduler import events_of, scheduler_address
+from orchgpu.cli.scheduler import scheduler_address
 from orchgpu.cli.top.app import TopApp
 
 COLUMNS, ROWS = 100, 25
@@ -27,7 +27,7 @@ _SIZE = re.compile(r'viewBox="0 0 ([0-9.]+) ([0-9.]+)"')
 
 async def frames(steps: Sequence[str], wait_s: float) -> list[str]:
     """The screen after each step."""
-    app = TopApp(scheduler_address(None), BLOCKS, events_of(None, None))
+    app = TopApp(scheduler_address(None), BLOCKS)
     found = []
     async with app.run_test(size=(COLUMNS, ROWS)) as pilot:
         for step in steps:
