@@ -9,9 +9,9 @@ from importlib.resources import files
 import pytest
 from playwright.sync_api import Page, expect
 
+from benchmarks.scale.generated import GeneratedSystem
 from tests.browser.conftest import OpenPage
 from tests.browser.fixture_server import FixtureServer, serving
-from tests.browser.generated import GeneratedSystem
 from tests.e2e.live import until
 
 #: Violations that keep a person from using a view; `moderate` ones are about structure.
