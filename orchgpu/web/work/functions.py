@@ -18,7 +18,8 @@ from orchgpu.deploy.deployment import execute, prepare_rollback
 from orchgpu.deploy.revisions import Revision
 from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.provider import provider
-from orchgpu.web.model.viewers import Role, Viewer
+from orchgpu.jobs.rights import Role
+from orchgpu.web.model.viewers import Viewer
 
 #: Changes of a revision that its one line has.
 NOTED_MAX = 3

@@ -9,7 +9,8 @@ from corekit.values import Value
 from orchgpu.core.function import Function
 from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.letters import LETTERS_MAX, Letter, dead_letters
-from orchgpu.web.model.viewers import Role, Viewer
+from orchgpu.jobs.rights import Role
+from orchgpu.web.model.viewers import Viewer
 
 #: Letters of one function that one request reads.
 READ_MAX = 100
