@@ -181,6 +181,13 @@ def test_a_reader_sees_everything_and_changes_nothing(open_page: OpenPage) -> No
             assert page.locator("main form, [data-drop]").count() == 0
 
 
+def test_warm_workers_have_the_names_of_their_functions(
+    server: FixtureServer, open_page: OpenPage
+) -> None:
+    page = open_page(server.address)
+    expect(page.locator(".residents").first).to_have_text("yolo-detect")
+
+
 def test_the_choice_of_colours_is_kept(server: FixtureServer, open_page: OpenPage) -> None:
     page = open_page(server.address)
     button = page.get_by_role("button", name="Colours")

@@ -11,7 +11,9 @@ from pathlib import Path
 from corekit.decode import encode
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.values import Value
+from gpu_scheduler.model import Request
 from gpu_scheduler.request_text import request_text
+from gpu_scheduler.warm import workload_key
 from orchgpu.cloud_services import Address
 from orchgpu.core.function import Function, Output
 from orchgpu.deploy.deployment import execute, prepare_rollback
@@ -81,7 +83,14 @@ def _summary(function: Function) -> dict[str, object]:
         "inputs": [_place(function.input_bucket, function.input_prefix)],
         "suffixes": function.input_suffixes,
         "outputs": [_place(one.bucket, one.prefix) for one in function.outputs],
+        "warm_key": _warm_key(function.request),
     }
+
+
+def _warm_key(request: Request) -> str | None:
+    """The key that hosts publish for warm workers of this request; None: it keeps none."""
+    named = request.workload
+    return None if named is None else workload_key(request.tenant, named)
 
 
 def _definition(function: Function) -> dict[str, object]:
