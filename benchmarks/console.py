@@ -107,7 +107,7 @@ class Browser:
         while True:
             pages.append(await self.get(f"jobs?limit=200&q={quote(text)}{after}"))
             page = json.loads(pages[-1])
-            if page["next"] is None or len(pages) * 200 > 20_000:
+            if page["next"] is None:
                 break
             after = f"&after={quote(page['next'])}"
         took_s = time.perf_counter() - began_s
@@ -218,7 +218,7 @@ async def answers(browser: Browser, system: GeneratedSystem, bar: Bar) -> list[r
     searches = {
         "search_id": (system.job_id(oldest), 1),
         "search_key": (system.key.format(oldest), 1),
-        "search_function": (FUNCTIONS[0], 200),
+        "search_function": (FUNCTIONS[0], system.jobs // len(FUNCTIONS)),
     }
     for number, (name, (text, least)) in enumerate(searches.items()):
         found.append(await browser.search(name, text, least))

@@ -90,14 +90,16 @@ class Feed:
         Raises UNAVAILABLE while the event stream is lost.
         """
         if self._following is not None:
-            await self._stream_stands()
+            await self._stream_stands(self._following)
         while self._following is None and self._watched != self._connection:
             connection = self._connection
             self._records.expire()
             await self._watch()  # may wait for the next connection
             self._watched = connection
 
-    async def _stream_stands(self) -> None:
+    async def _stream_stands(self, following: asyncio.Task[None]) -> None:
+        if following.done():
+            following.result()  # an error that is not the scheduler's
         if self._lost is None and not await _set_within(self._stands, ANSWER_WITHIN_S):
             text = f"no events from the HTTP endpoint at {self._http}"
             raise AppError(ErrorCode.UNAVAILABLE, text)
@@ -174,7 +176,8 @@ class Feed:
             case RecordPush():
                 self._records.change(event)
             case words.Lost():
-                self._lost = AppError(ErrorCode.UNAVAILABLE, f"{event.why}; it is asked again")
+                text = f"the scheduler's event stream is lost: {event.why}"
+                self._lost = AppError(ErrorCode.UNAVAILABLE, text)
             case words.Beat():
                 return
         self._changed.set()

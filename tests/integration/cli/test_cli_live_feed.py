@@ -117,6 +117,31 @@ async def test_after_a_gap_the_missed_changes_come_and_no_page_is_read(tmp_path:
         assert await pages_read(endpoints) == JOBS // 200 + 2
 
 
+async def until_lost(feed: Feed) -> None:
+    """Ask until the feed refuses."""
+    async with asyncio.timeout(60):
+        while True:
+            await feed.subscribe()
+            await feed.changed(0.1, 0.01)
+
+
+async def test_a_lost_stream_is_an_error_until_it_continues(tmp_path: Path) -> None:
+    async with (
+        serving(tmp_path) as endpoints,
+        gated(endpoints.daemon.http) as gate,
+        Feed(endpoints.daemon.socket, gate.address) as feed,
+    ):
+        await end_jobs(endpoints, 1)
+        await until_first(feed, "j1")
+        gate.is_open = False
+        gate.cut()
+        with pytest.raises(AppError, match="event stream is lost"):
+            await until_lost(feed)
+        gate.is_open = True
+        await end_jobs(endpoints, 2)
+        assert await until_first(feed, "j2") == ["j2", "j1"]
+
+
 async def test_after_a_restart_of_the_scheduler_everything_is_read_again(tmp_path: Path) -> None:
     async with contextlib.AsyncExitStack() as stack:
         async with serving(tmp_path) as endpoints:
