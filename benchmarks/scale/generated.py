@@ -165,6 +165,7 @@ class GeneratedSystem:
             "attempt": f"{job['job']}:1",
             "job": job["job"],
             "function": job["function"],
+            "key": job["key"],
             "tenant": job["tenant"],
             "priority": (number % 3) * 10,
             "waiting_s": 2.4 + 3 * (self.waiting - number),

@@ -57,7 +57,8 @@ def test_no_view_has_a_serious_fault_of_accessibility(
     page = open_page(server.address, scheme=scheme)
     expect(page.locator("html")).to_have_attribute("data-theme", scheme)
     # structure is the same in both schemes, and all rules take long
-    options = {"runOnly": ["color-contrast"] if scheme == "dark" else WCAG}
+    rules = ["color-contrast"] if scheme == "dark" else WCAG
+    options = {"runOnly": rules, "resultTypes": ["violations"]}
     page.evaluate(AXE)
     found = []
     for view, text in views(server).items():
@@ -178,8 +179,9 @@ def test_a_reader_sees_everything_and_changes_nothing(open_page: OpenPage) -> No
             else:
                 go(page, view, "History")
             names = page.locator("main").get_by_role("button").all_inner_texts()
-            acts = {"Drain", "Undrain", "Retry", "Cancel", "Roll back", "Use", "Add", "choose them"}
-            assert acts.isdisjoint(name.strip() for name in names), view
+            acts = {"Drain", "Undrain", "Retry", "Cancel", "Roll", "Use", "Add", "choose"}
+            # the first words: behind them is the target, for screen readers
+            assert acts.isdisjoint(name.split()[0] for name in names if name.strip()), view
             assert page.locator("main form, [data-drop]").count() == 0
 
 

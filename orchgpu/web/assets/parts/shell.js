@@ -1,11 +1,11 @@
 // What surrounds each view: navigation, figures of the whole system, connection, messages, help.
 import { logout, session } from "../core/api.js";
-import { count, nounOf, percent } from "../core/format.js";
+import { count, duration, nounOf, percent } from "../core/format.js";
 import { html, useEffect, useState } from "../core/html.js";
 import { VIEWS, helpOpen } from "../core/keys.js";
 import { connection, setScheduler } from "../core/live.js";
 import { announced, attempt, dismiss, notices } from "../core/notices.js";
-import { useResource } from "../core/resource.js";
+import { useNow, useResource } from "../core/resource.js";
 import { href, route } from "../core/router.js";
 import { useStore } from "../core/store.js";
 import { nextTheme, theme } from "../core/theme.js";
@@ -85,12 +85,13 @@ function Banner() {
     const timer = setTimeout(() => setLate(true), Math.max(0, since_ms + BANNER_AFTER_MS - Date.now()));
     return () => clearTimeout(timer);
   }, [broken, since_ms]);
+  const now_s = useNow();
   if (!broken || !late) return null;
   return html`
     <p class="banner" role="status">
       <i class="spinner" aria-hidden="true"></i>
       ${state === "lost" ? "The connection to the console is lost." : "The scheduler does not answer."}
-      ${" "}The page shows the last state, and continues by itself.
+      ${" "}The page shows the state of ${duration(Math.max(1, Math.round(now_s - since_ms / 1000)))} ago, and continues by itself.
     </p>
   `;
 }

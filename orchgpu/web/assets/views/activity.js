@@ -9,7 +9,7 @@ import { Axis, SpanTable, Track, inRows, merged } from "../parts/gantt.js";
 import { Choice, Empty, Page, Search, Waiting } from "../parts/page.js";
 import { useNarrow, useWindow } from "../parts/virtual.js";
 
-const RANGES = [["900", "15 min"], ["3600", "1 h"], ["21600", "6 h"], ["86400", "1 day"]];
+const RANGES = [["300", "5 min"], ["900", "15 min"], ["3600", "1 h"], ["21600", "6 h"], ["86400", "1 day"]];
 const ROW_PX = 30;
 const TABLE_SPANS_MAX = 500; // of the table beside the Gantt
 

@@ -63,14 +63,15 @@ function Device({ host, device, functions, onDrain }) {
   const state = device.state ?? health;
   const name = device.index === undefined ? id : `${host}/${device.index}`;
   const measured = device.utilisation_pct ?? null;
+  const facts = [...readings(device), device.detail].filter(Boolean).join(", ");
   return html`
     <article class="device${health && health !== "OK" ? " unhealthy" : ""}" aria-label="device ${name}">
       <header>
         <h3 title=${model}>${model}</h3><span class="kind">${kind}</span>
       </header>
-      <p class="model"><${State} state=${state} /><span title=${id}>${name}</span>${reading(device)}
+      <p class="model"><${State} state=${state} /><span class="place" title=${id}>${name}</span>
         ${onDrain && html`<${DrainButton} target=${name} drained=${device.drained} onDrain=${onDrain} />`}</p>
-      ${device.detail && html`<p class="why" title=${device.detail}>${device.detail}</p>`}
+      ${facts && html`<p class="why" title=${facts}>${facts}</p>`}
       <${Meter} label="Memory" max=${device.memory_mib} segments=${segments(leases, "memory_mib", mebibytes)}
         text="${mebibytes(device.memory_used_mib)} of ${mebibytes(device.memory_mib)}" />
       <${Meter} label="Compute" max=${device.compute_pct} mark=${measured}
@@ -94,11 +95,9 @@ function WarmWorkers({ workload, workers, functions }) {
   return html`<li title=${text}><${Icon} name="warm" size="12" /><span>${name}</span>${workers.length > 1 && ` × ${workers.length}`}</li>`;
 }
 
-/** "54 °C, 310 W" of what its driver reports. */
-const reading = ({ temperature_c, power_w }) =>
-  [temperature_c != null && `${temperature_c} °C`, power_w != null && `${power_w} W`]
-    .filter(Boolean)
-    .map((text) => html`<span class="number">${text}</span>`);
+/** "54 °C", "310 W": as its driver reports them. */
+const readings = ({ temperature_c, power_w }) =>
+  [temperature_c != null && `${temperature_c} °C`, power_w != null && `${power_w} W`];
 
 /** [[workload, its workers]] of the warm workers of a device. */
 function workloads(residents) {
