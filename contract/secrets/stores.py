@@ -51,6 +51,38 @@ def call_of(reference: SecretReference) -> StoreCall:
     return StoreCall("ssm", "GetParameter", "get_parameter", arguments, reference.region)
 
 
+def description_of(reference: SecretReference) -> StoreCall:
+    """The call that describes an entry, without its content."""
+    assert reference.stored, "a file is not described by a service"
+    if reference.scheme is Scheme.SECRETS_MANAGER:
+        names = ("secretsmanager", "DescribeSecret", "describe_secret")
+        return StoreCall(*names, {"SecretId": reference.entry}, reference.region)
+    wanted = _names(reference)
+    filters = [{"Key": "Name", "Option": "Equals", "Values": wanted}]
+    names = ("ssm", "DescribeParameters", "describe_parameters")
+    return StoreCall(*names, {"ParameterFilters": filters}, reference.region)
+
+
+def _names(reference: SecretReference) -> list[str]:
+    """The names of a parameter: an ARN does not show whether its name begins with /."""
+    if reference.region is None:
+        return [reference.entry]
+    name = reference.entry.partition(":parameter/")[2]
+    return [f"/{name}"] if "/" in name else [name, f"/{name}"]
+
+
+def key_of(reference: SecretReference, answer: Mapping[str, Any]) -> str | None:
+    """The KMS key in an entry's description, "" for one of AWS's own; None: there is no entry."""
+    if reference.scheme is Scheme.PARAMETER_STORE:
+        found = answer.get("Parameters", ())
+        if not found:
+            return None
+        key = str(found[0].get("KeyId") or "")
+    else:
+        key = str(answer.get("KmsKeyId") or "")
+    return "" if key.startswith("alias/aws/") else key
+
+
 def content_of(reference: SecretReference, answer: Mapping[str, Any]) -> bytes:
     """The content in a call's answer. Raises ValueError, without the content, for a missing key."""
     if reference.scheme is Scheme.PARAMETER_STORE:
