@@ -57,8 +57,7 @@ ELEMENT = Block(
         "secrets": Key(
             reader=Secrets(),
             about="Variables of the script whose values are read when a run starts, by the"
-            " function's role: the file has references to them. A `file:` is one of the machine"
-            " where the function runs, so it is refused on AWS.",
+            " function's role. `file:`, a path on the function's machine, is refused on AWS.",
         ),
         "group": Key(
             reader=Text(
