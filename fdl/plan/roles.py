@@ -35,6 +35,8 @@ _READS = {
     Scheme.SECRETS_MANAGER: "secretsmanager:GetSecretValue",
     Scheme.PARAMETER_STORE: "ssm:GetParameter",
 }
+#: The statements about entries of stores.
+SECRET_SIDS = ("Secrets", "Parameters")
 _TRACES = ("xray:PutTraceSegments", "xray:PutTelemetryRecords")
 _LOGS = ("logs:CreateLogGroup", "logs:CreateLogStream", "logs:PutLogEvents")
 
@@ -127,8 +129,8 @@ def _secrets(function: Function, place: DeployTarget) -> list[Statement]:
     for reference in function.references:
         if reference.stored:
             arns[reference.scheme] += secret_arns(reference, place)
-    read = (("Secrets", Scheme.SECRETS_MANAGER), ("Parameters", Scheme.PARAMETER_STORE))
-    return [_allow(sid, (_READS[scheme],), arns[scheme]) for sid, scheme in read]
+    named = zip(SECRET_SIDS, _READS.items(), strict=True)
+    return [_allow(sid, (action,), arns[scheme]) for sid, (scheme, action) in named]
 
 
 def secret_arns(reference: SecretReference, place: DeployTarget) -> list[str]:

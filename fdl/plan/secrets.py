@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from contract.secrets.reference import VARIABLE
 from fdl.plan.resources import FunctionResource, Resource
 
 
 def secrets_of(resource: Resource | None) -> dict[str, str]:
-    """Variable of the script → reference, of a function; `STEP/NAME` for a step of a group."""
-    if not isinstance(resource, FunctionResource):
-        return {}
+    """The secrets of a function; {} for any other resource."""
+    return deployed_secrets(resource.variables) if isinstance(resource, FunctionResource) else {}
+
+
+def deployed_secrets(variables: Mapping[str, str]) -> dict[str, str]:
+    """Variable of the script → reference, by a function's own variables.
+
+    `STEP/NAME` for a step of a group; {} for what another version wrote in another form.
+    """
     try:
-        steps = json.loads(resource.variables.get(VARIABLE, "{}"))
+        steps = json.loads(variables.get(VARIABLE, "{}"))
         return {
             f"{step}/{name}" if step else str(name): str(reference)
             for step, secrets in steps.items()
             for name, reference in secrets.items()
         }
-    except (ValueError, AttributeError):  # not deployed by this version
+    except (ValueError, AttributeError):
         return {}
 
 
