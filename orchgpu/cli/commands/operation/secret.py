@@ -34,7 +34,7 @@ def command() -> None:
 @click.option(
     "--file",
     type=click.Path(path_type=Path),
-    help="A file with the value. [default: standard input; on a terminal it is not echoed]",
+    help="A file with the value. [default: standard input, which must not be a terminal]",
 )
 @cloud_options
 @_consent
@@ -100,8 +100,7 @@ def _stores(target: DeployCloud) -> SecretStores:
 def _value(file: Path | None) -> str:
     """The value, without the line end of its last line. Raises INVALID."""
     if file is None and sys.stdin.isatty():
-        text: str = click.prompt("value", hide_input=True, err=True)
-        return text
+        raise invalid("a value typed here would be shown: pipe it in, or give --file FILE")
     try:
         content = sys.stdin.buffer.read(VALUE_BYTES_MAX + 3) if file is None else file.read_bytes()
     except OSError as error:
