@@ -49,7 +49,8 @@ def function(
     (without both it gets no device); `name`: by default the function's, with hyphens; `variables`:
     of its environment; `secrets`: variables with references to their values, which are read when a
     run starts (`{"TOKEN": "ssm:/search/token"}`); `settings`: further keys of `lambda:`, such as
-    `memory` and `timeout`. Every key and its values are those of a definition file, and are checked by the deploy.
+    `memory` and `timeout`. Every key and its values are those of a definition file, and are checked
+    by the deploy.
     """
     block: dict[str, object] = {"output": _list(output)} if output else {}
     jobs = None if job is None and gpu is None else {"input": _list(input), **(job or {})}
