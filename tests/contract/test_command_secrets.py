@@ -9,11 +9,14 @@ import pytest
 
 from contract.secrets.reference import parse_reference
 from corekit.errors import AppError, ErrorCode
+from fdl.plan.resources import DeployTarget
 from orchgpu.adapters.aws import commands as aws
+from orchgpu.adapters.aws.deploy.secret_keys import secret_keys
 from orchgpu.cloud_services import Address, SecretStores
 from tests.commandline import done
 from tests.contract.conftest import CloudUnderTest
 
+KEY = "arn:aws:kms:us-east-1:000000000000:key/00000000-0000-0000-0000-000000000007"
 #: Status and output of one command line, with this standard input.
 Run = Callable[..., tuple[int, str]]
 
@@ -51,6 +54,22 @@ def test_a_removed_parameter_is_gone(stores: SecretStores, cloud: CloudUnderTest
 def test_a_part_of_an_entry_is_not_stored(stores: SecretStores, text: str) -> None:
     with pytest.raises(AppError, match="name its entry alone"):
         stores.put(parse_reference(text), "x")
+
+
+def test_the_keys_of_customers_are_facts_of_a_deploy(
+    stores: SecretStores, cloud: CloudUnderTest
+) -> None:
+    parameter, plain = cloud.unique("/fact"), cloud.unique("/fact")
+    secret, none = cloud.unique("fact"), "/no-such-fact"
+    for name, key in ((parameter, {"KeyId": KEY}), (plain, {})):
+        cloud.client("ssm").put_parameter(Name=name, Value="x", Type="SecureString", **key)
+    cloud.client("secretsmanager").create_secret(Name=secret, SecretString="x", KmsKeyId=KEY)
+    texts = (f"ssm:{parameter}", f"ssm:{plain}", f"ssm:{none}", f"secretsmanager:{secret}#a")
+    elsewhere = "ssm:arn:aws:ssm:eu-west-1:210987654321:parameter/x"
+    references = [parse_reference(text) for text in (*texts, elsewhere, "file:x")]
+    place = DeployTarget(account=cloud.account, region="us-east-1")
+    found = secret_keys(references, place, cloud.client)
+    assert found == {texts[0]: KEY, texts[3]: KEY}
 
 
 @pytest.fixture

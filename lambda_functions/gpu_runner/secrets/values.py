@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from contract.secrets.reference import SecretReference, UnknownScheme, parse_reference
@@ -25,8 +26,9 @@ AGE_S = 300.0
 STALE_S = 3600.0
 #: All reads of one run begin within this time, and within half of the script's.
 WITHIN_S = 15.0
-#: A policy that a deploy has just changed is in force seconds later.
-_DENIED_PAUSES_S = (1.0, 2.0, 4.0)
+#: A policy that a deploy has just changed is in force seconds later, and Parameter Store serves 40
+#: calls a second by default: functions that start together read again at different times.
+_PAUSES_S = (1.0, 2.0, 4.0)
 
 #: Step → variable → reference; the only step of a function has the name "".
 References = Mapping[str, Mapping[str, str]]
@@ -71,8 +73,10 @@ class SecretValues:
         read: Read,
         now_s: Callable[[], float] = time.time,  # a frozen environment's other clocks may stop
         pause: Callable[[float], None] = time.sleep,
+        jitter: Callable[[], float] = random.random,
     ) -> None:
         self._read = read
+        self._jitter = jitter
         self._now_s = now_s
         self._pause = pause
         self._known: dict[str, tuple[str, float]] = {}  #: reference → value, when it was read
@@ -99,10 +103,12 @@ class SecretValues:
         age_s = self._now_s() - read_s
         if 0 <= age_s < AGE_S:
             return value
+        usable = 0 <= age_s < STALE_S
+        repeated = (Fault.DENIED,) if usable else (Fault.DENIED, Fault.UNAVAILABLE)
         try:
-            value = self._newest(_reference(name, text), until_s)
+            value = self._newest(_reference(name, text), until_s, repeated)
         except Unreadable as error:
-            if error.fault is Fault.UNAVAILABLE and 0 <= age_s < STALE_S:
+            if error.fault is Fault.UNAVAILABLE and usable:
                 LOG.warning("secret %s: %s; its value of %.0f s ago is used", name, error, age_s)
                 return value
             self._known.pop(text, None)
@@ -110,9 +116,10 @@ class SecretValues:
         self._known[text] = (value, self._now_s())
         return value
 
-    def _newest(self, reference: SecretReference, until_s: float) -> str:
-        """Read, and again after a denial as long as there is time."""
-        for pause_s in _DENIED_PAUSES_S:
+    def _newest(self, reference: SecretReference, until_s: float, repeated: Sequence[Fault]) -> str:
+        """Read, and again after some faults as long as there is time."""
+        for longest_s in _PAUSES_S:
+            pause_s = longest_s * (0.5 + self._jitter() / 2)
             if self._now_s() >= until_s:
                 raise Unreadable(
                     Fault.UNAVAILABLE, "was not read in the time that a run has for its secrets"
@@ -121,7 +128,7 @@ class SecretValues:
                 return self._read(reference)
             except Unreadable as error:
                 late = self._now_s() + pause_s >= until_s
-                if error.fault is not Fault.DENIED or not reference.stored or late:
+                if error.fault not in repeated or not reference.stored or late:
                     raise
             self._pause(pause_s)
         return self._read(reference)

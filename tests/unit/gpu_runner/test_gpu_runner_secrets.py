@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
+from botocore.exceptions import ConnectTimeoutError
+from botocore.stub import Stubber
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -130,7 +133,7 @@ class Memory:
         self.now_s += seconds
 
     def values(self) -> SecretValues:
-        return SecretValues(self.read, lambda: self.now_s, self.pause)
+        return SecretValues(self.read, lambda: self.now_s, self.pause, lambda: 1.0)
 
 
 REFERENCES = {"": {"TOKEN": "ssm:/token"}}
@@ -185,7 +188,7 @@ def test_one_reference_is_read_once_for_several_variables_and_steps() -> None:
         (Fault.ABSENT, Reason.SECRET_ERROR, 1),
         (Fault.REFUSED, Reason.SECRET_ERROR, 1),
         (Fault.DENIED, Reason.SECRET_ERROR, 4),
-        (Fault.UNAVAILABLE, Reason.SECRET_UNAVAILABLE, 1),
+        (Fault.UNAVAILABLE, Reason.SECRET_UNAVAILABLE, 4),
     ],
 )
 def test_a_failure_names_the_secret_and_its_reason(
@@ -198,8 +201,9 @@ def test_a_failure_names_the_secret_and_its_reason(
     assert len(store.reads) == reads
 
 
-def test_a_policy_that_is_in_force_seconds_later_is_waited_for() -> None:
-    store = Memory({"ssm:/token": "one"}, faults=[Fault.DENIED, Fault.DENIED])
+@pytest.mark.parametrize("fault", [Fault.DENIED, Fault.UNAVAILABLE])
+def test_a_new_policy_and_a_throttled_store_are_waited_for(fault: Fault) -> None:
+    store = Memory({"ssm:/token": "one"}, faults=[fault, fault])
     assert resolved(store.values()) == "one"
     assert store.now_s == 1003.0
 
@@ -228,6 +232,7 @@ def test_the_last_value_is_used_while_its_store_is_unavailable(
     store.now_s += AGE_S
     store.faults = [Fault.UNAVAILABLE] * 9
     assert resolved(values) == "one"
+    assert len(store.reads) == 2, "no time is lost while there is a value"
     assert "its value of 300 s ago is used" in caplog.text
     store.now_s += STALE_S - AGE_S
     assert failure(lambda: resolved(values)).reason is Reason.SECRET_UNAVAILABLE
@@ -238,7 +243,7 @@ def test_a_deleted_secret_is_not_used_any_more() -> None:
     values = store.values()
     resolved(values)
     store.now_s += AGE_S
-    store.faults = [Fault.ABSENT, Fault.UNAVAILABLE]
+    store.faults = [Fault.ABSENT, *[Fault.UNAVAILABLE] * 4]
     assert failure(lambda: resolved(values)).reason is Reason.SECRET_ERROR
     assert failure(lambda: resolved(values)).reason is Reason.SECRET_UNAVAILABLE
 
@@ -325,3 +330,54 @@ def test_the_settings_have_references() -> None:
 def test_other_settings_are_refused(text: str) -> None:
     with pytest.raises(RunnerError, match="ORCHGPU_SECRETS"):
         read_settings({"ORCHGPU_SECRETS": text})
+
+
+# ---------------------------------------------------------------------- stores of AWS
+
+
+@pytest.fixture
+def ssm(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Stores, Any]]:
+    """The runner's stores, with their client of SSM."""
+    for name, value in {
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+    }.items():
+        monkeypatch.setenv(name, value)
+    stores = Stores([parse_reference("ssm:/a")])
+    client = stores._clients["ssm", None]
+    yield stores, client
+    client.close()
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "fault", "text"),
+    [
+        ("ParameterNotFound", 400, Fault.ABSENT, "create it, or correct `secrets:`"),
+        ("AccessDeniedException", 400, Fault.DENIED, "allow ssm:GetParameter on it"),
+        ("InvalidKeyId", 400, Fault.REFUSED, "cannot be read: GetParameter answered InvalidKeyId"),
+    ],
+)
+def test_refusals_of_a_store_name_the_remedy(
+    ssm: tuple[Stores, Any], code: str, status: int, fault: Fault, text: str
+) -> None:
+    stores, client = ssm
+    with Stubber(client) as stub:
+        stub.add_client_error("get_parameter", code, "User: arn is not", status)
+        with pytest.raises(Unreadable) as caught:
+            stores.read(parse_reference("ssm:/a"))
+    assert caught.value.fault is fault
+    assert text in str(caught.value)
+
+
+def test_a_store_without_a_way_to_it_is_unavailable(ssm: tuple[Stores, Any]) -> None:
+    stores, client = ssm
+
+    def lost(**_: object) -> None:
+        raise ConnectTimeoutError(endpoint_url="https://ssm")
+
+    client.meta.events.register("before-call.ssm.GetParameter", lost)
+    with pytest.raises(Unreadable, match="a function in a VPC needs an endpoint") as caught:
+        stores.read(parse_reference("ssm:/a"))
+    assert caught.value.fault is Fault.UNAVAILABLE
+    assert "GetParameter: ConnectTimeoutError" in str(caught.value)
