@@ -29,7 +29,7 @@ class Scheme(StrEnum):
 
 _ARN = r"arn:aws[a-z-]*:{service}:[a-z0-9-]+:\d{{12}}:{kind}"
 _SECRET = re.compile(
-    rf"({_ARN.format(service='secretsmanager', kind='secret:')})?[A-Za-z0-9/_+=.@-]{{1,512}}"
+    rf"({_ARN.format(service='secretsmanager', kind='secret:')})?[A-Za-z0-9/_+=.@!-]{{1,512}}"
 )
 _PARAMETER = re.compile(
     rf"({_ARN.format(service='ssm', kind='parameter')}/|/)?"
@@ -111,7 +111,7 @@ def _secret(text: str) -> SecretReference:
         raise ValueError("names no key after #: write secretsmanager:NAME#KEY, or leave # out")
     if not _SECRET.fullmatch(name):
         raise ValueError(
-            "not the name or ARN of a secret: letters, digits and /_+=.@- are allowed in a name"
+            "not the name or ARN of a secret: letters, digits and /_+=.@!- are allowed in a name"
         )
     return SecretReference(Scheme.SECRETS_MANAGER, name, key)
 

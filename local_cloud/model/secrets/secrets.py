@@ -6,6 +6,7 @@ DescribeSecret, DeleteSecret). There is no KMS and no rotation: values are store
 
 from __future__ import annotations
 
+import re
 import string
 from dataclasses import dataclass, field
 
@@ -19,6 +20,7 @@ VALUE_BYTES_MAX = 65536
 RECOVERY_DAYS_MIN, RECOVERY_DAYS = 7, 30
 _SUFFIX_CHARACTERS = 6
 _DAY_S = 86400.0
+_NAME = re.compile(r"[A-Za-z0-9/_+=.@!-]{1,512}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +69,13 @@ class Secrets:
     def create(
         self, now_s: float, name: str, version: SecretVersion | None, key: str, description: str
     ) -> Secret:
-        """Raises ResourceExistsException, InvalidRequestException."""
+        """Raises ValidationException, ResourceExistsException, InvalidRequestException."""
+        if not _NAME.fullmatch(name):
+            raise refused(
+                "ValidationException",
+                "Invalid name. Must be a valid name containing alphanumeric characters, or any of"
+                " the following: -/_+=.@!",
+            )
         self._forget_gone(now_s)
         found = self._secrets.get(name)
         if found is not None and found.deleted_at_s is not None:

@@ -16,6 +16,7 @@ PARAMETER_ARN = "arn:aws-cn:ssm:cn-north-1:123456789012:parameter/prod/db"
 
 FORMS = {
     "secretsmanager:prod/db": (Scheme.SECRETS_MANAGER, "prod/db", "", None),
+    "secretsmanager:rds!db-0": (Scheme.SECRETS_MANAGER, "rds!db-0", "", None),
     "secretsmanager:prod/db#password": (Scheme.SECRETS_MANAGER, "prod/db", "password", None),
     "secretsmanager:a#b#c d": (Scheme.SECRETS_MANAGER, "a", "b#c d", None),
     f"secretsmanager:{ARN}#user": (Scheme.SECRETS_MANAGER, ARN, "user", "eu-west-1"),

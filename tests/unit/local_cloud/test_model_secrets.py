@@ -35,6 +35,12 @@ def test_a_secret_is_gone_after_its_recovery_window() -> None:
     secrets.create(7 * DAY_S, "s", None, "", "")
 
 
+@pytest.mark.parametrize("name", ["", "a b", "ü", "x" * 513])
+def test_names_of_secrets_are_checked(name: str) -> None:
+    with pytest.raises(CloudError, match="ValidationException"):
+        Cloud().secrets.create(0.0, name, None, "", "")
+
+
 def test_versions_without_a_label_are_forgotten() -> None:
     secrets = Cloud().secrets
     secrets.create(0.0, "s", version("1", "one"), "", "")
