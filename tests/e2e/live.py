@@ -49,7 +49,7 @@ def until(what: str, look: Callable[[], T | None], within_s: float = 90.0) -> T:
         found = look()
         if found:
             return found
-        time.sleep(0.02)
+        time.sleep(0.2 if chosen() else 0.02)  # in weather S3 refuses a reader in haste
     raise AssertionError(f"{what} did not come within {within_s:.0f} s")
 
 
@@ -201,11 +201,12 @@ class Live:
                 s3={"addressing_style": "path"},
             ),
         )
-        if service == "s3" and (chosen() or self.weather):
+        if not (chosen() or self.weather):
+            return client
+        if service == "s3":
             for operation in ("GetObject", "HeadObject"):
                 client.meta.events.register(f"needs-retry.s3.{operation}", _repeated_404)
-        if service == "lambda" and (chosen() or self.weather):
-            client.meta.events.register("needs-retry.lambda", _repeated_conflict)
+        client.meta.events.register(f"needs-retry.{service}", _repeated_conflict)
         return client
 
     def orchgpu(self, *arguments: str, status: int = 0) -> str:
@@ -345,7 +346,7 @@ class FunctionSpec:
 def _repeated_404(attempts: int, response: Any, **_: object) -> float | None:
     """The pause before a read is repeated: in weather a 404 may be false."""
     missing = response is not None and response[0].status_code == 404
-    return 0.01 if missing and attempts < 6 else None
+    return 0.05 if missing and attempts < 6 else None
 
 
 def _repeated_conflict(attempts: int, response: Any, **_: object) -> float | None:
