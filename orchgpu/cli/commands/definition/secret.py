@@ -1,4 +1,4 @@
-"""Secrets of functions: stored where their references in a definition point to."""
+"""Store and delete the values of `secrets:`."""
 
 from __future__ import annotations
 
