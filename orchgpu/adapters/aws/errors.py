@@ -28,6 +28,8 @@ _CODES = {
     "QueueDoesNotExist": ErrorCode.NOT_FOUND,
     "ResourceNotFoundException": ErrorCode.NOT_FOUND,
     "NoSuchEntity": ErrorCode.NOT_FOUND,
+    "ParameterNotFound": ErrorCode.NOT_FOUND,
+    "ResourceExistsException": ErrorCode.CONFLICT,
     "PreconditionFailed": ErrorCode.CONFLICT,
     "412": ErrorCode.CONFLICT,
     # two conditional writes raced; S3 asks to repeat the call
