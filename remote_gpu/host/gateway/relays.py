@@ -25,7 +25,7 @@ from remote_gpu.host.gateway.frames import Peer
 from remote_gpu.host.servers.rpcbind import unregister
 from remote_gpu.host.servers.server import Server, free_port
 from remote_gpu.host.workers.sandboxes import Sandboxes
-from remote_gpu.middleware import ServerCommand, ServerLease, VisibleDevices, find
+from remote_gpu.middleware import ServerLease, VisibleDevices, find
 from remote_gpu.wire.errors import Refusal, Refused
 from remote_gpu.wire.proof import Hello
 
@@ -201,7 +201,7 @@ class Relays:
         except OSError as error:
             return Refused(Refusal.NOT_READY, f"{name} cannot be started: {error}")
         about = {"lease": install.lease, "middleware": name, "pid": server.pid}
-        self._nursery.start(_watched(server, command, about), "watch")
+        self._nursery.start(_watched(server, about), "watch")
         port = await server.listens(command.port, self._budget.worker_ready_s)
         if port:
             logger.info("server ready", extra={"event": "server", "port": port, **about})
@@ -218,11 +218,9 @@ def _serves(served: _Served, port: int | Refused) -> bool:
     return isinstance(port, int) and not (served.server is None or served.server.exited.is_set())
 
 
-async def _watched(server: Server, command: ServerCommand, about: Mapping[str, object]) -> None:
+async def _watched(server: Server, about: Mapping[str, object]) -> None:
     """Follow a server to its end, which is logged with the end of its output."""
     await server.watch()
-    if command.rpc_program is not None:
-        await asyncio.to_thread(unregister, command.rpc_program)
     extra = {"event": "server", "status": server.status, "output": server.output, **about}
     if server.killed:
         logger.info("server was ended", extra=extra)

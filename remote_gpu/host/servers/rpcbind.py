@@ -20,8 +20,8 @@ _LAST_FRAGMENT = 1 << 31
 _NO_TEXT = 0  #: length of an empty string: any transport, any address, the caller's user
 
 
-def unregister(program: RpcProgram, path: Path = RPCBIND_SOCKET) -> None:
-    """Remove a program from rpcbind, on all transports; idempotent.
+def unregister(program: RpcProgram, path: Path | None = None) -> None:
+    """Remove a program from rpcbind, on all transports; idempotent. `path`: another socket.
 
     Nothing happens where no rpcbind answers, or where it may not be removed: the server then
     reports what it lacks. Blocks for `_ANSWER_S` at most.
@@ -32,7 +32,7 @@ def unregister(program: RpcProgram, path: Path = RPCBIND_SOCKET) -> None:
     try:
         with socket.socket(socket.AF_UNIX) as stream:
             stream.settimeout(_ANSWER_S)
-            stream.connect(str(path))
+            stream.connect(str(path or RPCBIND_SOCKET))
             stream.sendall(struct.pack(">I", _LAST_FRAGMENT | len(call)) + call)
             stream.recv(64)  # the answer: it is done
     except OSError:

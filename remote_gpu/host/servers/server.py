@@ -21,6 +21,7 @@ from pathlib import Path
 
 from corekit.aio.process import guarded
 from remote_gpu.host.environment import INHERITED
+from remote_gpu.host.servers.rpcbind import unregister
 from remote_gpu.host.workers.sandboxes import HostSandbox
 from remote_gpu.middleware import ServerCommand
 from remote_gpu.worker.isolation.bind_mounts import closed_above
@@ -60,6 +61,7 @@ class Server:
             os.chown(folder / name, user, user)
         os.chown(folder, user, user)
         self._sandbox = sandbox
+        self._rpc_program = command.rpc_program
         reached = _OWN_FOLDER if user >= 0 and closed_above(folder) else str(folder)
         variables = {
             name: value.replace("{folder}", reached) for name, value in command.variables.items()
@@ -136,6 +138,8 @@ class Server:
         if self._sandbox is not None:
             await self._sandbox.close()
         shutil.rmtree(self._folder, ignore_errors=True)
+        if self._rpc_program is not None:
+            await asyncio.to_thread(unregister, self._rpc_program)
         self.gone.set_result(None)
 
     def kill(self) -> None:

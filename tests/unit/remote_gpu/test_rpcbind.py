@@ -2,19 +2,49 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import struct
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from corekit.aio.supervise import Nursery
+from corekit.budget import Budget
+from corekit.ids import LeaseId
+from gpu_scheduler.model import Door, LeaseLifetime, LeaseState
+from gpu_scheduler.protocol.host import Install
+from remote_gpu.host.gateway.relays import Relays
+from remote_gpu.host.servers import rpcbind as module
 from remote_gpu.host.servers.rpcbind import unregister
-from remote_gpu.middleware import RpcProgram
+from remote_gpu.middleware import RpcProgram, VisibleDevices
 
 CRICKET = RpcProgram(number=99, version=41)
 OTHER = RpcProgram(number=99, version=42)
+#: A server that registers with nothing, and sends the version that it was given.
+SERVER = """
+import socket, sys
+listener = socket.create_server(("127.0.0.1", 0))
+while True:
+    stream, _ = listener.accept()
+    stream.sendall(sys.argv[1].encode())
+    stream.close()
+"""
+LEASE = Install(
+    lease=LeaseId("lease-41"),
+    fence=41,
+    secret="ab" * 32,
+    state=LeaseState.RESERVED,
+    shares=(),
+    tenant="t",
+    hold=LeaseLifetime.SESSION,
+    door=Door.GATEWAY,
+    cap_s=None,
+    connect_by_s=None,
+)
 
 
 class Rpcbind:
@@ -39,8 +69,7 @@ class Rpcbind:
                 if self._answers:
                     stream.sendall(self._answer(words.read(4), words.read))
 
-    def _answer(self, mark: bytes, read: object) -> bytes:
-        assert callable(read)
+    def _answer(self, mark: bytes, read: Callable[[int], bytes]) -> bytes:
         (length,) = struct.unpack(">I", mark)
         assert length & 1 << 31, "one fragment"
         xid, *fields = struct.unpack(">15I", read(length & 0x7FFFFFFF))
@@ -78,6 +107,34 @@ def test_one_version_of_a_program_is_removed(path: Path, rpcbind: Rpcbind) -> No
     unregister(CRICKET, path)
     unregister(OTHER, path)
     assert rpcbind.registered == set()
+
+
+def test_a_servers_registration_is_removed_before_its_start_and_after_its_end(
+    tmp_path: Path, path: Path, rpcbind: Rpcbind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "RPCBIND_SOCKET", path)
+    program = tmp_path / "cricket"
+    program.write_text(f"#!{sys.executable} -S\n{SERVER}")
+    program.chmod(0o755)
+
+    async def lease() -> None:
+        async with Nursery("host") as nursery:
+            relays = Relays(
+                {"cricket": program}, tmp_path / "s", Budget(), nursery, VisibleDevices()
+            )
+            client, stream = socket.socketpair()
+            with client:
+                served = nursery.start(relays.serve_port(LEASE, "cricket", stream), "served")
+                assert await asyncio.to_thread(client.recv, 64) == b"41"
+                assert rpcbind.registered == {(99, 42)}
+                rpcbind.registered.add((99, 41))  # as a real one does when it starts
+            await served
+            server = relays.leave(LEASE.lease)
+            assert server is not None
+            await server.gone
+
+    asyncio.run(lease())
+    assert rpcbind.registered == {(99, 42)}
 
 
 def test_a_machine_without_rpcbind_has_no_registrations(path: Path) -> None:
