@@ -28,6 +28,10 @@ settings.load_profile("orchgpu")
 #: Tests report to nobody, and find no file of ONNX Runtime's reporting among their own.
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
+#: No test needs the machine's certificate authorities; aiohttp reads them when it is imported,
+#: which is a quarter of the start of a daemon.
+os.environ["SSL_CERT_FILE"] = os.devnull
+
 
 @pytest.fixture(autouse=True)
 def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
 // What surrounds each view: navigation, figures of the whole system, connection, messages, help.
 import { logout, session } from "../core/api.js";
-import { count, percent } from "../core/format.js";
+import { count, nounOf, percent } from "../core/format.js";
 import { html, useEffect, useState } from "../core/html.js";
 import { VIEWS, helpOpen } from "../core/keys.js";
 import { connection, setScheduler } from "../core/live.js";
@@ -51,16 +51,16 @@ function Strip() {
     if (data) setScheduler(data.connected !== false);
   }, [data?.connected]);
   const figures = [
-    ["hosts", count(data?.hosts)],
+    [nounOf(data?.hosts, "host"), count(data?.hosts)],
     ["devices busy", data ? `${count(busy)} / ${count(data.devices)}` : "–"],
-    ["leases", count(data?.leases)],
+    [nounOf(data?.leases, "lease"), count(data?.leases)],
     ["waiting", count(data?.waiting)],
     ["running", count(data ? (data.jobs_by_state?.RUNNING ?? 0) : null)],
     ["utilisation", data?.utilisation_ratio == null ? "–" : percent(100 * data.utilisation_ratio)],
   ];
   return html`
     <div class="strip" role="group" aria-label="The whole system">
-      ${figures.map(([name, value]) => html`<span key=${name}><b class="number">${value}</b> ${name}</span>`)}
+      ${figures.map(([name, value], at) => html`<span key=${at}><b class="number">${value}</b> ${name}</span>`)}
       <${Connection} />
     </div>
   `;
