@@ -39,6 +39,7 @@ from remote_gpu.host.workers.isolation import find_policy
 from remote_gpu.host.workers.pool import WorkerPool
 from remote_gpu.host.workers.sandboxes import Sandboxes
 from remote_gpu.middleware import VisibleDevices
+from remote_gpu.worker.cards.card import CardSettings
 from remote_gpu.worker.isolation.policy import Policy, Setting
 from remote_gpu.worker.isolation.privileges import take
 from remote_gpu.worker.operation import BATCH_WAIT_S
@@ -68,7 +69,7 @@ class HostSettings:
     operations: tuple[str, ...] = ()  #: to offer; empty = all that load
     programs: Mapping[str, Program] = field(default_factory=dict)  #: programs that `exec` may run
     batch_wait_s: float = BATCH_WAIT_S  #: longest wait of a call for others of its model
-    card_call_s: float = 0.0  #: longest call of a card's driver; 0 = none
+    cards: CardSettings = field(default_factory=CardSettings)  #: for each card of a lease
     middlewares: Mapping[str, Path] = field(default_factory=dict)  #: name → its server's program
     visible: VisibleDevices = field(
         default_factory=VisibleDevices
@@ -209,7 +210,7 @@ def _pool(
         sandboxes,
         policy,
         settings.emulated,
-        settings.card_call_s,
+        settings.cards,
     )
 
 

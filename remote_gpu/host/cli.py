@@ -50,6 +50,7 @@ from remote_gpu.host.probe import CpuSettings, default_memory_mib, parse_cpus
 from remote_gpu.host.servers.visible import check_middlewares, visible_devices
 from remote_gpu.host.tls import HostTls
 from remote_gpu.middleware import names
+from remote_gpu.worker.cards.card import CardSettings
 from remote_gpu.worker.isolation.privileges import make_undumpable, take
 from remote_gpu.worker.programs.programs import Program, parse_program
 from remote_gpu.worker.registry import installed
@@ -146,7 +147,7 @@ def _settings(
         operations=_operations(options.operation),
         programs=_programs(options.program),
         batch_wait_s=options.batch_wait_ms / 1000,
-        card_call_s=options.card_call_s,
+        cards=CardSettings(call_s=options.card_call_s, pinned_bytes=options.pinned_mib << 20),
         warm_workers=options.warm_workers,
         middlewares=_middlewares(options.middleware),
         emulated=None if options.emulate is None else EmulatedDevices.read(options.emulate, host),

@@ -9,6 +9,7 @@ from typing import Annotated
 
 from corekit.cli.settings import Option
 from gpu_scheduler.client.access import CA_VARIABLE, KEY_FILE_VARIABLE
+from remote_gpu.worker.cards.card import CardSettings
 from remote_gpu.worker.isolation.policy import Setting as Isolation
 from remote_gpu.worker.operation import BATCH_WAIT_S
 
@@ -106,6 +107,14 @@ class HostOptions:
             range=(0, 86_400),
         ),
     ] = 300.0
+    pinned_mib: Annotated[
+        int,
+        Option(
+            "Pinned memory of this machine for the payloads of a lease, per NVIDIA card; payloads"
+            " beyond it are copied once more; 0: none.",
+            range=(0, 1 << 20),
+        ),
+    ] = CardSettings().pinned_bytes >> 20
     warm_workers: Annotated[
         bool,
         Option(

@@ -1,4 +1,4 @@
-"""One NVIDIA card as its worker uses it: the memory of a context, and the faults of the card.
+"""One NVIDIA card as its worker uses it: the memory of a context, pinned memory, and faults.
 
 A context takes some hundred MiB of a card before the first allocation. It counts in the lease's
 quota, once per process and card, by what gpud measured when it started (`card_check`).
@@ -12,12 +12,14 @@ with the reason and checks the card.
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.worker.cards.pinned import PinnedPool
 from remote_gpu.worker.memory.quota import Quota
 
 #: Errors after which a context fails all calls; by the CUDA manual the process must end.
@@ -116,23 +118,40 @@ class Watchdog:
         return None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CardSettings:
+    """Limits of a worker on each of its cards, by the options of gpud."""
+
+    call_s: float = 0.0  #: `--card-call-s`: longest call of the driver; 0 = none
+    pinned_bytes: int = 256 << 20  #: `--pinned-mib`: of the host, for payloads; 0 = none
+
+
 def _ignore(reason: str) -> None:
     """Outside of a host no process checks the card."""
     del reason
 
 
+def _end_process() -> None:
+    os._exit(1)
+
+
 class Card:
-    """One card of a worker. Thread-safe."""
+    """One card of a worker, as long as its process. Thread-safe."""
 
     def __init__(
         self,
-        limit_s: float = 0.0,
+        settings: CardSettings | None = None,
         context_bytes: int = 0,
         report: Callable[[str], None] = _ignore,
+        on_lost: Callable[[], None] = _end_process,
     ) -> None:
-        """`limit_s`: of one call of the driver; `context_bytes`: memory that a context takes;
-        `report`: reports a fault to gpud."""
-        self.watchdog = Watchdog(limit_s, report)
+        """`context_bytes`: memory that a context takes; `report`: reports a fault to gpud;
+        `on_lost`: ends the process, whose context cannot be used any more."""
+        settings = settings or CardSettings()
+        self.watchdog = Watchdog(settings.call_s, report)
+        self.pinned = PinnedPool(settings.pinned_bytes)
+        self.is_lost = False  #: its context, which all of this process share
+        self._on_lost = on_lost
         self._report = report
         self._context_bytes = context_bytes
         self._lock = threading.Lock()
@@ -142,7 +161,7 @@ class Card:
     def charge(self, quota: Quota) -> None:
         """Count the context that this process is about to make, once. Raises OpFailed(ENOMEM)."""
         with self._lock:
-            if self._charged or not self._context_bytes:
+            if self._charged:
                 return
             try:
                 quota.reserve(self._context_bytes)
@@ -151,6 +170,21 @@ class Card:
                 message = f"a context takes {mib} MiB of this card: {error.message}"
                 raise OpFailed(OpCode.ENOMEM, message) from None
             self._charged = True
+            quota.add_cache(self.pinned.trim)
+
+    def enter(self) -> None:
+        """Begin a call. After a loss it ends the process: the next lane gets a new one."""
+        if self.is_lost:
+            self._on_lost()
+
+    def failed_with(self, name: str, message: str) -> bool:
+        """Take note of an error of the driver by its name; returns whether the context is lost."""
+        if name not in CONTEXT_ERRORS and name not in DEVICE_ERRORS:
+            return False
+        self.is_lost = True
+        if name in DEVICE_ERRORS:
+            self.failed(message)
+        return True
 
     def failed(self, reason: str) -> None:
         """Report an error of the device, once."""
