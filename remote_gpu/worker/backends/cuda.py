@@ -25,12 +25,12 @@ from remote_gpu.worker.backends.nvrtc import compile_source
 from remote_gpu.worker.backends.ordinals import visible_ordinal
 from remote_gpu.worker.backends.staging import Staging
 from remote_gpu.worker.cards.card import Card
+from remote_gpu.worker.cards.errors import CardError, effect_of
 from remote_gpu.worker.cards.pinned import PinnedBlock
 from remote_gpu.worker.kernels.cuda import shared_offsets
 from remote_gpu.worker.memory.memory import Memory
 from remote_gpu.worker.memory.quota import Quota
 
-_OUT_OF_MEMORY = driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY
 #: A kernel needs an attribute for more dynamic shared memory than this.
 _SHARED_BYTES_FREE = 48 << 10
 
@@ -144,11 +144,7 @@ class CudaBackend:
         if result == driver.CUresult.CUDA_SUCCESS:
             return values[0] if len(values) == 1 else values
         message = f"the device failed: {function.__name__} returned {result.name}"
-        if self.card.failed_with(result.name, message):
-            wrong = OpCode.EIO
-        if result == _OUT_OF_MEMORY:
-            wrong = OpCode.ENOMEM
-        raise OpFailed(wrong, message)
+        raise self.card.failure(CardError(result.name, effect_of(result.name)), message, wrong)
 
     def watched(self, name: str) -> AbstractContextManager[None]:
         """The time of a call of a vendor's library, which may hang like one of the driver."""

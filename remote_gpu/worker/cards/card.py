@@ -19,41 +19,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.worker.cards.errors import CardError, Effect, error_in
 from remote_gpu.worker.cards.pinned import PinnedPool
 from remote_gpu.worker.memory.quota import Quota
 
-#: Errors after which a context fails all calls; by the CUDA manual the process must end.
-CONTEXT_ERRORS = frozenset(
-    f"CUDA_ERROR_{name}"
-    for name in (
-        "ILLEGAL_ADDRESS",
-        "ILLEGAL_INSTRUCTION",
-        "MISALIGNED_ADDRESS",
-        "INVALID_ADDRESS_SPACE",
-        "INVALID_PC",
-        "LAUNCH_FAILED",
-        "LAUNCH_TIMEOUT",
-        "HARDWARE_STACK_ERROR",
-        "ASSERT",
-        "CONTAINED",
-        "EXTERNAL_DEVICE",
-        "UNKNOWN",
-    )
-)
-#: Errors of the card or its driver: the next process may get them too.
-DEVICE_ERRORS = frozenset(
-    f"CUDA_ERROR_{name}"
-    for name in (
-        "DEVICE_UNAVAILABLE",
-        "NO_DEVICE",
-        "INVALID_DEVICE",
-        "DEVICE_NOT_LICENSED",
-        "ECC_UNCORRECTABLE",
-        "NVLINK_UNCORRECTABLE",
-        "SYSTEM_NOT_READY",
-        "SYSTEM_DRIVER_MISMATCH",
-    )
-)
 #: Readings of the running calls within their limit.
 _READINGS = 20
 _PAUSE_S_MAX = 1.0
@@ -177,14 +146,33 @@ class Card:
         if self.is_lost:
             self._on_lost()
 
-    def failed_with(self, name: str, message: str) -> bool:
-        """Take note of an error of the driver by its name; returns whether the context is lost."""
-        if name not in CONTEXT_ERRORS and name not in DEVICE_ERRORS:
-            return False
-        self.is_lost = True
-        if name in DEVICE_ERRORS:
+    def failure(self, error: CardError, message: str, wrong: OpCode = OpCode.EIO) -> OpFailed:
+        """Take note of an error of the card; returns that of the call: `wrong` where the call alone
+        is concerned."""
+        if error.effect in (Effect.CONTEXT, Effect.DEVICE):
+            self.is_lost, wrong = True, OpCode.EIO
+        if error.effect is Effect.DEVICE:
             self.failed(message)
-        return True
+        return OpFailed(OpCode.ENOMEM if error.effect is Effect.MEMORY else wrong, message)
+
+    @contextlib.contextmanager
+    def library(self, name: str) -> Iterator[None]:
+        """One call of a library that uses the card by itself. Raises OpFailed: ENOMEM, EIO for
+        errors of the card in its exceptions."""
+        self.enter()
+        try:
+            with self.watchdog.call(name):
+                yield
+        except OpFailed:
+            raise
+        except Exception as failed:  # each library has classes of its own
+            if (error := error_in(str(failed))) is None:
+                raise
+            if error.effect is Effect.MEMORY:
+                needs = "more memory of the card than the lease has left; request more memory_mib"
+                raise OpFailed(OpCode.ENOMEM, f"{name} needs {needs}") from None
+            message = f"the device failed: {name} reports {error.name}"
+            raise self.failure(error, message) from None
 
     def failed(self, reason: str) -> None:
         """Report an error of the device, once."""
