@@ -33,6 +33,7 @@ from remote_gpu.host.metrics import host_lines
 from remote_gpu.host.offer import KeptContents, Offer
 from remote_gpu.host.probe import CPU_INDEX, CpuProbe, CpuSettings, HostProbe
 from remote_gpu.host.processes.card_checks import CardChecks
+from remote_gpu.host.processes.excess_table import OnExcess
 from remote_gpu.host.sharing.turns import Turns
 from remote_gpu.host.tls import HostTls
 from remote_gpu.host.workers.isolation import find_policy
@@ -78,6 +79,7 @@ class HostSettings:
     ephemeral: bool = False  #: the scheduler forgets this host some time after it is gone
     tls: HostTls | None = None
     warm_workers: bool = True  #: workers may outlive their leases
+    on_excess: OnExcess = OnExcess.END  #: of a lease's memory on a card
     isolation: Setting = Setting.AUTO
     secret_files: tuple[Path, ...] = ()  #: secrets beside `state`; leases may read none of them
 
@@ -163,6 +165,7 @@ async def running_host(
             ),
             cards,
             warm_workers=settings.warm_workers,
+            on_excess=settings.on_excess,
             registered=registered,
             tracer=_tracer(stack),
         )

@@ -149,6 +149,7 @@ def _settings(
         batch_wait_s=options.batch_wait_ms / 1000,
         cards=CardSettings(call_s=options.card_call_s, pinned_bytes=options.pinned_mib << 20),
         warm_workers=options.warm_workers,
+        on_excess=options.on_memory_excess,
         middlewares=_middlewares(options.middleware),
         emulated=None if options.emulate is None else EmulatedDevices.read(options.emulate, host),
         tls=_tls(options.tls_cert, options.tls_key, options.require_tls),

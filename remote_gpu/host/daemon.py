@@ -31,6 +31,8 @@ from remote_gpu.host.leases import Entry, LeaseTable, Phase
 from remote_gpu.host.link import Link, NoLink
 from remote_gpu.host.processes.card_checks import CardChecks
 from remote_gpu.host.processes.endings import Endings
+from remote_gpu.host.processes.excess import MemoryExcess
+from remote_gpu.host.processes.excess_table import OnExcess
 from remote_gpu.host.processes.lease_workers import CRASHES_MAX, LeaseWorkers
 from remote_gpu.host.processes.residual_memory import MemoryProbe
 from remote_gpu.host.processes.warm_workers import WarmWorkers
@@ -83,12 +85,14 @@ class HostDaemon(Generic[L]):
         cards: CardChecks,
         *,
         warm_workers: bool = True,
+        on_excess: OnExcess = OnExcess.END,
         registered: Callable[[], None] = lambda: None,
         tracer: Tracer | None = None,
     ) -> None:
         """`memory`: shows whether a card is clean; `link_of`: makes the link to this daemon;
         `cards`: checks a card of which a worker reports a fault;
-        `warm_workers`: workers may outlive their leases; `registered`: called each time that the
+        `warm_workers`: workers may outlive their leases; `on_excess`: of a card's memory;
+        `registered`: called each time that the
         scheduler has registered this host."""
         self._registered = registered
         self.table = table
@@ -129,6 +133,7 @@ class HostDaemon(Generic[L]):
         )
         self._ports = LeasePorts(endpoints.ports, self._serve_port, nursery)
         self.link = link_of(self)
+        self._excess = MemoryExcess(table, memory, cards.context_bytes, on_excess)
         self._cards = cards
         cards.changed = self.warm_changed
         self._reports: Link = self.link
@@ -150,8 +155,9 @@ class HostDaemon(Generic[L]):
         return tuple(entry.lease for entry in self.table)
 
     def seen(self, devices: tuple[Device, ...]) -> None:
-        """Set the devices that may be lent."""
+        """Set the devices that may be lent, and end leases that use too much of a card's memory."""
         self.table.lend({device.id: device.memory_mib for device in devices})
+        self.apply(self._excess.steps(self._workers.owners() | self._relays.owners()))
 
     def leased(self) -> Collection[DeviceId]:
         """Devices that leases or warm workers occupy, until their processes are gone."""

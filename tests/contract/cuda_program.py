@@ -133,11 +133,14 @@ def check_launches(backend: CudaBackend) -> None:
 
 
 def check_lost(backend: CudaBackend, ended: list[str]) -> None:
+    quota = Quota()
+    memory = backend.allocate(quota, 64)
     backend.build("").kernel("wild", []).enqueue((1,), (1,))
     failed = code_of(backend.finish)
     assert failed.startswith("EIO: the device failed")
     assert "CUDA_ERROR_ILLEGAL_ADDRESS" in failed
-    assert ended == []
+    memory.close()  # as operations do before their answer is sent
+    assert (ended, quota.used_bytes) == ([], 0)
     assert code_of(backend.finish).startswith("EIO")
     assert ended == ["ended"]
 

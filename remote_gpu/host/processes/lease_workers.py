@@ -83,6 +83,11 @@ class LeaseWorkers:
         task = self._tasks.get(lease)
         return None if task is None or not task.done() or task.cancelled() else task.result()
 
+    def owners(self) -> dict[int, LeaseId]:
+        """The leases of the started workers, by process id."""
+        found = ((lease, self.started(lease)) for lease in self._tasks)
+        return {worker.pid: lease for lease, worker in found if worker is not None}
+
     def of(self, entry: Entry) -> asyncio.Task[Worker | None]:
         """The lease's worker, which begins now unless it has; None: this host cannot start one."""
         task = self._tasks.get(entry.lease)

@@ -201,10 +201,11 @@ class _CudaMemory:
         return found
 
     def close(self) -> None:
-        self._backend.enter()
-        self._zero()
-        self._backend.finish()
-        self._backend.call(driver.cuMemFree, self.address)
+        if not self._backend.card.is_lost:  # else the end of the process frees it
+            self._backend.enter()
+            self._zero()
+            self._backend.finish()
+            self._backend.call(driver.cuMemFree, self.address)
         self._quota.free(self.size)
         self._pinned = None
         if self._home is not None:

@@ -122,7 +122,7 @@ class Card:
         self.is_lost = False  #: its context, which all of this process share
         self._on_lost = on_lost
         self._report = report
-        self._context_bytes = context_bytes
+        self.context_bytes = context_bytes
         self._lock = threading.Lock()
         self._charged = False
         self._reported = False
@@ -133,9 +133,9 @@ class Card:
             if self._charged:
                 return
             try:
-                quota.reserve(self._context_bytes)
+                quota.reserve(self.context_bytes)
             except OpFailed as error:
-                mib = -(-self._context_bytes // (1 << 20))
+                mib = -(-self.context_bytes // (1 << 20))
                 message = f"a context takes {mib} MiB of this card: {error.message}"
                 raise OpFailed(OpCode.ENOMEM, message) from None
             self._charged = True

@@ -171,8 +171,8 @@ def check_cuda() -> None:
 
 
 def processor_of(context: Context) -> Processor:
-    """The device of a context, for ONNX Runtime. The library's memory on a card has the lease's
-    limit, and grows by what is asked for."""
+    """The device of a context, for ONNX Runtime. The library's memory on a card grows by what is
+    asked for, up to the lease's memory without that of a context."""
     if context.kind != "cuda":
         return ON_CPU
     context.charge_context()
@@ -182,7 +182,7 @@ def processor_of(context: Context) -> Processor:
         "do_copy_in_default_stream": "1",
     }
     if context.quota.limit_bytes is not None:
-        options["gpu_mem_limit"] = str(context.quota.limit_bytes)
+        options["gpu_mem_limit"] = str(context.quota.limit_bytes - context.card.context_bytes)
     return Processor(((_CUDA, options), "CPUExecutionProvider"), context.card)
 
 

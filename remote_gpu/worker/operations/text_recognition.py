@@ -77,7 +77,10 @@ def _recognizer(context: Context) -> Recognizer:
         return context.warm.get("text_recognition", Recognizer)
     context.charge_context()
     ordinal = visible_ordinal(context.device)
-    device = Device(context.card, ordinal, context.quota.limit_bytes)
+    limit_bytes = context.quota.limit_bytes
+    if limit_bytes is not None:
+        limit_bytes -= context.card.context_bytes
+    device = Device(context.card, ordinal, limit_bytes)
     return context.warm.get(f"text_recognition on {context.device}", lambda: Recognizer(device))
 
 

@@ -27,15 +27,16 @@ def code_of(failed: pytest.ExceptionInfo[OpFailed]) -> OpCode | str:
 
 def test_a_card_has_the_limit_of_its_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-1,GPU-2")
-    context = Context(kind="cuda", device="GPU-2", quota=Quota(1 << 30))
+    card_of_lease = Card(context_bytes=1 << 28)
+    context = Context(kind="cuda", device="GPU-2", quota=Quota(1 << 30), card=card_of_lease)
     processor = processor_of(context)
     card, other = processor.providers
     assert isinstance(card, tuple)
     name, options = card
     assert (name, other) == ("CUDAExecutionProvider", "CPUExecutionProvider")
     assert options["device_id"] == "1"
-    assert options["gpu_mem_limit"] == str(1 << 30)
-    assert processor.card is context.card
+    assert options["gpu_mem_limit"] == str((1 << 30) - (1 << 28)), "a context takes the rest"
+    assert processor.card is card_of_lease
     assert processor_of(Context()) is ON_CPU
 
 

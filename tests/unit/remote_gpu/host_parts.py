@@ -10,6 +10,7 @@ from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.ids import DeviceId, HostId, LeaseId
 from gpu_scheduler.model import DeviceKind, Door, EndReason, LeaseLifetime, LeaseState, Share
+from gpu_scheduler.monitor.ports import DeviceProcess
 from gpu_scheduler.protocol.host import Install, SessionState
 from remote_gpu.host.daemon import Endpoints, HostDaemon
 from remote_gpu.host.gateway.gateway import GatewayLimits
@@ -94,10 +95,14 @@ class Card:
     """The driver's figure, set by a test."""
 
     used_mib_now: int | None = None
+    processes_now: tuple[DeviceProcess, ...] = ()
 
     async def used_mib(self, device: DeviceId) -> int | None:
         assert device == D0
         return self.used_mib_now
+
+    def processes(self) -> tuple[DeviceProcess, ...]:
+        return self.processes_now
 
 
 @contextlib.contextmanager
