@@ -1,13 +1,18 @@
-"""The object that ends a foreign function's job: its etag before the run, the check for a change.
+"""The object that ends a foreign function's job: its state before the run, the check for a change.
 
-The etag is kept in `attempts/<job_id>/<n>/before.json`, written before the envelope, so every
-replica that adopts the job compares with the same etag. A changed object becomes the job's one
-result, which the orchestrator writes on the condition that there is none.
+Etag and time of the object are kept in `attempts/<job_id>/<n>/before.json`, written before the
+envelope, so every replica that adopts the job compares with the same ones. A changed object becomes
+the job's one result, which the orchestrator writes on the condition that there is none.
+
+S3 may answer 404 for an object that exists, within about 15 minutes after its bucket's versioning
+was enabled (https://docs.aws.amazon.com/AmazonS3/latest/userguide/Versioning.html). Therefore an
+object that is older than `before.json` is never the result, whatever was noted.
 """
 
 from __future__ import annotations
 
 import json
+from datetime import datetime, timedelta
 
 from contract.keys import before_key
 from contract.result import Result
@@ -19,14 +24,19 @@ from orchgpu.core.target import Target
 from orchgpu.ports import ObjectStore, StoredObject
 
 BEFORE_BYTES_MAX = 64 * 1024
+#: Times of S3 are whole seconds, of several servers.
+TIMES_DIFFER = timedelta(seconds=1)
 ABSENT = ""  #: the etag of an object that does not exist
 
 
-async def note_etag(store: ObjectStore, action: do.StageEnvelope) -> None:
-    """Keep the etag of the target before the function may start. Idempotent."""
+async def note_before(store: ObjectStore, action: do.StageEnvelope) -> None:
+    """Keep the state of the target before the function may start. Idempotent."""
     assert action.target is not None, "only a foreign function's job has a target"
     found = await _head(store, action.target)
-    body = json.dumps({"etag": ABSENT if found is None else found.etag}).encode()
+    before = {"etag": ABSENT, "last_modified": ""}
+    if found is not None:
+        before = {"etag": found.etag, "last_modified": found.last_modified}
+    body = json.dumps(before).encode()
     key = before_key(action.job, action.attempt)
     await put_once(store, action.function.intermediate_bucket, key, body)
 
@@ -42,7 +52,7 @@ async def committed(store: ObjectStore, action: do.ReadResult, wall_s: float) ->
             return None
         raise
     found = await _head(store, action.target)
-    if found is None or found.etag == json.loads(noted.body or b"{}").get("etag"):
+    if found is None or not _is_changed(noted, found):
         return None
     file = {"bucket": action.target.bucket, "key": action.target.key, "size": found.size}
     return Result(
@@ -58,6 +68,16 @@ async def committed(store: ObjectStore, action: do.ReadResult, wall_s: float) ->
         ended_at_s=wall_s,
         detail="its object was written; a foreign function reports nothing else",
     )
+
+
+def _is_changed(noted: StoredObject, found: StoredObject) -> bool:
+    """Whether the function wrote the target; older versions noted its etag alone."""
+    before = json.loads(noted.body or b"{}")
+    same_time = before.get("last_modified", found.last_modified) == found.last_modified
+    if found.etag == before.get("etag") and same_time:
+        return False
+    written, staged = (datetime.fromisoformat(one.last_modified) for one in (found, noted))
+    return written >= staged - TIMES_DIFFER
 
 
 async def _head(store: ObjectStore, target: Target) -> StoredObject | None:

@@ -374,7 +374,7 @@ class Performer:
             except AppError as error:
                 return self._input_lost(action, error)
         if action.target is not None:
-            await foreign.note_etag(self._store, action)
+            await foreign.note_before(self._store, action)
         body = await self._pack(action, stored)
         await envelopes.put(self._store, action, body)
         self._drop_input(action.job)

@@ -1,8 +1,8 @@
 """`completion: object`: the one key whose change ends a job of a foreign function.
 
 Such a function runs code that commits no result (a plain SCAR supervisor, a handler of the user),
-so the orchestrator reads one exact key instead: its etag is noted before the envelope is staged,
-and another etag means that the function has written it. That is weaker than a result: a failure is
+so the orchestrator reads one exact key instead: its etag and time are noted before the envelope is
+staged, and others mean that the function has written it. That is weaker than a result: a failure is
 known only by Lambda's record or by the end of the lease, other outputs are unknown, and two jobs
 with the same key cannot be distinguished (write `{job}` into the key).
 """

@@ -14,10 +14,10 @@ from corekit.net.addresses import address_of
 from corekit.values import Value, field
 from orchgpu.local.child import Program, Ready
 from orchgpu.local.home import Home
+from orchgpu.local.ports import fixed_address
 
 CLOUDS = ("embedded", "moto")
 HOSTS = ("gpu-a", "gpu-b")
-LOOPBACK = "127.0.0.1:0"  #: an ephemeral port that only this machine reaches
 
 #: File of the history, for the console and for commands.
 HISTORY_VARIABLE = "ORCHGPU_HISTORY"
@@ -184,8 +184,8 @@ class Programs:
 
 
 def last_address(ready: ReadyFiles, name: str, key: str) -> str:
-    """The last `address:port` of the program, else any port of this machine alone."""
-    return address_of(str(ready.get(name, {}).get(key, LOOPBACK)))
+    """The last `address:port` of the program, else a free one that only this machine reaches."""
+    return address_of(str(ready.get(name, {}).get(key) or fixed_address()))
 
 
 def _each(option: str, named: Mapping[str, Path]) -> Iterator[str]:

@@ -39,6 +39,8 @@ def main(seeds: int, first: int, as_json: bool) -> None:
         "overtaken": sum(verdict.overtaken for verdict in verdicts),
         "grants": sum(verdict.grants for verdict in verdicts),
         "items": sum(verdict.items for verdict in verdicts),
+        "compactions": sum(verdict.compactions for verdict in verdicts),
+        "trimmed": sum(verdict.trimmed for verdict in verdicts),
         "real_s": round(time.monotonic() - started_s, 1),
     }
     if as_json:
@@ -46,7 +48,8 @@ def main(seeds: int, first: int, as_json: bool) -> None:
         return
     click.echo(
         "{seeds} seeds passed: {epochs} epochs, {overtaken} leaders overtaken, {grants} grants, "
-        "{items} items, in {real_s} s".format(**summary)
+        "{items} items, {compactions} compactions, {trimmed} standbys behind them, "
+        "in {real_s} s".format(**summary)
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from corekit.budget import Budget
+from corekit.errors import AppError
 from corekit.ids import IdSource
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core import events as on
@@ -20,12 +21,13 @@ from gpu_scheduler.daemon.journal.format import (
     encode_header,
     split_group,
 )
-from gpu_scheduler.daemon.journal.log_reader import LogLine, LogReader
+from gpu_scheduler.daemon.journal.log_journal import snapshot_of
+from gpu_scheduler.daemon.journal.log_reader import LogLine, LogReader, LogTrimmed
 from gpu_scheduler.daemon.log.item import RUN_LENGTH, encode_items
 from gpu_scheduler.daemon.log.writer import LogSuperseded, LogWriter, RetryLimits
 from gpu_scheduler.daemon.standby.silence import Silence
 from gpu_scheduler.protocol.changes import Entry, EpochEnded, decode_entry, encode_entry
-from simulator.failover.memory_log import MemoryLog
+from simulator.failover.memory_log import ITEM_BYTES_MAX, MemoryLog
 from simulator.faults.checkers import Violation
 
 NAME = "memory"
@@ -34,11 +36,23 @@ RETRY = RetryLimits(within_s=1e9, first_s=1e-6, most_s=1e-6)
 
 
 @dataclass
+class Compaction:
+    """A snapshot of the state after some group; then the log is trimmed up to the one before."""
+
+    seq: int  #: of the group's last item
+    snapshot: bytes
+    trim_to: int
+    fences: list[int]
+    is_stored: bool = False
+
+
+@dataclass
 class Group:
     """Decisions that become durable together."""
 
     items: list[bytes]
     actions: list[do.Action]
+    compaction: Compaction | None = None  #: once it is durable
 
 
 @dataclass
@@ -54,6 +68,8 @@ class Node:
     starts: int = 0
     leads: bool = False
     overtaken: int = 0  #: leaderships that ended at a lost item
+    compactions: int = 0
+    trimmed: int = 0  #: times that its next item was removed behind a newer snapshot
     connection: int = 0  #: number of the run: its connections break with it
     machine: SchedulerMachine = field(init=False)
 
@@ -78,12 +94,17 @@ class Node:
         self._actions: deque[do.Action] = deque()
         self._seq = 0
         self._last = Mark(0, b"")
+        self._fences: list[int] = []
+        self._snapshot_seq = 0
+        self._compaction: Compaction | None = None
         self._idle_since_s = self.now_s
 
     def step(self) -> None:
         """Follow the log, or write and act as its leader."""
         if not self.leads:
             self._follow()
+        elif self._compaction is not None and self.rng.random() < 0.3:
+            self._compact(self._compaction)
         elif self._groups and (not self._actions or self.rng.random() < 0.5):
             self._put()
         elif self._actions:
@@ -103,6 +124,11 @@ class Node:
         else:
             self._actions.extend(decision.actions)
 
+    def take_over_early(self) -> None:
+        """Take the leader for dead although it is not: a clock that jumps."""
+        if not self.leads and self._reader.seq:
+            self._take_over()
+
     def hand_over(self) -> None:
         """SIGTERM: write the end of the epoch after everything that is under way, and end."""
         try:
@@ -120,7 +146,12 @@ class Node:
 
     def _follow(self) -> None:
         began_s = self.now_s
-        lines = self._reader.begin() if self._reader.seq == 0 else self._reader.poll()
+        try:
+            lines = self._reader.begin() if self._reader.seq == 0 else self._reader.poll()
+        except LogTrimmed:
+            self.trimmed += 1
+            self.begin()
+            return
         for line in lines:
             self._apply(line)
         due = self._silence.read(began_s, self.now_s, news=bool(lines))
@@ -134,10 +165,11 @@ class Node:
 
     def _take_over(self) -> None:
         self.leads = True
-        self._seq = self._reader.seq
+        self._seq, self._snapshot_seq = self._reader.seq, self._reader.snapshot_seq
+        self._fences = [*self._reader.fences, self._seq + 1]
         if self._reader.last is None:
             header, self._last = encode_header("sim")
-            self._groups.append(Group(encode_items(header, self.run, 2**16), []))
+            self._groups.append(Group(encode_items(header, self.run, ITEM_BYTES_MAX), []))
         else:
             self._last = self._reader.last
         self.decide(on.EpochBegan(run=self.run, at_s=self.now_s, wall_s=self.now_s))
@@ -147,7 +179,13 @@ class Node:
     def _append(self, changes: Sequence[Entry], actions: Sequence[do.Action]) -> None:
         body = body_of([encode_entry(entry) for entry in changes])
         line, self._last = encode_group(body, self._last)
-        self._groups.append(Group(encode_items(line, self.run, 2**16), [*actions]))
+        group = Group(encode_items(line, self.run, ITEM_BYTES_MAX), [*actions])
+        self._groups.append(group)
+        seq = self._seq + sum(len(one.items) for one in self._groups)
+        if seq - self._snapshot_seq > self.log.limits.snapshot_after:
+            data = snapshot_of(self.machine.parts(), self._last, self._fences)
+            group.compaction = Compaction(seq, data, self._snapshot_seq, [*self._fences])
+            self._snapshot_seq = seq
 
     def _put(self) -> None:
         group = self._groups.popleft()
@@ -161,8 +199,23 @@ class Node:
         for item in group.items:
             self._seq += 1
             self._writer.put(self._seq, item)
+        self._compaction = group.compaction or self._compaction
         self._actions.extend(group.actions)
         self._idle_since_s = self.now_s
+
+    def _compact(self, compaction: Compaction) -> None:
+        """Store the snapshot, or trim; both may be late, and done again after a lost answer."""
+        try:
+            if compaction.is_stored:
+                self.log.trim(compaction.trim_to, compaction.fences)
+                self.compactions += 1
+                self._compaction = None
+            else:
+                self.log.put_snapshot(compaction.seq, compaction.snapshot)
+                compaction.is_stored = True
+        except AppError as error:
+            if not error.retryable:
+                raise
 
     def _checked(self) -> None:
         if problems := check(self.machine.state):

@@ -31,6 +31,7 @@ BUDGET = replace(
 DEVICES = 3
 STEPS = 400
 LENGTH_S = 80_000.0
+SNAPSHOT_AFTER = (1, 5, 20, 2**30)  #: items; drawn once
 
 
 @dataclass
@@ -109,6 +110,8 @@ class Verdict:
     grants: int
     items: int
     overtaken: int  #: leaders that lost their next item
+    compactions: int  #: snapshots that were stored, and followed by a trim
+    trimmed: int  #: standbys that began again behind a newer snapshot
 
 
 @dataclass
@@ -129,7 +132,8 @@ class World:
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
-        self.log = MemoryLog(lambda: self.faults and self.rng.random() < 0.05)
+        snapshot_after = self.rng.choice(SNAPSHOT_AFTER)
+        self.log = MemoryLog(lambda: self.faults and self.rng.random() < 0.05, snapshot_after)
         self.nodes = [
             Node(name, self.log, BUDGET, self.rng, self._act)
             for name in ("a", "b", "c")[: self.rng.choice((2, 2, 3))]
@@ -168,11 +172,14 @@ class World:
         if not self.faults or self.rng.random() > 0.06:
             return
         node = self.rng.choice(self.nodes)
-        match self.rng.randrange(4):
+        match self.rng.randrange(5):
             case 0:
                 node.begin()  # kill -9, and a supervisor
             case 1 | 2:
-                self.suspended[node.name] = self.rng.randint(5, 60)
+                self.suspended[node.name] = self.rng.randint(5, self.rng.choice((60, 60, 200)))
+            case 3 if not self.suspended.get(node.name):
+                node.take_over_early()
+                self.suspended[node.name] = self.rng.choice((0, 60, 200))
             case _ if node.leads and not self.suspended.get(node.name):
                 node.hand_over()
 
@@ -298,7 +305,7 @@ class World:
             raise Violation("the log is empty")
         if list(reader.machine.state.leases) != list(leader.machine.state.leases):
             raise Violation("the log gives another state than the leader has")
-        text = b"".join(self.log.items.values())
+        text = b"".join(self.log.history.values())
         missing = [lease for lease in self.granted if lease.encode() not in text]
         if missing:
             raise Violation(f"answered grants are not in the log: {missing}")
@@ -309,8 +316,10 @@ class World:
             seed=self.seed,
             epochs=leader.machine.state.epoch,
             grants=len(self.granted),
-            items=len(self.log.items),
+            items=len(self.log.history),
             overtaken=sum(node.overtaken for node in self.nodes),
+            compactions=sum(node.compactions for node in self.nodes),
+            trimmed=sum(node.trimmed for node in self.nodes),
         )
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,9 +14,29 @@ from hypothesis import strategies as st
 from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.daemon.log.port import Log
 from gpu_scheduler.daemon.log.writer import LogSuperseded, LogWriter, RetryLimits
-from tests.log_engines import EngineUnderTest, WrappedLog
+from simulator.failover.memory_log import MemoryLog
+from tests.log_engines import ENGINES, EngineUnderTest, WrappedLog
 
 WRITERS, SEQS = 8, 60
+
+
+@dataclass
+class MemoryEngine(EngineUnderTest):
+    """The log of the simulator."""
+
+    logs: dict[str, Log] = field(default_factory=dict)
+
+    def open(self, address: str) -> Log:
+        return self.logs.setdefault(address, MemoryLog())
+
+
+@pytest.fixture(scope="module", params=["memory", *ENGINES])
+def running_engine(request: pytest.FixtureRequest) -> Iterator[EngineUnderTest]:
+    if request.param == "memory":
+        yield MemoryEngine("memory", str)
+        return
+    with ENGINES[request.param]() as engine:
+        yield engine
 
 
 @pytest.fixture

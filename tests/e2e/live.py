@@ -26,9 +26,9 @@ from botocore.config import Config
 from contract.keys import job_id, report_key, result_key
 from contract.result import Report, Result
 from orchgpu.local.home import Home
+from orchgpu.local.ports import fixed_address
 from orchgpu.local.programs import (
     HOSTS,
-    LOOPBACK,
     LocalSettings,
     Programs,
     base_environment,
@@ -49,7 +49,7 @@ def until(what: str, look: Callable[[], T | None], within_s: float = 90.0) -> T:
         found = look()
         if found:
             return found
-        time.sleep(0.02)
+        time.sleep(0.2 if chosen() else 0.02)  # in weather S3 refuses a reader in haste
     raise AssertionError(f"{what} did not come within {within_s:.0f} s")
 
 
@@ -98,7 +98,7 @@ class Live:
             arguments = [*command, *arguments[arguments.index("--scheduler") :]]
         if kind in HOSTS:
             arguments += self.host_options
-        arguments = self._same_addresses(name, arguments)
+        arguments = self._with_addresses(name, arguments)
         with (self.home.logs / f"{name}.log").open("ab") as log:
             child = subprocess.Popen(
                 arguments,
@@ -122,14 +122,13 @@ class Live:
     def _ready_file(self, name: str) -> Path:
         return self.home.ready / f"{name}.json"
 
-    def _same_addresses(self, name: str, arguments: list[str]) -> list[str]:
+    def _with_addresses(self, name: str, arguments: list[str]) -> list[str]:
         """A restarted program listens where it listened before: others know it by that."""
-        known = self.ready.get(name, {})
-        doors = {"--http": known.get("http"), "--metrics": known.get("metrics", LOOPBACK)}
-        doors["--listen"] = known.get("socket") or known.get("gateway") or known.get("endpoint")
-        for flag, address in doors.items():
-            if address and flag in arguments:
-                arguments[arguments.index(flag) + 1] = str(address).removeprefix("http://")
+        addresses = self._addresses.setdefault(name, {})
+        for flag in {"--http", "--metrics", "--listen"}.intersection(arguments):
+            if flag not in addresses:
+                addresses[flag] = fixed_address()
+            arguments[arguments.index(flag) + 1] = addresses[flag]
         return arguments
 
     def start_all(self, *, orchestrators: Sequence[str] = ("orchestrator",)) -> None:
@@ -202,11 +201,12 @@ class Live:
                 s3={"addressing_style": "path"},
             ),
         )
-        if service == "s3" and (chosen() or self.weather):
+        if not (chosen() or self.weather):
+            return client
+        if service == "s3":
             for operation in ("GetObject", "HeadObject"):
                 client.meta.events.register(f"needs-retry.s3.{operation}", _repeated_404)
-        if service == "lambda" and (chosen() or self.weather):
-            client.meta.events.register("needs-retry.lambda", _repeated_conflict)
+        client.meta.events.register(f"needs-retry.{service}", _repeated_conflict)
         return client
 
     def orchgpu(self, *arguments: str, status: int = 0) -> str:
@@ -346,7 +346,7 @@ class FunctionSpec:
 def _repeated_404(attempts: int, response: Any, **_: object) -> float | None:
     """The pause before a read is repeated: in weather a 404 may be false."""
     missing = response is not None and response[0].status_code == 404
-    return 0.01 if missing and attempts < 6 else None
+    return 0.05 if missing and attempts < 6 else None
 
 
 def _repeated_conflict(attempts: int, response: Any, **_: object) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -268,6 +269,8 @@ def test_a_foreign_functions_job_ends_with_its_object_or_with_lambdas_word(live:
     live.deploy_text("foreign", FOREIGN, {"mine.py": MINE})
     s3 = live.client("s3")
     s3.put_object(Bucket="foreign-out", Key="up/a", Body=b"of an earlier job")
+    older_s = time.monotonic() + 2.5  # S3's times are whole seconds
+    until("an object of an earlier job", lambda: time.monotonic() > older_s)
     result = live.result("foreign", live.upload("foreign", "a.txt", b"hello"))
     assert (result.state, result.nonce) == ("SUCCEEDED", "")
     (file,) = result.files

@@ -7,22 +7,16 @@ The servers of other middlewares are stand-ins; their clients behave as the real
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.namespaces import Machine, machines, why_not
+from tests.e2e.system_in_namespaces import OWN_CLIENT, System
+from tests.namespaces import machines, why_not
 
 STANDIN = Path(__file__).parents[1] / "integration/gpud/standin.py"
-LEASE = Path(__file__).with_name("lease_in_namespace.py")
-SCALE = {"ORCHGPU_TIME_SCALE": "0.2"}
-WAIT_S = 60.0
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 
@@ -58,98 +52,6 @@ with socket.create_connection((host, int(port)), 60) as stream, stream.makefile(
     print(ask(by_memory).decode())
 """
 
-#: The built-in plane, from another machine: no socket of the host's, no shared memory.
-OWN_CLIENT = """
-import remote_gpu.client as gpu
-with gpu.connect() as devices:
-    for device in devices:
-        print(bytes(device.op("noop", b"x" * 3_000_000).buffers[0]) == b"x" * 3_000_000)
-"""
-
-
-@dataclass
-class System:
-    """Programs in namespaces, ended together."""
-
-    folder: Path
-    machines: dict[str, Machine]
-    keys: dict[str, str] = field(default_factory=dict)
-    started: list[subprocess.Popen[Any]] = field(default_factory=list)
-    scheduler: str = ""
-
-    def start(self, where: str, module: str, *arguments: str, key: str = "") -> dict[str, Any]:
-        """Start a daemon and return what it says of itself once it is ready."""
-        ready = self.folder / f"{where}.ready"
-        with (self.folder / f"{where}.log").open("ab") as log:
-            program = self.machines[where].start(
-                [sys.executable, "-m", module, *arguments, "--ready-file", str(ready)],
-                {**SCALE, "ORCHGPU_SCHEDULER_KEY": key},
-                stderr=log,
-            )
-        self.started.append(program)
-        deadline_s = time.monotonic() + WAIT_S
-        while not ready.exists():
-            log_text = (self.folder / f"{where}.log").read_text()[-3000:]
-            assert program.poll() is None, f"{where} ended: {log_text}"
-            assert time.monotonic() < deadline_s, f"{where} is not ready: {log_text}"
-            time.sleep(0.02)
-        told: dict[str, Any] = json.loads(ready.read_text())
-        return told
-
-    def make_key(self, name: str, *role: str) -> str:
-        state = self.folder / "ssgmd"
-        state.mkdir(mode=0o700, exist_ok=True)
-        command = [sys.executable, "-m", "gpu_scheduler.daemon", "--state", str(state)]
-        done = subprocess.run(
-            [*command, "keys", "add", name, *role],
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=WAIT_S,
-        )
-        return done.stdout.split()[-1]
-
-    def run_on_lease(self, middleware: str, hosts: int, program: str) -> str:
-        """The output of a program in the function, on a lease of so many hosts."""
-        envelope = self.folder / f"{middleware}.json"
-        holder = self.machines["scheduler"].start(
-            [sys.executable, str(LEASE), self.scheduler, middleware, str(hosts), str(envelope)],
-            {**SCALE, "ORCHGPU_SCHEDULER_KEY": self.keys["orchestrator"]},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        try:
-            assert holder.stdout is not None
-            assert holder.stdout.readline() == "granted\n"
-            lent = self.machines["function"].start(
-                [
-                    sys.executable,
-                    "-m",
-                    "remote_gpu.forwarder",
-                    str(envelope),
-                    sys.executable,
-                    "-c",
-                    program,
-                ],
-                SCALE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-            output: str
-            output, log = lent.communicate(timeout=WAIT_S)
-            assert lent.returncode == 0, log
-            return output
-        finally:
-            holder.communicate(timeout=WAIT_S)
-
-    def close(self) -> None:
-        for program in reversed(self.started):
-            program.terminate()
-        for program in self.started:
-            program.wait(WAIT_S)
-
 
 @pytest.fixture(scope="module")
 def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
@@ -160,42 +62,12 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
     with machines("scheduler", "gpu-a", "gpu-b", "function") as made:
         system = System(folder, made)
         try:
-            system.keys["orchestrator"] = system.make_key("orchestrator", "--role", "requester")
-            hub = made["scheduler"].address
+            system.start_scheduler()
             for host in ("gpu-a", "gpu-b"):
-                system.keys[host] = system.make_key(host, "--role", "host", "--host", host)
-            ready = system.start(
-                "scheduler",
-                "gpu_scheduler.daemon",
-                "--state",
-                str(folder / "ssgmd"),
-                "--listen",
-                f"{hub}:0",
-                "--http",
-                f"{hub}:0",
-            )
-            system.scheduler = ready["socket"]
-            for host in ("gpu-a", "gpu-b"):
-                system.start(
-                    host,
-                    "remote_gpu.host",
-                    "--host-id",
-                    host,
-                    "--scheduler",
-                    system.scheduler,
-                    "--listen",
-                    f"{made[host].address}:0",
-                    "--state",
-                    str(folder / host),
-                    "--no-nvml",
-                    "--drain-s=0",
-                    "--memory-mib",
-                    "512",
-                    "--operation",
-                    "noop",
-                    *(f"--middleware={name}={servers}" for name in ("lupine", "cricket")),
-                    key=system.keys[host],
+                servers_of_host = (
+                    f"--middleware={name}={servers}" for name in ("lupine", "cricket")
                 )
+                system.start_host(host, f"{made[host].address}:0", *servers_of_host)
             for host in ("gpu-a", "gpu-b"):
                 made["function"].hide(folder / host)  # another machine has no file of a host
             yield system

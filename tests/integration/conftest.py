@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from orchgpu.local.ports import fixed_address
+
 #: Production timings divided by this; the fixtures hand it to every program they start.
 TIME_SCALE = 0.05
 
@@ -89,9 +91,9 @@ class Programs:
         self.started.append(program)
         return program
 
-    def ssgmd(self, *, listen: str = "127.0.0.1:0", state: str = "state") -> Program:
-        folder = str(self.folder / state)
-        return self.start("gpu_scheduler.daemon", "--state", folder, "--listen", listen)
+    def ssgmd(self, *, listen: str | None = None, state: str = "state") -> Program:
+        command = ("gpu_scheduler.daemon", "--state", str(self.folder / state))
+        return self.start(*command, "--listen", listen or fixed_address())
 
     def monitor(self, scheduler: str, host: str, inventory: Path, *more: str) -> Program:
         return self.start(

@@ -256,9 +256,7 @@ class LogJournal:
         """Store the snapshot of a line, and trim what precedes the one before; its length."""
         if written.exception() is not None:  # it ends the daemon
             return None
-        header, before = encode_header(BUILD, mark)
-        line, _ = encode_group(body_of([encode_parts(parts)]), before)
-        data = encode_snapshot(fences, header + line)
+        data = snapshot_of(parts, mark, fences)
         try:
             log = self._open()
             try:
@@ -291,6 +289,13 @@ class LogJournal:
         self._thread.shutdown(wait=True)
         self._compactor.shutdown(wait=True)
         self._log.close()
+
+
+def snapshot_of(parts: Iterable[Part], mark: Mark, fences: list[int]) -> bytes:
+    """The snapshot of a state, in place of all lines up to that one."""
+    header, before = encode_header(BUILD, mark)
+    line, _ = encode_group(body_of([encode_parts(parts)]), before)
+    return encode_snapshot(fences, header + line)
 
 
 #: Checksum, link, number and brackets of a line, and the head of an item.

@@ -15,6 +15,7 @@ from gpu_scheduler.model import Request
 from orchgpu.cli.commands.jobs.jobs import records_watched
 from orchgpu.cli.live.job_changes import Entry, watch_jobs
 from orchgpu.jobs.records import JobFilter
+from orchgpu.local.ports import fixed_address
 from tests.commandline import run
 from tests.integration.ssgm.played_host import PlayedHost
 from tests.scheduler_thread import scheduler_in_thread
@@ -82,7 +83,7 @@ async def test_the_jobs_are_read_again_after_a_restart_of_the_scheduler(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state, shown = tmp_path / "state", Shown()
-    with scheduler_in_thread(state) as address:
+    with scheduler_in_thread(state, fixed_address()) as address:
         monkeypatch.setattr("orchgpu.cli.live.feed.ANSWER_WITHIN_S", 2.0)
         watching = asyncio.create_task(watch_jobs(address, records_watched(10, JobFilter), shown))
         await finish(address, "j1")

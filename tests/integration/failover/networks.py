@@ -8,13 +8,13 @@ through a link that holds its bytes back.
 from __future__ import annotations
 
 import contextlib
-import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from orchgpu.local.ports import fixed_port
 from tests.integration.failover.links import Link
 from tests.namespaces import Bridge, Here, Machine
 
@@ -50,18 +50,12 @@ class Network(Protocol):
         ...
 
 
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
 class _Links:
     def __init__(self, engine: Path) -> None:
         self.links: dict[str, tuple[Link, Link]] = {}
         found = []
         for name in DAEMONS:
-            listen, http, reached, log = (("127.0.0.1", free_port()) for _ in range(4))
+            listen, http, reached, log = (("127.0.0.1", fixed_port()) for _ in range(4))
             self.links[name] = Link(log, engine), Link(reached, listen)
             texts = ("{}:{}".format(*one) for one in (listen, http, reached))
             listen_text, http_text, address = texts

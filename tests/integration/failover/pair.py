@@ -29,6 +29,7 @@ from gpu_scheduler.daemon.access.keys import KeyEntry, Role, add_key
 from gpu_scheduler.model import LeaseLifetime, Request
 from gpu_scheduler.monitor.link import HostLink
 from gpu_scheduler.protocol.host import Install, SessionState
+from orchgpu.local.ports import fixed_address
 from tests.integration.failover.gpud_host import (
     LASTING_MIB,
     GpudHost,
@@ -37,7 +38,7 @@ from tests.integration.failover.gpud_host import (
     granted,
     work_shortly,
 )
-from tests.integration.failover.networks import Network, free_port
+from tests.integration.failover.networks import Network
 from tests.integration.failover.timeline import Gap, Moments, logged
 from tests.integration.test_ssgmd_process import Borrowers, Host
 
@@ -53,8 +54,8 @@ class Ssgmd:
 
     folder: Path
     log: str  #: its address of the log
-    listen: str = field(default_factory=lambda: f"127.0.0.1:{free_port()}")
-    http: str = field(default_factory=lambda: f"127.0.0.1:{free_port()}")
+    listen: str = field(default_factory=fixed_address)
+    http: str = field(default_factory=fixed_address)
     address: str = ""  #: for clients; "": that of `listen`
     prefix: tuple[str, ...] = ()  #: of its command
     keys: Path | None = None

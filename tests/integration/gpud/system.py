@@ -14,6 +14,7 @@ from typing import Any
 from corekit.budget import Budget
 from gpu_scheduler.client.client import SchedulerClient
 from gpu_scheduler.model import GrantedLease, LeaseLifetime, LeaseState, Request
+from orchgpu.local.ports import fixed_address
 from remote_gpu.host.lease_log import read_overlaps
 from tests.integration.gpud.conftest import until
 
@@ -27,7 +28,7 @@ class System:
     def __init__(self, folder: Path, *options: str) -> None:
         """`options`: of the host."""
         self.folder = folder
-        self.scheduler = self.start("gpu_scheduler.daemon", "--state", str(folder / "ssgmd"))
+        self.scheduler = self.start_scheduler(fixed_address())
         self.address = self.ready("gpu_scheduler.daemon")["socket"]
         self.hosts: dict[str, subprocess.Popen[bytes]] = {}
         self.add_host("gpu-a", *options)
@@ -53,6 +54,10 @@ class System:
             *options,
         )
         self.ready("remote_gpu.host")
+
+    def start_scheduler(self, listen: str) -> subprocess.Popen[bytes]:
+        state = str(self.folder / "ssgmd")
+        return self.start("gpu_scheduler.daemon", "--state", state, "--listen", listen)
 
     def start(self, module: str, *arguments: str) -> subprocess.Popen[bytes]:
         (self.folder / f"{module}.json").unlink(missing_ok=True)

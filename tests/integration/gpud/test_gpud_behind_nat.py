@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 from gpu_scheduler.model import EndReason
+from orchgpu.local.ports import fixed_port
 from remote_gpu.client import Session, connect
 from remote_gpu.middleware import render
 from tests.integration.gpud.conftest import environment_over_tcp, until
@@ -40,12 +41,6 @@ def sshd_program() -> str:
             sys.__stderr__.write(f"\n{text}\n")
         pytest.skip(text)
     return found
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def listens(port: int) -> bool:
@@ -74,7 +69,7 @@ def relay(folder: Path, program: str) -> Iterator[int]:
         subprocess.run(command, check=True)
     public = (folder / "client.pub").read_text()
     (folder / "authorized").write_text(f"restrict,port-forwarding {public}")
-    port = free_port()
+    port = fixed_port()
     settings = {
         "Port": str(port),
         "ListenAddress": "127.0.0.1",
@@ -140,7 +135,7 @@ async def through(system: System, folder: Path, sshd_port: int, public: int) -> 
 
 @pytest.mark.timeout(180)
 def test_a_gateway_behind_nat_is_reached_through_ssh(tmp_path: Path) -> None:
-    program, folder, public = sshd_program(), tmp_path / "ssh", free_port()
+    program, folder, public = sshd_program(), tmp_path / "ssh", fixed_port()
     with relay(folder, program) as sshd_port:
         system = System(tmp_path, "--advertise", f"127.0.0.1:{public}")
         try:

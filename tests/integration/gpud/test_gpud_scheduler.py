@@ -80,9 +80,7 @@ async def test_a_session_lives_through_a_scheduler_that_is_killed(system: System
         system.scheduler.wait()
         with connect(session.environment()) as device:
             assert device.op("noop").values == {}
-        port = system.address.rpartition(":")[2]
-        listen = ("--state", str(system.folder / "ssgmd"), "--listen", f"127.0.0.1:{port}")
-        system.scheduler = system.start("gpu_scheduler.daemon", *listen)
+        system.scheduler = system.start_scheduler(system.address)
         await asyncio.to_thread(system.ready, "gpu_scheduler.daemon")
         await until_leases(scheduler, LeaseState.ACTIVE)
         assert session.alive

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from gpu_scheduler.client.pushes import OnPush
 from gpu_scheduler.daemon.app import running_daemon
 from gpu_scheduler.daemon.settings import DaemonSettings
 from gpu_scheduler.model import Request, Sharing
+from orchgpu.local.ports import fixed_address
 from tests.integration.ssgm.played_host import PlayedHost
 
 BUDGET = Budget().scaled(0.2)
@@ -37,7 +37,7 @@ async def serving(settings: DaemonSettings) -> AsyncIterator[str]:
 
 @pytest.mark.asyncio
 async def test_a_wait_goes_on_through_a_restart(tmp_path: Path) -> None:
-    settings = DaemonSettings(state=tmp_path / "state", budget=BUDGET)
+    settings = DaemonSettings(state=tmp_path / "state", listen=fixed_address(), budget=BUDGET)
     async with serving(settings) as address:
 
         def connect(session: str, on_push: OnPush) -> SchedulerClient:
@@ -52,7 +52,7 @@ async def test_a_wait_goes_on_through_a_restart(tmp_path: Path) -> None:
         )
         await asyncio.wait_for(waits.wait(), 60)
     async with (
-        serving(replace(settings, listen=address)),
+        serving(settings),
         SchedulerClient(address, budget=BUDGET) as client,
     ):
         await client.release(held.granted.lease.id)

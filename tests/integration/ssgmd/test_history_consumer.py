@@ -16,6 +16,7 @@ from orchgpu.history.consumer import Consumer
 from orchgpu.history.reader import HistoryReader
 from orchgpu.history.rows import JobRow
 from orchgpu.history.store import Batch, Store
+from orchgpu.local.ports import fixed_address
 from tests.host_hello import host_hello
 from tests.integration.ssgmd.conftest import Endpoints, serving
 
@@ -102,8 +103,8 @@ async def test_jobs_of_before_of_now_and_of_a_gap_are_in_the_history(tmp_path: P
 @pytest.mark.asyncio
 async def test_the_history_continues_after_a_restart_of_the_scheduler(tmp_path: Path) -> None:
     with Store(tmp_path / "h") as store:
-        async with serving(tmp_path / "state") as endpoints:
-            http = endpoints.daemon.http
+        http = fixed_address()
+        async with serving(tmp_path / "state", http=http) as endpoints:
             async with endpoints.peer() as host:
                 await host.ask(**HELLO)
                 await start(endpoints, "a")

@@ -20,6 +20,7 @@ from gpu_scheduler.daemon.events import hub as hub_module
 from gpu_scheduler.model import Step
 from gpu_scheduler.protocol.answers import RecordPush
 from gpu_scheduler.protocol.watch import Lost, Reset, Started
+from orchgpu.local.ports import fixed_address
 from tests.host_hello import host_hello
 from tests.integration.ssgmd.conftest import BUDGET, Endpoints, serving
 
@@ -122,8 +123,8 @@ async def test_a_typed_client_continues_across_a_restart(tmp_path: Path) -> None
                     return one
         raise AssertionError("the stream of a client has no end")
 
-    async with serving(tmp_path) as endpoints, endpoints.peer() as host:
-        http = endpoints.daemon.http
+    http = fixed_address()
+    async with serving(tmp_path, http=http) as endpoints, endpoints.peer() as host:
         events = watched(http, Access(), budget=budget)
         await watch_until(Started, events)
         await host.ask(**HELLO)

@@ -1,6 +1,8 @@
 """`completion: object`: a job of foreign code ends when its one object has changed."""
 
 import asyncio
+import json
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -105,8 +107,6 @@ def test_the_same_object_is_watched_after_an_adoption() -> None:
 
 
 def test_events_of_other_objects_are_read_with_their_keys_decoded() -> None:
-    import json
-
     body = json.dumps({"Records": [s3_record("hits/a+b%2B.tsv")]})
     assert read_completion(body) == [ObjectWasWritten(bucket="in", key="hits/a b+.tsv")]
 
@@ -116,14 +116,25 @@ class Objects:
 
     def __init__(self) -> None:
         self.bodies: dict[tuple[str, str], bytes] = {}
+        self.modified: dict[tuple[str, str], datetime] = {}
+        self.hidden: set[tuple[str, str]] = set()  #: answered with S3's false 404
+        self.now = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
+
+    def write(self, bucket: str, key: str, body: bytes) -> None:
+        self.bodies[bucket, key] = body
+        self.modified[bucket, key] = self.now
 
     async def get(self, bucket: str, key: str, **_: object) -> StoredObject:
         body = self.bodies.get((bucket, key))
-        if body is None:
+        if body is None or (bucket, key) in self.hidden:
             raise AppError(ErrorCode.NOT_FOUND, key)
-        etag = str(hash(body))
+        modified = self.modified.get((bucket, key), self.now).isoformat()
         return StoredObject(
-            body=body, etag=etag, version_id=None, last_modified="t", size=len(body)
+            body=body,
+            etag=str(hash(body)),
+            version_id=None,
+            last_modified=modified,
+            size=len(body),
         )
 
     async def head(self, bucket: str, key: str) -> StoredObject:
@@ -140,7 +151,7 @@ class Objects:
     ) -> None:
         if if_absent and (bucket, key) in self.bodies:
             raise AppError(ErrorCode.CONFLICT, key)
-        self.bodies[bucket, key] = body
+        self.write(bucket, key, body)
 
 
 def performer(objects: Objects) -> Performer:
@@ -177,11 +188,12 @@ def stage(objects: Objects) -> None:
 def test_only_what_was_written_after_staging_is_the_result(before: bytes | None) -> None:
     objects = Objects()
     if before is not None:
-        objects.bodies["out", TARGET.key] = before
+        objects.write("out", TARGET.key, before)
+    objects.now += timedelta(seconds=5)
     assert looked(objects) is None  # nothing was noted yet: nothing was staged
     stage(objects)
     assert looked(objects) is None
-    objects.bodies["out", TARGET.key] = b"hits"
+    objects.write("out", TARGET.key, b"hits")
     stage(objects)  # by an heir: what was noted first holds
     result = looked(objects)
     assert result is not None
@@ -191,3 +203,39 @@ def test_only_what_was_written_after_staging_is_the_result(before: bytes | None)
     assert (place, result_key(JOB)) in objects.bodies
     assert (place, before_key(JOB, 1)) in objects.bodies
     assert looked(objects) == result
+
+
+def test_an_older_object_that_s3_denied_at_first_is_not_the_result() -> None:
+    """A bucket whose versioning was just enabled answers with false 404s for some minutes."""
+    objects = Objects()
+    objects.write("out", TARGET.key, b"of an earlier job")
+    objects.hidden.add(("out", TARGET.key))
+    objects.now += timedelta(seconds=5)
+    stage(objects)
+    objects.hidden.clear()
+    assert looked(objects) is None
+    objects.now += timedelta(seconds=1)
+    objects.write("out", TARGET.key, b"hits")
+    assert looked(objects) is not None
+
+
+def test_a_function_that_writes_the_same_bytes_again_has_written() -> None:
+    objects = Objects()
+    objects.write("out", TARGET.key, b"hits")
+    objects.now += timedelta(seconds=5)
+    stage(objects)
+    objects.write("out", TARGET.key, b"hits")
+    assert looked(objects) is not None
+
+
+def test_what_an_older_version_noted_is_compared_by_its_etag() -> None:
+    objects = Objects()
+    objects.write("out", TARGET.key, b"before")
+    stage(objects)
+    place, key = FOREIGN.intermediate_bucket, before_key(JOB, 1)
+    etag = json.loads(objects.bodies[place, key])["etag"]
+    objects.write(place, key, json.dumps({"etag": etag}).encode())
+    objects.now += timedelta(seconds=5)
+    assert looked(objects) is None
+    objects.write("out", TARGET.key, b"hits")
+    assert looked(objects) is not None
