@@ -21,21 +21,21 @@ from gpu_scheduler.client.access import Access
 from gpu_scheduler.monitor.link import HostLink
 from gpu_scheduler.monitor.ports import Probe
 from gpu_scheduler.monitor.probes import probe_of
+from remote_gpu.host.credentials.tls import HostTls
 from remote_gpu.host.daemon import Endpoints, HostDaemon
 from remote_gpu.host.departure.departure import DrainTable
-from remote_gpu.host.emulation import EmulatedDevices, EmulatedProbe, Load
+from remote_gpu.host.devices.emulation import EmulatedDevices, EmulatedProbe, Load
+from remote_gpu.host.devices.offer import KeptContents, Offer
+from remote_gpu.host.devices.probe import CPU_INDEX, CpuProbe, CpuSettings, HostProbe
 from remote_gpu.host.gateway.lease_ports import PortSettings
 from remote_gpu.host.gateway.listeners import Listeners
 from remote_gpu.host.gateway.relays import Relays
-from remote_gpu.host.lease_log import LeaseLog
-from remote_gpu.host.leases import LeaseTable
-from remote_gpu.host.metrics import host_lines
-from remote_gpu.host.offer import KeptContents, Offer
-from remote_gpu.host.probe import CPU_INDEX, CpuProbe, CpuSettings, HostProbe
+from remote_gpu.host.leases.lease_log import LeaseLog
+from remote_gpu.host.leases.table import LeaseTable
 from remote_gpu.host.processes.card_checks import CardChecks
 from remote_gpu.host.processes.excess_table import OnExcess
+from remote_gpu.host.reports.metrics import host_lines
 from remote_gpu.host.sharing.turns import Turns
-from remote_gpu.host.tls import HostTls
 from remote_gpu.host.workers.isolation import find_policy
 from remote_gpu.host.workers.pool import WorkerPool
 from remote_gpu.host.workers.sandboxes import Sandboxes

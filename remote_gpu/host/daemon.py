@@ -21,14 +21,15 @@ from gpu_scheduler.model import Device, Door, EndReason, Resident
 from gpu_scheduler.monitor.health import Fault
 from gpu_scheduler.monitor.ports import HostControl
 from gpu_scheduler.protocol.host import Install, SessionState, WarmLimits
+from remote_gpu.host.credentials.tls import HostTls
 from remote_gpu.host.gateway.frames import Peer
 from remote_gpu.host.gateway.gateway import Gateway, GatewayLimits
 from remote_gpu.host.gateway.lease_ports import LeasePorts, PortSettings
 from remote_gpu.host.gateway.listeners import Listeners
 from remote_gpu.host.gateway.relays import Relays
-from remote_gpu.host.lease_log import LeaseLog
-from remote_gpu.host.leases import Entry, LeaseTable, Phase
-from remote_gpu.host.link import Link, NoLink
+from remote_gpu.host.leases.lease_log import LeaseLog
+from remote_gpu.host.leases.steps import Step, StepKind
+from remote_gpu.host.leases.table import Entry, LeaseTable, Phase
 from remote_gpu.host.processes.card_checks import CardChecks
 from remote_gpu.host.processes.endings import Endings
 from remote_gpu.host.processes.excess import MemoryExcess
@@ -36,10 +37,9 @@ from remote_gpu.host.processes.excess_table import OnExcess
 from remote_gpu.host.processes.lease_workers import CRASHES_MAX, LeaseWorkers
 from remote_gpu.host.processes.residual_memory import MemoryProbe
 from remote_gpu.host.processes.warm_workers import WarmWorkers
+from remote_gpu.host.reports.link import Link, NoLink
+from remote_gpu.host.reports.traces import HostTraces
 from remote_gpu.host.sharing.turns import Turns
-from remote_gpu.host.steps import Step, StepKind
-from remote_gpu.host.tls import HostTls
-from remote_gpu.host.traces import HostTraces
 from remote_gpu.host.workers.pool import WorkerPool
 from remote_gpu.host.workers.worker import Worker
 from remote_gpu.wire.errors import Refusal, Refused

@@ -15,9 +15,9 @@ from corekit.errors import AppError
 from corekit.ids import DeviceId, LeaseId
 from gpu_scheduler.model import DeviceKind, Share
 from gpu_scheduler.protocol.host import Install
-from remote_gpu.host.emulation import real_shares
+from remote_gpu.host.devices.emulation import real_shares
 from remote_gpu.host.environment import worker_variables
-from remote_gpu.host.leases import CAP_S_MAX, Entry
+from remote_gpu.host.leases.table import CAP_S_MAX, Entry
 from remote_gpu.host.processes.warm_workers import WarmWorkers
 from remote_gpu.host.sharing.batches import Batches, joins, own_shares
 from remote_gpu.host.sharing.fault_reports import read_fault

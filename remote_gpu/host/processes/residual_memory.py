@@ -12,7 +12,7 @@ from typing import Protocol
 from corekit.ids import DeviceId
 from gpu_scheduler.monitor.health import HELD_MIB_MIN
 from gpu_scheduler.monitor.ports import DeviceProcess
-from remote_gpu.host.leases import LeaseTable
+from remote_gpu.host.leases.table import LeaseTable
 
 #: Between two readings of a card that is not clean yet: a driver needs some milliseconds.
 LOOK_S = 0.1

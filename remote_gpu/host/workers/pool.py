@@ -21,9 +21,9 @@ from corekit.budget import Budget
 from corekit.decode import encode
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import HostId
-from remote_gpu.host.emulation import EmulatedDevices
+from remote_gpu.host.credentials.tls import HostTls
+from remote_gpu.host.devices.emulation import EmulatedDevices
 from remote_gpu.host.environment import spawner_variables
-from remote_gpu.host.tls import HostTls
 from remote_gpu.host.workers.sandboxes import HostSandbox, Sandboxes
 from remote_gpu.host.workers.stderr_log import StderrLog
 from remote_gpu.host.workers.tenant_storage import evict

@@ -17,8 +17,8 @@ from remote_gpu.host.gateway.gateway import GatewayLimits
 from remote_gpu.host.gateway.lease_ports import PortSettings
 from remote_gpu.host.gateway.listeners import Listeners
 from remote_gpu.host.gateway.relays import Relays
-from remote_gpu.host.lease_log import LeaseLog
-from remote_gpu.host.leases import LeaseTable
+from remote_gpu.host.leases.lease_log import LeaseLog
+from remote_gpu.host.leases.table import LeaseTable
 from remote_gpu.host.processes.card_checks import CardChecks
 from remote_gpu.host.sharing.turns import Turns
 from remote_gpu.host.workers.pool import WorkerPool
