@@ -69,7 +69,7 @@ class Reason(StrEnum):
     NOT_STARTED = "NOT_STARTED"  #: no session was opened before connect_by
     SESSION_LOST = "SESSION_LOST"  #: the session timed out or its connection broke
     CAP = "CAP"  #: the session reached its hard limit
-    REVOKED = "REVOKED"  #: an operator or a cancel revoked the lease
+    REVOKED = "REVOKED"  #: an operator, a cancel or its host (too much memory) revoked the lease
     PREEMPTED = "PREEMPTED"  #: its lease ended for a request of higher priority; not counted
     HOST_LOST = "HOST_LOST"  #: the GPU host stopped responding
     DEVICE_BAD = "DEVICE_BAD"  #: the device failed its health check

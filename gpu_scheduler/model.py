@@ -286,7 +286,7 @@ class EndReason(StrEnum):
     NOT_ACCEPTED = "NOT_ACCEPTED"  #: the grant of a waiting request was not accepted in time
     SESSION_LOST = "SESSION_LOST"  #: its session broke or was silent
     CAP = "CAP"  #: the requested length is over
-    REVOKED = "REVOKED"  #: ended by an operator
+    REVOKED = "REVOKED"  #: ended by an operator, or by its host: it used more than it has
     HOST_LOST = "HOST_LOST"  #: its host was silent for host_lost_s
     HOST_RESTARTED = "HOST_RESTARTED"  #: the host came back with a new incarnation
     DEVICE_BAD = "DEVICE_BAD"

@@ -83,7 +83,12 @@ class Setting:
             return click.Choice(self.about.choices)
         if Path in (self.type, *typing.get_args(self.type)):
             return click.Path(path_type=Path)
-        return click.FloatRange(*self.about.range) if self.about.range else None
+        if self.about.range is None:
+            return None
+        least, most = self.about.range
+        if self.type is int:
+            return click.IntRange(int(least), int(most))
+        return click.FloatRange(least, most)
 
 
 def settings_of(cls: type[Any]) -> tuple[Setting, ...]:

@@ -8,9 +8,10 @@ that does not fit yet, because an ended lease is not freed, waits in the impleme
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from corekit.ids import DeviceId, LeaseId
+from corekit.values import Value
 from gpu_scheduler.model import Device, EndReason, Resident, Usage
 from gpu_scheduler.monitor.health import Fault
 from gpu_scheduler.protocol.host import Install, WarmLimits
@@ -75,6 +76,14 @@ class HostControl(Protocol):
         ...
 
 
+class DeviceProcess(Value):
+    """A process on a device, as its driver reports it."""
+
+    device: DeviceId
+    pid: int  #: in the namespace of the probe
+    memory_used_mib: int | None = None  #: None: not reported, as in MIG slices and under WSL
+
+
 class Probe(Protocol):
     """Source of a host's device list and usage."""
 
@@ -88,4 +97,13 @@ class Probe(Protocol):
 
     async def close(self) -> None:
         """Release the probe's resources; idempotent."""
+        ...
+
+
+@runtime_checkable
+class ListsProcesses(Protocol):
+    """A probe whose driver lists the processes on its devices."""
+
+    async def processes(self) -> tuple[DeviceProcess, ...]:
+        """Those that were read with the newest `devices`."""
         ...

@@ -16,7 +16,7 @@ from corekit.ids import DeviceId
 from gpu_scheduler.model import Device, DeviceResidents, Health, Resident, Symptom, Usage
 from gpu_scheduler.monitor.device_report import ReportedResidents, without_excess_keys
 from gpu_scheduler.monitor.health import Fault, HeldMemory, with_faults
-from gpu_scheduler.monitor.ports import Probe
+from gpu_scheduler.monitor.ports import DeviceProcess, ListsProcesses, Probe
 from gpu_scheduler.protocol.host import Report
 
 logger = logging.getLogger(__name__)
@@ -56,6 +56,12 @@ class LastSeen:
         except AppError as error:
             logger.warning("probe: %s", error.message)
             return ()
+
+    async def processes(self) -> tuple[DeviceProcess, ...]:
+        """Those of the newest `devices`; none while the probe fails, or of one that lists none."""
+        if self._failing_since_s is not None or not isinstance(self._probe, ListsProcesses):
+            return ()
+        return await self._probe.processes()
 
     async def close(self) -> None:
         """Close the probe."""

@@ -21,24 +21,26 @@ from gpu_scheduler.client.access import Access
 from gpu_scheduler.monitor.link import HostLink
 from gpu_scheduler.monitor.ports import Probe
 from gpu_scheduler.monitor.probes import probe_of
+from remote_gpu.host.credentials.tls import HostTls
 from remote_gpu.host.daemon import Endpoints, HostDaemon
 from remote_gpu.host.departure.departure import DrainTable
-from remote_gpu.host.emulation import EmulatedDevices, EmulatedProbe, Load
+from remote_gpu.host.devices.emulation import EmulatedDevices, EmulatedProbe, Load
+from remote_gpu.host.devices.offer import KeptContents, Offer
+from remote_gpu.host.devices.probe import CPU_INDEX, CpuProbe, CpuSettings, HostProbe
 from remote_gpu.host.gateway.lease_ports import PortSettings
 from remote_gpu.host.gateway.listeners import Listeners
 from remote_gpu.host.gateway.relays import Relays
-from remote_gpu.host.lease_log import LeaseLog
-from remote_gpu.host.leases import LeaseTable
-from remote_gpu.host.metrics import host_lines
-from remote_gpu.host.offer import KeptContents, Offer
-from remote_gpu.host.probe import CPU_INDEX, CpuProbe, CpuSettings, HostProbe
+from remote_gpu.host.leases.lease_log import LeaseLog
+from remote_gpu.host.leases.table import LeaseTable
 from remote_gpu.host.processes.card_checks import CardChecks
+from remote_gpu.host.processes.excess_table import OnExcess
+from remote_gpu.host.reports.metrics import host_lines
 from remote_gpu.host.sharing.turns import Turns
-from remote_gpu.host.tls import HostTls
 from remote_gpu.host.workers.isolation import find_policy
 from remote_gpu.host.workers.pool import WorkerPool
 from remote_gpu.host.workers.sandboxes import Sandboxes
 from remote_gpu.middleware import VisibleDevices
+from remote_gpu.worker.cards.card import CardSettings
 from remote_gpu.worker.isolation.policy import Policy, Setting
 from remote_gpu.worker.isolation.privileges import take
 from remote_gpu.worker.operation import BATCH_WAIT_S
@@ -68,7 +70,7 @@ class HostSettings:
     operations: tuple[str, ...] = ()  #: to offer; empty = all that load
     programs: Mapping[str, Program] = field(default_factory=dict)  #: programs that `exec` may run
     batch_wait_s: float = BATCH_WAIT_S  #: longest wait of a call for others of its model
-    card_call_s: float = 0.0  #: longest call of a card's driver; 0 = none
+    cards: CardSettings = field(default_factory=CardSettings)  #: for each card of a lease
     middlewares: Mapping[str, Path] = field(default_factory=dict)  #: name → its server's program
     visible: VisibleDevices = field(
         default_factory=VisibleDevices
@@ -77,6 +79,7 @@ class HostSettings:
     ephemeral: bool = False  #: the scheduler forgets this host some time after it is gone
     tls: HostTls | None = None
     warm_workers: bool = True  #: workers may outlive their leases
+    on_excess: OnExcess = OnExcess.END  #: of a lease's memory on a card
     isolation: Setting = Setting.AUTO
     secret_files: tuple[Path, ...] = ()  #: secrets beside `state`; leases may read none of them
 
@@ -162,6 +165,7 @@ async def running_host(
             ),
             cards,
             warm_workers=settings.warm_workers,
+            on_excess=settings.on_excess,
             registered=registered,
             tracer=_tracer(stack),
         )
@@ -209,7 +213,7 @@ def _pool(
         sandboxes,
         policy,
         settings.emulated,
-        settings.card_call_s,
+        settings.cards,
     )
 
 

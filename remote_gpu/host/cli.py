@@ -38,18 +38,19 @@ from gpu_scheduler.client.access import (
 )
 from gpu_scheduler.client.joining import IamJoin
 from remote_gpu.host.app import HostSettings, RunningHost, Upstream, running_host
+from remote_gpu.host.credentials.tls import HostTls
 from remote_gpu.host.departure.departure import Departure
 from remote_gpu.host.departure.metadata import InstanceMetadata, endpoint_of, is_on_ec2
 from remote_gpu.host.departure.metadata_notices import ITEMS
 from remote_gpu.host.departure.metadata_watch import MetadataWatch
 from remote_gpu.host.departure.notices import Source
-from remote_gpu.host.emulation import EmulatedDevices
+from remote_gpu.host.devices.emulation import EmulatedDevices
+from remote_gpu.host.devices.probe import CpuSettings, default_memory_mib, parse_cpus
 from remote_gpu.host.environment import MPS_DIRECTORY
 from remote_gpu.host.options import HostOptions, OnRebalance, OpenClDevices, WatchMetadata
-from remote_gpu.host.probe import CpuSettings, default_memory_mib, parse_cpus
 from remote_gpu.host.servers.visible import check_middlewares, visible_devices
-from remote_gpu.host.tls import HostTls
 from remote_gpu.middleware import names
+from remote_gpu.worker.cards.card import CardSettings
 from remote_gpu.worker.isolation.privileges import make_undumpable, take
 from remote_gpu.worker.programs.programs import Program, parse_program
 from remote_gpu.worker.registry import installed
@@ -146,8 +147,9 @@ def _settings(
         operations=_operations(options.operation),
         programs=_programs(options.program),
         batch_wait_s=options.batch_wait_ms / 1000,
-        card_call_s=options.card_call_s,
+        cards=CardSettings(call_s=options.card_call_s, pinned_bytes=options.pinned_mib << 20),
         warm_workers=options.warm_workers,
+        on_excess=options.on_memory_excess,
         middlewares=_middlewares(options.middleware),
         emulated=None if options.emulate is None else EmulatedDevices.read(options.emulate, host),
         tls=_tls(options.tls_cert, options.tls_key, options.require_tls),
@@ -222,7 +224,7 @@ def _access(options: HostOptions) -> Access:
     if access.key is not None:
         raise invalid("--join-iam and a key of the scheduler exclude each other")
     # botocore takes half a second to load, and only these hosts need it
-    from remote_gpu.host.iam import RoleProof
+    from remote_gpu.host.credentials.iam import RoleProof
 
     proof = RoleProof(os.environ.get("AWS_REGION"), endpoint=os.environ.get("AWS_ENDPOINT_URL_STS"))
     return replace(access, source=IamJoin(options.host_id, options.join_iam, proof.url))

@@ -21,23 +21,25 @@ from gpu_scheduler.model import Device, Door, EndReason, Resident
 from gpu_scheduler.monitor.health import Fault
 from gpu_scheduler.monitor.ports import HostControl
 from gpu_scheduler.protocol.host import Install, SessionState, WarmLimits
+from remote_gpu.host.credentials.tls import HostTls
 from remote_gpu.host.gateway.frames import Peer
 from remote_gpu.host.gateway.gateway import Gateway, GatewayLimits
 from remote_gpu.host.gateway.lease_ports import LeasePorts, PortSettings
 from remote_gpu.host.gateway.listeners import Listeners
 from remote_gpu.host.gateway.relays import Relays
-from remote_gpu.host.lease_log import LeaseLog
-from remote_gpu.host.leases import Entry, LeaseTable, Phase
-from remote_gpu.host.link import Link, NoLink
+from remote_gpu.host.leases.lease_log import LeaseLog
+from remote_gpu.host.leases.steps import Step, StepKind
+from remote_gpu.host.leases.table import Entry, LeaseTable, Phase
 from remote_gpu.host.processes.card_checks import CardChecks
 from remote_gpu.host.processes.endings import Endings
+from remote_gpu.host.processes.excess import MemoryExcess
+from remote_gpu.host.processes.excess_table import OnExcess
 from remote_gpu.host.processes.lease_workers import CRASHES_MAX, LeaseWorkers
 from remote_gpu.host.processes.residual_memory import MemoryProbe
 from remote_gpu.host.processes.warm_workers import WarmWorkers
+from remote_gpu.host.reports.link import Link, NoLink
+from remote_gpu.host.reports.traces import HostTraces
 from remote_gpu.host.sharing.turns import Turns
-from remote_gpu.host.steps import Step, StepKind
-from remote_gpu.host.tls import HostTls
-from remote_gpu.host.traces import HostTraces
 from remote_gpu.host.workers.pool import WorkerPool
 from remote_gpu.host.workers.worker import Worker
 from remote_gpu.wire.errors import Refusal, Refused
@@ -83,12 +85,14 @@ class HostDaemon(Generic[L]):
         cards: CardChecks,
         *,
         warm_workers: bool = True,
+        on_excess: OnExcess = OnExcess.END,
         registered: Callable[[], None] = lambda: None,
         tracer: Tracer | None = None,
     ) -> None:
         """`memory`: shows whether a card is clean; `link_of`: makes the link to this daemon;
         `cards`: checks a card of which a worker reports a fault;
-        `warm_workers`: workers may outlive their leases; `registered`: called each time that the
+        `warm_workers`: workers may outlive their leases; `on_excess`: of a card's memory;
+        `registered`: called each time that the
         scheduler has registered this host."""
         self._registered = registered
         self.table = table
@@ -129,6 +133,7 @@ class HostDaemon(Generic[L]):
         )
         self._ports = LeasePorts(endpoints.ports, self._serve_port, nursery)
         self.link = link_of(self)
+        self._excess = MemoryExcess(table, memory, cards.context_bytes, on_excess)
         self._cards = cards
         cards.changed = self.warm_changed
         self._reports: Link = self.link
@@ -150,8 +155,9 @@ class HostDaemon(Generic[L]):
         return tuple(entry.lease for entry in self.table)
 
     def seen(self, devices: tuple[Device, ...]) -> None:
-        """Set the devices that may be lent."""
+        """Set the devices that may be lent, and end leases that use too much of a card's memory."""
         self.table.lend({device.id: device.memory_mib for device in devices})
+        self.apply(self._excess.steps(self._workers.owners() | self._relays.owners()))
 
     def leased(self) -> Collection[DeviceId]:
         """Devices that leases or warm workers occupy, until their processes are gone."""

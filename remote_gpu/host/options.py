@@ -9,6 +9,8 @@ from typing import Annotated
 
 from corekit.cli.settings import Option
 from gpu_scheduler.client.access import CA_VARIABLE, KEY_FILE_VARIABLE
+from remote_gpu.host.processes.excess_table import OnExcess
+from remote_gpu.worker.cards.card import CardSettings
 from remote_gpu.worker.isolation.policy import Setting as Isolation
 from remote_gpu.worker.operation import BATCH_WAIT_S
 
@@ -106,6 +108,21 @@ class HostOptions:
             range=(0, 86_400),
         ),
     ] = 300.0
+    pinned_mib: Annotated[
+        int,
+        Option(
+            "Pinned memory of this machine for the payloads of a lease, per NVIDIA card; payloads"
+            " beyond it are copied once more; 0: none.",
+            range=(0, 1 << 20),
+        ),
+    ] = CardSettings().pinned_bytes >> 20
+    on_memory_excess: Annotated[
+        OnExcess,
+        Option(
+            "Effect on a lease whose processes use more of an NVIDIA card's memory than it has, as"
+            " the driver reports at two readings in a row."
+        ),
+    ] = OnExcess.END
     warm_workers: Annotated[
         bool,
         Option(

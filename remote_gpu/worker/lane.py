@@ -3,9 +3,9 @@
 Besides the operations of the registry a lane has `buffer.new|write|read|free`, `content.put`,
 `graph.put|run|free`, `session.new|free`, `resource.register|release`, `operations`,
 `operations.describe` and `sync`. Inputs are received into memory that is reused from call to call
-(no page faults, counted in the quota); those of `buffer.write` and, if host and device share
-memory, of `graph.run` are received straight into place. The results of a call with `keep` go to
-resident buffers and are not sent.
+(no page faults, counted in the quota); it is pinned for operations that compute on an NVIDIA card.
+Those of `buffer.write` and, if host and device share memory, of `graph.run` are received straight
+into place. The results of a call with `keep` go to resident buffers and are not sent.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ from remote_gpu.wire.frames import (
 )
 from remote_gpu.wire.segment import SEGMENT_COMMAND
 from remote_gpu.worker.arguments import Arguments
+from remote_gpu.worker.backends.calls import calls_of
 from remote_gpu.worker.graphs import Graphs
 from remote_gpu.worker.joining import registered_model
-from remote_gpu.worker.memory.memory import Area, Buffers
+from remote_gpu.worker.memory.memory import Area, Buffers, Source
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.memory.segments import SharedLane
 from remote_gpu.worker.operation import Context, Operation, Outcome
@@ -158,6 +159,19 @@ class Runner:
         if name == "buffer.write" and len(sizes) == 1:
             return [self._buffers.part(args, sizes[0])]
         return self._graphs.places(args, sizes) if name == "graph.run" else None
+
+    def source(self, name: str, args: Arguments) -> Source | None:
+        """Memory from which the device copies the inputs of an operation by itself; None: any."""
+        context = self._context
+        if context.kind != "cuda" or name in self._commands_with_inputs:
+            return None
+        try:
+            operation = self._registry.find(name, context.kind, wanted_implementation(args))
+            if not operation.by_kernels or (operation.own_turns and context.batches is not None):
+                return None
+            return calls_of(context).backend.host_memory
+        except OpFailed:  # the call itself fails with the reason
+            return None
 
     def close(self) -> None:
         """Free every resident buffer, graph and session."""
@@ -355,7 +369,7 @@ class LaneServer:
             places = self._runner.places(name, args, sizes)
             if places is not None:
                 return places, places
-        area, at = self._area.take(payload_bytes), 0
+        area, at = self._area.take(payload_bytes, self._runner.source(name, args)), 0
         inputs: list[Input] = []
         for item in described:
             if type(item) is int:

@@ -15,7 +15,7 @@ from remote_gpu.wire.frames import BufferLike, Meta
 from remote_gpu.worker.arguments import Arguments, Signature
 from remote_gpu.worker.backends.base import Backend, HostBackend
 from remote_gpu.worker.backends.choice import open_backend
-from remote_gpu.worker.cards.card import Card
+from remote_gpu.worker.cards.card import Card, CardSettings
 from remote_gpu.worker.joining import BatchLanes, Caller
 from remote_gpu.worker.loading import LoadingTime
 from remote_gpu.worker.memory.quota import Quota
@@ -113,7 +113,7 @@ class Context:
     caller: Caller | None = None  #: in a batch process: the lease to charge
     kernels_refused: str = ""  #: reason against callers' kernels on this CPU; "" = they run
     card: Card = field(default_factory=Card)  #: if the device is NVIDIA's
-    card_call_s: float = 0.0  #: `gpud --card-call-s`: longest call of a card's driver; 0 = none
+    cards: CardSettings = field(default_factory=CardSettings)  #: for each card of a worker
     emulated: frozenset[str] = frozenset()  #: ids of emulated devices, which run no kernels
     #: Called before a kernel or program of a caller, or before a library that keeps data of a call
     #: in its own memory: the worker serves no later lease then.

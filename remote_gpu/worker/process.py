@@ -209,7 +209,7 @@ class _Process:
     def _card(self, device: int) -> Card:
         if device not in self._cards:
             self._cards[device] = Card(
-                self._context.card_call_s,
+                self._context.cards,
                 self._start.context_bytes.get(str(device), 0),
                 lambda reason: control.send(self._stream, {"fault": [device, reason]}),
             )

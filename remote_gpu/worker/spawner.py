@@ -24,6 +24,7 @@ from remote_gpu.wire.frames import Meta
 from remote_gpu.worker import control
 from remote_gpu.worker.backends.choice import KINDS
 from remote_gpu.worker.backends.drivers import working_kinds
+from remote_gpu.worker.cards.card import CardSettings
 from remote_gpu.worker.emulation.devices import Emulation
 from remote_gpu.worker.emulation.operation import emulate
 from remote_gpu.worker.isolation.apply import isolate_spawner
@@ -59,7 +60,7 @@ def main() -> None:
             name: Program(command=tuple(command)) for name, command in settings["programs"].items()
         },
         batch_wait_s=settings["batch_wait_s"],
-        card_call_s=settings["card_call_s"],
+        cards=CardSettings(**settings["cards"]),
         kernels_refused=isolation.policy.kernels_refused,
         emulated=frozenset(settings["emulated"]),
     )

@@ -30,7 +30,9 @@ typedef struct { size_t used, own; int board, retained, lost; } Device; /* own: 
 typedef struct { size_t size; Device *device; } Block;
 static Device devices[BOARDS_MAX];
 static _Thread_local Device *current = devices;
+enum { PINNED_MAX = 4096 };
 static size_t pinned;
+static struct { char *page; size_t size; } pins[PINNED_MAX];
 static int usage_file = -1;
 
 static Block *header(uint64_t p) { return (Block *)p - 1; }
@@ -205,28 +207,40 @@ int cuMemFree(uint64_t address) {
 }
 int cuMemHostAlloc(void **page, size_t size, unsigned flags) {
     INJECTED(current->board);
-    size_t *block = malloc(size + 2 * sizeof *block);
-    *block = size;
-    pinned += size;
-    *page = block + 2;
-    return OK;
+    for (int i = 0; i < PINNED_MAX; i++)
+        if (!pins[i].page) {
+            pins[i].page = *page = malloc(size);
+            pins[i].size = size;
+            pinned += size;
+            return OK;
+        }
+    return OUT_OF_MEMORY;
+}
+static int pin_of(const void *address) {
+    for (int i = 0; i < PINNED_MAX; i++)
+        if (pins[i].page && (char *)address >= pins[i].page && (char *)address < pins[i].page + pins[i].size) return i;
+    return -1;
 }
 int cuMemFreeHost(void *page) {
-    size_t *block = (size_t *)page - 2;
-    pinned -= *block;
-    free(block);
+    int i = pin_of(page);
+    if (i < 0 || pins[i].page != page) return INVALID_VALUE;
+    pinned -= pins[i].size;
+    free(pins[i].page);
+    pins[i].page = NULL;
     return OK;
 }
 size_t standin_pinned(void) { return pinned; }
-static int log_copy(const char *what, size_t count) {
+/* FAKE_CUDA_COPIES: one line per copy, "up 64", or "up 64 pageable" from memory that is not pinned as a whole. */
+static int log_copy(const char *what, const void *host, size_t count) {
     if (!getenv("FAKE_CUDA_COPIES")) return OK;
     FILE *log = fopen(getenv("FAKE_CUDA_COPIES"), "a");
-    fprintf(log, "%s %zu\n", what, count);
+    int whole = pin_of(host) >= 0 && pin_of(host) == pin_of((const char *)host + count - 1);
+    fprintf(log, "%s %zu%s\n", what, count, whole ? "" : " pageable");
     return fclose(log);
 }
 int cuMemsetD8Async(uint64_t to, unsigned char value, size_t count, void *stream) { INJECTED(current->board); memset((void *)to, value, count); return OK; }
-int cuMemcpyHtoDAsync(uint64_t to, const void *from, size_t count, void *stream) { INJECTED(current->board); memcpy((void *)to, from, count); return log_copy("up", count); }
-int cuMemcpyDtoHAsync(void *to, uint64_t from, size_t count, void *stream) { INJECTED(current->board); memcpy(to, (void *)from, count); return log_copy("down", count); }
+int cuMemcpyHtoDAsync(uint64_t to, const void *from, size_t count, void *stream) { INJECTED(current->board); memcpy((void *)to, from, count); return log_copy("up", from, count); }
+int cuMemcpyDtoHAsync(void *to, uint64_t from, size_t count, void *stream) { INJECTED(current->board); memcpy(to, (void *)from, count); return log_copy("down", to, count); }
 int cuModuleLoadData(void **module, const void *image) { *module = (void *)image; return memcmp(image, "\177ELF", 4) ? 200 : OK; }
 int cuModuleGetFunction(void **function, void *module, const char *name) { *function = strdup(name); return OK; }
 int cuFuncSetAttribute(void *function, int attribute, int value) { return attribute == 8 && value <= 100000 ? OK : INVALID_VALUE; }

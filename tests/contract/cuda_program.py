@@ -3,7 +3,6 @@ call; prints "right" when all of it was."""
 
 from __future__ import annotations
 
-import ctypes
 import os
 import sys
 from collections.abc import Callable
@@ -21,12 +20,12 @@ from remote_gpu.worker.backends.base import DeviceMemory
 from remote_gpu.worker.backends.cublas import WORK_AREA_BYTES
 from remote_gpu.worker.backends.cuda import CudaBackend, open_cuda
 from remote_gpu.worker.cards.card import Card, Watchdog
-from remote_gpu.worker.cards.pinned import PINNED_BYTES_MAX
 from remote_gpu.worker.lane import Runner
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.operation import Context
 from remote_gpu.worker.operations import sgemm
 from remote_gpu.worker.registry import load_registry
+from tests.contract.cuda_payloads import check_payloads, copies, pinned_bytes
 
 N = 3 * staging.PAGE_BYTES // 4 + 5  #: three full pages, and some bytes of a fourth
 
@@ -57,9 +56,9 @@ def check_memory(backend: CudaBackend) -> None:
 
 def check_pinned(backend: CudaBackend) -> None:
     """Payloads are received in pinned memory and sent from it, by one copy of the card each."""
-    pinned = ctypes.CDLL("libcuda.so.1").standin_pinned  # bytes, of all backends
-    pinned.restype = ctypes.c_size_t
-    at_first = pinned()
+    pool = backend.card.pinned
+    pool.trim()
+    at_first = pinned_bytes()
     quota = Quota(1 << 40)
     memory = backend.allocate(quota, 4 * N)
     place = memory.place
@@ -74,19 +73,23 @@ def check_pinned(backend: CudaBackend) -> None:
     assert copies() == [*before, f"up {4 * N}", f"down {4 * N}"]
     memory.write(memoryview(sent))  # any other memory, by pages
     assert copies()[-1] == f"up {4 * N % staging.PAGE_BYTES}"
-    assert backend.pinned.used_bytes == 4 * N
-    rest = backend.pinned.allocate(PINNED_BYTES_MAX - 4 * N)
+    assert 4 * N <= pool.used_bytes < 4 * N + 4096
+    rest = backend.host_memory((256 << 20) - pool.used_bytes)
     assert rest is not None
     small = backend.allocate(quota, 4096)
     assert has_place(small) is False
     small.write(memoryview(sent)[:4096])
     assert bytes(small.read()) == sent[:4096]
-    rest.close()
+    del rest
     assert has_place(small)
+    result = memory.result()
     small.close()
     memory.close()
-    assert backend.pinned.used_bytes == 0
-    assert pinned() == at_first
+    assert bytes(result) == sent, "it outlives the memory of the card"
+    del place, result
+    assert pool.used_bytes == 0
+    pool.trim()
+    assert pinned_bytes() == at_first
 
 
 def has_place(memory: DeviceMemory) -> bool:
@@ -119,10 +122,6 @@ def check_graph() -> None:
     runner.close()
 
 
-def copies() -> list[str]:
-    return Path(os.environ["FAKE_CUDA_COPIES"]).read_text().splitlines()
-
-
 def check_launches(backend: CudaBackend) -> None:
     program, memory = backend.build(""), backend.allocate(Quota(), 64)
     sums = program.kernel("group_sum", [memory, memory, Shared(40), Shared(60_000)])
@@ -134,11 +133,14 @@ def check_launches(backend: CudaBackend) -> None:
 
 
 def check_lost(backend: CudaBackend, ended: list[str]) -> None:
+    quota = Quota()
+    memory = backend.allocate(quota, 64)
     backend.build("").kernel("wild", []).enqueue((1,), (1,))
     failed = code_of(backend.finish)
     assert failed.startswith("EIO: the device failed")
     assert "CUDA_ERROR_ILLEGAL_ADDRESS" in failed
-    assert ended == []
+    memory.close()  # as operations do before their answer is sent
+    assert (ended, quota.used_bytes) == ([], 0)
     assert code_of(backend.finish).startswith("EIO")
     assert ended == ["ended"]
 
@@ -227,9 +229,12 @@ def main() -> None:
     check_pinned(backend)
     check_graph()
     check_launches(backend)
+    log = os.environ.pop("FAKE_CUDA_LOG")  # its launches are of other tests
+    check_payloads(backend)
+    os.environ["FAKE_CUDA_LOG"] = log
     ended: list[str] = []
-    backend._on_lost = lambda: ended.append("ended")
-    check_lost(backend, ended)
+    lost = Card(on_lost=lambda: ended.append("ended"))
+    check_lost(open_cuda("", None, lambda source, architecture, cache: image, lost), ended)
     check_choice()
     print("right")  # noqa: T201
 

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from remote_gpu.host.lease_log import read_overlaps
+from remote_gpu.host.leases.lease_log import read_overlaps
 from tests.e2e.live import FunctionSpec, Live, until
 
 SLEEP = """#!/bin/sh

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from remote_gpu.host.lease_log import read_overlaps
+from remote_gpu.host.leases.lease_log import read_overlaps
 from tests.integration.test_versions import ROOT, changed, command, environment, fill, shown, ssgmd
 from tests.previous_release import PACKAGES, unpack
 

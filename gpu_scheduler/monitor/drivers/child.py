@@ -18,6 +18,7 @@ from corekit.decode import decode, encode
 from corekit.errors import AppError, ErrorCode
 from corekit.values import Value
 from gpu_scheduler.model import Device, Usage
+from gpu_scheduler.monitor.ports import DeviceProcess
 
 #: An answer: 256 devices at most, some 1 KiB each.
 _LINE_BYTES_MAX = 2**20
@@ -30,6 +31,7 @@ class Seen(Value):
 
     devices: tuple[Device, ...]
     usage: tuple[Usage, ...]
+    processes: tuple[DeviceProcess, ...] = ()
 
 
 class ChildProbe:
@@ -45,10 +47,11 @@ class ChildProbe:
         self._child: asyncio.subprocess.Process | None = None
         self._killed: asyncio.subprocess.Process | None = None  # killed, but not known to be gone
         self._usage: tuple[Usage, ...] = ()
+        self._processes: tuple[DeviceProcess, ...] = ()
 
     async def devices(self) -> tuple[Device, ...]:
         """Raises UNAVAILABLE without a driver or device, TIMEOUT when a driver does not answer."""
-        self._usage = ()
+        self._usage, self._processes = (), ()
         line = await self._ask()
         try:
             value = json.loads(line)
@@ -59,12 +62,16 @@ class ChildProbe:
         if "error" in value:
             raise AppError(ErrorCode.UNAVAILABLE, f"{self._source}: {value['error']}")
         seen = decode(Seen, value)
-        self._usage = seen.usage
+        self._usage, self._processes = seen.usage, seen.processes
         return seen.devices
 
     async def usage(self) -> tuple[Usage, ...]:
         """The usage that was read with the newest `devices`."""
         return self._usage
+
+    async def processes(self) -> tuple[DeviceProcess, ...]:
+        """The processes that were read with the newest `devices`."""
+        return self._processes
 
     async def close(self) -> None:
         """End the child; returns within seconds even when it hangs in the driver."""

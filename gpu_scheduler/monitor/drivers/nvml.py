@@ -21,6 +21,7 @@ from corekit.values import replace
 from gpu_scheduler.model import Device, DeviceKind, Health, Symptom, Usage
 from gpu_scheduler.monitor.drivers.child import Seen, answer_lines
 from gpu_scheduler.monitor.health import DriverFaults, evaluate_device
+from gpu_scheduler.monitor.ports import DeviceProcess
 
 T = TypeVar("T")
 
@@ -44,6 +45,14 @@ _UNSUPPORTED = (
 _MPS_FOLDER = "/tmp/nvidia-mps"  # noqa: S108  # nosec B108
 
 
+class _Reading(NamedTuple):
+    """One reading of a device; without figures when it could not be read."""
+
+    device: Device
+    usage: Usage | None = None
+    processes: tuple[DeviceProcess, ...] = ()
+
+
 class Driver:
     """One session with NVML, kept open: Xid events are lost between sessions."""
 
@@ -65,13 +74,12 @@ class Driver:
             return str(error)
         seen = [one for index in range(count) for one in self._board(index, count, *versions)]
         return Seen(
-            devices=tuple(device for device, _ in seen),
-            usage=tuple(usage for _, usage in seen if usage is not None),
+            devices=tuple(one.device for one in seen),
+            usage=tuple(one.usage for one in seen if one.usage is not None),
+            processes=tuple(process for one in seen for process in one.processes),
         )
 
-    def _board(
-        self, index: int, count: int, driver: str, runtime: str
-    ) -> list[tuple[Device, Usage | None]]:
+    def _board(self, index: int, count: int, driver: str, runtime: str) -> list[_Reading]:
         """The devices of one board: itself or its slices; as last seen if it cannot be read."""
         try:
             board = pynvml.nvmlDeviceGetHandleByIndex(index)
@@ -81,10 +89,10 @@ class Driver:
             found = []
             whole = ((index, board),)
             for number, handle in _slices(board, count + index * SLICES_MAX) or whole:
-                device, usage = _described(handle)
+                reading = _described(handle)
                 detail = "; ".join(filter(None, (why, _sharing(board, handle))))
                 device = replace(
-                    device,
+                    reading.device,
                     index=number,
                     driver=driver,
                     runtime=runtime,
@@ -92,11 +100,11 @@ class Driver:
                     health=health,
                     symptoms=symptoms,
                 )
-                found.append((device, usage))
+                found.append(reading._replace(device=device))
         except pynvml.NVMLError as error:
-            return [(_unread(device, error), None) for device in self._known.get(index, ())]
-        self._known[index] = tuple(device for device, _ in found)
-        return list(found)
+            return [_Reading(_unread(device, error)) for device in self._known.get(index, ())]
+        self._known[index] = tuple(one.device for one in found)
+        return found
 
     def _register(self, board: object, uuid: str) -> None:
         """Subscribe to its Xids; some virtual devices report none."""
@@ -133,7 +141,7 @@ class Driver:
         )
 
 
-def _described(handle: object) -> tuple[Device, Usage]:
+def _described(handle: object) -> _Reading:
     """A board or a slice, without the fields that all of a board share. Raises NVMLError."""
     memory = _memory(handle)
     uuid = DeviceId(_text(pynvml.nvmlDeviceGetUUID(handle)))
@@ -144,18 +152,23 @@ def _described(handle: object) -> tuple[Device, Usage]:
         model=_text(pynvml.nvmlDeviceGetName(handle)),
         memory_mib=max(0, memory.total_mib - memory.reserved_mib - RESERVE_MIB),
     )
+    processes = _processes(handle)
     power_mw = _supported(lambda: int(pynvml.nvmlDeviceGetPowerUsage(handle)), None)
     usage = Usage(
         device=uuid,
         memory_used_mib=memory.used_mib,
         utilisation_pct=_supported(lambda: pynvml.nvmlDeviceGetUtilizationRates(handle).gpu, 0),
-        processes=len(_pids(handle)),
+        processes=len(processes),
         temperature_c=_supported(
             lambda: int(pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU)), None
         ),
         power_w=None if power_mw is None else power_mw // 1000,
     )
-    return device, usage
+    listed = (
+        DeviceProcess(device=uuid, pid=pid, memory_used_mib=used)
+        for pid, used in sorted(processes.items())
+    )
+    return _Reading(device, usage, tuple(listed))
 
 
 class _Memory(NamedTuple):
@@ -173,18 +186,25 @@ def _memory(handle: object) -> _Memory:
     return _Memory(info.total // 2**20, info.used // 2**20, reserved // 2**20)
 
 
-def _pids(handle: object) -> frozenset[int]:
-    """Processes of every kind on the device; a client of MPS may be listed twice."""
+def _processes(handle: object) -> dict[int, int | None]:
+    """Processes of every kind on the device, with their MiB; a client of MPS may be listed twice.
+
+    None: the driver does not report it.
+    """
     reads = (
         pynvml.nvmlDeviceGetComputeRunningProcesses,
         pynvml.nvmlDeviceGetGraphicsRunningProcesses,
         pynvml.nvmlDeviceGetMPSComputeRunningProcesses,
     )
-    found: set[int] = set()
+    found: dict[int, int | None] = {}
     for read in reads:
         with contextlib.suppress(*_UNSUPPORTED):
-            found.update(process.pid for process in read(handle))
-    return frozenset(found)
+            for process in read(handle):
+                used = process.usedGpuMemory
+                mib = None if used is None else int(used) >> 20
+                known = found.get(process.pid)
+                found[process.pid] = max(mib, known) if mib and known else mib or known
+    return found
 
 
 def _slices(board: object, first: int) -> tuple[tuple[int, object], ...]:

@@ -19,14 +19,14 @@ from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.ids import LeaseId
 from gpu_scheduler.model import EndReason
+from remote_gpu.host.credentials.tls import HostTls
 from remote_gpu.host.gateway.frames import Peer
 from remote_gpu.host.gateway.listeners import Listeners, accepted
 from remote_gpu.host.gateway.slots import Slots
 from remote_gpu.host.gateway.verifier import Verifier
-from remote_gpu.host.leases import Entry, LeaseTable, Phase
-from remote_gpu.host.steps import Step
-from remote_gpu.host.tls import HostTls
-from remote_gpu.host.traces import HostTraces
+from remote_gpu.host.leases.steps import Step
+from remote_gpu.host.leases.table import Entry, LeaseTable, Phase
+from remote_gpu.host.reports.traces import HostTraces
 from remote_gpu.wire.errors import Refusal, Refused, WireError
 from remote_gpu.wire.frames import HANDSHAKE, SESSION, text_field
 from remote_gpu.wire.proof import (

@@ -126,6 +126,11 @@ class Relays:
             served.check()
             await _relayed(served, stream, inner)
 
+    def owners(self) -> dict[int, LeaseId]:
+        """The leases of the running servers, by process id."""
+        servers = ((lease, served.server) for lease, served in self._served.items())
+        return {server.pid: lease for lease, server in servers if server is not None}
+
     def unbind(self, lease: LeaseId) -> None:
         """Cut the relays of the lease's session; its server and relays of its port go on."""
         if (served := self._served.get(lease)) is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from corekit.ids import LeaseId
-from remote_gpu.host.leases import Entry, LeaseTable
+from remote_gpu.host.leases.table import Entry, LeaseTable
 from remote_gpu.wire.errors import Refusal, Refused
 from remote_gpu.wire.proof import Hello, Proving
 

@@ -11,9 +11,9 @@ from corekit.budget import Budget
 from corekit.ids import DeviceId, LeaseId
 from gpu_scheduler.model import Health, Symptom
 from gpu_scheduler.monitor.health import Fault
-from remote_gpu.host.leases import LeaseTable
+from remote_gpu.host.leases.steps import Step
+from remote_gpu.host.leases.table import LeaseTable
 from remote_gpu.host.processes.residual_memory import LOOK_S, Ended, MemoryProbe, held_memory
-from remote_gpu.host.steps import Step
 from remote_gpu.host.warm.table import WarmWorker
 
 logger = logging.getLogger(__name__)

@@ -15,9 +15,9 @@ from corekit.errors import AppError
 from corekit.ids import DeviceId, LeaseId
 from gpu_scheduler.model import DeviceKind, Share
 from gpu_scheduler.protocol.host import Install
-from remote_gpu.host.emulation import real_shares
+from remote_gpu.host.devices.emulation import real_shares
 from remote_gpu.host.environment import worker_variables
-from remote_gpu.host.leases import CAP_S_MAX, Entry
+from remote_gpu.host.leases.table import CAP_S_MAX, Entry
 from remote_gpu.host.processes.warm_workers import WarmWorkers
 from remote_gpu.host.sharing.batches import Batches, joins, own_shares
 from remote_gpu.host.sharing.fault_reports import read_fault
@@ -82,6 +82,11 @@ class LeaseWorkers:
         """The lease's worker, once it is started."""
         task = self._tasks.get(lease)
         return None if task is None or not task.done() or task.cancelled() else task.result()
+
+    def owners(self) -> dict[int, LeaseId]:
+        """The leases of the started workers, by process id."""
+        found = ((lease, self.started(lease)) for lease in self._tasks)
+        return {worker.pid: lease for lease, worker in found if worker is not None}
 
     def of(self, entry: Entry) -> asyncio.Task[Worker | None]:
         """The lease's worker, which begins now unless it has; None: this host cannot start one."""

@@ -11,7 +11,8 @@ from typing import Protocol
 
 from corekit.ids import DeviceId
 from gpu_scheduler.monitor.health import HELD_MIB_MIN
-from remote_gpu.host.leases import LeaseTable
+from gpu_scheduler.monitor.ports import DeviceProcess
+from remote_gpu.host.leases.table import LeaseTable
 
 #: Between two readings of a card that is not clean yet: a driver needs some milliseconds.
 LOOK_S = 0.1
@@ -22,6 +23,10 @@ class MemoryProbe(Protocol):
 
     async def used_mib(self, device: DeviceId) -> int | None:
         """MiB in use by all processes, 0 on a lost device; None when its driver reports none."""
+        ...
+
+    def processes(self) -> tuple[DeviceProcess, ...]:
+        """The processes on devices at the newest reading, as far as drivers list them."""
         ...
 
 

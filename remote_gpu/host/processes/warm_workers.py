@@ -22,11 +22,11 @@ from corekit.ids import DeviceId, LeaseId
 from gpu_scheduler.model import DeviceKind
 from gpu_scheduler.monitor.health import HELD_MIB_MIN
 from gpu_scheduler.protocol.host import Install, WarmLimits
-from remote_gpu.host.emulation import real_shares
-from remote_gpu.host.lease_log import LeaseLog
-from remote_gpu.host.leases import LeaseTable, Phase
+from remote_gpu.host.devices.emulation import real_shares
+from remote_gpu.host.leases.lease_log import LeaseLog
+from remote_gpu.host.leases.steps import Step
+from remote_gpu.host.leases.table import LeaseTable, Phase
 from remote_gpu.host.processes.endings import Endings
-from remote_gpu.host.steps import Step
 from remote_gpu.host.warm.private_memory import private_bytes
 from remote_gpu.host.warm.table import WarmWorker
 from remote_gpu.host.workers.worker import Worker

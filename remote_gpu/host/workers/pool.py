@@ -21,14 +21,15 @@ from corekit.budget import Budget
 from corekit.decode import encode
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import HostId
-from remote_gpu.host.emulation import EmulatedDevices
+from remote_gpu.host.credentials.tls import HostTls
+from remote_gpu.host.devices.emulation import EmulatedDevices
 from remote_gpu.host.environment import spawner_variables
-from remote_gpu.host.tls import HostTls
 from remote_gpu.host.workers.sandboxes import HostSandbox, Sandboxes
 from remote_gpu.host.workers.stderr_log import StderrLog
 from remote_gpu.host.workers.tenant_storage import evict
 from remote_gpu.host.workers.worker import Worker
 from remote_gpu.worker import control
+from remote_gpu.worker.cards.card import CardSettings
 from remote_gpu.worker.emulation.devices import Emulation
 from remote_gpu.worker.isolation.policy import Policy
 from remote_gpu.worker.operation import BATCH_WAIT_S
@@ -71,10 +72,9 @@ class WorkerPool:
         sandboxes: Sandboxes | None = None,
         policy: Policy | None = None,
         emulated: EmulatedDevices | None = None,
-        card_call_s: float = 0.0,
+        cards: CardSettings | None = None,
     ) -> None:
-        """`sandboxes`, `policy`: isolation of leases; None: there is none. `card_call_s`: limit of
-        a call of a card's driver; 0 = none."""
+        """`sandboxes`, `policy`: isolation of leases; None: there is none."""
         emulated = emulated or EmulatedDevices.of(Emulation(devices=()), HostId(""))
         self._settings = {
             "data": {name: str(path) for name, path in data.items()},
@@ -86,7 +86,7 @@ class WorkerPool:
             "batch_wait_s": batch_wait_s,
             "tls": [] if tls is None else [str(tls.certificate), str(tls.key)],
             "handshake_s": budget.handshake_s,
-            "card_call_s": card_call_s,
+            "cards": asdict(cards or CardSettings()),
             "emulation": encode(emulated.emulation),
             "emulated": list(emulated.by_id),
         }

@@ -7,6 +7,7 @@ from typing import Protocol, TypeAlias
 
 from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.wire.graphs import Scalar, Shared
+from remote_gpu.worker.cards.pinned import PinnedBlock
 from remote_gpu.worker.memory.memory import Memory
 from remote_gpu.worker.memory.quota import Quota
 
@@ -29,11 +30,16 @@ class DeviceMemory(Protocol):
         ...
 
     def write(self, data: memoryview) -> None:
-        """Copy `size` bytes in, unless `data` is `view` itself. Fastest from `place`."""
+        """Copy `size` bytes in, unless `data` is `view` itself. Fastest from `place` and other
+        memory of `Backend.host_memory`, which must not change before the next `finish`."""
         ...
 
     def read(self) -> memoryview:
         """Its bytes; valid until the next step or write."""
+        ...
+
+    def result(self) -> memoryview:
+        """Its bytes, in memory of the caller's own: valid after any step, write and `close`."""
         ...
 
     def close(self) -> None: ...
@@ -84,6 +90,11 @@ class Backend(Protocol):
         """Wait for all enqueued work. Raises OpFailed(EIO)."""
         ...
 
+    def host_memory(self, size: int) -> PinnedBlock | None:
+        """Host memory that the device reads and writes by itself; None: there is none, or no more.
+        Raises OpFailed."""
+        ...
+
 
 class HostMemory:
     """Host memory as memory of a CPU device."""
@@ -103,6 +114,9 @@ class HostMemory:
 
     def read(self) -> memoryview:
         return self.view
+
+    def result(self) -> memoryview:
+        return memoryview(bytearray(self.view))
 
     def close(self) -> None:
         self._memory.close()
@@ -126,3 +140,6 @@ class HostBackend:
 
     def finish(self) -> None:
         """Nothing to wait for: operations have ended when they return."""
+
+    def host_memory(self, size: int) -> None:
+        del size

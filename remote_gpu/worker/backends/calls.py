@@ -24,7 +24,7 @@ class Calls:
     """The kernels of one device. Thread-safe: one call at a time."""
 
     def __init__(self, backend: Backend) -> None:
-        self._backend = backend
+        self.backend = backend
         self._lock = threading.Lock()
         self._programs: dict[str, Program] = {}  #: by source
 
@@ -32,14 +32,14 @@ class Calls:
     def call(self, quota: Quota) -> Iterator[Call]:
         """A call, whose memory is freed at the end of the block."""
         with self._lock, ExitStack() as held:
-            yield Call(self, self._backend, quota, held)
+            yield Call(self, self.backend, quota, held)
 
     def program(self, source: str) -> Program:
         """A source, built once. Raises OpFailed."""
         if source not in self._programs:
             if len(self._programs) >= _PROGRAMS_MAX:
                 self._programs.pop(next(iter(self._programs)))
-            self._programs[source] = self._backend.build(source)
+            self._programs[source] = self.backend.build(source)
         return self._programs[source]
 
 
@@ -77,10 +77,10 @@ class Call:
         """Wait for all launches. Raises OpFailed(EIO)."""
         self._backend.finish()
 
-    def result(self, memory: DeviceMemory) -> bytearray:
-        """A copy of the device's memory, after all launches. Raises OpFailed(EIO)."""
+    def result(self, memory: DeviceMemory) -> memoryview:
+        """The device's memory after all launches, for the caller. Raises OpFailed(EIO)."""
         self.finish()
-        return bytearray(memory.read())
+        return memory.result()
 
 
 def calls_of(context: Context) -> Calls:

@@ -1,14 +1,14 @@
 """Kernels on an NVIDIA device: machine code by NVRTC, launched through the driver's own interface.
 
-One context, one stream and one pair of pinned pages per backend. A lost context (after an invalid
-address on the card) is not usable any more: the call that finds it fails, and the next one ends
-this process, so that the lease's next lane gets a new one.
+One stream and one pair of pinned pages per backend; the context is that of the process. A lost one
+(after an invalid address on the card) is not usable any more: the call that finds it fails, and the
+next one ends this process, so that the lease's next lane gets a new one.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
-import os
 import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -24,22 +24,18 @@ from remote_gpu.worker.backends.base import Bound, DeviceMemory, Kernel, Program
 from remote_gpu.worker.backends.nvrtc import compile_source
 from remote_gpu.worker.backends.ordinals import visible_ordinal
 from remote_gpu.worker.backends.staging import Staging
-from remote_gpu.worker.cards.card import CONTEXT_ERRORS, DEVICE_ERRORS, Card
-from remote_gpu.worker.cards.pinned import PinnedBlock, PinnedMemory
+from remote_gpu.worker.cards.card import Card
+from remote_gpu.worker.cards.errors import CardError, effect_of
+from remote_gpu.worker.cards.pinned import PinnedBlock
 from remote_gpu.worker.kernels.cuda import shared_offsets
 from remote_gpu.worker.memory.memory import Memory
 from remote_gpu.worker.memory.quota import Quota
 
-_OUT_OF_MEMORY = driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY
 #: A kernel needs an attribute for more dynamic shared memory than this.
 _SHARED_BYTES_FREE = 48 << 10
 
 #: A source and an architecture to machine code; raises OpFailed.
 Compile = Callable[[str, str, "Path | None"], bytes]
-
-
-def _end_process() -> None:
-    os._exit(1)
 
 
 class CudaBackend:
@@ -52,15 +48,13 @@ class CudaBackend:
         device: Any,
         cache: Path | None,
         compile_: Compile = compile_source,
-        on_lost: Callable[[], None] = _end_process,
         card: Card | None = None,
     ) -> None:
         """`device`: of `cuDeviceGet`. Raises OpFailed(EIO)."""
-        self._card = Card() if card is None else card
+        self.card = Card() if card is None else card
         self._cache = cache
         self._compile = compile_
-        self._on_lost = on_lost
-        self._lost = False
+        self._copies = self._copied = 0  #: from pinned memory: begun, and known to have ended
         self._threads: set[int] = set()  # those with the context as current
         name = self.call(driver.cuDeviceGetName, 128, device).rstrip(b"\0").decode()
         attribute = driver.CUdevice_attribute
@@ -78,7 +72,6 @@ class CudaBackend:
         non_blocking = driver.CUstream_flags.CU_STREAM_NON_BLOCKING
         self.stream = self.call(driver.cuStreamCreate, non_blocking.value)
         self.staging = Staging(self.call, self.stream)
-        self.pinned = PinnedMemory(self.call)
 
     def allocate(self, quota: Quota, size: int) -> DeviceMemory:
         self.enter()
@@ -89,9 +82,48 @@ class CudaBackend:
         self.enter()
         return _Program(self, self.call(driver.cuModuleLoadData, image), image)
 
+    def host_memory(self, size: int) -> PinnedBlock | None:
+        return self.card.pinned.take(self, size)
+
     def finish(self) -> None:
         self.enter()
+        begun = self._copies
         self.call(driver.cuStreamSynchronize, self.stream)
+        self._copied = begun
+
+    def pin(self, size: int) -> int:
+        """Pin host memory for every context of the device."""
+        self.enter()
+        return int(self.call(driver.cuMemHostAlloc, size, 0))
+
+    def unpin(self, address: int) -> None:
+        """Free pinned memory; after a loss the end of the process does."""
+        if not self.card.is_lost:
+            with contextlib.suppress(OpFailed):
+                self.enter()
+                self.call(driver.cuMemFreeHost, address)
+
+    def await_copy(self, number: int) -> None:
+        """Wait for a copy that `copy_in` began; a lost context copies nothing any more."""
+        if self._copied < number and not self.card.is_lost:
+            self.finish()
+
+    def copy_in(self, target: int, data: memoryview) -> None:
+        """Copy to the card, in the stream's order. Data in pinned memory must stay until then."""
+        self.enter()
+        address = self.card.pinned.address_in(data)
+        if address is None:
+            self.staging.upload(target, data)
+            return
+        self._copies += 1
+        self.card.pinned.copied(address, self, self._copies)
+        self.call(driver.cuMemcpyHtoDAsync, target, address, len(data), self.stream)
+
+    def copy_out(self, source: int, block: PinnedBlock) -> None:
+        """Fill pinned memory from the card, after all enqueued work."""
+        size = len(block.view)
+        self.call(driver.cuMemcpyDtoHAsync, block.address, source, size, self.stream)
+        self.finish()
 
     def address_of(self, memory: DeviceMemory) -> int:
         """The card's address of memory of this backend, for a vendor's library."""
@@ -100,30 +132,23 @@ class CudaBackend:
 
     def enter(self) -> None:
         """Make the context current in this thread. Ends the process after a loss."""
-        if self._lost:
-            self._on_lost()
+        self.card.enter()
         if (thread := threading.get_ident()) not in self._threads:
             self.call(driver.cuCtxSetCurrent, self._context)
             self._threads.add(thread)
 
     def call(self, function: Callable[..., Any], *args: Any, wrong: OpCode = OpCode.EIO) -> Any:
         """Call the driver; returns its value. Raises OpFailed: ENOMEM, else `wrong`."""
-        with self._card.watchdog.call(function.__name__):
+        with self.card.watchdog.call(function.__name__):
             result, *values = function(*args)
         if result == driver.CUresult.CUDA_SUCCESS:
             return values[0] if len(values) == 1 else values
         message = f"the device failed: {function.__name__} returned {result.name}"
-        if result.name in CONTEXT_ERRORS or result.name in DEVICE_ERRORS:
-            self._lost, wrong = True, OpCode.EIO
-        if result.name in DEVICE_ERRORS:
-            self._card.failed(message)
-        if result == _OUT_OF_MEMORY:
-            wrong = OpCode.ENOMEM
-        raise OpFailed(wrong, message)
+        raise self.card.failure(CardError(result.name, effect_of(result.name)), message, wrong)
 
     def watched(self, name: str) -> AbstractContextManager[None]:
         """The time of a call of a vendor's library, which may hang like one of the driver."""
-        return self._card.watchdog.call(name)
+        return self.card.watchdog.call(name)
 
 
 class _CudaMemory:
@@ -140,7 +165,6 @@ class _CudaMemory:
         self._backend = backend
         self._home: Memory | None = None
         self._pinned: PinnedBlock | None = None
-        self._copying = False  #: from the pinned memory, perhaps
         self.size = size
         try:
             self.address = int(backend.call(driver.cuMemAlloc, size))
@@ -154,41 +178,36 @@ class _CudaMemory:
         """Pinned memory, after the last copy from it."""
         self._backend.enter()
         if self._pinned is None:
-            self._pinned = self._backend.pinned.allocate(self.size)
-        if self._copying:
-            self._copying = False
-            self._backend.finish()
+            self._pinned = self._backend.host_memory(self.size)
+        else:
+            self._pinned.settle()
         return None if self._pinned is None else self._pinned.view
 
     def write(self, data: memoryview) -> None:
-        self._backend.enter()
-        if self._pinned is None or not self._pinned.has(data):
-            self._backend.staging.upload(self.address, data)
-            return
-        self._copying = True
-        copy, stream = driver.cuMemcpyHtoDAsync, self._backend.stream
-        self._backend.call(copy, self.address, self._pinned.address, self.size, stream)
+        self._backend.copy_in(self.address, data)
 
     def read(self) -> memoryview:
         if (place := self.place) is not None and self._pinned is not None:
-            copy, stream = driver.cuMemcpyDtoHAsync, self._backend.stream
-            self._backend.call(copy, self._pinned.address, self.address, self.size, stream)
-            self._backend.finish()
+            self._backend.copy_out(self.address, self._pinned)
             return place
         if self._home is None:
             self._home = Memory(Quota(), self.size)  # host memory, outside of the quota
         self._backend.staging.download(self.address, self._home.view)
         return self._home.view
 
+    def result(self) -> memoryview:
+        found = self.read()
+        self._pinned = self._home = None  # they belong to the caller now
+        return found
+
     def close(self) -> None:
-        self._backend.enter()
-        self._zero()
-        self._backend.finish()
-        self._backend.call(driver.cuMemFree, self.address)
+        if not self._backend.card.is_lost:  # else the end of the process frees it
+            self._backend.enter()
+            self._zero()
+            self._backend.finish()
+            self._backend.call(driver.cuMemFree, self.address)
         self._quota.free(self.size)
-        if self._pinned is not None:
-            self._pinned.close()
-            self._pinned = None
+        self._pinned = None
         if self._home is not None:
             self._home.close()
 

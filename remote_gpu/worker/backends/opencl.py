@@ -61,6 +61,9 @@ class OpenclBackend:
         with _errors(OpCode.EIO, "the device failed"):
             self._queue.finish()
 
+    def host_memory(self, size: int) -> None:
+        del size  # copies of OpenCL's drivers are from any memory
+
 
 class _Program:
     def __init__(self, queue: cl.CommandQueue, program: cl.Program, shared_bytes_max: int) -> None:
@@ -147,6 +150,11 @@ class _CardMemory:
         with _errors(OpCode.EIO, "the copy from the device failed"):
             cl.enqueue_copy(self._queue, self._home.view, self.buffer, is_blocking=True)
         return self._home.view
+
+    def result(self) -> memoryview:
+        found = self.read()
+        self._home = None  # it belongs to the caller now
+        return found
 
     def close(self) -> None:
         self._zero()

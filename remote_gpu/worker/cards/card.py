@@ -1,4 +1,4 @@
-"""One NVIDIA card as its worker uses it: the memory of a context, and the faults of the card.
+"""One NVIDIA card as its worker uses it: the memory of a context, pinned memory, and faults.
 
 A context takes some hundred MiB of a card before the first allocation. It counts in the lease's
 quota, once per process and card, by what gpud measured when it started (`card_check`).
@@ -12,46 +12,17 @@ with the reason and checks the card.
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.worker.cards.errors import CardError, Effect, error_in
+from remote_gpu.worker.cards.pinned import PinnedPool
 from remote_gpu.worker.memory.quota import Quota
 
-#: Errors after which a context fails all calls; by the CUDA manual the process must end.
-CONTEXT_ERRORS = frozenset(
-    f"CUDA_ERROR_{name}"
-    for name in (
-        "ILLEGAL_ADDRESS",
-        "ILLEGAL_INSTRUCTION",
-        "MISALIGNED_ADDRESS",
-        "INVALID_ADDRESS_SPACE",
-        "INVALID_PC",
-        "LAUNCH_FAILED",
-        "LAUNCH_TIMEOUT",
-        "HARDWARE_STACK_ERROR",
-        "ASSERT",
-        "CONTAINED",
-        "EXTERNAL_DEVICE",
-        "UNKNOWN",
-    )
-)
-#: Errors of the card or its driver: the next process may get them too.
-DEVICE_ERRORS = frozenset(
-    f"CUDA_ERROR_{name}"
-    for name in (
-        "DEVICE_UNAVAILABLE",
-        "NO_DEVICE",
-        "INVALID_DEVICE",
-        "DEVICE_NOT_LICENSED",
-        "ECC_UNCORRECTABLE",
-        "NVLINK_UNCORRECTABLE",
-        "SYSTEM_NOT_READY",
-        "SYSTEM_DRIVER_MISMATCH",
-    )
-)
 #: Readings of the running calls within their limit.
 _READINGS = 20
 _PAUSE_S_MAX = 1.0
@@ -116,25 +87,42 @@ class Watchdog:
         return None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CardSettings:
+    """Limits of a worker on each of its cards, by the options of gpud."""
+
+    call_s: float = 0.0  #: `--card-call-s`: longest call of the driver; 0 = none
+    pinned_bytes: int = 256 << 20  #: `--pinned-mib`: of the host, for payloads; 0 = none
+
+
 def _ignore(reason: str) -> None:
     """Outside of a host no process checks the card."""
     del reason
 
 
+def _end_process() -> None:
+    os._exit(1)
+
+
 class Card:
-    """One card of a worker. Thread-safe."""
+    """One card of a worker, as long as its process. Thread-safe."""
 
     def __init__(
         self,
-        limit_s: float = 0.0,
+        settings: CardSettings | None = None,
         context_bytes: int = 0,
         report: Callable[[str], None] = _ignore,
+        on_lost: Callable[[], None] = _end_process,
     ) -> None:
-        """`limit_s`: of one call of the driver; `context_bytes`: memory that a context takes;
-        `report`: reports a fault to gpud."""
-        self.watchdog = Watchdog(limit_s, report)
+        """`context_bytes`: memory that a context takes; `report`: reports a fault to gpud;
+        `on_lost`: ends the process, whose context cannot be used any more."""
+        settings = settings or CardSettings()
+        self.watchdog = Watchdog(settings.call_s, report)
+        self.pinned = PinnedPool(settings.pinned_bytes)
+        self.is_lost = False  #: its context, which all of this process share
+        self._on_lost = on_lost
         self._report = report
-        self._context_bytes = context_bytes
+        self.context_bytes = context_bytes
         self._lock = threading.Lock()
         self._charged = False
         self._reported = False
@@ -142,15 +130,49 @@ class Card:
     def charge(self, quota: Quota) -> None:
         """Count the context that this process is about to make, once. Raises OpFailed(ENOMEM)."""
         with self._lock:
-            if self._charged or not self._context_bytes:
+            if self._charged:
                 return
             try:
-                quota.reserve(self._context_bytes)
+                quota.reserve(self.context_bytes)
             except OpFailed as error:
-                mib = -(-self._context_bytes // (1 << 20))
+                mib = -(-self.context_bytes // (1 << 20))
                 message = f"a context takes {mib} MiB of this card: {error.message}"
                 raise OpFailed(OpCode.ENOMEM, message) from None
             self._charged = True
+            quota.add_cache(self.pinned.trim)
+
+    def enter(self) -> None:
+        """Begin a call. After a loss it ends the process: the next lane gets a new one."""
+        if self.is_lost:
+            self._on_lost()
+
+    def failure(self, error: CardError, message: str, wrong: OpCode = OpCode.EIO) -> OpFailed:
+        """Take note of an error of the card; returns that of the call: `wrong` where the call alone
+        is concerned."""
+        if error.effect in (Effect.CONTEXT, Effect.DEVICE):
+            self.is_lost, wrong = True, OpCode.EIO
+        if error.effect is Effect.DEVICE:
+            self.failed(message)
+        return OpFailed(OpCode.ENOMEM if error.effect is Effect.MEMORY else wrong, message)
+
+    @contextlib.contextmanager
+    def library(self, name: str) -> Iterator[None]:
+        """One call of a library that uses the card by itself. Raises OpFailed: ENOMEM, EIO for
+        errors of the card in its exceptions."""
+        self.enter()
+        try:
+            with self.watchdog.call(name):
+                yield
+        except OpFailed:
+            raise
+        except Exception as failed:  # each library has classes of its own
+            if (error := error_in(str(failed))) is None:
+                raise
+            if error.effect is Effect.MEMORY:
+                needs = "more memory of the card than the lease has left; request more memory_mib"
+                raise OpFailed(OpCode.ENOMEM, f"{name} needs {needs}") from None
+            message = f"the device failed: {name} reports {error.name}"
+            raise self.failure(error, message) from None
 
     def failed(self, reason: str) -> None:
         """Report an error of the device, once."""

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.wire.frames import Meta
 from remote_gpu.worker.arguments import Arguments, Number
-from remote_gpu.worker.inference.model import Model, Providers, find_model, providers_of
+from remote_gpu.worker.inference.model import Model, Processor, find_model, processor_of
 from remote_gpu.worker.memory.arrays import Array
 from remote_gpu.worker.operation import Context
 from remote_gpu.worker.recognition.engine import model_paths
@@ -96,9 +96,9 @@ _UPRIGHT = Preparation(
 def find_classifier(context: Context, args: Arguments) -> Classifier:
     """The classifier of a call. Raises OpFailed: EINVAL, ENOENT, ENOTSUP, ENOMEM."""
     if args["model"] == TEXT_DIRECTION:
-        providers = providers_of(context)
+        processor = processor_of(context)
         key = f"{TEXT_DIRECTION} on {context.device}" if context.kind == "cuda" else TEXT_DIRECTION
-        return context.warm.get(key, lambda: _text_direction(providers))
+        return context.warm.get(key, lambda: _text_direction(processor))
     model = find_model(context, args["model"])
     declared = next(iter(model.inputs.values()))
     shape = declared.shape
@@ -118,11 +118,11 @@ def find_classifier(context: Context, args: Arguments) -> Classifier:
     )
 
 
-def _text_direction(providers: Providers) -> Classifier:
+def _text_direction(processor: Processor) -> Classifier:
     import cv2  # slow to import; now, not in a job
 
     cv2.setNumThreads(1)  # a lease has one core of the host
-    model = Model(model_paths()["Cls"], providers)
+    model = Model(model_paths()["Cls"], processor)
     return Classifier(model=model, preparation=_UPRIGHT, labels=("upright", "turned"), logits=False)
 
 

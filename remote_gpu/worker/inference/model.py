@@ -11,6 +11,7 @@ import io
 import logging
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,7 @@ from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.wire.frames import Meta
 from remote_gpu.wire.graphs import CONTENT_PREFIX
 from remote_gpu.worker.backends.ordinals import visible_ordinal
+from remote_gpu.worker.cards.card import Card
 from remote_gpu.worker.inference.batching import Batcher
 from remote_gpu.worker.memory.arrays import Array, array_of
 from remote_gpu.worker.operation import Context
@@ -48,7 +50,21 @@ _DTYPES = {
 }
 #: ONNX Runtime's providers in the order of preference, with their options.
 Providers: TypeAlias = "tuple[str | tuple[str, dict[str, str]], ...]"
-ON_CPU: Providers = ("CPUExecutionProvider",)
+
+
+@dataclass(frozen=True, slots=True)
+class Processor:
+    """The device of a model."""
+
+    providers: Providers
+    card: Card | None = None  #: None: the CPU
+
+    def call(self) -> AbstractContextManager[None]:
+        """One call of ONNX Runtime. Raises OpFailed: ENOMEM, EIO for errors of the card."""
+        return contextlib.nullcontext() if self.card is None else self.card.library("ONNX Runtime")
+
+
+ON_CPU = Processor(("CPUExecutionProvider",))
 #: ONNX Runtime's messages for a failed allocation.
 _NO_MEMORY = re.compile(r"bad_alloc|AllocateRaw|[Ff]ailed to allocate|SIZE_MAX")
 #: A model may refer to files with weights. For sent models the library would read them from gpud's
@@ -71,9 +87,9 @@ class Tensor:
 class Model:
     """A loaded model. Immutable and thread-safe."""
 
-    def __init__(self, source: bytes | Path, providers: Providers = ON_CPU) -> None:
-        """Load for a device; bytes must include all weights. Raises OpFailed: ENOMEM, ENOTSUP for a
-        card without its libraries, EINVAL for a malformed model."""
+    def __init__(self, source: bytes | Path, processor: Processor = ON_CPU) -> None:
+        """Load for a device; bytes must include all weights. Raises OpFailed: ENOMEM, EIO, ENOTSUP
+        for a card without its libraries, EINVAL for a malformed model."""
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1  # the lease's share is one core of the host
         options.inter_op_num_threads = 1
@@ -82,16 +98,21 @@ class Model:
         given = str(source) if isinstance(source, Path) else source
         if given is source:
             options.add_session_config_entry(_WEIGHTS_FOLDER, _NOWHERE)
+        providers = list(processor.providers)
         try:
-            self._session = onnxruntime.InferenceSession(given, options, providers=list(providers))
+            with processor.call():
+                self._session = onnxruntime.InferenceSession(given, options, providers=providers)
+        except OpFailed:
+            raise
         except Exception as error:  # of a dozen classes of the library
             raise _failed("not a valid model", error) from None
-        if providers is not ON_CPU:
+        if processor.card is not None:
             check_on_card(self._session)
+        self._processor = processor
         self.inputs = {tensor.name: _declared(tensor) for tensor in self._session.get_inputs()}
         self.outputs = {tensor.name: _declared(tensor) for tensor in self._session.get_outputs()}
         # not `self.run`: a reference cycle would delay freeing the memory
-        self.batcher = Batcher(partial(_computed, self._session))
+        self.batcher = Batcher(partial(_computed, processor, self._session))
 
     @property
     def joinable(self) -> bool:
@@ -100,9 +121,9 @@ class Model:
         return all(tensor.shape and tensor.shape[0] is None for tensor in tensors)
 
     def run(self, feeds: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
-        """Compute contiguous results. Raises OpFailed: ENOMEM, EINVAL for inputs that the model
-        rejects."""
-        return _computed(self._session, feeds, outputs)
+        """Compute contiguous results. Raises OpFailed: ENOMEM, EIO, EINVAL for inputs that the
+        model rejects."""
+        return _computed(self._processor, self._session, feeds, outputs)
 
     def feeds(self, described: object, tensors: Sequence[memoryview]) -> dict[str, Array]:
         """The checked inputs of a call. Raises OpFailed: EINVAL, ENOTSUP."""
@@ -149,9 +170,9 @@ def check_cuda() -> None:
         _log.warning("libraries of cards", extra={"event": "libraries", "missing": missing})
 
 
-def providers_of(context: Context) -> Providers:
-    """The device of a context, for ONNX Runtime. The library's memory on a card has the lease's
-    limit, and grows by what is asked for."""
+def processor_of(context: Context) -> Processor:
+    """The device of a context, for ONNX Runtime. The library's memory on a card grows by what is
+    asked for, up to the lease's memory without that of a context."""
     if context.kind != "cuda":
         return ON_CPU
     context.charge_context()
@@ -161,23 +182,23 @@ def providers_of(context: Context) -> Providers:
         "do_copy_in_default_stream": "1",
     }
     if context.quota.limit_bytes is not None:
-        options["gpu_mem_limit"] = str(context.quota.limit_bytes)
-    return ((_CUDA, options), "CPUExecutionProvider")
+        options["gpu_mem_limit"] = str(context.quota.limit_bytes - context.card.context_bytes)
+    return Processor(((_CUDA, options), "CPUExecutionProvider"), context.card)
 
 
 def find_model(context: Context, name: str) -> Model:
-    """A model by its name, loaded on first use. Raises OpFailed: EINVAL, ENOENT, ENOMEM."""
-    providers = providers_of(context)
+    """A model by its name, loaded on first use. Raises OpFailed: EINVAL, ENOENT, ENOMEM, EIO."""
+    processor = processor_of(context)
     device = context.kind if context.kind == "cpu" else f"{context.kind} {context.device}"
     if name.startswith(CONTENT_PREFIX):
         return context.resources.loaded(
-            name, context.quota, lambda data: Model(bytes(data), providers), device
+            name, context.quota, lambda data: Model(bytes(data), processor), device
         )
     kind, _, rest = name.partition(":")
     if kind != "data":
         raise OpFailed(OpCode.EINVAL, f"model {name!r} is neither data:NAME nor sha256:HEX")
     key = name if context.kind == "cpu" else f"{name} on {device}"
-    return context.warm.get(key, lambda: Model(_path(context, rest), providers))
+    return context.warm.get(key, lambda: Model(_path(context, rest), processor))
 
 
 def load_host_models(context: Context) -> None:
@@ -196,9 +217,14 @@ def check_on_card(session: Any) -> None:
         raise OpFailed(OpCode.ENOTSUP, f"{message}; install orchgpu[host-cuda]")
 
 
-def _computed(session: Any, feeds: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
+def _computed(
+    processor: Processor, session: Any, feeds: Mapping[str, Array], outputs: Sequence[str]
+) -> list[Array]:
     try:
-        results = session.run(list(outputs), dict(feeds))
+        with processor.call():
+            results = session.run(list(outputs), dict(feeds))
+    except OpFailed:
+        raise
     except Exception as error:  # as above
         raise _failed("the model rejects these inputs", error) from None
     return [np.ascontiguousarray(tensor) for tensor in results]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import mmap
 import threading
-from collections.abc import Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias
 
 from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.wire.frames import Meta
@@ -47,6 +47,43 @@ class Memory:
             self._map.close()
 
 
+class Block(Protocol):
+    """Memory of a pool, which it returns to with the last view of it."""
+
+    @property
+    def view(self) -> memoryview: ...
+
+    def settle(self) -> None:
+        """Wait until nothing reads it any more. Raises OpFailed."""
+        ...
+
+
+#: A pool of memory that suits a device: a size to a block, or None. Raises OpFailed.
+Source: TypeAlias = Callable[[int], "Block | None"]
+
+
+class _Borrowed:
+    """A block of a pool, counted in the quota."""
+
+    def __init__(self, quota: Quota, block: Block) -> None:
+        self.size = block.view.nbytes
+        quota.reserve(self.size)
+        self._quota = quota
+        self._block: Block | None = block
+        self.view = block.view
+
+    def settle(self) -> None:
+        """Wait until nothing reads it any more. Raises OpFailed."""
+        if self._block is not None:
+            self._block.settle()
+
+    def close(self) -> None:
+        """Return it."""
+        self._quota.free(self.size)
+        self._block = None
+        self.view = memoryview(b"")
+
+
 class Area:
     """Reused memory for the inputs of a lane's calls.
 
@@ -55,25 +92,35 @@ class Area:
 
     def __init__(self, quota: Quota) -> None:
         self._quota = quota
-        self._memory: Memory | None = None
+        self._memory: Memory | _Borrowed | None = None
         self._taken = threading.Lock()
         self.in_use = False  #: of the lane's own thread
         quota.add_cache(self._evict)
 
-    def take(self, size: int) -> memoryview:
-        """`size` bytes until `done`. Raises OpFailed(ENOMEM)."""
+    def take(self, size: int, source: Source | None = None) -> memoryview:
+        """`size` bytes until `done`, from the source if it has as much. Raises OpFailed(ENOMEM)."""
         if size == 0:
             return memoryview(b"")
         if not self.in_use:
             self._taken.acquire()
             self.in_use = True
-        if self._memory is None or self._memory.size < size:
-            self._release(0)
+        is_large = self._memory is not None and self._memory.size >= size
+        if not is_large or (source is not None and not isinstance(self._memory, _Borrowed)):
             # powers of two, so that growing inputs do not map again each time
             wanted = max(_AREA_BYTES_MIN, 1 << (size - 1).bit_length())
             limit = self._quota.limit_bytes
-            self._memory = Memory(self._quota, size if limit and wanted > limit // 4 else wanted)
+            wanted = size if limit and wanted > limit // 4 else wanted
+            block = None if source is None else _block_of(source, wanted, size)
+            if block is not None or not is_large:
+                self._release(0)
+                self._memory = self._new(block, wanted)
+        assert self._memory is not None, "it was made"
+        if isinstance(self._memory, _Borrowed):
+            self._memory.settle()
         return self._memory.view[:size]
+
+    def _new(self, block: Block | None, size: int) -> Memory | _Borrowed:
+        return Memory(self._quota, size) if block is None else _Borrowed(self._quota, block)
 
     def done(self) -> None:
         """End the use by a call."""
@@ -97,6 +144,16 @@ class Area:
         if self._memory is not None and self._memory.size > keep_bytes:
             self._memory.close()
             self._memory = None
+
+
+def _block_of(source: Source, *sizes: int) -> Block | None:
+    """A block of the first size that the source has, unless the device cannot be used: its
+    operation has the reason."""
+    try:
+        found = map(source, sizes)
+        return next((block for block in found if block is not None), None)
+    except OpFailed:
+        return None
 
 
 class Buffers:

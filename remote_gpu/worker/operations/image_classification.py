@@ -8,7 +8,8 @@ from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.worker.arguments import Arguments, Integer, Port, Signature, Structure, Text
 from remote_gpu.worker.inference.classes import SIDE_MAX, TEXT_DIRECTION, find_classifier
 from remote_gpu.worker.inference.joined import run_joined
-from remote_gpu.worker.inference.model import CUDA_IMPLEMENTATION, IMPLEMENTATION, check_cuda
+from remote_gpu.worker.inference.model import IMPLEMENTATION
+from remote_gpu.worker.inference.on_cards import ModelsOnCards
 from remote_gpu.worker.operation import Context, CpuOperation, Limits, Outcome
 from remote_gpu.worker.recognition.image import ImageError, decode
 
@@ -100,18 +101,8 @@ class ImageClassification(CpuOperation):
         }, [results[0]]
 
 
-class CudaClassification(ImageClassification):
+class CudaClassification(ModelsOnCards, ImageClassification):
     """`image_classification` with its model on an NVIDIA card; images are decoded on the host."""
-
-    implementation = CUDA_IMPLEMENTATION
-    kinds = ("cuda",)
-    libraries = ("onnxruntime-gpu",)
-    by_kernels = True
-
-    def prepare(self, context: Context) -> None:
-        """Check that the library serves cards."""
-        del context
-        check_cuda()
 
 
 OPERATIONS = (ImageClassification(), CudaClassification())

@@ -7,13 +7,8 @@ from collections.abc import Sequence
 from remote_gpu.wire.frames import Meta
 from remote_gpu.worker.arguments import Arguments, Flag, Port, Signature, Structure, Text
 from remote_gpu.worker.inference.joined import run_joined
-from remote_gpu.worker.inference.model import (
-    CUDA_IMPLEMENTATION,
-    IMPLEMENTATION,
-    check_cuda,
-    find_model,
-    load_host_models,
-)
+from remote_gpu.worker.inference.model import IMPLEMENTATION, find_model, load_host_models
+from remote_gpu.worker.inference.on_cards import ModelsOnCards
 from remote_gpu.worker.operation import Context, CpuOperation, Limits, Outcome
 
 
@@ -75,21 +70,8 @@ class Onnx(CpuOperation):
             return values | {"outputs": described}, list(results)
 
 
-class CudaOnnx(Onnx):
-    """`onnx` on an NVIDIA card.
-
-    Models are loaded by a lease's first call: a card's context does not survive a fork.
-    """
-
-    implementation = CUDA_IMPLEMENTATION
-    kinds = ("cuda",)
-    libraries = ("onnxruntime-gpu",)
-    by_kernels = True
-
-    def prepare(self, context: Context) -> None:
-        """Check that the library serves cards."""
-        del context
-        check_cuda()
+class CudaOnnx(ModelsOnCards, Onnx):
+    """`onnx` on an NVIDIA card."""
 
 
 OPERATIONS = (Onnx(), CudaOnnx())

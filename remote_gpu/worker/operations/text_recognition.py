@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.worker.arguments import Arguments, Number, Port, Signature
 from remote_gpu.worker.backends.ordinals import visible_ordinal
-from remote_gpu.worker.inference.model import check_cuda
+from remote_gpu.worker.inference.on_cards import ModelsOnCards
 from remote_gpu.worker.operation import Context, CpuOperation, Limits, Outcome
-from remote_gpu.worker.recognition.engine import IMPLEMENTATION, Card, Recognizer
+from remote_gpu.worker.recognition.engine import IMPLEMENTATION, Device, Recognizer
 from remote_gpu.worker.recognition.image import ImageError, decode
 
 _IMAGE_BYTES_MAX = 32 * 2**20
@@ -65,18 +65,11 @@ class TextRecognition(CpuOperation):
         return {"width": width, "height": height, "lines": lines}, [text.encode()]
 
 
-class CudaRecognition(TextRecognition):
+class CudaRecognition(ModelsOnCards, TextRecognition):
     """`text_recognition` with its models on an NVIDIA card."""
 
     implementation = f"{IMPLEMENTATION.replace('rapidocr', 'rapidocr-cuda', 1)}"
-    kinds = ("cuda",)
-    libraries = ("rapidocr", "onnxruntime-gpu")
-    by_kernels = True
-
-    def prepare(self, context: Context) -> None:
-        """Check that the library serves cards."""
-        del context
-        check_cuda()
+    libraries = ("rapidocr", *ModelsOnCards.libraries)
 
 
 def _recognizer(context: Context) -> Recognizer:
@@ -85,8 +78,10 @@ def _recognizer(context: Context) -> Recognizer:
     context.charge_context()
     ordinal = visible_ordinal(context.device)
     limit_bytes = context.quota.limit_bytes
-    key = f"text_recognition on {context.device}"
-    return context.warm.get(key, lambda: Recognizer(Card(ordinal, limit_bytes)))
+    if limit_bytes is not None:
+        limit_bytes -= context.card.context_bytes
+    device = Device(context.card, ordinal, limit_bytes)
+    return context.warm.get(f"text_recognition on {context.device}", lambda: Recognizer(device))
 
 
 OPERATIONS = (TextRecognition(), CudaRecognition())

@@ -11,7 +11,7 @@ import importlib.metadata
 import importlib.util
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from remote_gpu.worker.cards.card import Card
 from remote_gpu.worker.inference.model import check_on_card
 
 #: Part of every result.
@@ -47,9 +48,10 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
-    """An NVIDIA card for the models."""
+class Device:
+    """An NVIDIA device for the models."""
 
+    card: Card
     ordinal: int  #: among those that this process sees
     limit_bytes: int | None  #: of all models together; None = no limit
 
@@ -69,12 +71,13 @@ class Card:
 class Recognizer:
     """Loaded models, deterministic on one machine. Thread-safe; calls are serialised."""
 
-    def __init__(self, card: Card | None = None) -> None:
-        """Load; on the CPU without a card.
+    def __init__(self, device: Device | None = None) -> None:
+        """Load; on the CPU without a device.
 
         Raises FileNotFoundError naming a missing model, OpFailed(ENOTSUP) for a card without its
         libraries.
         """
+        self._device = device
         import cv2  # slow to import; for hosts that recognise text only
 
         with _without_downloads():
@@ -91,18 +94,21 @@ class Recognizer:
                 f"{engine}.inter_op_num_threads": 1,
                 "Det.limit_type": "max",
                 "Det.limit_side_len": DETECTION_SIDE_MAX,
-                **({} if card is None else card.parameters(engine)),
+                **({} if device is None else device.parameters(engine)),
             }
         )
         self._lock = threading.Lock()
         self.read(_blank())  # loads the models now, not in a job
-        if card is not None:
+        if device is not None:
             for part in ("text_det", "text_cls", "text_rec"):
                 check_on_card(getattr(self._engine, part).session.session)
 
     def read(self, pixels: npt.NDArray[np.uint8]) -> tuple[Line, ...]:
-        """The lines from top to bottom, then left to right."""
-        with self._lock:
+        """The lines from top to bottom, then left to right. Raises OpFailed: ENOMEM, EIO for errors
+        of a card."""
+        device = self._device
+        call = nullcontext() if device is None else device.card.library("RapidOCR")
+        with self._lock, call:  # the time of waiting is none of the call
             found = self._engine(pixels)
         if found.txts is None:
             return ()

@@ -21,7 +21,7 @@ from pathlib import Path
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import DeviceKind, GrantedLease, LeaseLifetime, Request
 from remote_gpu.client import Devices, Session, connect
-from remote_gpu.host.lease_log import read_overlaps
+from remote_gpu.host.leases.lease_log import read_overlaps
 from remote_gpu.middleware import render
 from remote_gpu.wire.errors import Refused
 

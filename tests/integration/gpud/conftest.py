@@ -27,7 +27,7 @@ from corekit.ids import DeviceId, HostId, LeaseId
 from gpu_scheduler.model import DeviceKind, Door, EndReason, LeaseLifetime, LeaseState, Share
 from gpu_scheduler.protocol.host import End, Install, WarmLimits
 from remote_gpu.client import Devices, Session
-from remote_gpu.host.lease_log import read_overlaps
+from remote_gpu.host.leases.lease_log import read_overlaps
 from remote_gpu.wire.connection import SESSION_VARIABLE, Access
 
 SCALE = 0.05  #: session beat 0.25 s, silence 1.5 s, install wait 0.25 s

@@ -15,7 +15,7 @@ from corekit.budget import Budget
 from gpu_scheduler.client.client import SchedulerClient
 from gpu_scheduler.model import GrantedLease, LeaseLifetime, LeaseState, Request
 from orchgpu.local.ports import fixed_address
-from remote_gpu.host.lease_log import read_overlaps
+from remote_gpu.host.leases.lease_log import read_overlaps
 from tests.integration.gpud.conftest import until
 
 SCALE = 0.05

@@ -158,6 +158,28 @@ async def test_a_context_counts_in_the_memory_of_its_lease(scheduler: SchedulerC
     small.close()
 
 
+async def test_a_lease_that_uses_more_memory_than_it_has_ends_with_the_figures(
+    scheduler: SchedulerClient, pushes: Pushes, cards: Cards
+) -> None:
+    """Memory that a library takes without asking the quota is seen by the driver alone."""
+    neighbour = await job(scheduler, "neighbour-mib:1", memory_mib=3072)
+    greedy = await job(scheduler, "greedy:1", memory_mib=3072)
+    for one in (neighbour, greedy):
+        assert await asyncio.to_thread(one.multiply) == FOURS
+    cards.set(**{f"_{cards.board(greedy.device)}_extra_mib": "4000"})
+    end = await pushes.of("greedy:1")
+    used_mib = CONTEXT_MIB + AREA_MIB + 4000
+    assert end.startswith(f"REVOKED: it used {used_mib} MiB of {greedy.device}, as its driver")
+    assert "its 3072 MiB and 512 MiB for contexts" in end
+    await asyncio.to_thread(until, lambda: not greedy.session.alive)
+    cards.set()
+    assert await asyncio.to_thread(neighbour.multiply) == FOURS
+    await until_used_mib(scheduler, greedy.device, IDLE_MIB)
+    await until_health(scheduler, greedy.device, Health.OK)
+    greedy.close()
+    neighbour.close()
+
+
 async def test_a_hung_kernel_ends_its_lease_with_the_reason(
     scheduler: SchedulerClient, pushes: Pushes, cards: Cards
 ) -> None:

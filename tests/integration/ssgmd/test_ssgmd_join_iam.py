@@ -21,7 +21,7 @@ from gpu_scheduler.daemon.access.keys import KeyEntry, Role, add_key
 from gpu_scheduler.monitor.link import HostLink
 from gpu_scheduler.monitor.probes import FileProbe
 from gpu_scheduler.monitor.watched import WatchedHost
-from remote_gpu.host.iam import RoleProof
+from remote_gpu.host.credentials.iam import RoleProof
 from tests.integration.ssgmd.conftest import Endpoints, Peer, serving
 from tests.sts import ROLE_ARN, Sts, serving_sts
 

@@ -28,6 +28,7 @@ class Options:
     folder: Annotated[Path | None, Option("A folder.")] = None
     colour: Annotated[Colour, Option("Its colour.")] = Colour.RED
     size: Annotated[float, Option("Its size.", range=(0, 1))] = 0.5
+    count: Annotated[int, Option("How many.", range=(1, 9))] = 1
     kind: Annotated[str | None, Option("Its kind.", choices=("a", "b"))] = None
     loud: Annotated[bool, Option("Loud.")] = False
     log: Annotated[bool, Option("Log.")] = True
@@ -51,7 +52,8 @@ def test_without_arguments_every_field_has_its_default() -> None:
 
 def test_every_field_is_read_as_its_type() -> None:
     given = (
-        "--name n --paths a --paths b --folder f --colour blue --size 1 --kind b --loud --no-log"
+        "--name n --paths a --paths b --folder f --colour blue --size 1 --count 3"
+        " --kind b --loud --no-log"
     )
     assert read(*given.split()) == Options(
         name="n",
@@ -59,6 +61,7 @@ def test_every_field_is_read_as_its_type() -> None:
         folder=Path("f"),
         colour=Colour.BLUE,
         size=1.0,
+        count=3,
         kind="b",
         loud=True,
         log=False,
@@ -66,7 +69,15 @@ def test_every_field_is_read_as_its_type() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", ["", "--name n --colour green", "--name n --size 2", "--name n --kind c"]
+    "wrong",
+    [
+        "",
+        "--name n --colour green",
+        "--name n --size 2",
+        "--name n --kind c",
+        "--name n --count 10",
+        "--name n --count 1.5",
+    ],
 )
 def test_a_wrong_value_is_refused(wrong: str) -> None:
     with pytest.raises(click.UsageError):

@@ -2,7 +2,9 @@
  * One line is one fact: "boards 2", "0.uuid GPU-a", "0.lost 1", "hang 1", "xid 3 0 79" (the number
  * of the event, the board, the Xid: each number is told once). What is not in the file is 0 or "".
  * "shared PATH": memory in use of processes of the stand-in for CUDA, in files PATH.*, which each
- * process locks while it lives (tests/contract/cuda_driver.c).
+ * process locks while it lives (tests/contract/cuda_driver.c); they are the processes of the boards.
+ * "0.extra_mib 9": what each of them has beyond what it asked the driver for, as libraries do.
+ * "no_figures 1": the memory of processes is not available, as under WSL.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -11,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { OK = 0, INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, SMALL = 7, TIMEOUT = 10, LOST = 15 };
@@ -66,11 +69,27 @@ static int text_of(const Device *device, const char *key, char *into) {
     return gone;
 }
 
-/* Memory of a board that living processes use; files of dead ones are removed. */
-static unsigned long long used_by_processes(const Device *device) {
+/* The process that locks a file; 0 where /proc/locks does not show it. */
+static unsigned holder_of(FILE *file) {
+    char line[256], type[16];
+    unsigned pid, found = 0;
+    unsigned long inode;
+    struct stat about;
+    FILE *locks = fopen("/proc/locks", "r");
+    if (!locks || fstat(fileno(file), &about)) return 0;
+    while (fgets(line, sizeof line, locks))
+        if (sscanf(line, "%*d: %15s %*s %*s %u %*x:%*x:%lu", type, &pid, &inode) == 3
+            && !strcmp(type, "FLOCK") && inode == about.st_ino) found = pid;
+    fclose(locks);
+    return found;
+}
+
+/* Memory of a board that living processes use, which are listed in `into`; files of dead ones are removed. */
+static unsigned long long used_by_processes(const Device *device, Process *into, unsigned room, unsigned *count) {
     char path[256], pattern[512], uuid[256], line[512], *space;
-    unsigned long long sum = 0;
+    unsigned long long sum = 0, own;
     glob_t found;
+    if (count) *count = 0;
     fact(name(device, "uuid"), uuid);
     if (!fact("shared", path)) return 0;
     snprintf(pattern, sizeof pattern, "%s.*", path);
@@ -78,10 +97,18 @@ static unsigned long long used_by_processes(const Device *device) {
     for (size_t i = 0; i < found.gl_pathc; i++) {
         FILE *file = fopen(found.gl_pathv[i], "r");
         if (!file) continue;
+        own = 0;
         if (!flock(fileno(file), LOCK_EX | LOCK_NB)) unlink(found.gl_pathv[i]);
         else while (fgets(line, sizeof line, file))
             if ((space = strrchr(line, ' ')) && (*space = 0, !strcmp(line, uuid)))
-                sum += strtoull(space + 1, NULL, 10);
+                own += strtoull(space + 1, NULL, 10);
+        if (own) own += of(device, "extra_mib") << 20;
+        sum += own;
+        unsigned pid = own && count ? holder_of(file) : 0;
+        if (pid) {
+            if (*count < room) into[*count] = (Process){pid, number("no_figures") ? ~0ull : own, 0, 0};
+            ++*count;
+        }
         fclose(file);
     }
     globfree(&found);
@@ -113,14 +140,14 @@ int nvmlDeviceGetName(Device *device, char *into, unsigned size) {
 }
 int nvmlDeviceGetMemoryInfo(Device *device, Memory *into) {
     into->total = of(device, "total_mib") << 20;
-    into->used = ((of(device, "used_mib") + of(device, "reserved_mib")) << 20) + used_by_processes(device);
+    into->used = ((of(device, "used_mib") + of(device, "reserved_mib")) << 20) + used_by_processes(device, NULL, 0, NULL);
     into->free = into->total - into->used;
     return OK;
 }
 int nvmlDeviceGetMemoryInfo_v2(Device *device, Memory2 *into) {
     if (number("old_driver")) return NOT_SUPPORTED;
     into->total = of(device, "total_mib") << 20;
-    into->used = (of(device, "used_mib") << 20) + used_by_processes(device);
+    into->used = (of(device, "used_mib") << 20) + used_by_processes(device, NULL, 0, NULL);
     into->reserved = of(device, "reserved_mib") << 20;
     into->free = into->total - into->used - into->reserved;
     return OK;
@@ -142,12 +169,14 @@ int nvmlDeviceGetPowerUsage(Device *device, unsigned *into) {
     return OK;
 }
 static int processes(Device *device, const char *key, unsigned *count, Process *into) {
-    unsigned found = (unsigned)of(device, key), room = *count;
+    unsigned found = (unsigned)of(device, key), room = into ? *count : 0;
+    unsigned long long used = number("no_figures") ? ~0ull : of(device, "process_mib") << 20;
+    char path[256];
+    if (!strcmp(key, "processes") && fact("shared", path)) {
+        used_by_processes(device, into, room, &found);
+    } else for (unsigned i = 0; i < found && i < room; i++) into[i] = (Process){1000 + i, used, 0, 0};
     *count = found;
-    if (!found) return OK;
-    if (!into || room < found) return SMALL;
-    for (unsigned i = 0; i < found; i++) into[i] = (Process){1000 + i, 0, 0, 0};
-    return OK;
+    return room < found ? SMALL : OK;
 }
 int nvmlDeviceGetComputeRunningProcesses_v3(Device *device, unsigned *count, Process *into) {
     return processes(device, "processes", count, into);

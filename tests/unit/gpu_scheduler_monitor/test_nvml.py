@@ -20,7 +20,9 @@ from corekit.errors import AppError, ErrorCode
 from corekit.ids import DeviceId
 from gpu_scheduler.model import Device, Health, Symptom
 from gpu_scheduler.monitor.drivers.child import ChildProbe
-from gpu_scheduler.monitor.probes import probe_of
+from gpu_scheduler.monitor.ports import DeviceProcess
+from gpu_scheduler.monitor.probes import FileProbe, probe_of
+from gpu_scheduler.monitor.watch import LastSeen
 
 COMPILER = shutil.which("cc") or shutil.which("gcc")
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="the stand-in needs a C compiler")
@@ -61,7 +63,7 @@ class Driver:
 
     def tell(self, **facts: object) -> None:
         """Facts of board 0, as `lost=1`, and those of the whole, as `xid="1 0 79"`."""
-        whole = ("hang", "xid", "no_driver", "old_driver")
+        whole = ("hang", "xid", "no_driver", "old_driver", "no_figures")
         self.facts |= {k if k in whole else f"0.{k}": v for k, v in facts.items()}
         new = self.path.with_suffix(".new")
         new.write_text("".join(f"{key} {value}\n" for key, value in self.facts.items()))
@@ -112,6 +114,29 @@ async def test_processes_of_every_kind_are_counted_once(
     devices = await probe.devices()
     assert {one.device: one.processes for one in await probe.usage()} == {"GPU-a": 3, "GPU-b": 0}
     assert all("MPS" in device.detail for device in devices)
+    assert {one.pid for one in await probe.processes()} == {1000, 1001, 1002}
+
+
+@pytest.mark.asyncio
+async def test_processes_have_their_memory_where_the_driver_reports_it(
+    probe: ChildProbe, driver: Driver
+) -> None:
+    driver.tell(processes=2, graphics=1, process_mib=300)
+    await probe.devices()
+    expected = [
+        DeviceProcess(device=DeviceId("GPU-a"), pid=1000 + i, memory_used_mib=300) for i in (0, 1)
+    ]
+    assert list(await probe.processes()) == expected
+    seen = LastSeen(probe, 20.0)
+    await seen.devices()
+    assert list(await seen.processes()) == expected
+    driver.tell(no_figures=1)
+    await probe.devices()
+    assert [one.memory_used_mib for one in await probe.processes()] == [None, None]
+    driver.tell(lost=1)
+    await probe.devices()
+    assert await probe.processes() == ()
+    assert await LastSeen(FileProbe(Path("none"), "h"), 20.0).processes() == ()
 
 
 @pytest.mark.asyncio

@@ -11,10 +11,11 @@ import pytest
 from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.worker.backends import cublas
 from remote_gpu.worker.backends.ordinals import visible_ordinal
-from remote_gpu.worker.inference.model import ON_CPU, Model, check_cuda, providers_of
+from remote_gpu.worker.cards.card import Card
+from remote_gpu.worker.inference.model import ON_CPU, Model, check_cuda, processor_of
 from remote_gpu.worker.memory.quota import Quota
 from remote_gpu.worker.operation import Context
-from remote_gpu.worker.recognition.engine import Card, Recognizer, model_paths
+from remote_gpu.worker.recognition.engine import Device, Recognizer, model_paths
 
 FOR_CPUS = "CUDAExecutionProvider" not in onnxruntime.get_available_providers()
 only_for_cpus = pytest.mark.skipif(not FOR_CPUS, reason="this ONNX Runtime serves cards")
@@ -26,14 +27,17 @@ def code_of(failed: pytest.ExceptionInfo[OpFailed]) -> OpCode | str:
 
 def test_a_card_has_the_limit_of_its_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-1,GPU-2")
-    context = Context(kind="cuda", device="GPU-2", quota=Quota(1 << 30))
-    card, other = providers_of(context)
+    card_of_lease = Card(context_bytes=1 << 28)
+    context = Context(kind="cuda", device="GPU-2", quota=Quota(1 << 30), card=card_of_lease)
+    processor = processor_of(context)
+    card, other = processor.providers
     assert isinstance(card, tuple)
     name, options = card
     assert (name, other) == ("CUDAExecutionProvider", "CPUExecutionProvider")
     assert options["device_id"] == "1"
-    assert options["gpu_mem_limit"] == str(1 << 30)
-    assert providers_of(Context()) is ON_CPU
+    assert options["gpu_mem_limit"] == str((1 << 30) - (1 << 28)), "a context takes the rest"
+    assert processor.card is card_of_lease
+    assert processor_of(Context()) is ON_CPU
 
 
 @pytest.mark.parametrize(
@@ -66,14 +70,14 @@ def test_the_extra_for_cards_is_named() -> None:
 def test_a_model_never_falls_back_to_the_cpu() -> None:
     path: Path = model_paths()["Cls"]
     with pytest.raises(OpFailed, match="cannot use this card") as failed:
-        Model(path, providers_of(Context(kind="cuda")))
+        Model(path, processor_of(Context(kind="cuda")))
     assert code_of(failed) is OpCode.ENOTSUP
 
 
 @only_for_cpus
 def test_text_recognition_never_falls_back_to_the_cpu() -> None:
     with pytest.raises(OpFailed, match="cannot use this card"):
-        Recognizer(Card(0, 1 << 30))
+        Recognizer(Device(Card(), 0, 1 << 30))
 
 
 def test_products_name_the_extra_where_the_library_is_missing(

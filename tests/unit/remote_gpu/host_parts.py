@@ -10,14 +10,15 @@ from corekit.aio.supervise import Nursery
 from corekit.budget import Budget
 from corekit.ids import DeviceId, HostId, LeaseId
 from gpu_scheduler.model import DeviceKind, Door, EndReason, LeaseLifetime, LeaseState, Share
+from gpu_scheduler.monitor.ports import DeviceProcess
 from gpu_scheduler.protocol.host import Install, SessionState
 from remote_gpu.host.daemon import Endpoints, HostDaemon
 from remote_gpu.host.gateway.gateway import GatewayLimits
 from remote_gpu.host.gateway.lease_ports import PortSettings
 from remote_gpu.host.gateway.listeners import Listeners
 from remote_gpu.host.gateway.relays import Relays
-from remote_gpu.host.lease_log import LeaseLog
-from remote_gpu.host.leases import LeaseTable
+from remote_gpu.host.leases.lease_log import LeaseLog
+from remote_gpu.host.leases.table import LeaseTable
 from remote_gpu.host.processes.card_checks import CardChecks
 from remote_gpu.host.sharing.turns import Turns
 from remote_gpu.host.workers.pool import WorkerPool
@@ -94,10 +95,14 @@ class Card:
     """The driver's figure, set by a test."""
 
     used_mib_now: int | None = None
+    processes_now: tuple[DeviceProcess, ...] = ()
 
     async def used_mib(self, device: DeviceId) -> int | None:
         assert device == D0
         return self.used_mib_now
+
+    def processes(self) -> tuple[DeviceProcess, ...]:
+        return self.processes_now
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ import pytest
 from corekit.errors import AppError
 from corekit.ids import DeviceId, HostId
 from gpu_scheduler.model import DeviceKind, Share
-from remote_gpu.host.emulation import EmulatedDevices, EmulatedProbe, Load, real_shares
+from remote_gpu.host.devices.emulation import EmulatedDevices, EmulatedProbe, Load, real_shares
 from remote_gpu.wire.errors import OpCode, OpFailed
 from remote_gpu.worker.arguments import Arguments
 from remote_gpu.worker.emulation.devices import EmulatedDevice, Emulation, OperationTimes, call_s

@@ -18,8 +18,8 @@ from gpu_scheduler.model import DeviceKind, Share
 from gpu_scheduler.protocol.keys import new_key
 from remote_gpu.host.app import _log, advertised
 from remote_gpu.host.cli import _address, _use_mps, main
+from remote_gpu.host.credentials.iam import RoleProof
 from remote_gpu.host.environment import MPS_DIRECTORY, worker_variables
-from remote_gpu.host.iam import RoleProof
 from remote_gpu.worker.control import VARIABLES
 from tests.sts import ROLE_ARN
 

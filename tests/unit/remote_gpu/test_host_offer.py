@@ -11,7 +11,7 @@ import pytest
 from corekit.ids import DeviceId
 from gpu_scheduler.model import Device, DeviceKind
 from gpu_scheduler.warm import keys_of, tenant_folder
-from remote_gpu.host.offer import KEPT_KEYS_MAX, KeptContents, Offer
+from remote_gpu.host.devices.offer import KEPT_KEYS_MAX, KeptContents, Offer
 from remote_gpu.host.workers.pool import Ready
 from remote_gpu.wire.graphs import content_id
 from remote_gpu.worker.store.contents import Contents

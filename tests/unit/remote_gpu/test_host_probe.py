@@ -13,8 +13,14 @@ import pytest
 from corekit.errors import AppError, ErrorCode
 from corekit.ids import DeviceId, HostId
 from gpu_scheduler.model import Device, DeviceKind, Health, Usage
-from remote_gpu.host.offer import KeptContents, Offer
-from remote_gpu.host.probe import CpuProbe, CpuSettings, HostProbe, default_memory_mib, parse_cpus
+from remote_gpu.host.devices.offer import KeptContents, Offer
+from remote_gpu.host.devices.probe import (
+    CpuProbe,
+    CpuSettings,
+    HostProbe,
+    default_memory_mib,
+    parse_cpus,
+)
 from remote_gpu.host.workers.pool import Ready
 
 CORE = min(os.sched_getaffinity(0))

@@ -8,7 +8,7 @@ from corekit.ids import HostId, LeaseId
 from corekit.tracing.context import TraceContext
 from corekit.tracing.span import NoTracer
 from gpu_scheduler.model import EndReason
-from remote_gpu.host.traces import HostTraces
+from remote_gpu.host.reports.traces import HostTraces
 from tests.tracing import Recorder
 
 LEASE = LeaseId("l")

@@ -11,8 +11,8 @@ from typing import Any
 
 from corekit.ids import DeviceId, HostId, LeaseId
 from gpu_scheduler.model import DeviceKind, Share
-from remote_gpu.host.lease_log import LeaseLog, read_overlaps
-from remote_gpu.host.steps import Step, StepKind
+from remote_gpu.host.leases.lease_log import LeaseLog, read_overlaps
+from remote_gpu.host.leases.steps import Step, StepKind
 
 SHARE = Share(
     host=HostId("h"),

@@ -16,9 +16,9 @@ from corekit.ids import DeviceId, HostId, LeaseId
 from corekit.units import percent_of
 from gpu_scheduler.model import DeviceKind, EndReason, LeaseLifetime, LeaseState, Share
 from gpu_scheduler.protocol.host import Install
-from remote_gpu.host.lease_log import read_overlaps
-from remote_gpu.host.leases import LeaseTable, Phase
-from remote_gpu.host.steps import Step, StepKind
+from remote_gpu.host.leases.lease_log import read_overlaps
+from remote_gpu.host.leases.steps import Step, StepKind
+from remote_gpu.host.leases.table import LeaseTable, Phase
 from remote_gpu.wire.errors import Refusal, Refused
 from tests.installs import install_of
 

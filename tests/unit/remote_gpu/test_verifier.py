@@ -11,7 +11,7 @@ import pytest
 from corekit.ids import LeaseId
 from gpu_scheduler.model import EndReason
 from remote_gpu.host.gateway.verifier import Verifier
-from remote_gpu.host.leases import LeaseTable
+from remote_gpu.host.leases.table import LeaseTable
 from remote_gpu.wire.errors import Refused
 from remote_gpu.wire.proof import Role
 from tests.forgery import Attempt, Target, attempts

@@ -15,9 +15,9 @@ from corekit.values import replace
 from gpu_scheduler.model import DeviceKind, EndReason, Share
 from gpu_scheduler.protocol.host import Install, WarmLimits
 from gpu_scheduler.warm import workload_key
-from remote_gpu.host.lease_log import read_overlaps
-from remote_gpu.host.leases import LeaseTable, Phase
-from remote_gpu.host.steps import Step, StepKind
+from remote_gpu.host.leases.lease_log import read_overlaps
+from remote_gpu.host.leases.steps import Step, StepKind
+from remote_gpu.host.leases.table import LeaseTable, Phase
 from remote_gpu.host.warm.table import WORKERS_MAX, WarmTable, WarmWorker, card_limits
 from tests.installs import install_of
 

@@ -19,11 +19,11 @@ from corekit.budget import Budget
 from corekit.ids import DeviceId, LeaseId
 from corekit.values import replace
 from gpu_scheduler.protocol.host import Install
-from remote_gpu.host.lease_log import LeaseLog
-from remote_gpu.host.leases import LeaseTable
+from remote_gpu.host.leases.lease_log import LeaseLog
+from remote_gpu.host.leases.steps import Step, StepKind
+from remote_gpu.host.leases.table import LeaseTable
 from remote_gpu.host.processes.endings import Endings
 from remote_gpu.host.processes.warm_workers import WarmWorkers
-from remote_gpu.host.steps import Step, StepKind
 from remote_gpu.host.workers.worker import Worker
 from remote_gpu.worker import control
 from tests.unit.remote_gpu.host_parts import Card, install

@@ -19,7 +19,7 @@ from remote_gpu.client.transport.tls import (
     secure,
     server_context,
 )
-from remote_gpu.host.tls import HostTls
+from remote_gpu.host.credentials.tls import HostTls
 from remote_gpu.wire.errors import WireError
 from tests.certificates import certificate
 

@@ -14,9 +14,9 @@ from corekit.errors import AppError, invalid
 from corekit.ids import DeviceId, HostId
 from corekit.values import replace
 from gpu_scheduler.model import Device, DeviceKind, Health, Usage
-from gpu_scheduler.monitor.ports import Probe
+from gpu_scheduler.monitor.ports import DeviceProcess, Probe
 from gpu_scheduler.monitor.watch import LastSeen
-from remote_gpu.host.offer import Offer
+from remote_gpu.host.devices.offer import Offer
 from remote_gpu.host.warm.private_memory import private_bytes
 
 logger = logging.getLogger(__name__)
@@ -105,6 +105,7 @@ class HostProbe:
         self._offer = offer
         self._probes = tuple(LastSeen(probe, bad_after_s) for probe in probes)
         self._indices: dict[DeviceId, int] = {}
+        self._processes: tuple[DeviceProcess, ...] = ()
         self._reading = asyncio.Lock()  # a driver's process answers one request at a time
 
     async def devices(self) -> tuple[Device, ...]:
@@ -132,8 +133,14 @@ class HostProbe:
             figures = {usage.device: usage.memory_used_mib for usage in await self.usage()}
         return figures.get(device, None if device in present else 0)
 
+    def processes(self) -> tuple[DeviceProcess, ...]:
+        """The processes on devices at the newest reading, as far as drivers list them."""
+        return self._processes
+
     async def _read(self) -> list[Device]:
         found = await asyncio.gather(*(_devices(probe) for probe in self._probes))
+        listed = [await probe.processes() for probe in self._probes]
+        self._processes = tuple(process for processes in listed for process in processes)
         return [device for devices in found for device in devices]
 
     async def close(self) -> None:

@@ -27,7 +27,7 @@ from corekit.units import WHOLE_PERMILLE
 from corekit.values import replace
 from gpu_scheduler.model import EndReason, LeaseLifetime, LeaseState, Share
 from gpu_scheduler.protocol.host import Install
-from remote_gpu.host.steps import Step, StepKind
+from remote_gpu.host.leases.steps import Step, StepKind
 from remote_gpu.host.warm.table import WarmTable, WarmWorker, is_card
 from remote_gpu.wire.errors import Refusal, Refused
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NotRequired, TypedDict
 
 from corekit.units import WHOLE_PERMILLE, permille_of
-from remote_gpu.host.steps import Step
+from remote_gpu.host.leases.steps import Step
 from remote_gpu.host.warm.table import WarmWorker
 
 logger = logging.getLogger(__name__)

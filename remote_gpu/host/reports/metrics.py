@@ -9,7 +9,7 @@ from corekit.metrics import catalogue
 from corekit.metrics.exposition import family
 from gpu_scheduler.monitor.link import HostLink
 from remote_gpu.host.daemon import HostDaemon
-from remote_gpu.host.leases import Phase
+from remote_gpu.host.leases.table import Phase
 
 
 def host_lines(daemon: HostDaemon[HostLink]) -> Iterator[str]:

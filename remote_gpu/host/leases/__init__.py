@@ -1,0 +1,1 @@
+"""The leases of this host: their pure table, its steps, and the log of evidence."""

@@ -1,0 +1,93 @@
+"""The leases that use more of a card's memory than they have, by readings of its driver. Pure.
+
+A worker checks its lease's quota before each allocation of its own. Libraries, programs and servers
+allocate by themselves, and only the driver knows how much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from corekit.ids import DeviceId, LeaseId
+from gpu_scheduler.monitor.health import HELD_MIB_MIN
+
+#: Readings in a row: a library may free its work areas a moment later.
+READINGS_MIN = 2
+
+
+class OnExcess(StrEnum):
+    """The effect of too much memory in use."""
+
+    END = "end"  #: the lease ends
+    WARN = "warn"  #: gpud logs it
+    OFF = "off"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CardUse:
+    """One lease's processes on one card at one reading."""
+
+    lease: LeaseId
+    device: DeviceId
+    memory_mib: int  #: of its share
+    context_mib: int = 0  #: that one context takes; 0 = unknown
+    used_mib: tuple[int | None, ...]  #: of each process; None: not reported
+
+    @property
+    def allowed_mib(self) -> int:
+        """The share, and for each process a context and the code of libraries in it."""
+        return self.memory_mib + len(self.used_mib) * max(self.context_mib, HELD_MIB_MIN)
+
+    @property
+    def sum_mib(self) -> int:
+        """The memory of the processes that have a figure."""
+        return sum(used for used in self.used_mib if used is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Excess:
+    """Memory of a card that a lease uses beyond its share."""
+
+    lease: LeaseId
+    device: DeviceId
+    detail: str
+
+
+class ExcessTable:
+    """The excesses of one host's leases, over readings."""
+
+    def __init__(self, readings_min: int = READINGS_MIN) -> None:
+        self._readings_min = readings_min
+        self._readings: dict[tuple[LeaseId, DeviceId], int] = {}  # in a row with an excess
+
+    def read(self, uses: Iterable[CardUse]) -> list[Excess]:
+        """The excesses that this reading confirms, each once until it is over.
+
+        A use without all figures neither confirms nor ends one. A lease without processes on a card
+        has none there.
+        """
+        before, self._readings = self._readings, {}
+        found = []
+        for use in uses:
+            key = (use.lease, use.device)
+            count = before.get(key, 0)
+            if use.sum_mib > use.allowed_mib:
+                count += 1
+                if count == self._readings_min:
+                    found.append(_excess(use))
+            elif None not in use.used_mib:
+                count = 0
+            if count:
+                self._readings[key] = count
+        return found
+
+
+def _excess(use: CardUse) -> Excess:
+    detail = (
+        f"it used {use.sum_mib} MiB of {use.device}, as its driver reports: more than its"
+        f" {use.memory_mib} MiB and {use.allowed_mib - use.memory_mib} MiB for contexts;"
+        " request more memory_mib"
+    )
+    return Excess(lease=use.lease, device=use.device, detail=detail)

@@ -1,0 +1,1 @@
+"""The reports of this host: the port of its link, traces and metrics."""
