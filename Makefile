@@ -4,6 +4,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
+# Programs that start a thousand times compile their modules once, whatever the shell of the caller.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test check bench experiments gpu sim soak lock clean
 
@@ -22,7 +25,7 @@ demo: $(STAMP)  ## the whole way on this machine: upload, lend, compute, result
 
 test: $(STAMP)  ## all checks and tests, as CI runs them
 	$(MAKE) --no-print-directory check
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 	OCL_ICD_VENDORS=/nonexistent $(BIN)/python -m pytest -m "drivers and not soak" \
 	  $$(grep -rl --include='test_*.py' 'mark\.drivers' tests)
 

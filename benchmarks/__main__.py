@@ -13,6 +13,7 @@ import os
 import shlex
 import subprocess
 import sys
+import textwrap
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,11 +27,16 @@ SHORT: dict[str, tuple[str, ...]] = {
     "release_latency": ("--jobs", "10", "--published-jobs", "2"),
     "hardless": ("--scale", "1", "--minutes", "0.25,1.5,0.25", "--plot", "docs/pictures"),
     "kaas": ("--seconds", "20"),
+    "console": (),
+    "top": (),
+    "history": (),
+    "tracing": (),
     "scheduler.cycles": ("--rounds", "3"),
     "scheduler.decision": ("--cycles", "1000", "--plot", "docs/decision.svg"),
     "scheduler.fleet": (),
     "scheduler.handover": ("--rounds", "3"),
     "scheduler.recovery": (),
+    "scheduler.records": (),
     "remote_gpu.transport": ("--rounds", "3"),
     "remote_gpu.operations": (),
     "remote_gpu.sharing": ("--seconds", "45"),
@@ -41,11 +47,11 @@ SHORT: dict[str, tuple[str, ...]] = {
     "remote_gpu.card": (),
     "remote_gpu.sequence_search": (),
     "simulator": (),
-    "tracing": (),
     "scheduler.peers": (),
     "remote_gpu.peers": ("--rounds", "2"),
     "remote_gpu.search_curve": ("--runs", "2", "--plot", "docs/search-curve.svg"),
 }
+NOTE_WIDTH = 150  #: characters of a line
 LIMIT_S = 900.0  #: one benchmark; it hangs if it takes longer
 _HEAD = """\
 # Figures
@@ -132,8 +138,14 @@ def _section(name: str, when: str, answer: dict[str, Any] | str) -> str:
         return "\n".join([*lines, f"Failed: {answer}", ""])
     lines += ["| metric | value | baseline | ratio | target | met |", "| --- " * 6 + "|"]
     lines += ["| " + " | ".join(row(figure)) + " |" for figure in answer["results"]]
-    lines += [line for one in answer["skipped"] for line in ("", one)]
+    notes = [_wrapped(one) for one in answer.get("notes", ())]
+    lines += [line for one in (*answer["skipped"], *notes) for line in ("", one)]
     return "\n".join([*lines, ""])
+
+
+def _wrapped(note: str) -> str:
+    """A paragraph in lines; a link is never divided."""
+    return textwrap.fill(note, NOTE_WIDTH, break_on_hyphens=False, break_long_words=False)
 
 
 if __name__ == "__main__":

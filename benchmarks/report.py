@@ -39,12 +39,17 @@ def arguments(description: str | None) -> argparse.ArgumentParser:
     return parser
 
 
-def show(benchmark: str, figures: Sequence[Figure], *, as_json: bool) -> None:
-    """Print the figures with the commit and the machine they belong to."""
+def show(
+    benchmark: str, figures: Sequence[Figure], *, as_json: bool, notes: Sequence[str] = ()
+) -> None:
+    """Print the figures with the commit and the machine they belong to.
+
+    `notes`: paragraphs in Markdown that the page has below the figures.
+    """
     if as_json:
         results = [{k: v for k, v in asdict(f).items() if v is not None} for f in figures]
         answer = {"benchmark": benchmark, "commit": commit(), "machine": machine()}
-        print(json.dumps({**answer, "results": results}))
+        print(json.dumps({**answer, "results": results, "notes": list(notes)}))
         return
     for figure in figures:
         beside = f"  ({figure.baseline}: {figure.baseline_value:.4g})" if figure.baseline else ""

@@ -61,6 +61,8 @@ class Reason(StrEnum):
     KILLED = "KILLED"  #: a signal ended the user's code
     OUTPUT_ERROR = "OUTPUT_ERROR"  #: its outputs could not be stored
     INPUT_ERROR = "INPUT_ERROR"  #: the function could not read the input it was given
+    SECRET_ERROR = "SECRET_ERROR"  # noqa: S105 #: a secret cannot be read; not tried again
+    SECRET_UNAVAILABLE = "SECRET_UNAVAILABLE"  # noqa: S105 #: a store of secrets is unavailable
     FUNCTION_ERROR = "FUNCTION_ERROR"  #: Lambda reports that the function itself failed
     FUNCTION_TIMEOUT = "FUNCTION_TIMEOUT"  #: Lambda ended it at its limit
     FUNCTION_CRASHED = "FUNCTION_CRASHED"  #: the function's process died

@@ -54,6 +54,7 @@ class FileFacts(Value):
     executable: bool = True
     first_line: bytes = b""  #: with its line end
     crlf: bool = False  #: some line ends in CR LF
+    open_to_others: bool = False  #: other users of the machine may read it
     #: Names that a Python module binds; None = not examined, or not valid Python.
     defines: tuple[str, ...] | None = None
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from contract.secrets.reference import SecretReference
 from corekit.errors import AppError, invalid
 from corekit.units import MemorySize
 from fdl.text.nodes import Location, Source, as_written, parent
@@ -321,6 +322,8 @@ class Function:
     ecr: Mapping[str, object] = field(default_factory=dict)
     cloudwatch: Mapping[str, object] = field(default_factory=dict)
     s3: Mapping[str, object] = field(default_factory=dict)
+    #: Variable of the script → the place of its value, which is read when a run starts.
+    secrets: Mapping[str, SecretReference] = field(default_factory=dict)
     group: str | None = None  #: steps of one group share a sandbox, a device and a job
     steps: tuple[Function, ...] = ()  #: of a group (`fdl.plan.groups`), in order
     path: str = ""  #: `functions.aws[0]`
@@ -340,6 +343,18 @@ class Function:
     def runs(self) -> str | None:
         """The file with the code of a run: the script, or the handler's module."""
         return self.function.init_script or self.module
+
+    @property
+    def secrets_of_steps(self) -> Mapping[str, Mapping[str, SecretReference]]:
+        """Step → its secrets; the only step of a function has the name ""."""
+        steps = {step.name: step.secrets for step in self.steps} or {"": self.secrets}
+        return {name: secrets for name, secrets in steps.items() if secrets}
+
+    @property
+    def references(self) -> tuple[SecretReference, ...]:
+        """The secrets of all steps, each once, in the order of the file."""
+        steps = self.secrets_of_steps.values()
+        return tuple(dict.fromkeys(one for secrets in steps for one in secrets.values()))
 
     @property
     def name(self) -> str:

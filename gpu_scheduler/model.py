@@ -20,6 +20,8 @@ from gpu_scheduler.versions import is_version
 
 #: The largest orchestrator block in a record, so that records of 100,000 jobs stay small.
 BLOCK_BYTES_MAX = 4096
+#: The block as keys get it that may not read the job; no orchestrator writes this.
+HIDDEN_BLOCK: Mapping[str, Any] = {"hidden": True}
 PREFERENCES_MAX = 64  #: most kinds and models of one request
 DETAIL_CHARS_MAX = 500  #: most characters of the detail of a device
 RESIDENT_MAX = 1024  #: most warm keys of one device
@@ -428,3 +430,8 @@ class Record(Value):
     def device_text(self) -> str:
         """The device of the newest lease, for people; "" before the first."""
         return self.leases[-1].device_text if self.leases else ""
+
+    @property
+    def hidden(self) -> bool:
+        """Whether the key that read the record may not read its job."""
+        return self.block == HIDDEN_BLOCK

@@ -14,6 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
+from contract.secrets.reference import SecretReference
 from corekit.values import Value
 from fdl.plan.resources import Notification
 from orchgpu.deploy.ports import Cloud
@@ -179,6 +180,22 @@ class Address(Value):
     profile: str | None = None
 
 
+class SecretStores(Protocol):
+    """The stores of `ssm:` and `secretsmanager:`. Every method raises only `AppError`."""
+
+    def exists(self, reference: SecretReference) -> bool:
+        """Whether there is an entry; its content is not read."""
+        ...
+
+    def put(self, reference: SecretReference, value: str) -> bool:
+        """Store a value, as a new version of an entry that exists. True: the entry is new."""
+        ...
+
+    def remove(self, reference: SecretReference) -> None:
+        """Delete an entry with all its versions. Raises NOT_FOUND."""
+        ...
+
+
 class DeployCloud(Value):
     """A cloud to deploy to."""
 
@@ -186,6 +203,7 @@ class DeployCloud(Value):
     locate: Callable[[], str]  #: account, region and endpoint, for people; calls the cloud
     #: Raises DENIED unless resources may be created there.
     guard: Callable[[bool], None]
+    secrets: SecretStores | None = None  #: None: it has no such stores
 
     @property
     def where(self) -> str:

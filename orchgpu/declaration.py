@@ -40,14 +40,17 @@ def function(
     job: Mapping[str, object] | None = None,
     name: str | None = None,
     variables: Mapping[str, object] | None = None,
+    secrets: Mapping[str, str] | None = None,
     **settings: object,
 ) -> Callable[[F], F]:
     """Declare the decorated function, which takes one `lambda_functions.work.Work`.
 
     `input`, `output`: where its files come from and go to; `gpu`, `job`: the blocks of that name
     (without both it gets no device); `name`: by default the function's, with hyphens; `variables`:
-    of its environment; `settings`: further keys of `lambda:`, such as `memory` and `timeout`.
-    Every key and its values are those of a definition file, and are checked by the deploy.
+    of its environment; `secrets`: variables with references to their values, which are read when a
+    run starts (`{"TOKEN": "ssm:/search/token"}`); `settings`: further keys of `lambda:`, such as
+    `memory` and `timeout`. Every key and its values are those of a definition file, and are checked
+    by the deploy.
     """
     block: dict[str, object] = {"output": _list(output)} if output else {}
     jobs = None if job is None and gpu is None else {"input": _list(input), **(job or {})}
@@ -55,7 +58,11 @@ def function(
         block["input"] = _list(input)
     if variables:
         block["container"] = {"environment": {"Variables": dict(variables)}}
-    blocks = {"gpu": None if gpu is None else dict(gpu), "job": jobs}
+    blocks = {
+        "gpu": None if gpu is None else dict(gpu),
+        "job": jobs,
+        "secrets": dict(secrets) if secrets else None,
+    }
 
     def declare(decorated: F) -> F:
         own = getattr(decorated, "__qualname__", "")

@@ -41,6 +41,7 @@ def install(folder: Path, wheel: Path, extras: Iterable[str] = ()) -> Installati
     for name in sorted(_closure(_metadata(wheel), frozenset(extras))):
         _link(importlib.metadata.distribution(name), packages)
     arguments = ["--python", str(folder / "bin/python"), "install", "--no-deps", "--no-index"]
+    arguments += ["--no-compile"]  # an import compiles what it needs
     subprocess.run(
         [sys.executable, "-m", "pip", *arguments, "--quiet", str(wheel)], check=True, timeout=60
     )

@@ -70,7 +70,7 @@ def main() -> int:
         chromium() as browser,
     ):
         deploy(Path(work))
-        upload(Path(work), rounds=8)
+        upload(Path(work), rounds=16)
         take(browser, address, folder)
     return 0
 
@@ -153,7 +153,6 @@ def take(browser: Browser, address: str, folder: Path) -> None:
     desk, phone = (1280, 800), (390, 780)
     with opened(browser, address, "light", desk) as page:
         shoot(page, "#/fleet", folder / "console-fleet.png")
-        shoot(page, "#/jobs?state=live", folder / "console-jobs.png")
     with opened(browser, address, "dark", desk) as page:
         shoot(page, "#/fleet", folder / "console-fleet-dark.png")
         page.goto(f"{address}#/jobs?state=FAILED")
@@ -162,7 +161,8 @@ def take(browser: Browser, address: str, folder: Path) -> None:
         page.goto(f"{address}#/jobs?state=SUCCEEDED&function=detect-objects")
         page.locator("tbody a").first.click(timeout=120_000)
         shoot(page, None, folder / "console-job.png")
-        shoot(page, "#/activity?since_s=900", folder / "console-activity.png")
+    with opened(browser, address, "light", (1280, 1020)) as page:
+        shoot(page, "#/activity?since_s=300", folder / "console-activity.png")
     with opened(browser, address, "light", phone) as page:
         shoot(page, "#/jobs", folder / "console-phone.png")
 

@@ -1,79 +1,74 @@
-"""Makes a picture of a real session of `orchgpu top`: one frame per step, shown in turn.
+"""Records a real session of `orchgpu top` as one animated SVG.
 
-    python -m tools.top_picture docs/pictures/top.svg 1 2 3,enter
+    python -m tools.top_picture docs/pictures/top.svg 1@10 2@6 3@6 down,enter@8
 
-Each step is a list of keys, separated by commas; a frame is taken some seconds after them. The
-scheduler and the cloud are those of the environment, as for every command.
+Each step is a list of keys, separated by commas, and the seconds for which the screen is recorded
+after them. The scheduler and the cloud are those of the environment, as for every command; with
+`--load` a local system is started for the recording, with emulated devices and jobs of three
+tenants.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import re
+import os
+import tempfile
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
 from corekit.cli.chart import BLOCKS
 from orchgpu.cli.scheduler import scheduler_address
 from orchgpu.cli.top.app import TopApp
+from tools.animated_terminal import animated
+from tools.console_pictures import deploy, system, upload
 
 COLUMNS, ROWS = 100, 25
-#: The time that a frame is shown.
-FRAME_S = 4
-_FONT_FACES = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
-_SIZE = re.compile(r'viewBox="0 0 ([0-9.]+) ([0-9.]+)"')
+#: Files of each function of a load, and the time after which they keep the devices busy.
+FILES, BUSY_AFTER_S = 30, 12.0
 
 
-async def frames(steps: Sequence[str], wait_s: float) -> list[str]:
-    """The screen after each step."""
+async def pictures(steps: Sequence[str], every_s: float) -> list[str]:
+    """The screen every `every_s` seconds, during all steps."""
     app = TopApp(scheduler_address(None), BLOCKS)
     found = []
     async with app.run_test(size=(COLUMNS, ROWS)) as pilot:
         for step in steps:
-            await pilot.press(*step.split(","))
-            await pilot.pause(wait_s)
-            found.append(app.export_screenshot(simplify=True))
+            keys, _, length_s = step.partition("@")
+            await pilot.press(*keys.split(","))
+            for _ in range(max(1, round(float(length_s or every_s) / every_s))):
+                await pilot.pause(every_s)
+                found.append(app.export_screenshot(simplify=True))
     return found
 
 
-def animated(pictures: Sequence[str]) -> str:
-    """One SVG that shows the frames in turn, without an end; a still viewer shows the first."""
-    size = _SIZE.search(pictures[0])
-    assert size is not None, "Textual writes a viewBox"
-    whole_s, share = FRAME_S * len(pictures), 100 / len(pictures)
-    end = share + 0.01
-    turn = f"0%, {share:.2f}% {{ opacity: 1 }} {end:.2f}%, 100% {{ opacity: 0 }}"
-    rules = [
-        f"@keyframes turn {{ {turn} }}",
-        f".frame {{ animation: turn {whole_s}s infinite; opacity: 0 }}",
-        ".frame0 { opacity: 1 }",
-        *(
-            f".frame{n} {{ animation-delay: {FRAME_S * n - (whole_s if n else 0)}s }}"
-            for n in range(len(pictures))
-        ),
-    ]
-    layers = [
-        f'<g class="frame frame{n}">{_FONT_FACES.sub("", picture)}</g>'
-        for n, picture in enumerate(pictures)
-    ]
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size[1]} {size[2]}" '
-        'role="img" aria-label="orchgpu top">'
-    )
-    return "\n".join((head, f"<style>{' '.join(rules)}</style>", *layers, "</svg>\n"))
+def under_load(steps: Sequence[str], every_s: float) -> list[str]:
+    """`pictures` of a local system that is busy."""
+    with tempfile.TemporaryDirectory(prefix="orchgpu-top-") as folder:
+        work = Path(folder)
+        with system(work):
+            os.environ["ORCHGPU_HOME"] = str(work / "home")
+            deploy(work)
+            uploading = threading.Thread(target=upload, args=(work, FILES))
+            uploading.start()
+            uploading.join(BUSY_AFTER_S)
+            found = asyncio.run(pictures(steps, every_s))
+            uploading.join()
+            return found
 
 
 def main() -> None:
     """Run the session and write the picture."""
     parser = argparse.ArgumentParser(prog="tools.top_picture", description=__doc__)
     parser.add_argument("picture", type=Path)
-    parser.add_argument("steps", nargs="+")
-    parser.add_argument("--wait", type=float, default=3.0, metavar="SECONDS")
+    parser.add_argument("steps", nargs="+", metavar="KEYS@SECONDS")
+    parser.add_argument("--every", type=float, default=1.0, metavar="SECONDS")
+    parser.add_argument("--load", action="store_true", help="Start a local system with jobs.")
     arguments = parser.parse_args()
-    pictures = asyncio.run(frames(arguments.steps, arguments.wait))
-    text = animated(pictures) if len(pictures) > 1 else _FONT_FACES.sub("", pictures[0])
-    arguments.picture.write_text("\n".join(line.rstrip() for line in text.splitlines()) + "\n")
+    record = under_load if arguments.load else lambda *of: asyncio.run(pictures(*of))
+    found = record(arguments.steps, arguments.every)
+    arguments.picture.write_text(animated(found, arguments.every, "orchgpu top"))
 
 
 if __name__ == "__main__":

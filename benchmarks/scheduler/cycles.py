@@ -228,12 +228,14 @@ async def measure(
 
 
 @contextlib.contextmanager
-def program(module: str, ready: Path, *arguments: str) -> Iterator[dict[str, str]]:
+def program(
+    module: str, ready: Path, *arguments: str, within_s: float = 30.0
+) -> Iterator[dict[str, str]]:
     """A process that serves, for the length of the block."""
     command = [sys.executable, "-m", module, "--ready-file", str(ready), *arguments]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
-        end_s = time.monotonic() + 30
+        end_s = time.monotonic() + within_s
         while not ready.exists():
             assert process.poll() is None, f"{module} ended"
             assert time.monotonic() < end_s, f"{module} does not serve"

@@ -24,6 +24,7 @@ from fdl.keys.scar import (
     S3_EVENT,
     STORAGE_PROVIDERS,
 )
+from fdl.keys.secrets import Secrets
 from fdl.model import Document, Function, Functions
 from fdl.schema.scalars import Text
 from fdl.schema.schema import Block, Key, ListOf, MapOf, Plain, Reading, Schema
@@ -53,6 +54,11 @@ ELEMENT = Block(
         "lambda": Key(reader=LAMBDA, to="function", required=True, about="The function itself."),
         "gpu": Key(reader=GPU, bare=True, about="The request of each job to the scheduler."),
         "job": Key(reader=JOB, bare=True, about="The jobs that input becomes."),
+        "secrets": Key(
+            reader=Secrets(),
+            about="Variables of the script whose values are read when a run starts, by the"
+            " function's role. `file:`, a path on the function's machine, is refused on AWS.",
+        ),
         "group": Key(
             reader=Text(
                 pattern=r"[A-Za-z0-9_-]{1,64}",

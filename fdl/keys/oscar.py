@@ -8,8 +8,8 @@ from fdl.schema.scalars import Flag, Memory, Text
 from fdl.schema.schema import Block, Key, Only, Plain, Values
 
 _SECRETS = (
-    "are kept by OSCAR's cluster, which does not exist here: let the function's role read a secret"
-    " store, for example AWS Secrets Manager"
+    "values in clear, which OSCAR's cluster keeps: keep each in a store instead, and write"
+    " `secrets: {NAME: ssm:/NAME}` next to `lambda` in `functions.aws`"
 )
 _HTTP = (
     "a service that answers HTTP requests is not a function that objects start: leave it out and"

@@ -15,7 +15,9 @@ from corekit.suggest import did_you_mean
 from fdl.diagnostics import Diagnostic, FileFacts, FileKind, Finding, MiddlewareFacts, Severity
 from fdl.lint.flow import deployment_findings, workflow_findings
 from fdl.lint.foreign import foreign
+from fdl.lint.secrets import CLEAR_REMEDY, secret_findings
 from fdl.lint.settings import owner_findings, settings_findings
+from fdl.lint.variables import LOADERS, OUR_NAME, risky
 from fdl.model import Document, Function, Storage
 from fdl.plan.desired import RETENTION
 from fdl.plan.functions import variables_of
@@ -28,47 +30,6 @@ _SECRET_NAME = re.compile(r"(?i)(secret|passw|token|private_?key|api_?key|access
 _SECRET_VALUE = re.compile(r"\b(AKIA|ASIA)[0-9A-Z]{16}\b|-----BEGIN [A-Z ]*PRIVATE KEY-----")
 #: Lambda's own names; CreateFunction refuses some of them and overwrites the others.
 _RESERVED_NAME = re.compile(r"AWS_|LAMBDA_|_HANDLER$|ORCHGPU_")
-_OUR_NAME = re.compile(r"ORCHGPU_")
-#: Variables by which a loader or an interpreter runs code before the program's own.
-_LOADERS = (
-    "LD_PRELOAD",
-    "LD_AUDIT",
-    "BASH_ENV",
-    "ENV",
-    "PYTHONSTARTUP",
-    "PYTHONINSPECT",
-    "PERL5OPT",
-    "PERL5DB",
-    "RUBYOPT",
-    "NODE_OPTIONS",
-    "JAVA_TOOL_OPTIONS",
-    "_JAVA_OPTIONS",
-    "GCONV_PATH",
-    "OCL_ICD_VENDORS",
-)
-#: Search paths of programs and modules.
-_SEARCHED = (
-    "PATH",
-    "PYTHONPATH",
-    "PYTHONHOME",
-    "PERL5LIB",
-    "RUBYLIB",
-    "NODE_PATH",
-    "CLASSPATH",
-    "IFS",
-)
-#: Credentials that AWS SDKs prefer to the role of the function.
-_CREDENTIALS = (
-    "AWS_ACCESS_KEY_ID",
-    "AWS_SECRET_ACCESS_KEY",
-    "AWS_SESSION_TOKEN",
-    "AWS_PROFILE",
-    "AWS_SHARED_CREDENTIALS_FILE",
-    "AWS_CONFIG_FILE",
-    "AWS_WEB_IDENTITY_TOKEN_FILE",
-    "AWS_ROLE_ARN",
-    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-)
 _E, _W = Severity.ERROR, Severity.WARNING
 #: Architectures in the name or tag of an image.
 _ARCHITECTURE = re.compile(r"[-_:.](arm64|aarch64|amd64|x86_64)\b")
@@ -98,6 +59,7 @@ def lint(
         findings += foreign(function, document.functions.aws)
         findings += _storages(function)
         findings += _variables(function, middlewares or {})
+        findings += secret_findings(function, place, files)
         findings += _code(function, place)
         findings += _outside(function)
         findings += settings_findings(function, place)
@@ -270,7 +232,7 @@ def _variables(function: Function, known: Mapping[str, MiddlewareFacts]) -> Iter
     declared = function.function
     both = (
         ("lambda.environment", declared.variables, _RESERVED_NAME),
-        ("lambda.container.environment", declared.container.variables, _OUR_NAME),
+        ("lambda.container.environment", declared.container.variables, OUR_NAME),
     )
     facts = known.get(function.gpu.middleware) if function.gpu else None
     wanted = facts.loaders if facts is not None else ()
@@ -278,15 +240,15 @@ def _variables(function: Function, known: Mapping[str, MiddlewareFacts]) -> Iter
         path = f"{function.path}.{block}.Variables"
         for name, value in variables.items():
             if value and (_SECRET_NAME.search(name) or _SECRET_VALUE.search(value)):
-                message = "looks like a secret in clear; give the role access to a secret store"
+                message = f"looks like a secret in clear; {CLEAR_REMEDY.format(name)}"
                 yield _W, f"{path}.{name}", message
             if reserved.match(name):
                 yield _E, f"{path}.{name}", "this name is reserved"
             elif name in wanted:
                 continue
-            elif block == "lambda.environment" and name in _LOADERS:
+            elif block == "lambda.environment" and name in LOADERS:
                 yield _W, f"{path}.{name}", "loads code into the function's runner and the script"
-            elif (why := _risky(name)) and block != "lambda.environment":
+            elif (why := risky(name)) and block != "lambda.environment":
                 yield _W, f"{path}.{name}", why
     size = sum(len(k.encode()) + len(v.encode()) for k, v in variables_of(function).items())
     if size > ENVIRONMENT_BYTES_MAX:
@@ -294,19 +256,6 @@ def _variables(function: Function, known: Mapping[str, MiddlewareFacts]) -> Iter
             f"the variables have {size} bytes with our own; Lambda allows {ENVIRONMENT_BYTES_MAX}"
         )
         yield _E, f"{function.path}.lambda.environment", message
-
-
-def _risky(name: str) -> str:
-    """The side effect of a variable on the script or its children; empty = none."""
-    if name in _LOADERS:
-        return (
-            "loads code into all programs that the script starts; set it inside the script instead"
-        )
-    if name in _CREDENTIALS:
-        return "takes the place of the function's role in the script; give the role the access"
-    if name in _SEARCHED:
-        return "changes which programs or modules are found; set it inside the script instead"
-    return ""
 
 
 def _runs_its_image(function: Function, place: DeployTarget) -> bool:

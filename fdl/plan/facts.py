@@ -14,5 +14,8 @@ class Facts(Value):
     roles: Mapping[str, str] = {}
     #: Bucket → ARN of the KMS key of its default encryption; without those that AWS manages.
     bucket_keys: Mapping[str, str] = {}
+    #: Reference to a secret → ARN of the KMS key of the account that encrypts it; without those
+    #: that AWS manages.
+    secret_keys: Mapping[str, str] = {}
     #: Image → the same with the digest that its tag names now.
     images: Mapping[str, str] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 
+from contract.secrets.reference import VARIABLE
 from corekit.values import Value
 from fdl.model import Function, Logging, Storage
 from fdl.plan import resources as kinds
@@ -66,6 +67,10 @@ def variables_of(function: Function, account: str = ANY_ACCOUNT) -> dict[str, st
         variables |= _foreign_variables(function)
     elif declared.handler is not None:
         variables["ORCHGPU_HANDLER"] = declared.handler
+    if secrets := function.secrets_of_steps:
+        variables[VARIABLE] = _compact(
+            {step: {name: str(one) for name, one in own.items()} for step, own in secrets.items()}
+        )
     if function.steps:
         variables["ORCHGPU_STEPS"] = STEPS_FILE
     elif not function.queued:

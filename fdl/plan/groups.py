@@ -154,7 +154,7 @@ def _merged(members: tuple[Function, ...]) -> Function:
         output=tuple(dict.fromkeys(o for o in outputs if not _inner(o, inside))),
         preheat=any(step.function.preheat for step in members),
     )
-    return replace(first, function=lambda_, gpu=_gpu(members), steps=members)
+    return replace(first, function=lambda_, gpu=_gpu(members), secrets={}, steps=members)
 
 
 def _inner(output: Storage, inside: list[Storage]) -> bool:

@@ -31,6 +31,7 @@ from fdl.plan.resources import (
     key_of,
 )
 from fdl.plan.roles import uses_interfaces
+from fdl.plan.secrets import secret_changes, secrets_of
 from fdl.plan.tags import FUNCTION_TAG
 
 #: The one field that the cloud does not show, so that it is not compared.
@@ -71,6 +72,7 @@ class Step(Value):
         """One line for people."""
         sign = {Action.CREATE: "+", Action.UPDATE: "~", Action.DELETE: "-"}[self.action]
         changes = [_change(name, *values) for name, values in self.changes().items()]
+        changes += secret_changes(self.before, self.resource, deleted=self.action is Action.DELETE)
         detail = ": " + ", ".join(changes) if changes else ""
         return f"{sign} {self.resource.kind} {self.resource.name}{detail}"
 
@@ -136,6 +138,7 @@ def _step_json(step: Step) -> dict[str, object]:
         "kind": step.resource.kind,
         "name": step.resource.name,
         "changes": changes,
+        **({"secrets": secrets_of(step.resource)} if secrets_of(step.resource) else {}),
     }
 
 

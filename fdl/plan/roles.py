@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 
+from contract.secrets.reference import Scheme, SecretReference
 from fdl.model import Function, Path, Storage
 from fdl.plan.facts import Facts
 from fdl.plan.resources import DeployTarget, Role
@@ -30,6 +31,12 @@ _INTERFACES = (
 #: Denied to the function's code; Lambda itself calls without a function as source.
 _DENIED = (*_INTERFACES, "ec2:DetachNetworkInterface")
 _MOUNT = ("elasticfilesystem:ClientMount", "elasticfilesystem:ClientWrite")
+_READS = {
+    Scheme.SECRETS_MANAGER: "secretsmanager:GetSecretValue",
+    Scheme.PARAMETER_STORE: "ssm:GetParameter",
+}
+#: The statements about entries of stores.
+SECRET_SIDS = ("Secrets", "Parameters")
 _TRACES = ("xray:PutTraceSegments", "xray:PutTelemetryRecords")
 _LOGS = ("logs:CreateLogGroup", "logs:CreateLogStream", "logs:PutLogEvents")
 
@@ -100,6 +107,7 @@ def _statements(function: Function, place: DeployTarget, facts: Facts) -> list[S
     statements.append(_allow("Files", _MOUNT, mounts))
     if declared.tracing == "Active":
         statements.append(_allow("Traces", _TRACES, ("*",)))
+    statements += _secrets(function, place)
     statements += _keys(function, facts)
     return [statement for statement in statements if statement["Resource"]]
 
@@ -115,6 +123,32 @@ def _of_jobs(function: Function, place: DeployTarget) -> list[Statement]:
     ]
 
 
+def _secrets(function: Function, place: DeployTarget) -> list[Statement]:
+    """The right to read exactly the entries that the function names."""
+    arns: dict[Scheme, list[str]] = {scheme: [] for scheme in Scheme}
+    for reference in function.references:
+        if reference.stored:
+            arns[reference.scheme] += secret_arns(reference, place)
+    named = zip(SECRET_SIDS, _READS.items(), strict=True)
+    return [_allow(sid, (action,), arns[scheme]) for sid, (scheme, action) in named]
+
+
+def secret_arns(reference: SecretReference, place: DeployTarget) -> list[str]:
+    """The ARNs that IAM compares with those of an entry.
+
+    An ARN of Secrets Manager ends with six random characters, which neither a name nor a partial
+    ARN has; whether an ARN has them cannot be decided by its form.
+    """
+    name, whole = reference.entry, reference.entry.startswith("arn:")
+    where = f"{place.region}:{place.account}"
+    if reference.scheme is Scheme.PARAMETER_STORE:
+        arn = f"arn:{place.partition}:ssm:{where}:parameter/{name.removeprefix('/')}"
+        return [name if whole else arn]
+    if whole:
+        return [name, f"{name}-??????"]
+    return [f"arn:{place.partition}:secretsmanager:{where}:secret:{name}-??????"]
+
+
 def _keys(function: Function, facts: Facts) -> list[Statement]:
     """KMS: reading needs Decrypt; writing needs a data key, and Decrypt for parts of an upload."""
     inputs, outputs = function.user_input, function.function.output
@@ -124,6 +158,7 @@ def _keys(function: Function, facts: Facts) -> list[Statement]:
         written.append(between)
     read = [function.function.kms_key or "", between, *written]
     read += [_key_of(storage, facts) for storage in inputs]
+    read += [facts.secret_keys.get(str(reference), "") for reference in function.references]
     return [
         _allow("Decryption", ("kms:Decrypt",), [key for key in read if key]),
         _allow("Encryption", ("kms:GenerateDataKey",), [key for key in written if key]),

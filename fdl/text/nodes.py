@@ -92,12 +92,15 @@ class Source(Value):
     name: str
     text: str
 
-    def error(self, at: Location, message: str) -> AppError:
-        """INVALID with `file:line:column: error: message` and the line with a caret under it."""
+    def error(self, at: Location, message: str, *, private: bool = False) -> AppError:
+        """INVALID with `file:line:column: error: message` and the line with a caret under it.
+
+        `private`: the line is not shown.
+        """
         shown = f"{self.name}:{at.line}:{at.column}: error: {message}"
         return AppError(
             ErrorCode.INVALID,
-            shown + self._excerpt(at),
+            shown if private else shown + self._excerpt(at),
             file=self.name,
             line=at.line,
             column=at.column,

@@ -57,13 +57,19 @@ class Watched(Value):
 
 
 async def watched(
-    http: str, access: Access, *, after: str | None = None, budget: Budget | None = None
+    http: str,
+    access: Access,
+    *,
+    after: str | None = None,
+    budget: Budget | None = None,
+    level: int = logging.WARNING,
 ) -> AsyncGenerator[Watched, None]:
     """Events without end from the endpoints ("host:port,…") of the schedulers of one system.
 
     Reconnects after a disconnect, which is one event `lost`, and continues after the last position
     that the scheduler still knows; where it does not, the stream has `reset` or, from a scheduler
-    without positions, `started`. Raises DENIED and INVALID.
+    without positions, `started`. `level`: of the log line about a lost stream. Raises DENIED and
+    INVALID.
     """
     budget = budget or Budget()
     addresses, tried = http.split(","), 0
@@ -90,7 +96,7 @@ async def watched(
             why = error.message
         if not warned:
             warned = True
-            logger.warning("%s; trying again", why, extra={"event": "events_lost"})
+            logger.log(level, "%s; trying again", why, extra={"event": "events_lost"})
         if not lost_said:
             lost_said = True
             yield _lost(why)

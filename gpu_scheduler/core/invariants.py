@@ -115,6 +115,8 @@ def _leases(state: State) -> Iterator[str]:
 
 
 def _records(state: State) -> Iterator[str]:
+    if list(state.record_order) != list(state.records):
+        yield "records and the order of their pages differ"
     for record in state.records.values():
         lease = state.live_lease(record)
         attempt = attempt_id(record.holder, record.attempt)

@@ -24,6 +24,7 @@ from gpu_scheduler.core.placement.freed_capacity import FreedCapacity
 from gpu_scheduler.core.queue.policy import DecidingPolicy, OrderingPolicy, Policy, is_deciding
 from gpu_scheduler.core.queue.policy_memory import PolicyMemory
 from gpu_scheduler.core.queue.queue import WaitingQueue
+from gpu_scheduler.core.records.order import Order
 from gpu_scheduler.core.timers import Timers
 from gpu_scheduler.model import Lease, Record, Request, Step
 from gpu_scheduler.parameters import DEFAULT, Parameters, in_force
@@ -119,6 +120,7 @@ class State:
     shares_of: dict[tuple[str, str], int] = field(default_factory=dict)
     #: Ended records in the order in which they ended, others in the order of creation.
     records: dict[JobId, Record] = field(default_factory=dict)
+    record_order: Order[JobId] = field(default_factory=Order)  #: that of `records`, for pages
     owned: dict[SessionId, dict[JobId, None]] = field(default_factory=dict)
     orphans: dict[JobId, None] = field(default_factory=dict)  #: longest ownerless first
     #: By policy: the one in force, and those of a newer version that are unknown here.
@@ -219,6 +221,8 @@ class State:
         old = self._disowned(record.holder)
         if old is not None and old.step is not Step.ENDED and record.step is Step.ENDED:
             del self.records[record.holder]  # history is ordered by end time
+        if record.holder not in self.records:
+            self.record_order.add(record.holder)
         self.records[record.holder] = record
         if record.step is not Step.ENDED and record.owner is None:
             self.orphans.setdefault(record.holder)
@@ -234,6 +238,7 @@ class State:
             self.usage_counts.record_changed(old, None)
             self.orphans.pop(holder, None)
             del self.records[holder]
+            self.record_order.remove(holder)
 
     def _disowned(self, holder: JobId) -> Record | None:
         """Remove a record from the index of owners, and return it."""

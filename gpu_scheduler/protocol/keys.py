@@ -40,3 +40,9 @@ def session_of(key_name: str, session: str) -> str:
     """The name, in the scheduler, of a session of a client with this key."""
     prefix = f"{key_name}/"
     return session if session.startswith(prefix) else prefix + session
+
+
+def key_of(session: str | None) -> str:
+    """The name of the key of a session; "" without a key."""
+    name, slash, _ = (session or "").partition("/")
+    return name if slash else ""

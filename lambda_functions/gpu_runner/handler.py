@@ -21,6 +21,8 @@ from lambda_functions.gpu_runner.job import Answer, run_attempt
 from lambda_functions.gpu_runner.limits import TimeLimits
 from lambda_functions.gpu_runner.plain import run_plain
 from lambda_functions.gpu_runner.sandbox import hiding, workspace
+from lambda_functions.gpu_runner.secrets.stores import Stores
+from lambda_functions.gpu_runner.secrets.values import SecretValues, parsed
 from lambda_functions.gpu_runner.settings import Settings, settings_of_process
 from lambda_functions.gpu_runner.storage.s3 import make_client
 
@@ -31,6 +33,7 @@ _EXTENSIONS = Path("/opt/extensions")
 
 SETTINGS = settings_of_process()
 S3 = make_client(SETTINGS.account, SETTINGS.owners)
+VALUES = SecretValues(Stores(parsed(SETTINGS.secrets)).read)
 hiding.hide()
 logging.getLogger("lambda_functions").setLevel(SETTINGS.log_level)
 workspace.sweep()
@@ -78,10 +81,10 @@ def _run_record(settings: Settings, limits: TimeLimits, record: JsonObject) -> A
     key = unquote_plus(record["s3"]["object"]["key"])
     staging = None if settings.mode == "plain" else parse_staging_key(key)
     if staging is not None:
-        return run_attempt(S3, settings, limits, staging, (bucket, key))
+        return run_attempt(S3, settings, limits, staging, (bucket, key), values=VALUES)
     if settings.mode == "job":
         return {"status": "ignored", "detail": f"{key!r} is not the key of an envelope"}
-    return run_plain(S3, settings, limits, (bucket, key), record)
+    return run_plain(S3, settings, limits, (bucket, key), record, VALUES)
 
 
 def _records(event: Any) -> list[JsonObject]:  # Lambda invokes us with any JSON

@@ -31,6 +31,7 @@ from lambda_functions.gpu_runner.limits import TimeLimits
 from lambda_functions.gpu_runner.sandbox.workspace import Workspace, input_name
 from lambda_functions.gpu_runner.script import environment, steps
 from lambda_functions.gpu_runner.script.process import Ending, Signals
+from lambda_functions.gpu_runner.secrets.values import Secrets, SecretValues
 from lambda_functions.gpu_runner.settings import Settings
 from lambda_functions.gpu_runner.storage import commit, outputs
 from lambda_functions.gpu_runner.storage.s3 import S3, download
@@ -101,6 +102,7 @@ class Attempt:
     s3: S3
     job: Job
     settings: Settings
+    values: SecretValues
     limits: TimeLimits
     envelope: envelope.Envelope
     claim: Claim
@@ -116,6 +118,8 @@ def run_attempt(
     staging: StagingKey,
     place: tuple[str, str],
     pause: Callable[[float], None] = time.sleep,
+    *,
+    values: SecretValues,
 ) -> Answer:
     """Run the attempt whose envelope lies at `place` (bucket, key); the answer is for the log.
 
@@ -144,6 +148,7 @@ def run_attempt(
                 s3=s3,
                 job=opened.job,
                 settings=settings,
+                values=values,
                 limits=limits,
                 envelope=opened,
                 claim=claim,
@@ -207,11 +212,19 @@ def _succeed_or_report(attempt: Attempt) -> Answer:
 
 
 def _succeed(attempt: Attempt) -> Answer:
+    """Secrets, then the rest with them. Raises AttemptFailed."""
+    left_s = attempt.limits.script_left_s
+    secrets = attempt.values.resolved(attempt.settings.secrets, left_s)
+    with secrets.masked_failures():
+        return _succeed_with(attempt, secrets)
+
+
+def _succeed_with(attempt: Attempt, secrets: Secrets) -> Answer:
     """Input, script, device given back, outputs, result. Raises AttemptFailed."""
     job, claim = attempt.job, attempt.claim
     input_file = _fetch_input(attempt)
     try:
-        run = _run_steps(attempt, input_file)
+        run = _run_steps(attempt, input_file, secrets)
     except AttemptFailed as failure:
         if failure.times:  # a step ran, and one of its files is not a valid output
             _give_back(attempt, succeeded=False)
@@ -225,6 +238,7 @@ def _succeed(attempt: Attempt) -> Answer:
         claim.check()
         files = _upload(attempt, run)
         claim.check()
+    notes = [secrets.masker.text(note) for note in run.notes]
     result = commit.result_of(
         job,
         claim.session.nonce,
@@ -233,9 +247,9 @@ def _succeed(attempt: Attempt) -> Answer:
         times=attempt.moments | outcome.times,
         log_tail=outcome.log_tail,
         device=_device(claim.session),
-        notes=run.notes,
+        notes=notes,
     )
-    for note in run.notes:
+    for note in notes:
         LOG.warning("%s", note)
     stands = commit.commit(attempt.s3, job, result)
     claim.outcome = "DONE"
@@ -268,7 +282,7 @@ def _fetch_input(attempt: Attempt) -> Path:
     return target
 
 
-def _run_steps(attempt: Attempt, input_file: Path) -> steps.Run:
+def _run_steps(attempt: Attempt, input_file: Path, secrets: Secrets) -> steps.Run:
     """Run the function's step, or the steps of its group, on one session."""
     job = attempt.job
     chain = attempt.settings.steps(job.outputs)
@@ -289,7 +303,7 @@ def _run_steps(attempt: Attempt, input_file: Path) -> steps.Run:
             chain,
             first,
             lambda item: steps.run_step(
-                item, attempt.limits, attempt.given, *layers, signals=signals
+                item, attempt.limits, attempt.given, secrets, *layers, signals=signals
             ),
         )
 

@@ -38,6 +38,11 @@ class TimeLimits:
         )
 
     @property
+    def script_left_s(self) -> float:
+        """Seconds from now that are the script's."""
+        return max(0.0, self.script_s - time.monotonic())
+
+    @property
     def cap_s(self) -> float:
         """Seconds from now after which the hosts end the lease of the session."""
         return max(0.0, self.end_s - time.monotonic()) + CAP_SLACK_S

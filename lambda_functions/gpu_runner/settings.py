@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from contract.record import JsonObject
+from contract.secrets.reference import VARIABLE
 from lambda_functions.gpu_runner.errors import RunnerError
 from lambda_functions.gpu_runner.script.environment import IMPORT_ROOT
 from lambda_functions.gpu_runner.script.steps import Step, read_steps
+from lambda_functions.gpu_runner.secrets.values import References
 from lambda_functions.gpu_runner.storage.outputs import Destination
 
 T = TypeVar("T")
@@ -31,6 +33,7 @@ class Settings:
     handler: str = ""  #: module.function below `folder`: runs instead of a script
     folder: Path = IMPORT_ROOT
     group: tuple[Step, ...] = ()  #: the steps of a group, the first one first
+    secrets: References = field(default_factory=dict)  #: step → variable → reference
     account: str = ""  #: owner of the buckets; "" = deployed by an older version
     owners: Mapping[str, str] = field(default_factory=dict)  #: bucket → another account
 
@@ -65,6 +68,7 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
         handler=environ.get("ORCHGPU_HANDLER") or "",
         folder=root / "script",
         group=_group(root, environ.get("ORCHGPU_STEPS")),
+        secrets=_secrets(environ),
         account=environ.get("ORCHGPU_ACCOUNT") or "",
         owners=_json(environ, "ORCHGPU_BUCKET_OWNERS", dict),
     )
@@ -79,6 +83,16 @@ def _group(root: Path, name: str | None) -> tuple[Step, ...]:
         raise RunnerError(
             f"the package lacks {name}: {error.strerror}; deploy the function again"
         ) from None
+
+
+def _secrets(environ: Mapping[str, str]) -> References:
+    found = _json(environ, VARIABLE, dict)
+    texts = [text for step in found.values() if isinstance(step, dict) for text in step.values()]
+    if not all(isinstance(step, dict) for step in found.values()) or not all(
+        isinstance(text, str) for text in texts
+    ):
+        raise RunnerError(f"{VARIABLE} is not an object of references; deploy the function again")
+    return found
 
 
 def _seconds(environ: Mapping[str, str], name: str) -> float:

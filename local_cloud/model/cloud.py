@@ -33,6 +33,8 @@ from local_cloud.model.s3.notifications import (
 )
 from local_cloud.model.s3.object_version import Attributes, Condition, ObjectVersion, no_such_key
 from local_cloud.model.s3.policy import Access, allows
+from local_cloud.model.secrets.parameters import Parameters
+from local_cloud.model.secrets.secrets import Secrets
 from local_cloud.model.sqs.queue import Queue
 from local_cloud.model.sqs.queues import Queues
 from local_cloud.model.weather.delivery import EventDelivery
@@ -66,6 +68,8 @@ class Cloud:
     events: EventDelivery = field(init=False)
     queues: Queues = field(init=False)
     functions: Functions = field(init=False)
+    parameters: Parameters = field(init=False)
+    secrets: Secrets = field(init=False)
     _buckets: dict[str, Bucket] = field(default_factory=dict)
     _rules: dict[str, tuple[Rule, ...]] = field(default_factory=dict)
     _sequence: int = 0
@@ -75,6 +79,8 @@ class Cloud:
         self.storage, self.late_rules = StorageRefusals(stream), RulePropagation(stream)
         self.events = EventDelivery(stream)
         self.roles = Roles(self.account, self.recorder, stream)
+        self.parameters = Parameters(self.account, self.recorder)
+        self.secrets = Secrets(self.account, self.ids, self.recorder)
         fresh = self.roles.fresh
         self.queues = Queues(
             self.account,

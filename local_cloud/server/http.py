@@ -22,12 +22,14 @@ from local_cloud.server.guard import foreign, refusal
 from local_cloud.server.reading import read_signed
 from local_cloud.server.s3 import service as s3
 from local_cloud.server.s3.target import bucket_of_host
+from local_cloud.server.secrets import service as secrets
 from local_cloud.server.sqs import service
 
 logger = logging.getLogger(__name__)
 
 _SQS = "AmazonSQS."
 _LOGS = "Logs_20140328."
+_SERVICES = ("s3", "sqs", "lambda", "iam", "sts", "logs", "ssm", "secretsmanager")
 _CODE = "/_local_cloud/code/"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -39,6 +41,7 @@ class Service(enum.Enum):
 
     SQS = "sqs"
     LOGS = "logs"
+    SECRETS = "secrets"  #: SSM Parameter Store and Secrets Manager
     LAMBDA = "lambda"
     QUERY = "query"  #: IAM and STS
     S3 = "s3"
@@ -53,6 +56,8 @@ def _service_of(request: web.BaseRequest, host_bucket: str) -> Service:
         return Service.SQS
     if target.startswith(_LOGS):
         return Service.LOGS
+    if secrets.service_of(target):
+        return Service.SECRETS
     if host_bucket:
         return Service.S3
     if functions.is_for_lambda(request):
@@ -76,6 +81,7 @@ class Router:
         self._answers: dict[Service, Handler] = {
             Service.SQS: self._sqs,
             Service.LOGS: self._logs,
+            Service.SECRETS: self._secrets,
             Service.LAMBDA: self._functions,
             Service.QUERY: self._query,
             Service.HEALTH: self._health,
@@ -118,7 +124,7 @@ class Router:
             return service.error_response(error)
 
     async def _health(self, _: web.BaseRequest) -> web.Response:
-        return web.json_response({"services": ["s3", "sqs", "lambda", "iam", "sts", "logs"]})
+        return web.json_response({"services": list(_SERVICES)})
 
     async def _weather(self, _: web.BaseRequest) -> web.Response:
         """The weather, and how often each of its rules took effect since the start."""
@@ -162,6 +168,12 @@ class Router:
             return web.json_response(
                 {"__type": error.code, "message": error.message}, status=error.status
             )
+
+    async def _secrets(self, request: web.BaseRequest) -> web.Response:
+        try:
+            return await secrets.handle(self._context, request, request.headers["X-Amz-Target"])
+        except CloudError as error:
+            return secrets.error_response(error)
 
     async def _query(self, request: web.BaseRequest) -> web.Response:
         """IAM and STS speak the form-encoded query protocol."""

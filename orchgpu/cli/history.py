@@ -9,11 +9,10 @@ import click
 
 from corekit.errors import AppError, ErrorCode
 from corekit.net.addresses import parse_addresses
+from orchgpu.cli.scheduler import HTTP_VARIABLE
 from orchgpu.local.home import default_home
 from orchgpu.local.programs import HISTORY_VARIABLE as STORE_VARIABLE
 
-#: "address:port[,…]" of the schedulers' HTTP endpoints.
-HTTP_VARIABLE = "ORCHGPU_SCHEDULER_HTTP"
 store_option = click.option(
     "--store",
     type=click.Path(dir_okay=False, path_type=Path),

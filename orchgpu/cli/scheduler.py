@@ -25,12 +25,20 @@ T = TypeVar("T")
 ANSWER_WITHIN_S = 5.0
 #: Codes of a scheduler that is down or not reachable: the cloud's records can still be shown.
 NO_ANSWER = (ErrorCode.UNAVAILABLE, ErrorCode.TIMEOUT)
+#: "address:port[,…]" of the schedulers' HTTP endpoints.
+HTTP_VARIABLE = "ORCHGPU_SCHEDULER_HTTP"
 
 scheduler_option = click.option(
     "--scheduler",
     metavar="ADDR:PORT[,…]",
     help="Socket endpoint of ssgmd, and those of its standbys. "
     f"[default: ${SCHEDULER_VARIABLE}, else the local system's]",
+)
+scheduler_http_option = click.option(
+    "--scheduler-http",
+    metavar="ADDR:PORT[,…]",
+    help="HTTP endpoint of ssgmd, and those of its standbys. "
+    f"[default: ${HTTP_VARIABLE}, else the local system's]",
 )
 
 _key_file_option = click.option(
@@ -81,6 +89,22 @@ def scheduler_address(given: str | None) -> str:
     if 0 in ports:
         raise invalid(f"--scheduler {address!r} is not an address to connect to: its port is 0")
     return address
+
+
+def events_of(scheduler: str | None, http: str | None) -> str | None:
+    """The HTTP endpoints of `scheduler_address(scheduler)`, for its event stream; None: unknown.
+
+    The option, the variable unless the scheduler was given by the option, the local system's.
+    Raises INVALID for a wrong address.
+    """
+    found = http or (None if scheduler else os.environ.get(HTTP_VARIABLE))
+    if found:
+        parse_addresses(found)
+        return found
+    system = default_home().read_system()
+    if system is None or system.scheduler != scheduler_address(scheduler):
+        return None
+    return system.scheduler_http
 
 
 def scheduler_or_none(given: str | None) -> str | None:

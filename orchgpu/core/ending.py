@@ -87,6 +87,8 @@ def report_read(
     if job.end_reason is EndReason.PREEMPTED:
         return _preempted(job)
     failure = _failure(job, event.report)
+    if failure.reason is Reason.SECRET_ERROR:  # repeating the attempt changes nothing
+        return conclude(job, JobState.FAILED, failure, event.wall_s)
     if failure.reason is Reason.NOT_STARTED:
         return _not_started(job, failure, budget, jitter, event.wall_s)
     return attempt_failed(job, failure, budget, jitter, event.wall_s)

@@ -17,7 +17,13 @@ from fdl.plan.desired import DesiredFunction, desired
 from fdl.plan.groups import deployed
 from fdl.plan.plan import Action, Plan, Step
 from fdl.plan.resources import FunctionResource, Ledger
-from orchgpu.deploy.files import facts_of, known_middlewares, name_of, read_document
+from orchgpu.deploy.files import (
+    facts_of,
+    known_middlewares,
+    located,
+    name_of,
+    read_document,
+)
 from orchgpu.deploy.package import build
 from orchgpu.deploy.ports import Cloud
 from orchgpu.deploy.revisions import chosen, digest_of, package_of, revision_of
@@ -73,7 +79,7 @@ def prepare(path: Path, cloud: Cloud, budget: Budget, document: Document | None 
     errors = [note for note in notes if note.severity is Severity.ERROR]
     if errors:
         raise invalid("\n".join(note.text(name_of(path)) for note in errors))
-    functions = deployed(document)
+    functions = [located(function, path.parent) for function in deployed(document)]
     facts = cloud.facts(functions)
     built = [build(function, path.parent) for function in functions]
     wanted = [

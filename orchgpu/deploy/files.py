@@ -9,9 +9,11 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from contract.secrets.reference import Scheme, SecretReference
 from corekit.errors import AppError, ErrorCode, invalid
+from corekit.values import replace
 from fdl.diagnostics import FileFacts, FileKind, MiddlewareFacts
-from fdl.model import Document
+from fdl.model import Document, Function
 from fdl.parse import parse
 from fdl.text.compose import BYTES_MAX, Composed, compose
 from orchgpu.deploy import declared
@@ -78,10 +80,24 @@ def known_middlewares() -> Mapping[str, MiddlewareFacts]:
 
 
 def facts_of(document: Document, folder: Path) -> Mapping[str, FileFacts]:
-    """Facts about every script and folder that the document names, below `folder`."""
+    """Facts about every script, folder and secret's file of the document, below `folder`."""
     functions = document.functions.aws
     names = [name for f in functions for name in (f.runs, f.function.extra_payload) if name]
+    names += [one.name for f in functions for one in f.references if one.scheme is Scheme.FILE]
     return {name: _facts(folder / name) for name in names}
+
+
+def located(function: Function, folder: Path) -> Function:
+    """The same with absolute paths of its secrets' files, which start at `folder`."""
+    secrets = {name: _located(one, folder) for name, one in function.secrets.items()}
+    steps = tuple(located(step, folder) for step in function.steps)
+    return replace(function, secrets=secrets, steps=steps)
+
+
+def _located(reference: SecretReference, folder: Path) -> SecretReference:
+    if reference.scheme is not Scheme.FILE:
+        return reference
+    return SecretReference(Scheme.FILE, str((folder / reference.name).absolute()))
 
 
 def _facts(path: Path) -> FileFacts:
@@ -99,6 +115,7 @@ def _facts(path: Path) -> FileFacts:
         raise invalid(f"{path}: {error.strerror}") from error
     return FileFacts(
         executable=os.access(path, os.X_OK),
+        open_to_others=bool(mode & 0o077),
         first_line=start.split(b"\n", 1)[0][:256] + (b"\n" if b"\n" in start else b""),
         crlf=b"\r\n" in start,
         defines=_defined(start) if path.suffix == ".py" else None,

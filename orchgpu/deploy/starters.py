@@ -5,10 +5,14 @@ from __future__ import annotations
 import importlib.resources
 import os
 import re
+import secrets
+from collections.abc import Iterator
 from pathlib import Path
 
+from contract.secrets.reference import Scheme
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.values import Value
+from fdl.parse import parse
 
 #: The kind of `orchgpu init` without one.
 DEFAULT_KIND = "hello-device"
@@ -18,7 +22,7 @@ _NAME = re.compile(rf"[a-z](?:[a-z0-9]|-(?!-)){{1,{NAME_CHARACTERS_MAX - 2}}}[a-
 _DEFINITION, _INPUT = "fdl.yaml", "input"
 #: The kind whose test input is taken for a kind without any: all of these read images.
 _INPUT_OF_IMAGES = "text-recognition"
-_PROGRAM, _FILE = 0o755, 0o644
+_PROGRAM, _FILE, _PRIVATE = 0o755, 0o644, 0o600
 
 
 class StarterFile(Value):
@@ -59,8 +63,18 @@ def files_of(kind: str, name: str) -> list[StarterFile]:
     return [
         StarterFile(name=_DEFINITION, content=definition.encode(), mode=_FILE),
         *(StarterFile(name=p.name, content=p.read_bytes(), mode=_PROGRAM) for p in scripts),
+        *_keys(definition),
         _test_input(folder),
     ]
+
+
+def _keys(definition: str) -> Iterator[StarterFile]:
+    """A new random key for each file that the definition has a secret in."""
+    for function in parse(definition, _DEFINITION).functions.aws:
+        for reference in function.references:
+            if reference.scheme is Scheme.FILE:
+                key = f"{secrets.token_urlsafe(32)}\n"
+                yield StarterFile(name=reference.name, content=key.encode(), mode=_PRIVATE)
 
 
 def _test_input(folder: Path) -> StarterFile:
@@ -81,8 +95,8 @@ def write(files: list[StarterFile], folder: Path) -> None:
             path = folder / file.name
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("xb") as opened:
+                path.chmod(file.mode)
                 opened.write(file.content)
-            path.chmod(file.mode)
     except OSError as error:
         raise invalid(f"{error.filename or folder}: {error.strerror}") from None
 

@@ -262,8 +262,9 @@ class HistoryReader:
         ):
             found[str(device)] = (str(host), "")
         for device, host, name in self._rows(
-            f"SELECT s.device, s.host, {_NAME} FROM shares s JOIN leases l ON l.lease = s.lease "
-            f"WHERE {_OVERLAPS} GROUP BY s.device",
+            # a CROSS JOIN begins with the leases of the window; else all shares would be passed
+            f"SELECT s.device, s.host, {_NAME} FROM leases l CROSS JOIN shares s "
+            f"ON s.lease = l.lease WHERE {_OVERLAPS} GROUP BY s.device",
             *_overlap(window),
         ):
             found[str(device)] = (str(host), str(name))

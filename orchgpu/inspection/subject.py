@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Mapping
+
+from contract.secrets.reference import SecretReference, parse_reference
 from fdl.model import Function, Gpu, Iam, Intermediate, Job, Lambda, Path, Queue, Storage, Vpc
 from fdl.plan.resources import DeployTarget
+from fdl.plan.secrets import deployed_secrets
 from orchgpu.core.function import Function as Served
 from orchgpu.inspection.model import Answer, Call, Inspected, Refusal, Steps, attempted
 
@@ -32,6 +37,15 @@ def deployed(served: Served) -> Steps[Inspected]:
     return Inspected(function=_declaration(served, answer), deployed=True, role=answer["Role"])
 
 
+def _secrets(variables: Mapping[str, str]) -> dict[str, SecretReference]:
+    """The secrets of a deployed function, without references of a newer version."""
+    found = {}
+    for name, text in deployed_secrets(variables).items():
+        with contextlib.suppress(ValueError):
+            found[name] = parse_reference(text)
+    return found
+
+
 def _declaration(served: Served, answer: Answer) -> Function:
     network = answer.get("VpcConfig", {})
     urls = (served.queue_url, served.dead_letter_url, served.completion_url)
@@ -54,6 +68,7 @@ def _declaration(served: Served, answer: Answer) -> Function:
             ),
         ),
         iam=Iam(role=str(answer["Role"])),
+        secrets=_secrets(answer.get("Environment", {}).get("Variables", {})),
         gpu=Gpu(),
         job=Job(
             input=(Storage(path=Path(bucket=served.input_bucket, prefix=served.input_prefix)),),

@@ -13,7 +13,8 @@ from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.client.access import Access
 from gpu_scheduler.protocol import ops
 from gpu_scheduler.protocol.keys import name_of
-from orchgpu.web.model.viewers import Role, Viewer
+from orchgpu.jobs.rights import Role, rights_of
+from orchgpu.web.model.viewers import Viewer
 
 T = TypeVar("T")
 
@@ -52,9 +53,7 @@ class SchedulerDoor(Value):
             welcome = client.welcome
         if key is None:
             return Viewer(name="", role=Role.OPERATOR)  # no keys: this machine is trusted
-        name = name_of(key) or ""
-        try:
-            role = Role(welcome.role if welcome is not None else "")
-        except ValueError:  # an older scheduler, or a newer role: the least rights
-            role = Role.READER
-        return Viewer(name=name, role=role, tenant=welcome.tenant if welcome is not None else None)
+        found = rights_of(client.session, welcome)
+        if found is None:  # an older scheduler: the least rights
+            return Viewer(name=name_of(key) or "", role=Role.READER)
+        return Viewer(name=found.name, role=found.role, tenant=found.tenant)

@@ -22,6 +22,14 @@ class ServerLease:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RpcProgram:
+    """A program of ONC RPC, as a server registers it with its machine's rpcbind."""
+
+    number: int
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServerCommand:
     """The server of one lease, behind the gateway; the operator chooses the program.
 
@@ -33,6 +41,8 @@ class ServerCommand:
     variables: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)  #: name → contents
     port: int  #: the first one it listens on; 0 = one of its own choice, which the host looks up
+    #: a registration that the host removes, before the server's start and after its end
+    rpc_program: RpcProgram | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

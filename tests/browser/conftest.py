@@ -1,4 +1,4 @@
-"""The system's Chromium, one process for each module of tests; without it, a skip with reason."""
+"""The system's Chromium, one process for all modules of tests; without it, a skip with reason."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CONNECTION = "Failed to load resource"
 OpenPage = Callable[..., Page]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     """Headless Chromium. Playwright's own download is never used."""
     program = next(filter(None, map(shutil.which, NAMES)), None)

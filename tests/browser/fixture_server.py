@@ -18,8 +18,8 @@ from pathlib import Path
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from benchmarks.scale.generated import ENDED, FUNCTIONS, GeneratedSystem, Json
 from orchgpu.web.http.security import CONTENT_SECURITY_POLICY
-from tests.browser.generated import ENDED, FUNCTIONS, GeneratedSystem, Json
 
 ASSETS = Path(__file__).resolve().parents[2] / "orchgpu" / "web" / "assets"
 HEADERS = {"Content-Security-Policy": CONTENT_SECURITY_POLICY, "X-Content-Type-Options": "nosniff"}

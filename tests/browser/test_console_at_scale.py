@@ -13,9 +13,9 @@ from statistics import quantiles
 import pytest
 from playwright.sync_api import Page, expect
 
+from benchmarks.scale.generated import GeneratedSystem
 from tests.browser.conftest import OpenPage
 from tests.browser.fixture_server import FixtureServer, serving
-from tests.browser.generated import GeneratedSystem
 
 ELEMENTS_MAX = 4_000
 CHANGES = 400  #: of one batch, as the server sends at most

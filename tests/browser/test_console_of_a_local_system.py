@@ -6,7 +6,7 @@ import base64
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.conftest import OpenPage
 from tests.e2e.live import COPY, FunctionSpec, Live, live_system, until
@@ -98,18 +98,42 @@ def test_a_running_job_has_a_log_that_grows_and_is_cancelled(
     expect(page.get_by_role("button", name="Cancel")).to_have_count(0)
 
 
+def press(page: Page, part: Locator, action: str) -> None:
+    """Press the first button of this name in a part of the page, and confirm."""
+    part.get_by_role("button", name=action).first.click()
+    page.get_by_role("dialog").get_by_role("button", name=action, exact=True).click()
+
+
 def test_a_host_is_drained_and_undrained(live: Live, open_page: OpenPage) -> None:
     page = open_page(address(live))
     host = page.locator(".host").first
     name = host.get_by_role("heading", level=2).inner_text()
-    host.get_by_role("button", name="Drain", exact=False).click()
-    page.get_by_role("dialog").get_by_role("button", name="Drain", exact=True).click()
+    press(page, host, "Drain")
     expect(host.locator("header").first).to_contain_text("drained")
     assert live.host_state(name) == "DRAINED"
-    host.get_by_role("button", name="Undrain").click()
-    page.get_by_role("dialog").get_by_role("button", name="Undrain", exact=True).click()
+    press(page, host, "Undrain")
     expect(host.locator("header").first).to_contain_text("up")
     until("the host is up", lambda: live.host_state(name) == "UP")
+
+
+def test_a_device_drains_until_its_job_has_ended(live: Live, open_page: OpenPage) -> None:
+    job = live.upload("slow", "drained.txt")
+    page = open_page(address(live))
+    device = page.locator(".device", has=page.locator(f"a[title={job}]"))
+    expect(device.locator(".state")).to_have_text("busy", timeout=JOB_MS)
+    place = (device.get_attribute("aria-label") or "").removeprefix("device ")
+    drained = page.get_by_label(f"device {place}", exact=True)  # also when its job has ended
+    press(page, drained, "Drain")
+    expect(drained.locator(".state")).to_have_text("draining")
+    expect(page.locator(".host", has=drained).locator("header").first).to_contain_text("up")
+    drained.get_by_role("link").click()
+    page.get_by_role("button", name="Cancel").click()
+    page.get_by_role("dialog").get_by_role("button", name="Cancel the job").click()
+    page.keyboard.press("g")
+    page.keyboard.press("f")
+    expect(drained.locator(".state")).to_have_text("drained", timeout=JOB_MS)
+    press(page, drained, "Undrain")
+    expect(drained.locator(".state")).to_have_text("idle")
 
 
 def test_the_page_continues_after_a_restart_of_the_scheduler(

@@ -9,13 +9,15 @@ from importlib.resources import files
 import pytest
 from playwright.sync_api import Page, expect
 
+from benchmarks.scale.generated import GeneratedSystem
 from tests.browser.conftest import OpenPage
 from tests.browser.fixture_server import FixtureServer, serving
-from tests.browser.generated import GeneratedSystem
 from tests.e2e.live import until
 
 #: Violations that keep a person from using a view; `moderate` ones are about structure.
 SERIOUS = {"serious", "critical"}
+#: Tags of the rules: those of the standard, without axe's own recommendations.
+WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]
 AXE = (files("axe_playwright_python") / "axe.min.js").read_text()
 FAILED, RUNNING, NEWEST = 99, 6, 0
 
@@ -54,8 +56,9 @@ def test_no_view_has_a_serious_fault_of_accessibility(
 ) -> None:
     page = open_page(server.address, scheme=scheme)
     expect(page.locator("html")).to_have_attribute("data-theme", scheme)
-    # structure is the same in both schemes, and all rules take a second for each view
-    options = {"runOnly": ["color-contrast"]} if scheme == "dark" else {}
+    # structure is the same in both schemes, and all rules take long
+    rules = ["color-contrast"] if scheme == "dark" else WCAG
+    options = {"runOnly": rules, "resultTypes": ["violations"]}
     page.evaluate(AXE)
     found = []
     for view, text in views(server).items():
@@ -176,9 +179,17 @@ def test_a_reader_sees_everything_and_changes_nothing(open_page: OpenPage) -> No
             else:
                 go(page, view, "History")
             names = page.locator("main").get_by_role("button").all_inner_texts()
-            acts = {"Drain", "Undrain", "Retry", "Cancel", "Roll back", "Use", "Add", "choose them"}
-            assert acts.isdisjoint(name.strip() for name in names), view
+            acts = {"Drain", "Undrain", "Retry", "Cancel", "Roll", "Use", "Add", "choose"}
+            # the first words: behind them is the target, for screen readers
+            assert acts.isdisjoint(name.split()[0] for name in names if name.strip()), view
             assert page.locator("main form, [data-drop]").count() == 0
+
+
+def test_warm_workers_have_the_names_of_their_functions(
+    server: FixtureServer, open_page: OpenPage
+) -> None:
+    page = open_page(server.address)
+    expect(page.locator(".residents").first).to_have_text("yolo-detect")
 
 
 def test_the_choice_of_colours_is_kept(server: FixtureServer, open_page: OpenPage) -> None:

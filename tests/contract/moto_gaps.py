@@ -20,6 +20,13 @@ MOTO_GAPS = {
     "test_an_older_handle_deletes_nothing": "any handle a message ever had deletes it",
     "test_moving_messages_back": "StartMessageMoveTask is accepted and moves nothing",
     "test_a_dropped_poller_takes_no_message": "a poller that left takes the next message",
+    # Parameter Store and Secrets Manager
+    "test_a_selected_version_is_named": "no answer names the selector",
+    "test_names_of_parameters_are_checked": "a name with levels needs no / at its beginning",
+    "test_values_of_parameters_are_limited": "values of any length are accepted",
+    "test_a_type_of_a_parameter_does_not_change": "another type is accepted",
+    "test_the_name_of_a_deleted_secret_is_not_free": "refused as ResourceExistsException",
+    "test_wrong_calls_for_secrets": "a secret with text and bytes is accepted",
     # Lambda
     "test_unknown_functions_cannot_be_invoked": "an unknown function answers an invocation",
     "test_a_handler_answers": "runs no function without docker; the bridge does that",

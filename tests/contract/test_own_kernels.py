@@ -25,9 +25,6 @@ pytestmark = pytest.mark.skipif(
 
 #: From Turing to Blackwell.
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100")
-#: The kernels of `map` and `reduce`, one per function and type, take some seconds for each.
-BETWEEN = ARCHITECTURES[1:-1]
-GENERATED = "generated"
 #: Of a work-item, by the architectures' limits.
 REGISTERS_MAX = 255
 #: Of the largest group that an own kernel is launched with.
@@ -50,7 +47,7 @@ def sources() -> dict[str, str]:
         if "#define" in source
     }
     together = dict.fromkeys(source for _, source in found if "#define" not in source)
-    return {**alone, GENERATED: "\n".join(together)}
+    return {**alone, "generated": "\n".join(together)}
 
 
 @cache
@@ -75,16 +72,7 @@ def test_every_kernel_compiles_and_keeps_its_registers(
     architecture: str, record_property: Callable[[str, object], None]
 ) -> None:
     for name in sources():
-        if name != GENERATED or architecture not in BETWEEN:
-            check(name, architecture, record_property)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("architecture", BETWEEN)
-def test_every_generated_kernel_compiles(
-    architecture: str, record_property: Callable[[str, object], None]
-) -> None:
-    check(GENERATED, architecture, record_property)
+        check(name, architecture, record_property)
 
 
 def test_two_groups_of_every_kernel_fit_one_multiprocessor() -> None:

@@ -43,7 +43,7 @@ def test_the_rules_of_a_bucket_go_out_in_one_write(bench: Bench) -> None:
     bench.run("deploy", bench.write(FDL, "once"))
     with contextlib.closing(bench.cloud()) as cloud:
         prepared = prepare_removal(["once"], cloud)
-        cloud._client("s3").meta.events.register(
+        cloud.client("s3").meta.events.register(
             "provide-client-params.s3.PutBucketNotificationConfiguration",
             lambda params, **_: puts.append(params["Bucket"]),
         )

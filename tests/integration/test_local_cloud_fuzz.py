@@ -258,6 +258,49 @@ def test_lambda_never_fails_by_itself(
     assert status < 500 or status == 501
 
 
+@SLOW
+@given(
+    target=st.sampled_from(
+        [
+            *(f"AmazonSSM.{verb}Parameter" for verb in ("Put", "Get", "Delete", "Describe")),
+            "AmazonSSM.DescribeParameters",
+            *(f"secretsmanager.{verb}Secret" for verb in ("Create", "Describe", "Delete")),
+            "secretsmanager.GetSecretValue",
+            "secretsmanager.PutSecretValue",
+        ]
+    ),
+    fields=st.dictionaries(
+        st.sampled_from(
+            [
+                "Name",
+                "Value",
+                "Type",
+                "Overwrite",
+                "ParameterFilters",
+                "MaxResults",
+                "NextToken",
+                "SecretId",
+                "SecretString",
+                "SecretBinary",
+                "VersionId",
+                "VersionStage",
+                "RecoveryWindowInDays",
+                "ForceDeleteWithoutRecovery",
+                "ClientRequestToken",
+            ]
+        ),
+        VALUE,
+        max_size=5,
+    ),
+)
+def test_stores_of_secrets_never_fail_by_themselves(
+    address: str, target: str, fields: dict[str, object]
+) -> None:
+    body = json.dumps(fields).encode("utf-8", "replace")
+    status = answer(address, "POST", "/", body, {"X-Amz-Target": target})
+    assert status < 500 or status == 501
+
+
 @pytest.mark.parametrize("body", [b"", b"\xff", b"[]", b"Action=", b"Action=GetRole", b"x" * 100])
 def test_other_posts_are_refused(address: str, body: bytes) -> None:
     assert 400 <= answer(address, "POST", "/", body, {}) <= 501

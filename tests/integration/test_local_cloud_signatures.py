@@ -64,6 +64,10 @@ def test_every_service_serves_the_holder_of_the_key(cloud: Address) -> None:
         assert sts.get_caller_identity()["Account"] == "000000000000"
     with client(cloud, "logs") as logs:
         assert logs.describe_log_groups()["logGroups"] == []
+    with client(cloud, "ssm") as ssm:
+        assert ssm.describe_parameters()["Parameters"] == []
+    with client(cloud, "secretsmanager") as manager:
+        assert manager.create_secret(Name="s")["Name"] == "s"
     with client(cloud, "s3", signature_version="s3") as old:
         old.create_bucket(Bucket="by-version-2", ACL="private")
         assert old.list_objects_v2(Bucket="by-version-2", Prefix="a b")["KeyCount"] == 0
@@ -99,6 +103,14 @@ CALLS = [
     ("sqs", "list_queues", {}, "SignatureDoesNotMatch", "UnrecognizedClientException"),
     ("lambda", "list_functions", {}, "SignatureDoesNotMatch", "UnrecognizedClientException"),
     ("logs", "describe_log_groups", {}, "SignatureDoesNotMatch", "UnrecognizedClientException"),
+    ("ssm", "describe_parameters", {}, "SignatureDoesNotMatch", "UnrecognizedClientException"),
+    (
+        "secretsmanager",
+        "describe_secret",
+        {"SecretId": "s"},
+        "SignatureDoesNotMatch",
+        "UnrecognizedClientException",
+    ),
     ("iam", "get_role", {"RoleName": "r"}, "SignatureDoesNotMatch", "UnrecognizedClientException"),
 ]
 
@@ -118,7 +130,12 @@ def test_anonymous_requests_are_refused_but_for_the_health(cloud: Address) -> No
         answer = cloud.ask("GET", path)
         assert (answer.status, answer.code) == (403, "AccessDenied")
     assert cloud.ask("PUT", "/bucket/anonymous", b"x").status == 403
-    for target in ("AmazonSQS.ListQueues", "Logs_20140328.DescribeLogGroups"):
+    for target in (
+        "AmazonSQS.ListQueues",
+        "Logs_20140328.DescribeLogGroups",
+        "AmazonSSM.GetParameter",
+        "secretsmanager.GetSecretValue",
+    ):
         answer = cloud.ask("POST", "/", b"{}", {"X-Amz-Target": target})
         assert (answer.status, b"MissingAuthenticationToken" in answer.body) == (403, True)
     assert cloud.ask("GET", "/2015-03-31/functions").status == 403

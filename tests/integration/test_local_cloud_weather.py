@@ -195,7 +195,7 @@ def after(http_response, **_):
     if http_response.status_code < 300:
         os._exit(9)
 
-cloud._client("lambda").meta.events.register("after-call.lambda." + call, after)
+cloud.client("lambda").meta.events.register("after-call.lambda." + call, after)
 execute(prepare(pathlib.Path(path), cloud, Budget()), cloud, lambda *_: None)
 """
 

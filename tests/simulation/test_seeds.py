@@ -1,4 +1,7 @@
-"""Fifty seeds of the whole system on virtual time; a failure names the seed to replay."""
+"""Seeds of the whole system on virtual time; a failure names the seed to replay.
+
+`make soak` has more of them, and `make sim` a thousand.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +20,23 @@ from simulator.faults.world import ATTEMPTS_MAX, simulate
 from tests.tracing import Recorder
 
 
-@pytest.mark.parametrize("seed", range(1, 31))
+def seeds(count: int, *, always: int) -> pytest.MarkDecorator:
+    """So many seeds from 1; those beyond `always` are for `make soak`."""
+    found = [
+        pytest.param(seed, marks=[pytest.mark.soak] if seed > always else [])
+        for seed in range(1, count + 1)
+    ]
+    return pytest.mark.parametrize("seed", found)
+
+
+@seeds(30, always=12)
 def test_every_invariant_holds(seed: int, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("CRITICAL")
     verdict = simulate(seed)
     assert sum(verdict.outcomes.values()) == verdict.jobs
 
 
-@pytest.mark.parametrize("seed", range(1, 11))
+@seeds(10, always=5)
 def test_every_invariant_holds_in_the_weather_of_aws(
     seed: int, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -7,7 +7,7 @@ import re
 import statistics
 import subprocess
 import tomllib
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -38,11 +38,14 @@ SOURCES = [p for p in _tracked("*.py") if "fdl/examples/" not in str(p)]
 PRODUCT = [p for p in SOURCES if not str(p.relative_to(ROOT)).startswith("tests/")]
 
 
-def _functions(path: Path) -> Iterator[tuple[ast.FunctionDef | ast.AsyncFunctionDef, int]]:
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            assert node.end_lineno is not None
-            yield node, node.end_lineno - node.lineno + 1
+@cache
+def _functions(path: Path) -> tuple[tuple[str, int], ...]:
+    """Each function of a file, by its place and name, with its lines."""
+    return tuple(
+        (f"{path.relative_to(ROOT)}:{node.lineno} {node.name}", node.end_lineno - node.lineno + 1)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None
+    )
 
 
 def test_files_stay_short() -> None:
@@ -56,9 +59,9 @@ def test_files_stay_short() -> None:
 
 def test_functions_stay_short() -> None:
     long = [
-        f"{path.relative_to(ROOT)}:{node.lineno} {node.name}: {lines}"
+        f"{name}: {lines}"
         for path in SOURCES
-        for node, lines in _functions(path)
+        for name, lines in _functions(path)
         if lines > FUNCTION_LINES_MAX
     ]
     assert not long

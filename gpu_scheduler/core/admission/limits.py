@@ -13,12 +13,13 @@ from typing import NamedTuple
 from corekit.errors import ErrorCode
 from corekit.values import Value
 from gpu_scheduler.core import events as on
-from gpu_scheduler.core.admission.usage_counts import UsageCount, key_of
+from gpu_scheduler.core.admission.usage_counts import UsageCount
 from gpu_scheduler.core.timers import TimerKind
 from gpu_scheduler.core.transaction import Transaction
 from gpu_scheduler.model import Record
 from gpu_scheduler.protocol import changes as to
 from gpu_scheduler.protocol import ops
+from gpu_scheduler.protocol.keys import key_of
 from gpu_scheduler.verdicts import Limit
 
 #: Requests that read, or ask for something new: each costs one token of each rate.

@@ -13,12 +13,7 @@ from dataclasses import dataclass, field
 from corekit.ids import JobId
 from gpu_scheduler.model import Record, Step
 from gpu_scheduler.protocol.changes import Waiting
-
-
-def key_of(session: str | None) -> str:
-    """The name of the key of a session; "" without a key."""
-    name, slash, _ = (session or "").partition("/")
-    return name if slash else ""
+from gpu_scheduler.protocol.keys import key_of
 
 
 @dataclass(slots=True)

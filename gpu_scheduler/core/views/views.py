@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from itertools import dropwhile, islice
+from itertools import islice
 from typing import TypeVar
 
 from corekit.errors import ErrorCode
@@ -55,11 +55,9 @@ def record(tx: Transaction, event: on.Asked[ops.RecordOf]) -> None:
 
 def records(tx: Transaction, event: on.Asked[ops.Records]) -> None:
     """Reply with a page of records, newest first; empty if the cursor record was forgotten."""
-    op = event.op
-    newest = iter(reversed(tx.state.records))
-    if op.after is not None:
-        newest = islice(dropwhile(lambda holder: holder != op.after, newest), 1, None)
-    page = tuple(tx.state.records[holder] for holder in islice(newest, op.limit))
+    state, op = tx.state, event.op
+    holders = islice(state.record_order.newest(op.after), op.limit)
+    page = tuple(state.records[holder] for holder in holders)
     tx.reply(event.reply_to, answers.RecordsAnswer(records=page))
 
 

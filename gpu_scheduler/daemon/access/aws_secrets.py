@@ -22,6 +22,8 @@ from botocore.exceptions import (
     ParamValidationError,
 )
 
+from contract.secrets.reference import SecretReference
+from contract.secrets.stores import Fault, StoreCall, call_of, content_of, fault_of
 from corekit.errors import AppError, ErrorCode, invalid
 from gpu_scheduler.daemon.access.sources import Fetch
 
@@ -29,38 +31,22 @@ from gpu_scheduler.daemon.access.sources import Fetch
 _CONFIG = Config(
     connect_timeout=3, read_timeout=5, retries={"total_max_attempts": 2, "mode": "standard"}
 )
-_MISSING = ("ResourceNotFoundException", "ParameterNotFound", "ParameterVersionNotFound")
-_DENIED = ("AccessDenied", "ExpiredToken", "InvalidClientTokenId", "UnrecognizedClient")
+_CODES = {Fault.REFUSED: ErrorCode.INVALID, Fault.UNAVAILABLE: ErrorCode.UNAVAILABLE}
 
 
-def secrets_manager(name: str) -> Fetch:
-    """The newest value of a secret: its binary form, or its text."""
-    return functools.partial(_secret, name)
+def fetch_of(reference: SecretReference) -> Fetch:
+    """Reads the newest content: of a secret its binary form, or its text."""
+    return functools.partial(_fetched, reference)
 
 
-def parameter_store(name: str) -> Fetch:
-    """The newest value of a parameter, decrypted."""
-    return functools.partial(_parameter, name)
-
-
-def _secret(name: str) -> bytes:
-    with _translated("secretsmanager", "GetSecretValue", name):
-        found = _client("secretsmanager", _region(name)).get_secret_value(SecretId=name)
-    binary: bytes | None = found.get("SecretBinary")
-    return binary if binary is not None else str(found.get("SecretString", "")).encode()
-
-
-def _parameter(name: str) -> bytes:
-    with _translated("ssm", "GetParameter", name):
-        client = _client("ssm", _region(name))
-        found = client.get_parameter(Name=name, WithDecryption=True)
-    return str(found["Parameter"]["Value"]).encode()
-
-
-def _region(name: str) -> str | None:
-    """The region of an ARN; None for a name."""
-    parts = name.split(":")
-    return parts[3] if parts[0] == "arn" and len(parts) > 4 else None
+def _fetched(reference: SecretReference) -> bytes:
+    call = call_of(reference)
+    with _translated(call, str(reference)):
+        answer = getattr(_client(call.service, call.region), call.method)(**call.arguments)
+    try:
+        return content_of(reference, answer)
+    except ValueError as error:
+        raise invalid(f"{reference} {error}") from None
 
 
 @functools.cache
@@ -69,22 +55,12 @@ def _client(service: str, region: str | None) -> Any:  # boto3 makes its clients
 
 
 @contextmanager
-def _translated(service: str, call: str, name: str) -> Iterator[None]:
+def _translated(call: StoreCall, where: str) -> Iterator[None]:
     """Run one call; its errors become AppErrors that name the secret, and never its content."""
-    where = f"{service}:{name}"
     try:
         yield
     except ClientError as error:
-        code = error.response.get("Error", {}).get("Code", "")
-        if code in _MISSING:
-            text = f"{where} does not exist in this account and region"
-            raise AppError(ErrorCode.NOT_FOUND, text) from None
-        if code.startswith(_DENIED):
-            text = f"{where} may not be read ({code}); allow {service}:{call} to ssgmd's role"
-            raise AppError(ErrorCode.DENIED, text) from None
-        kind = ErrorCode.INVALID if code.startswith(("Validation", "Invalid")) else None
-        text = f"{where} cannot be read: {call} answered {code}"
-        raise AppError(kind or ErrorCode.UNAVAILABLE, text) from None
+        raise _refusal(call, where, error) from None
     except NoCredentialsError:
         text = f"{where} cannot be read: no AWS credentials; give ssgmd's machine a role"
         raise AppError(ErrorCode.DENIED, text) from None
@@ -93,3 +69,18 @@ def _translated(service: str, call: str, name: str) -> Iterator[None]:
     except BotoCoreError as error:
         kind = ErrorCode.UNAVAILABLE
         raise AppError(kind, f"{where} cannot be read: {type(error).__name__}") from None
+
+
+def _refusal(call: StoreCall, where: str, error: ClientError) -> AppError:
+    code = error.response.get("Error", {}).get("Code", "")
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    match fault_of(code, status):
+        case Fault.ABSENT:
+            text = f"{where} does not exist in this account and region"
+            return AppError(ErrorCode.NOT_FOUND, text)
+        case Fault.DENIED:
+            text = f"{where} may not be read ({code}); allow {call.action} to ssgmd's role"
+            return AppError(ErrorCode.DENIED, text)
+        case fault:
+            text = f"{where} cannot be read: {call.operation} answered {code}"
+            return AppError(_CODES[fault], text)

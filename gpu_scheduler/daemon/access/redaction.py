@@ -14,15 +14,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from corekit.values import Value, replace
-from gpu_scheduler.core.admission.usage_counts import key_of
 from gpu_scheduler.daemon.access.authorizer import Authorizer, Caller
 from gpu_scheduler.daemon.access.keys import Role
-from gpu_scheduler.model import Lease, Record
+from gpu_scheduler.model import HIDDEN_BLOCK, Lease, Record
 from gpu_scheduler.protocol import answers
+from gpu_scheduler.protocol.keys import key_of
 from gpu_scheduler.warm import workload_key
-
-#: Stands in for a redacted block; no orchestrator writes this key.
-HIDDEN: Mapping[str, object] = {"hidden": True}
 
 
 class Redaction:
@@ -76,7 +73,7 @@ class Redaction:
         owner = key_of(record.owner)
         if not self._sees(caller, record.tenant, record.key, owner):
             leases = tuple(replace(lease, detail="") for lease in record.leases)
-            return replace(record, handle="", block=HIDDEN, leases=leases)
+            return replace(record, handle="", block=HIDDEN_BLOCK, leases=leases)
         if record.handle and not self._authorizer.acts_for(
             caller, owner or record.key, record.tenant
         ):

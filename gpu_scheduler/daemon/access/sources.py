@@ -1,10 +1,11 @@
 """Sources of ssgmd's secrets: a file, or an entry of a secret store.
 
     /etc/ssgmd/keys.json                 a file, mode 0600
-    secretsmanager:orchgpu/keys          AWS Secrets Manager: a name or an ARN
+    secretsmanager:orchgpu/keys          AWS Secrets Manager: a name or an ARN, or NAME#KEY
     ssm:/orchgpu/keys                    SSM Parameter Store: the name or ARN of a SecureString
 
-A standby needs the same keys and the same master key as the leader; in a store there is one copy.
+The forms of stores are those of a function's secrets (`contract.secrets`). A standby needs the same
+keys and the same master key as the leader; in a store there is one copy.
 The library of a store is imported when such a source is named, and no content is ever logged.
 """
 
@@ -15,13 +16,13 @@ from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Protocol
 
+from contract.secrets.reference import Scheme, parse_reference
 from corekit.errors import AppError, ErrorCode, invalid
 
-#: Scheme → module and function that make its `Fetch`.
-_STORES = {
-    "secretsmanager": ("gpu_scheduler.daemon.access.aws_secrets", "secrets_manager"),
-    "ssm": ("gpu_scheduler.daemon.access.aws_secrets", "parameter_store"),
-}
+#: The schemes of stores; everything else is the path of a file.
+_STORES = (Scheme.SECRETS_MANAGER.value, Scheme.PARAMETER_STORE.value)
+#: Makes the `Fetch` of a reference; it imports boto3.
+_AWS = "gpu_scheduler.daemon.access.aws_secrets"
 
 #: Reads the newest content of an entry. Blocks; raises AppError.
 Fetch = Callable[[], bytes]
@@ -100,12 +101,12 @@ def is_stored(text: str) -> bool:
 
 
 def source_of(text: str) -> SecretSource:
-    """The source with this name. Raises INVALID for one without a name behind its scheme."""
-    scheme, colon, name = text.partition(":")
-    if not colon or scheme not in _STORES:
+    """The source with this name. Raises INVALID for one without a valid name behind its scheme."""
+    if not is_stored(text) or ":" not in text:
         return FileSecret(Path(text))
-    if not name:
-        raise invalid(f"{text!r} names no secret; write {scheme}:NAME")
-    module, make = _STORES[scheme]
-    fetch: Fetch = getattr(importlib.import_module(module), make)(name)
+    try:
+        reference = parse_reference(text)
+    except ValueError as error:
+        raise invalid(f"{text!r}: {error}") from None
+    fetch: Fetch = importlib.import_module(_AWS).fetch_of(reference)
     return StoredSecret(text, fetch)

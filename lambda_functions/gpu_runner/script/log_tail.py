@@ -6,6 +6,7 @@ import codecs
 import sys
 
 from contract.result import LOG_TAIL_BYTES_MAX
+from lambda_functions.gpu_runner.secrets.masking import MaskedStream, Masker
 
 #: An endless output must not fill the account's log; the tail is kept beyond this limit too.
 ECHO_BYTES_MAX = 4 * 2**20
@@ -14,8 +15,10 @@ ECHO_BYTES_MAX = 4 * 2**20
 class LogTail:
     """The end of stdout and stderr together, in the order of arrival."""
 
-    def __init__(self, echo_bytes_max: int = ECHO_BYTES_MAX) -> None:
+    def __init__(self, echo_bytes_max: int = ECHO_BYTES_MAX, masker: Masker | None = None) -> None:
+        """`masker`: of the values that neither the log nor the tail may show."""
         self._echo_bytes_max = echo_bytes_max
+        self._masked = MaskedStream(masker or Masker())
         self._tail = bytearray()
         self._seen_bytes = 0
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -23,6 +26,9 @@ class LogTail:
 
     def feed(self, chunk: bytes) -> None:
         """Echo `chunk` within the limit, and keep the newest LOG_TAIL_BYTES_MAX bytes of all."""
+        self._take(self._masked.feed(chunk))
+
+    def _take(self, chunk: bytes) -> None:
         room = self._echo_bytes_max - self._seen_bytes
         if room > 0:
             self._echo(self._decoder.decode(chunk[:room]))
@@ -42,6 +48,7 @@ class LogTail:
 
     def finish(self) -> None:
         """End the last line: the next record of the function's log begins a new one."""
+        self._take(self._masked.finish())
         self._echo(self._decoder.decode(b"", final=True))
         if self._line_open:
             self._echo("\n")

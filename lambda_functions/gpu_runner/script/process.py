@@ -21,6 +21,7 @@ from pathlib import Path
 from lambda_functions.gpu_runner.script import reaper
 from lambda_functions.gpu_runner.script.command import script_error
 from lambda_functions.gpu_runner.script.log_tail import LogTail
+from lambda_functions.gpu_runner.secrets.masking import Masker
 from remote_gpu.forwarder.pidfd import pidfd_open
 
 #: A killed process ends at once unless the kernel blocks it; then the sandbox must end.
@@ -82,16 +83,17 @@ def run(
     deadline_s: float,
     grace_s: float,
     signals: Signals | None = None,
+    masker: Masker | None = None,
 ) -> Outcome:
     """Run `command` to its end and kill the processes that it leaves behind.
 
     SIGTERM at `deadline_s` (monotonic clock), SIGKILL `grace_s` later; SIGTERM also when the lease
-    is preempted, and SIGKILL when the session is lost (`signals`). Raises
-    AttemptFailed(SCRIPT_ERROR) when it cannot be started.
+    is preempted, and SIGKILL when the session is lost (`signals`). `masker`: of the values that no
+    log may show. Raises AttemptFailed(SCRIPT_ERROR) when it cannot be started.
     """
     guard = reaper.guard()
     spared = reaper.children()
-    tail = LogTail()
+    tail = LogTail(masker=masker)
     reaper.adopt_orphans(True)
     try:
         started_s = time.time()

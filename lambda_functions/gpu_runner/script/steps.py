@@ -26,6 +26,7 @@ from lambda_functions.gpu_runner.sandbox.workspace import Workspace, input_name
 from lambda_functions.gpu_runner.script import environment
 from lambda_functions.gpu_runner.script.command import command_of, handler_command, script_error
 from lambda_functions.gpu_runner.script.process import Ending, Outcome, Signals, run
+from lambda_functions.gpu_runner.secrets.values import Secrets
 from lambda_functions.gpu_runner.storage import outputs
 from lambda_functions.gpu_runner.storage.outputs import Destination, WrittenFile
 
@@ -192,18 +193,20 @@ def run_step(
     item: Item,
     limits: TimeLimits,
     variables: Mapping[str, object] | None,
+    secrets: Secrets,
     *layers: Mapping[str, str],
     signals: Signals | None = None,
 ) -> Outcome:
     """Run the step of an item in its workspace.
 
-    `variables`: the user's, for a step that declares none of its own; `layers` win over them and
-    over SCAR's. Raises AttemptFailed(SCRIPT_ERROR) and EnvelopeError.
+    `variables`: the user's, for a step that declares none of its own; `layers` win over them,
+    over the step's secrets and over SCAR's. Raises AttemptFailed(SCRIPT_ERROR) and EnvelopeError.
     """
     declared = item.step.variables
     merged = environment.merged(
         environment.base_variables(item.workspace),
         environment.user_variables(variables if declared is None else declared),
+        secrets.of(item.step.name),
         environment.scar_variables(
             item.workspace, input_file=item.file, key=item.key, event=item.event
         ),
@@ -216,6 +219,7 @@ def run_step(
         deadline_s=limits.script_s,
         grace_s=limits.grace_s,
         signals=signals,
+        masker=secrets.masker,
     )
 
 

@@ -10,7 +10,7 @@ from aiobotocore.session import AioSession
 
 from fdl.plan.resources import DeployTarget
 from orchgpu.adapters.aws.api import Client
-from orchgpu.adapters.aws.endpoints import ClientSettings, resolve
+from orchgpu.adapters.aws.endpoints import ClientSettings, resolve, service_descriptions
 from orchgpu.adapters.aws.errors import translated
 from orchgpu.adapters.aws.owner import expect_owner
 from orchgpu.adapters.aws.queue import SqsQueue
@@ -48,6 +48,7 @@ async def open_cloud(endpoint_url: str | None = None) -> AsyncIterator[CloudPort
 
 def _client(settings: ClientSettings, connections_max: int) -> Client:
     inner = AioSession(settings.session_variables)
+    inner.register_component("data_loader", service_descriptions())
     session = aioboto3.Session(botocore_session=inner, profile_name=settings.profile)
     arguments = settings.client_arguments(
         max_pool_connections=connections_max,

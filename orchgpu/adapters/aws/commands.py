@@ -27,6 +27,7 @@ from orchgpu.adapters.aws.endpoints import (
 from orchgpu.adapters.aws.errors import translated
 from orchgpu.adapters.aws.owner import expect_owner
 from orchgpu.adapters.aws.queue import read_message, trace_attributes
+from orchgpu.adapters.aws.secret_stores import AwsSecretStores
 from orchgpu.cloud_services import (
     Address,
     DeployCloud,
@@ -293,7 +294,10 @@ def deploy_cloud(address: Address, declared: Address) -> Iterator[DeployCloud]:
             return f"account {aws.place.account}, {aws.place.region}, {endpoint}"
 
         yield DeployCloud(
-            cloud=aws, locate=locate, guard=lambda allowed: guard_real_aws(found, allowed=allowed)
+            cloud=aws,
+            locate=locate,
+            guard=lambda allowed: guard_real_aws(found, allowed=allowed),
+            secrets=AwsSecretStores(aws.client),
         )
 
 

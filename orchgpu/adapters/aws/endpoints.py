@@ -123,14 +123,14 @@ def boto3_session(settings: ClientSettings) -> Client:
     """A boto3 session; its clients share the slow data. Raises INVALID for an unknown profile."""
     try:
         inner = botocore.session.Session(settings.session_variables, profile=settings.profile)
-        inner.register_component("data_loader", _service_descriptions())
+        inner.register_component("data_loader", service_descriptions())
         return boto3.session.Session(botocore_session=inner)
     except BotoCoreError as error:
         raise invalid(f"cannot use the AWS profile {settings.profile!r}: {error}") from error
 
 
 @functools.cache
-def _service_descriptions() -> object:
+def service_descriptions() -> object:
     """botocore's data files, parsed once per process: parsing is most of a client's cost."""
     return create_loader()
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from aiohttp import ClientError as BrokenConnectionError
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
@@ -28,6 +28,8 @@ _CODES = {
     "QueueDoesNotExist": ErrorCode.NOT_FOUND,
     "ResourceNotFoundException": ErrorCode.NOT_FOUND,
     "NoSuchEntity": ErrorCode.NOT_FOUND,
+    "ParameterNotFound": ErrorCode.NOT_FOUND,
+    "ResourceExistsException": ErrorCode.CONFLICT,
     "PreconditionFailed": ErrorCode.CONFLICT,
     "412": ErrorCode.CONFLICT,
     # two conditional writes raced; S3 asks to repeat the call
@@ -57,18 +59,23 @@ def translated(call: str) -> Iterator[None]:
     except (ReadTimeoutError, ConnectTimeoutError) as error:
         raise AppError(ErrorCode.TIMEOUT, f"{call}: {error}") from error
     # A body that breaks off raises aiohttp's error, or one about its length: both are temporary.
-    except (
-        BotoConnectionError,
-        HTTPClientError,
-        IncompleteReadError,
-        BrokenConnectionError,
-        OSError,
-    ) as error:
+    except (BotoConnectionError, HTTPClientError, IncompleteReadError, OSError) as error:
         raise AppError(ErrorCode.UNAVAILABLE, f"{call}: {error}") from error
     except NoCredentialsError as error:
         raise AppError(ErrorCode.DENIED, f"{call}: no AWS credentials found") from error
     except BotoCoreError as error:
         raise AppError(ErrorCode.INVALID, f"{call}: {error}") from error
+    except Exception as error:
+        if not _of_aiohttp(error):
+            raise
+        raise AppError(ErrorCode.UNAVAILABLE, f"{call}: {error}") from error
+
+
+def _of_aiohttp(error: Exception) -> bool:
+    """True for a client error of aiohttp. Only the orchestrator's clients load that library: it
+    would be a fifth of the start of every command."""
+    aiohttp = sys.modules.get("aiohttp")
+    return aiohttp is not None and isinstance(error, aiohttp.ClientError)
 
 
 def _code_of(error: ClientError) -> ErrorCode:

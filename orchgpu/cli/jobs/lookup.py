@@ -7,9 +7,11 @@ from contextlib import closing
 from corekit.cli.screen import echo
 from corekit.errors import AppError, ErrorCode
 from corekit.values import replace
+from gpu_scheduler.client import SchedulerClient
 from orchgpu.cli.scheduler import NO_ANSWER, ask, scheduler_or_none
 from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.known import Known, look, scheduled
+from orchgpu.jobs.rights import JobRights, KeyRights, rights_of
 
 
 def known_job(job: str, scheduler: str | None, *, despite_scheduler: bool = False) -> Known:
@@ -32,6 +34,18 @@ def known_job(job: str, scheduler: str | None, *, despite_scheduler: bool = Fals
             if scheduler_error is None or error.code is not ErrorCode.NOT_FOUND:
                 raise
             raise scheduler_error from error
+
+
+def rights_on(known: Known, address: str | None) -> JobRights | None:
+    """The rights of this program's key on a job; None where the scheduler states none."""
+
+    async def welcomed(client: SchedulerClient) -> KeyRights | None:
+        return rights_of(client.session, client.welcome)
+
+    key = None if address is None else ask(address, welcomed)
+    if key is None:
+        return None
+    return JobRights(key=key, job=known.job, record=known.record, function=known.function)
 
 
 def echo_scheduler_error(known: Known) -> None:

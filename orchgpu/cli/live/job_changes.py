@@ -15,12 +15,15 @@ from corekit.cli.text import padded, printable
 from corekit.cli.times import shown_time
 from corekit.errors import AppError
 from gpu_scheduler.client import SchedulerClient
+from gpu_scheduler.model import Record
 from orchgpu.cli.live.feed import Feed
 from orchgpu.cli.scheduler import NO_ANSWER
 
 #: A job as JSON, in the form of `orchgpu jobs --json`.
 Entry = Mapping[str, object]
-#: The jobs are read again after so long without a push.
+#: The jobs of these records that are shown, with the reasons of their waits.
+ReadJobs = Callable[[SchedulerClient, Sequence[Record]], Awaitable[Sequence[Entry]]]
+#: The reasons are read again after so long without a push.
 READ_EVERY_S = 2.0
 _STATE_WIDTH = max(len(state) for state in JobState)
 
@@ -107,19 +110,16 @@ def display(
     return LiveTable(stack.enter_context(LiveScreen()), table)
 
 
-async def watch_jobs(
-    address: str, read: Callable[[SchedulerClient], Awaitable[Sequence[Entry]]], to: Display
-) -> None:
+async def watch_jobs(feed: Feed, read: ReadJobs, to: Display) -> None:
     """Show the jobs and every change, without end. Raises the scheduler's error at the start.
 
     Later a scheduler that does not answer is asked again.
     """
-    async with Feed(address) as feed:
+    async with feed:
         jobs: Sequence[Entry] = ()
         while True:
             try:
-                await feed.subscribe()
-                jobs = await read(feed.client)
+                jobs = await read(feed.client, await feed.newest_records())
                 to.show(jobs, None)
             except AppError as error:
                 if error.code not in NO_ANSWER:

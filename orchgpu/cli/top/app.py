@@ -77,10 +77,12 @@ class TopApp(App[None]):
     ENABLE_COMMAND_PALETTE = False
     TITLE = "orchgpu top"
 
-    def __init__(self, address: str, glyphs: Glyphs) -> None:
+    def __init__(self, address: str, glyphs: Glyphs, http: str | None = None) -> None:
+        """`http`: the scheduler's HTTP endpoints, where they are known."""
         super().__init__(ansi_color=True)  # the colours of the terminal, light or dark
         self.theme = "ansi-dark"
         self.address = address
+        self._http = http
         self.view = ViewName.FLEET
         self.tables = dict.fromkeys(COLUMNS, TableState())
         self.snapshot = Snapshot()
@@ -114,7 +116,7 @@ class TopApp(App[None]):
     async def _live(self) -> None:
         """Read until the screen closes; without a scheduler at the start the program ends."""
         try:
-            async with Feed(self.address) as feed:
+            async with Feed(self.address, self._http) as feed:
                 with closing(JobCloud()) as cloud:
                     self._feed, self._reader = feed, Reader(feed, cloud, self._updated)
                     self._reader.show(self.view, self.job)

@@ -8,9 +8,8 @@ from contextlib import closing
 from corekit.values import Value
 from gpu_scheduler.client import SchedulerClient
 from orchgpu.cli.commands.jobs.cancel import cancel_job
-from orchgpu.cli.jobs.lookup import known_job
+from orchgpu.cli.commands.jobs.retry import retry_job
 from orchgpu.cli.top.rows import TableRow
-from orchgpu.jobs import retrying
 from orchgpu.jobs.cloud import JobCloud
 
 
@@ -58,9 +57,8 @@ def cancel(job: str, address: str) -> str:
 
 def retry(job: str, address: str) -> str:
     """Run a failed job again; it calls the cloud, so it runs in a thread."""
-    known = known_job(job, address)
     with closing(JobCloud()) as cloud:
-        function = retrying.retry(cloud, known)
+        function = retry_job(cloud, job, address)
     return f"{job} of {function.name} runs again"
 
 

@@ -1,8 +1,9 @@
 """The reads of the scheduler and of the cloud for the screen, live by the scheduler's pushes.
 
-Only what the view shows is read at every change; the rest, for the counts of the overview, every
-`OTHERS_EVERY_S`. A read that took long is followed by a pause of several times its length: ten
-thousand devices cost neither the scheduler nor the terminal more than a part of their time.
+Job records are current by their changes (`Feed`). Of the rest, only what the view shows is read at
+every change; the others, for the counts of the overview, every `OTHERS_EVERY_S`. A read that took
+long is followed by a pause of several times its length: ten thousand devices cost neither the
+scheduler nor the terminal more than a part of their time.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.functionlog import FunctionLog
 from orchgpu.jobs.joblog import Line, tail_lines
 from orchgpu.jobs.known import Known, look, moments, scheduled
-from orchgpu.jobs.records import newest_records
 
 #: The view is read again after so long without a push: usage of devices is not pushed.
 READ_EVERY_S = 2.0
@@ -33,8 +33,6 @@ OTHERS_EVERY_S = 10.0
 #: A pause is so many times as long as the read before it.
 PAUSE_PER_READ = 4.0
 PAUSE_MAX_S = 10.0
-#: The newest jobs that are shown.
-JOBS_MAX = 1000
 #: Waiting requests whose reason is asked; for each the scheduler evaluates every device.
 EXPLAINED_MAX = 8
 
@@ -85,9 +83,9 @@ class Reader:
         """The shown view, and those that the overview needs again."""
         old = now_s - OTHERS_EVERY_S
         shown = [self._view]
-        if self._view is ViewName.QUEUE:
-            shown.append(ViewName.JOBS)  # the functions of its rows
-        others = (ViewName.JOBS, ViewName.QUEUE, ViewName.FLEET)
+        if self._view is not ViewName.JOBS:
+            shown.append(ViewName.JOBS)  # the functions of the queue; they are at hand
+        others = (ViewName.QUEUE, ViewName.FLEET)
         due = [v for v in others if v not in shown and self._read_at_s.get(v, old) <= old]
         return [*shown, *due]
 
@@ -99,8 +97,7 @@ class Reader:
         if view is ViewName.QUEUE:
             return await self._queue(client)
         if view is ViewName.JOBS:
-            records = await newest_records(client, JOBS_MAX, scanned_max=JOBS_MAX)
-            return replace(self.snapshot, records=tuple(records))
+            return replace(self.snapshot, records=tuple(await self._feed.newest_records()))
         return await self._story(client)
 
     async def _queue(self, client: SchedulerClient) -> Snapshot:

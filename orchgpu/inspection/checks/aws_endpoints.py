@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contract.secrets.stores import call_of
 from orchgpu.inspection.model import (
     Answer,
     Call,
@@ -34,7 +35,7 @@ _HTTPS = 443
 
 
 class AwsEndpoints:
-    """The runner needs S3; nothing else of AWS."""
+    """The runner needs S3, and the stores of its function's secrets; nothing else of AWS."""
 
     title = "ways to S3 and other services"
 
@@ -61,7 +62,8 @@ def _of(subject: Subject, where: str, inspected: Inspected) -> Steps[list[Findin
     findings: list[Finding] = []
     for subnet in subnets:
         findings += _s3(subject, where, subnet, tables, endpoints, groups)
-    findings += _others(subject, where, subnets, tables, endpoints)
+    stores = [call_of(one).service for one in inspected.function.references if one.stored]
+    findings += _others(subject, where, subnets, tables, endpoints, stores)
     findings += yield from _dns(where, vpc, endpoints)
     return findings or [good(where, "S3 is reached from all its subnets")]
 
@@ -119,10 +121,18 @@ def _others(
     subnets: list[Answer],
     tables: list[Answer],
     endpoints: list[Answer],
+    stores: list[str],
 ) -> list[Finding]:
+    """`stores`: services that keep the function's secrets, which the runner calls."""
     names = {str(e["ServiceName"]).rpartition(".")[2] for e in endpoints}
     if all(_nat(table_of(tables, str(subnet["SubnetId"]))) for subnet in subnets):
         return []
+    region = subject.place.region
+    closed = [name for name in dict.fromkeys(stores) if name not in names]
+    if closed:
+        services = ", ".join(f"com.amazonaws.{region}.{name}" for name in closed)
+        message = f"no way to {', '.join(closed)}, where its secrets are"
+        return [wrong(where, message, f"make an interface endpoint {services}, or a NAT gateway")]
     missing = [name for name in _OTHERS if name not in names]
     if not missing:
         return []
@@ -130,7 +140,6 @@ def _others(
         f"no way to {', '.join(missing)}: the runner needs none of them, but a script that calls"
         " them, or an orchestrator in these subnets, does"
     )
-    region = subject.place.region
     remedy = f"only if needed: interface endpoints com.amazonaws.{region}.NAME, or a NAT gateway"
     return [warning(where, message, remedy)]
 

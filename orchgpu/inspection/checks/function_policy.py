@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fdl.plan.roles import SECRET_SIDS
 from orchgpu.inspection.model import (
     Answer,
     Call,
@@ -50,7 +51,9 @@ def _examined(subject: Subject, inspected: Inspected) -> Steps[list[Finding]]:
     trusts = unknown(answer, where) if isinstance(answer, Refusal) else _trust(where, answer)
     scope = Scope(place=subject.place, functions=(inspected.function,))
     remedy = "attach the policy that `orchgpu iam function FILE` prints"
-    allowed = yield from simulated(where, principal, ROLE.statements(scope), remedy)
+    # an entry of a store has six random characters, which `secrets` looks up
+    statements = [one for one in ROLE.statements(scope) if one.sid not in SECRET_SIDS]
+    allowed = yield from simulated(where, principal, statements, remedy)
     return [trusts, *allowed]
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contract.secrets.reference import Scheme
 from corekit.values import replace
 from fdl.plan.desired import RETENTION
+from fdl.plan.roles import secret_arns
 from orchgpu.permissions.model import Scope, Statement, below
 
 _BUCKETS = (
@@ -125,11 +127,42 @@ def _uses(scope: Scope) -> tuple[Statement, ...]:
         Statement(sid="Files", actions=mounts, resources=("*",) if files else ()),
         Statement(sid="Images", actions=_IMAGES, resources=(repositories,) if images else ()),
         Statement(sid="Keys", actions=("kms:DescribeKey",), resources=described),
+        *_secrets(scope),
         Statement(
             sid="Variables",
             actions=_VARIABLES,
             resources=scope.keys(of_buckets=False),
             condition=scope.by("lambda"),
+        ),
+    )
+
+
+def _secrets(scope: Scope) -> tuple[Statement, ...]:
+    """The descriptions of secrets, which name the keys that a role of ours must use."""
+    made = [f for f in scope.functions if f.iam.create]
+    schemes = {one.scheme for f in made for one in f.references}
+    everything = not scope.functions
+    where = f"{scope.place.region}:{scope.place.account}"
+    secrets = f"arn:{scope.place.partition}:secretsmanager:{where}:secret:*"
+    named = [
+        arn
+        for f in made
+        for one in f.references
+        if one.scheme is Scheme.SECRETS_MANAGER
+        for arn in secret_arns(one, scope.place)
+    ]
+    parameters = everything or Scheme.PARAMETER_STORE in schemes
+    return (
+        Statement(
+            sid="Secrets",
+            actions=("secretsmanager:DescribeSecret",),
+            resources=(secrets,) if everything else tuple(dict.fromkeys(named)),
+        ),
+        # IAM ignores a narrower resource of this action
+        Statement(
+            sid="Parameters",
+            actions=("ssm:DescribeParameters",),
+            resources=("*",) if parameters else (),
         ),
     )
 

@@ -25,9 +25,11 @@ _ACTIONS = (
     "s3:GetBucketVersioning",
     "s3:GetEncryptionConfiguration",
     "s3:ListBucket",
+    "secretsmanager:DescribeSecret",
     "servicequotas:ListServiceQuotas",
     "sqs:GetQueueAttributes",
     "sqs:GetQueueUrl",
+    "ssm:DescribeParameters",
 )
 
 

@@ -50,7 +50,7 @@ class DeviceEntry(Value):
     index: int
     model: str
     kind: str
-    state: str  #: idle, busy, drained, suspect, bad or lost
+    state: str  #: idle, busy, draining, drained, suspect, bad or lost
     health: str
     symptoms: tuple[str, ...]
     detail: str
@@ -71,7 +71,7 @@ class HostEntry(Value):
     """One host with its devices as the page shows it."""
 
     host: str
-    state: str
+    state: str  #: UP, STALE, LOST, DRAINED, or DRAINING while leases continue there
     address: str | None
     last_seen_s: float  #: wall clock
     draining: str | None  #: the reason of a drain of its own
@@ -247,7 +247,7 @@ class Fleet:
             raise AppError(ErrorCode.NOT_FOUND, f"there is no host {name!r:.80}")
         return HostEntry(
             host=view.host,
-            state=view.state.value,
+            state=self._host_state(view),
             address=view.gateway,
             last_seen_s=self._seen_s[name],
             draining=None if view.draining is None else view.draining.reason,
@@ -272,6 +272,8 @@ class Fleet:
         if query.state is None and not query.text:
             return name
         states = {view.state.value, *(self._state(view, one) for one in view.devices)}
+        if "draining" in states:
+            states.add("drained")  # a condition of lists: closed to new leases
         text = query.text.lower()
         names = (view.host, *(one.device.model for one in view.devices))
         fits = query.state is None or query.state in states
@@ -325,7 +327,7 @@ class Fleet:
         states = Counter(self._state(view, one) for one in view.devices)
         return HostSummary(
             host=view.host,
-            state=view.state.value,
+            state=self._host_state(view),
             devices=devices,
             busy=figures["busy"],
             states=dict(sorted(states.items())),
@@ -385,9 +387,14 @@ class Fleet:
             return "lost"
         if view.device.health is not Health.OK:
             return view.device.health.value.lower()
+        lent = bool(self._shares(view.device.id))
         if view.drained or host.state is HostState.DRAINED:
-            return "drained"
-        return "busy" if self._shares(view.device.id) else "idle"
+            return "draining" if lent else "drained"
+        return "busy" if lent else "idle"
+
+    def _host_state(self, view: HostView) -> str:
+        lent = any(self._shares(one.device.id) for one in view.devices)
+        return "DRAINING" if view.state is HostState.DRAINED and lent else view.state.value
 
 
 def _standing(view: HostView) -> HostView:

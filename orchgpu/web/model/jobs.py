@@ -8,6 +8,7 @@ from contract.states import JobState, Reason
 from corekit.errors import invalid
 from corekit.values import Value, replace
 from gpu_scheduler.model import Record, Step
+from gpu_scheduler.protocol.keys import key_of
 from orchgpu.web.model.pages import Page, SortedKeys, search
 
 _JOB_REASONS = frozenset(reason.value for reason in Reason)
@@ -59,7 +60,6 @@ def summary_of(record: Record) -> JobSummary:
     """The job of a record."""
     given = record.block.get("input")
     source: Mapping[str, object] = given if isinstance(given, Mapping) else {}
-    owner, slash, _ = (record.owner or "").partition("/")
     reason = record.reason if record.reason in _JOB_REASONS else None
     received_s = record.times.get(Step.RECEIVED, record.updated_s)
     return JobSummary(
@@ -76,7 +76,7 @@ def summary_of(record: Record) -> JobSummary:
         tenant=record.tenant,
         lease=record.lease,
         made_by=record.key,
-        owned_by=owner if slash else "",
+        owned_by=key_of(record.owner),
     )
 
 

@@ -7,32 +7,12 @@ scheduler knows more than the console (keys that were revoked), the console allo
 
 from __future__ import annotations
 
-from enum import StrEnum
-
-from corekit.errors import AppError, ErrorCode
-from corekit.values import Value
-from orchgpu.core.function import Function
+from orchgpu.jobs.rights import KeyRights, Role
 from orchgpu.web.model.jobs import JobSummary
 
 
-class Role(StrEnum):
-    """The role of a key, in ascending order of rights; `host` keys have no console."""
-
-    READER = "reader"
-    REQUESTER = "requester"
-    OPERATOR = "operator"
-
-
-class Viewer(Value):
+class Viewer(KeyRights):
     """The person at one browser."""
-
-    name: str  #: of the key; "" = the scheduler needs none
-    role: Role
-    tenant: str | None = None  #: that the key is bound to
-
-    @property
-    def sees_all(self) -> bool:
-        return self.role is Role.OPERATOR
 
     def sees(self, job: JobSummary) -> bool:
         """Whether the viewer may read the names of the job's objects."""
@@ -45,41 +25,10 @@ class Viewer(Value):
         return job if self.sees(job) else job.redacted()
 
     def may_change(self, job: JobSummary) -> bool:
-        """Whether the viewer may cancel the job or run it again."""
+        """Whether the viewer may run the job again, or cancel it if the key may act for it."""
         return self.role is not Role.READER and self.sees(job)
-
-    def sees_function(self, function: Function) -> bool:
-        """Whether the viewer may read the definition, the letters and the outputs of a function."""
-        if self.sees_all:
-            return True
-        if self.tenant is None:
-            return self.role is Role.REQUESTER
-        return self.tenant == function.request.tenant
 
     def require_job(self, job: JobSummary) -> None:
         """Raise DENIED unless the viewer may read the objects of the job."""
         if not self.sees(job):
-            raise _denied(self, f"job {job.job} belongs to another key")
-
-    def require_change(self, job: JobSummary) -> None:
-        """Raise DENIED unless the viewer may change the job."""
-        self.require(Role.REQUESTER, f"a change of job {job.job}")
-        self.require_job(job)
-
-    def require_function(self, function: Function) -> None:
-        """Raise DENIED unless the viewer may read the function."""
-        if not self.sees_function(function):
-            raise _denied(self, f"function {function.name} belongs to another tenant")
-
-    def require(self, least: Role, what: str) -> None:
-        """Raise DENIED below this role."""
-        if _RANK[self.role] < _RANK[least]:
-            raise _denied(self, f"{what} needs a key of role {least.value}", needs=least.value)
-
-
-_RANK = {role: rank for rank, role in enumerate(Role)}
-
-
-def _denied(viewer: Viewer, why: str, needs: str = "owner") -> AppError:
-    text = f"key {viewer.name!r} has role {viewer.role.value}: {why}"
-    return AppError(ErrorCode.DENIED, text, needs=needs)
+            raise self.denied(f"job {job.job} belongs to another key")

@@ -10,6 +10,7 @@ from corekit.aio.clock import Clock
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.values import Value
 from orchgpu.history.reader import DeviceSpans, HistoryReader, LeaseSpan, Series, Window
+from orchgpu.web.model.fleet import Fleet
 from orchgpu.web.model.viewers import Viewer
 
 #: The longest and the shortest interval, and the one without a condition.
@@ -68,16 +69,22 @@ class ActivityReader:
         return Activity(devices=ordered, devices_total=total, series=series)
 
 
-def activity_json(found: Activity, viewer: Viewer) -> dict[str, object]:
-    """The activity as the viewer may read it."""
+def activity_json(found: Activity, viewer: Viewer, fleet: Fleet) -> dict[str, object]:
+    """The activity as the viewer may read it; devices are named as the fleet names them."""
     rows = [
-        {
-            "device": one.name or one.device,
-            "spans": [_span(span, viewer) for span in one.spans[-SPANS_MAX:]],
-        }
+        {**_named(one, fleet), "spans": [_span(span, viewer) for span in one.spans[-SPANS_MAX:]]}
         for one in found.devices
     ]
     return {"devices": rows, "devices_total": found.devices_total, "series": found.series}
+
+
+def _named(one: DeviceSpans, fleet: Fleet) -> dict[str, str]:
+    """Name and model of a device: of the fleet's, else, for one that left, of its last lease."""
+    present = fleet.device(one.host, one.device)
+    if present is not None:
+        return {"device": f"{one.host}/{present.index}", "model": present.model}
+    name, _, model = one.name.partition(" ")
+    return {"device": name or one.device, "model": model}
 
 
 def _span(span: LeaseSpan, viewer: Viewer) -> dict[str, object]:

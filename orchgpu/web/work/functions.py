@@ -11,14 +11,17 @@ from pathlib import Path
 from corekit.decode import encode
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.values import Value
+from gpu_scheduler.model import Request
 from gpu_scheduler.request_text import request_text
+from gpu_scheduler.warm import workload_key
 from orchgpu.cloud_services import Address
 from orchgpu.core.function import Function, Output
 from orchgpu.deploy.deployment import execute, prepare_rollback
 from orchgpu.deploy.revisions import Revision
 from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.provider import provider
-from orchgpu.web.model.viewers import Role, Viewer
+from orchgpu.jobs.rights import Role
+from orchgpu.web.model.viewers import Viewer
 
 #: Changes of a revision that its one line has.
 NOTED_MAX = 3
@@ -80,7 +83,14 @@ def _summary(function: Function) -> dict[str, object]:
         "inputs": [_place(function.input_bucket, function.input_prefix)],
         "suffixes": function.input_suffixes,
         "outputs": [_place(one.bucket, one.prefix) for one in function.outputs],
+        "warm_key": _warm_key(function.request),
     }
+
+
+def _warm_key(request: Request) -> str | None:
+    """The key that hosts publish for warm workers of this request; None: it keeps none."""
+    named = request.workload
+    return None if named is None else workload_key(request.tenant, named)
 
 
 def _definition(function: Function) -> dict[str, object]:

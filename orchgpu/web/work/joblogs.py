@@ -12,7 +12,7 @@ from orchgpu.jobs.joblog import Line, Stream, record_lines, tail_lines
 from orchgpu.jobs.known import moments
 from orchgpu.web.console import Console
 from orchgpu.web.http.sessions import Session
-from orchgpu.web.work.stories import story_of
+from orchgpu.web.work.stories import story_of, summary_of_known
 
 #: The pause between two reads of the cloud.
 ASK_EVERY_S = 1.0
@@ -48,6 +48,8 @@ async def log_lines(
     seen = console.picture.jobs.get(job)
     stream = Stream([lambda: record_lines(known), lambda: found])
     left_s = AFTER_END_S
+    if known.over:
+        left_s -= console.clock.wall_s() - summary_of_known(known).changed_s
     while console.sessions.is_open(session):
         found = await console.cloud.ask(of_function)
         yield [_shown(line) for line in stream.fresh()]

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
 
 from corekit.errors import AppError, ErrorCode, invalid
 from corekit.values import Value
 from orchgpu.core.function import Function
 from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.letters import LETTERS_MAX, Letter, dead_letters
-from orchgpu.web.model.viewers import Role, Viewer
+from orchgpu.jobs.rights import Role
+from orchgpu.web.model.viewers import Viewer
+from orchgpu.web.work.door import CloudDoor
 
 #: Letters of one function that one request reads.
 READ_MAX = 100
+#: Functions whose letters one request reads at once: each read ends with a long poll.
+QUEUES_AT_ONCE = 4
 
 
 class LetterEntry(Value):
@@ -35,22 +39,37 @@ class LetterCount(Value):
     letters: int
 
 
-def letters_json(cloud: JobCloud, viewer: Viewer, function: str | None) -> dict[str, object]:
-    """The letters of one function, or of all; the numbers of all."""
+async def letters_json(door: CloudDoor, viewer: Viewer, function: str | None) -> dict[str, object]:
+    """The letters of one function, or of all; the numbers of all. Raises NOT_FOUND."""
+    wanted, counts = await door.ask(lambda cloud: _filled(cloud, viewer, function))
+    turns = asyncio.Semaphore(QUEUES_AT_ONCE)
+
+    async def entries(of: Function) -> list[LetterEntry]:
+        async with turns:
+            return await door.ask(lambda cloud: _entries(cloud, of, viewer))
+
+    found = await asyncio.gather(*map(entries, wanted))
+    items = [one for part in found for one in part]
+    items.sort(key=lambda one: one.sent_s or 0.0, reverse=True)
+    return {"items": items, "counts": counts, "read_max": READ_MAX}
+
+
+def _filled(
+    cloud: JobCloud, viewer: Viewer, function: str | None
+) -> tuple[list[Function], list[LetterCount]]:
+    """The functions whose letters are read, and the numbers of all."""
     seen = [one for one in cloud.functions() if viewer.sees_function(one)]
     counts = [LetterCount(function=f.name, letters=cloud.messages(f.dead_letter_url)) for f in seen]
     filled = {one.function for one in counts if one.letters}
     wanted = [f for f in seen if f.name == function or (function is None and f.name in filled)]
     if function is not None and not wanted:
         raise AppError(ErrorCode.NOT_FOUND, f"no function {function!r:.80} is deployed here")
-    items = [_entry(letter, one, viewer) for one in wanted for letter in _read(cloud, one)]
-    items.sort(key=lambda one: one.sent_s or 0.0, reverse=True)
-    return {"items": items, "counts": counts, "read_max": READ_MAX}
+    return wanted, counts
 
 
-def _read(cloud: JobCloud, function: Function) -> Sequence[Letter]:
+def _entries(cloud: JobCloud, function: Function, viewer: Viewer) -> list[LetterEntry]:
     with dead_letters(cloud.services, function) as letters:
-        return letters.read(READ_MAX)
+        return [_entry(one, function, viewer) for one in letters.read(READ_MAX)]
 
 
 def _entry(letter: Letter, function: Function, viewer: Viewer) -> LetterEntry:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from corekit.decode import encode
 from corekit.values import Value
+from gpu_scheduler.parameter_meanings import meaning_of
 from gpu_scheduler.protocol.answers import ParametersAnswer
 
 
@@ -54,14 +55,17 @@ def _policies(found: ParametersAnswer) -> Iterator[SettingItem]:
 def _plain(found: ParametersAnswer) -> Iterator[SettingItem]:
     for name, value in encode(found.parameters).items():
         if name not in ("policy", "weights", "quotas", "policy_parameters"):
-            yield SettingItem(name=name, value=value, overridden=name in found.overridden)
+            yield _item(name, value, found)
 
 
 def _quotas(found: ParametersAnswer) -> Iterator[SettingItem]:
     for tenant, weight in sorted(found.parameters.weights.items()):
-        name = f"weight.{tenant}"
-        yield SettingItem(name=name, value=weight, overridden=name in found.overridden)
+        yield _item(f"weight.{tenant}", weight, found)
     for tenant, quota in sorted(found.parameters.quotas.items()):
         for limit, value in encode(quota).items():
-            name = f"quota.{tenant}.{limit}"
-            yield SettingItem(name=name, value=value, overridden=name in found.overridden)
+            yield _item(f"quota.{tenant}.{limit}", value, found)
+
+
+def _item(name: str, value: object, found: ParametersAnswer) -> SettingItem:
+    overridden = name in found.overridden
+    return SettingItem(name=name, value=value, overridden=overridden, meaning=meaning_of(name))

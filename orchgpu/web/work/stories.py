@@ -12,12 +12,15 @@ from orchgpu.cost import Comparison
 from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.id_form import JOB_ID
 from orchgpu.jobs.known import Known, Scheduled, intervals_of, latencies, look, moments, scheduled
-from orchgpu.jobs.waiting import pause_sentence, wait_sentence
+from orchgpu.jobs.waiting import pause_sentence
 from orchgpu.web.console import Console
 from orchgpu.web.http.sessions import Session
 from orchgpu.web.model.jobs import JobSummary, summary_of
 from orchgpu.web.model.viewers import Viewer
 from orchgpu.web.work.outputs import outputs_of
+
+#: Leases that a job waits for, of one answer: those that end soonest.
+BLOCKING_MAX = 8
 
 
 async def story_of(console: Console, session: Session, job: str) -> Known:
@@ -114,11 +117,12 @@ def explanation_of(known: Known) -> dict[str, object] | None:
         sentence = pause_sentence(record, time.time())
         return {"text": sentence, "position": None, "expected_s": None} if sentence else None
     return {
-        "text": wait_sentence(why, known.scheduled.others),
+        "text": why.sentence,
         "position": why.position,
         "expected_s": why.expected_s,
         "expected_why": why.expected_why,
-        "blocking": known.scheduled.others,
+        "blocking": known.scheduled.others[:BLOCKING_MAX],
+        "blocking_total": len(known.scheduled.others),
     }
 
 

@@ -53,7 +53,7 @@ class CpuProbe:
     def device(self) -> Device:
         """The CPU, as reported to the scheduler."""
         cores = ",".join(map(str, self._settings.cpus))
-        detail = f"{len(self._settings.cpus)} core(s): {cores}"
+        detail = f"{'core' if len(self._settings.cpus) == 1 else 'cores'} {cores}"
         if self._settings.shared_with:
             detail += "; shared with " + ", ".join(self._settings.shared_with)
         return Device(

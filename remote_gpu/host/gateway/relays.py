@@ -22,6 +22,7 @@ from gpu_scheduler.protocol.host import Install
 from remote_gpu.client.transport.relay import End, Relay
 from remote_gpu.client.transport.tls import TlsStream
 from remote_gpu.host.gateway.frames import Peer
+from remote_gpu.host.servers.rpcbind import unregister
 from remote_gpu.host.servers.server import Server, free_port
 from remote_gpu.host.workers.sandboxes import Sandboxes
 from remote_gpu.middleware import ServerLease, VisibleDevices, find
@@ -176,21 +177,26 @@ class Relays:
 
     async def _start(self, served: _Served) -> int | Refused:
         """Start the server; returns its port, or a refusal: a bad program is not a bug in gpud."""
-        if served.server is not None:
-            await served.server.gone
-        if served.ended:
-            return Refused(Refusal.ENDED, f"lease {served.install.lease} is over")
         name, install = served.middleware, served.install
         middleware = find(name)
         if (why := middleware.refusal(self._visible, install.shares)) is not None:
             return Refused(Refusal.DENIED, f"{name} is refused for lease {install.lease}: {why}")
+        if served.server is not None:
+            await served.server.gone
         served.starts += 1
         try:
-            port = free_port(middleware.server_ports)
             command = middleware.server_command(
-                ServerLease(fence=install.fence, shares=install.shares, port=port)
+                ServerLease(
+                    fence=install.fence,
+                    shares=install.shares,
+                    port=free_port(middleware.server_ports),
+                )
             )
             assert command is not None, "--middleware refuses middlewares without a server"
+            if command.rpc_program is not None:  # of a server whose gpud was killed
+                await asyncio.to_thread(unregister, command.rpc_program)
+            if served.ended:
+                return Refused(Refusal.ENDED, f"lease {install.lease} is over")
             folder = self._folder / f"{install.fence}.{served.starts}"
             program = self._programs[name]
             sandbox = None if self._sandboxes is None else self._sandboxes.make_for_server(program)
@@ -199,17 +205,15 @@ class Relays:
             )
         except OSError as error:
             return Refused(Refusal.NOT_READY, f"{name} cannot be started: {error}")
-        self._nursery.start(server.watch(), "watch")
         about = {"lease": install.lease, "middleware": name, "pid": server.pid}
+        self._nursery.start(_watched(server, about), "watch")
         port = await server.listens(command.port, self._budget.worker_ready_s)
         if port:
             logger.info("server ready", extra={"event": "server", "port": port, **about})
             return port
         server.kill()
         await server.gone
-        logger.error(
-            "server not ready", extra={"event": "server", "output": server.output, **about}
-        )
+        logger.error("server not ready", extra={"event": "server", **about})
         return Refused(
             Refusal.NOT_READY, f"{name} did not begin to serve on this host; see gpud's log"
         )
@@ -217,6 +221,16 @@ class Relays:
 
 def _serves(served: _Served, port: int | Refused) -> bool:
     return isinstance(port, int) and not (served.server is None or served.server.exited.is_set())
+
+
+async def _watched(server: Server, about: Mapping[str, object]) -> None:
+    """Follow a server to its end, which is logged with the end of its output."""
+    await server.watch()
+    extra = {"event": "server", "status": server.status, "output": server.output, **about}
+    if server.killed:
+        logger.info("server was ended", extra=extra)
+    else:
+        logger.warning("server ended by itself", extra=extra)
 
 
 async def _connected(port: int) -> socket.socket:

@@ -21,8 +21,10 @@ from pathlib import Path
 
 from corekit.aio.process import guarded
 from remote_gpu.host.environment import INHERITED
+from remote_gpu.host.servers.rpcbind import unregister
 from remote_gpu.host.workers.sandboxes import HostSandbox
 from remote_gpu.middleware import ServerCommand
+from remote_gpu.worker.isolation.bind_mounts import closed_above
 
 _LOOK_S = 0.02  #: between two checks of the ports it listens on, or of the processes left
 #: Ports below those of Linux' outgoing connections (ip_local_port_range): a free one stays free
@@ -30,6 +32,8 @@ _LOOK_S = 0.02  #: between two checks of the ports it listens on, or of the proc
 _PORTS = range(20_000, 32_000)
 _PORT_TRIES = 50
 _OUTPUT_BYTES = 2000  #: the end of a server's output, for the log
+#: The current folder of whichever process of the server opens it: PoCL takes no relative path.
+_OWN_FOLDER = "/proc/self/cwd"
 _LISTENING = "0A"  #: state of a socket in /proc/net/tcp, <net/tcp_states.h>
 
 
@@ -47,7 +51,8 @@ class Server:
     ) -> None:
         """Start the server in `folder`, created now and, like its sandbox, removed at its end.
 
-        `inherited`: variables of gpud's own environment, beside `INHERITED`. Raises OSError.
+        `inherited`: variables of gpud's own environment, beside `INHERITED`. A user of its own may
+        not pass the state folder: `{folder}` is then `_OWN_FOLDER`. Raises OSError.
         """
         folder.mkdir(parents=True)
         user = -1 if sandbox is None else sandbox.sandbox.user
@@ -56,9 +61,10 @@ class Server:
             os.chown(folder / name, user, user)
         os.chown(folder, user, user)
         self._sandbox = sandbox
+        self._rpc_program = command.rpc_program
+        reached = _OWN_FOLDER if user >= 0 and closed_above(folder) else str(folder)
         variables = {
-            name: value.replace("{folder}", str(folder))
-            for name, value in command.variables.items()
+            name: value.replace("{folder}", reached) for name, value in command.variables.items()
         }
         line = [str(program), *command.arguments]
         passed = {name: os.environ[name] for name in (*INHERITED, *inherited) if name in os.environ}
@@ -83,6 +89,7 @@ class Server:
         self.pid = self._process.pid
         self._begin()
         self.exited = asyncio.Event()  #: its first process has ended
+        self.killed = False  #: by this host, not by itself
         self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._pidfd = os.pidfd_open(self.pid)
         os.set_blocking(self._pipe, False)
@@ -104,6 +111,11 @@ class Server:
             raise
 
     @property
+    def status(self) -> int | None:
+        """The exit status of its first process, -n for signal n; None before `gone`."""
+        return self._process.returncode
+
+    @property
     def output(self) -> str:
         """The end of its output."""
         return self._tail.decode("utf-8", "replace").strip()
@@ -113,7 +125,7 @@ class Server:
         loop = asyncio.get_running_loop()
         try:
             await self.exited.wait()
-            self.kill()  # its children do not outlive it
+            self._kill_all()  # its children do not outlive it
         finally:
             loop.remove_reader(self._pidfd)
             os.close(self._pidfd)
@@ -126,10 +138,16 @@ class Server:
         if self._sandbox is not None:
             await self._sandbox.close()
         shutil.rmtree(self._folder, ignore_errors=True)
+        if self._rpc_program is not None:
+            await asyncio.to_thread(unregister, self._rpc_program)
         self.gone.set_result(None)
 
     def kill(self) -> None:
         """Kill the group. Idempotent; await `gone` for the end."""
+        self.killed = self.killed or not self.exited.is_set()
+        self._kill_all()
+
+    def _kill_all(self) -> None:
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)

@@ -5,8 +5,9 @@
 The comma list numbers the devices in the order of the servers, of which the client takes sixteen.
 The function needs the client that goes with the server: Lupine's Lambda layer or image for a server
 built from its repository (`/opt/lib` with `libcuda.so.1` is on Lambda's own LD_LIBRARY_PATH), which
-needs the `libcuda.so.1` of its own build; `pip install lupine` for a server that hands its client
-out over HTTP.
+needs the `libcuda.so.1` of its own build; `pip install "lupine[auto]"` for a server that hands its
+client out over HTTP: `[auto]` fetches it when the program imports PyTorch, which `lupine` alone
+leaves to the program (`lupine.connect()`).
 
 Carries unmodified CUDA 11.8, 12.4 and 13 programs, stock PyTorch among them, statically linked
 runtimes too; no `cuMemcpy3DPeer`, and NCCL stays outside. NVML is not limited to the lease: the
@@ -44,7 +45,7 @@ class Lupine(Middleware):
     )
     summary = Summary(
         programs="CUDA driver and NVML, 11.8 to 13, stock PyTorch",
-        image="its server's client: Lupine's Lambda layer (`/opt/lib`), or `pip install lupine`",
+        image="its server's client: Lupine's Lambda layer (`/opt/lib`) or pip's `lupine[auto]`",
         server="`lupine_driver_server`, with the `libcuda.so.1` of its own build",
     )
 

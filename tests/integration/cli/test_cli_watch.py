@@ -12,7 +12,8 @@ import pytest
 from corekit.errors import AppError
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.model import Request
-from orchgpu.cli.commands.jobs.jobs import records_watched
+from orchgpu.cli.commands.jobs.jobs import jobs_watched
+from orchgpu.cli.live.feed import Feed
 from orchgpu.cli.live.job_changes import Entry, watch_jobs
 from orchgpu.jobs.records import JobFilter
 from orchgpu.local.ports import fixed_address
@@ -52,7 +53,7 @@ class Shown:
 
 async def watched(address: str) -> Shown:
     shown = Shown()
-    watching = asyncio.create_task(watch_jobs(address, records_watched(10, JobFilter), shown))
+    watching = asyncio.create_task(watch_jobs(Feed(address), jobs_watched(10, JobFilter), shown))
     async with SchedulerClient(address) as client:
         whole = Request(memory_mib=1000)
         await client.attempt("j1", 1, 0, whole, block={"function": "f"})
@@ -85,7 +86,9 @@ async def test_the_jobs_are_read_again_after_a_restart_of_the_scheduler(
     state, shown = tmp_path / "state", Shown()
     with scheduler_in_thread(state, fixed_address()) as address:
         monkeypatch.setattr("orchgpu.cli.live.feed.ANSWER_WITHIN_S", 2.0)
-        watching = asyncio.create_task(watch_jobs(address, records_watched(10, JobFilter), shown))
+        watching = asyncio.create_task(
+            watch_jobs(Feed(address), jobs_watched(10, JobFilter), shown)
+        )
         await finish(address, "j1")
         await shown.until("j1", "CANCELLED")
     await shown.until_failed()

@@ -30,6 +30,8 @@ from lambda_functions.gpu_runner.job import run_attempt
 from lambda_functions.gpu_runner.limits import TimeLimits
 from lambda_functions.gpu_runner.script import reaper
 from lambda_functions.gpu_runner.script.steps import Step
+from lambda_functions.gpu_runner.secrets.stores import Stores
+from lambda_functions.gpu_runner.secrets.values import SecretValues
 from lambda_functions.gpu_runner.settings import Settings
 from remote_gpu.wire.channel import Channel
 from remote_gpu.wire.frames import SESSION
@@ -189,6 +191,8 @@ class Bench:
     timeout_s: float = 30.0
     handler: str = ""
     group: tuple[Step, ...] = ()
+    secrets: dict[str, dict[str, str]] = field(default_factory=dict)
+    values: SecretValues = field(default_factory=lambda: SecretValues(Stores(()).read))
 
     def write(self, text: str) -> None:
         """The function's script."""
@@ -231,6 +235,7 @@ class Bench:
             handler=self.handler,
             folder=self.folder,
             group=self.group,
+            secrets=self.secrets,
         )
 
     def run(self) -> dict[str, Any]:
@@ -241,9 +246,9 @@ class Bench:
         staging = keys.parse_staging_key(self.key)
         assert staging is not None
         place = (self.job.intermediate_bucket, self.key)
-        return run_attempt(
-            self.s3, self.settings(), TimeLimits.within(self.timeout_s), staging, place, pause
-        )
+        limits = TimeLimits.within(self.timeout_s)
+        settings, values = self.settings(), self.values
+        return run_attempt(self.s3, settings, limits, staging, place, pause, values=values)
 
     def _read(self, key: str) -> bytes | None:
         try:

@@ -312,6 +312,11 @@ class Gpud:
         until(seen)
         return seen()[0]
 
+    def logged(self, message: str) -> list[dict[str, Any]]:
+        """The lines of gpud's own log with that message."""
+        lines = Path(self._log.name).read_text().splitlines()
+        return [line for line in map(json.loads, lines) if line["message"] == message]
+
     def workers(self) -> list[int]:
         """All processes below gpud: the spawner and the workers."""
         return descendants(self.process.pid)

@@ -50,6 +50,7 @@ def serve(stream: socket.socket, number: int) -> None:
             }
             body = json.dumps(facts).encode()
         elif body == b"die":
+            os.write(sys.stdout.fileno(), b"the last words of a server\n")
             os.kill(os.getppid(), signal.SIGKILL)
         elif body.startswith(b"local "):
             try:

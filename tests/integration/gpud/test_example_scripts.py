@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import os
 import subprocess
 import sys
@@ -55,6 +57,16 @@ def test_hello_device(shared_gpud: Gpud, tmp_path: Path) -> None:
     assert answer.name == "hello.txt.hello.txt"
     assert answer.read_text().startswith("cpu device ")
     assert answer.read_text().endswith(" says: hello, device\n")
+
+
+def test_signed_answer(shared_gpud: Gpud, tmp_path: Path) -> None:
+    folder, key = EXAMPLES / "signed-answer", "a-secret-key"
+    given, out = folder / "input/order.txt", tmp_path / "out"
+    done = run(shared_gpud, folder / "sign.py", given, out, {"SIGNING_KEY": key})
+    assert (done.returncode, done.stderr) == (0, "")
+    signature = hmac.new(key.encode(), given.read_bytes(), hashlib.sha256).hexdigest()
+    assert (out / "order.txt").read_bytes() == given.read_bytes()
+    assert (out / "order.txt.sig").read_text() == f"{signature}\n"
 
 
 def test_sequence_search(shared_gpud: Gpud, tmp_path: Path) -> None:

@@ -220,6 +220,8 @@ def test_a_program_that_does_not_serve_is_refused_as_not_ready(gpud: Gpud) -> No
         with pytest.raises(Refused, match="did not begin to serve") as refused:
             opened(gpud, session, "cricket")
         assert refused.value.code == Refusal.NOT_READY
+        (line,) = gpud.logged("server ended by itself")
+        assert (line["status"], line["output"]) == (1, "no device for me")
         with pytest.raises(Refused, match="runs cricket already"):
             opened(gpud, session, "lupine")
 
@@ -253,7 +255,15 @@ def test_a_server_that_died_is_replaced(gpud: Gpud) -> None:
         until(lambda: not gpud.survivors([dead]))
         with Client(forwarder.ports[0]) as client:
             assert client.hear() == b"port 0"
-            assert json.loads(client.ask(b"facts"))["parent"] != dead
+            second = json.loads(client.ask(b"facts"))["parent"]
+            assert second != dead
+        gpud.scheduler.end(install)
+        until(lambda: gpud.scheduler.is_cut(install.lease))
+    (died,) = [line for line in gpud.logged("server ended by itself") if line["pid"] == dead]
+    assert died["level"] == "warning"
+    assert (died["status"], died["output"]) == (-9, "the last words of a server")
+    (ended,) = [line for line in gpud.logged("server was ended") if line["pid"] == second]
+    assert (ended["level"], ended["lease"]) == ("info", install.lease)
 
 
 def test_servers_die_with_gpud(start_gpud: type[Gpud], tmp_path: Path) -> None:

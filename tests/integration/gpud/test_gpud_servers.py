@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import os
@@ -15,19 +16,26 @@ from typing import Any
 
 import pytest
 
+from corekit.ids import HostId
 from gpu_scheduler.model import Door, LeaseLifetime
+from remote_gpu.host.servers.visible import visible_devices
+from remote_gpu.middleware import find
 
 from .conftest import Gpud, until
 
-#: Starts a process that leaves its session and group, then reports its user and place, and serves.
+#: Starts a process that leaves its session and group, then reports its user and place, and whether
+#: it may write where PoCL keeps its compiled kernels, which takes no relative path, and serves.
 SERVER = """#!/usr/bin/perl
 use IO::Socket::INET; use POSIX;
 if (!fork) { POSIX::setsid(); exec "/bin/sleep", "%(mark)s"; }
-my $server = IO::Socket::INET->new(LocalAddr => "127.0.0.1", LocalPort => $ENV{LUPINE_PORT},
-                                   Listen => 5) or die;
+my $folder = $ENV{POCL_CACHE_DIR} || "/proc/self/cwd";
+my $made = $folder =~ m{^/} && mkdir("$folder/kernels");
+my $cache = $made && -w "$folder/kernels" ? "cached" : "closed";
+my $server = IO::Socket::INET->new(LocalAddr => "127.0.0.1", Listen => 5,
+                                   LocalPort => $ENV{LUPINE_PORT} || $ARGV[-1]) or die;
 while (my $client = $server->accept) {
     my $key = open(my $file, "<", "/proc/" . getppid() . "/environ") ? "read" : "closed";
-    print $client "$< $( $key\\n"; close $client;
+    print $client "$< $( $key $cache\\n"; close $client;
 }
 """
 
@@ -49,20 +57,23 @@ def gpud(tmp_path: Path, mark: str) -> Iterator[Gpud]:
     program = folder / "server"
     program.write_text(SERVER % {"mark": mark})
     program.chmod(0o755)
-    started = Gpud(tmp_path, {}, ("noop",), {"lupine": program})
+    programs = {"lupine": program}
+    if find("pocl").refusal(asyncio.run(visible_devices(HostId("here")))) is None:
+        programs["pocl"] = program
+    started = Gpud(tmp_path, {}, ("noop",), programs)
     yield started
     started.close()
     shutil.rmtree(folder)
 
 
-def served(gpud: Gpud) -> tuple[Any, int]:
+def served(gpud: Gpud, middleware: str = "lupine") -> tuple[Any, int]:
     """A lease, and the report of its server: its user, its group, whether it read gpud."""
     install = gpud.install(
         hold=LeaseLifetime.DEADLINE,
         door=Door.PORT,
         cap_s=600.0,
         sources=("127.0.0.0/8",),
-        middleware="lupine",
+        middleware=middleware,
     )
 
     def addresses() -> list[str]:
@@ -73,8 +84,9 @@ def served(gpud: Gpud) -> tuple[Any, int]:
     with socket.create_connection(
         ("127.0.0.1", int(addresses()[0].rpartition(":")[2])), 60
     ) as stream:
-        user, *groups, key = stream.makefile("rb").readline().decode().split()
+        user, *groups, key, cache = stream.makefile("rb").readline().decode().split()
     assert key == "closed"
+    assert cache == "cached", "a server may write to its own folder"
     assert {user} == set(groups)
     return install, int(user)
 
@@ -98,3 +110,14 @@ def test_each_server_has_a_user_and_leaves_no_process(gpud: Gpud, mark: str) -> 
         gpud.scheduler.end(install)
         until(functools.partial(gpud.scheduler.is_cut, install.lease))
     assert running(mark) == []
+
+
+def test_a_user_of_its_own_reaches_the_folder_that_a_variable_names(gpud: Gpud) -> None:
+    """The state folder above it is closed to all users but gpud's."""
+    if (why := find("pocl").refusal(asyncio.run(visible_devices(HostId("here"))))) is not None:
+        pytest.skip(f"this machine may not offer pocl: {why}")
+    install, user = served(gpud, "pocl")
+    assert user >= 2_000_000_000
+    gpud.scheduler.end(install)
+    until(functools.partial(gpud.scheduler.is_cut, install.lease))
+    assert not list((gpud.state / "servers").iterdir())

@@ -75,6 +75,15 @@ def test_a_master_key_of_the_parameter_store(store: str, tmp_path: Path) -> None
     assert secrets.fingerprint == Secrets(MASTER).fingerprint
 
 
+def test_a_master_key_in_a_key_of_a_secret(store: str, tmp_path: Path) -> None:
+    content = json.dumps({"master": MASTER.hex(), "other": "x"})
+    manager().create_secret(Name="orchgpu/both", SecretString=content)
+    secrets = Secrets.open(tmp_path, source_of("secretsmanager:orchgpu/both#master"))
+    assert secrets.fingerprint == Secrets(MASTER).fingerprint
+    with pytest.raises(AppError, match="has no key 'masters'"):
+        source_of("secretsmanager:orchgpu/both#masters").refresh()
+
+
 def test_a_wrong_master_key_is_refused_without_its_text(store: str, tmp_path: Path) -> None:
     manager().create_secret(Name="short", SecretString="0badc0ffee")
     with pytest.raises(AppError, match="secretsmanager:short holds 10 bytes") as caught:

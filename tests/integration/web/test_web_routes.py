@@ -12,6 +12,7 @@ from contract.result import Result
 from orchgpu.history.store import Batch, Presence, Store
 from orchgpu.web.http.server import MODULES, application
 from tests.history_records import ended_record
+from tests.host_hello import DEVICE
 from tests.integration.web.conftest import MARKUP, Browser, Site, asked, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -259,7 +260,7 @@ async def test_activity_comes_from_the_history(site: Site) -> None:
             store.write(Batch(records=[record], presences=[there], position=None))
         found = await lab.get("/api/activity?since_s=600")
         device = found["devices"][0]
-        assert device["device"] == "h/0 cuda L4"
+        assert (device["device"], device["model"]) == ("h/0", DEVICE["model"]), "as in the fleet"
         span = device["spans"][0]
         assert (span["job"], span["function"], span["cold"]) == ("j1", "f", False)
         assert span["end_s"] - span["start_s"] == pytest.approx(4.0, abs=0.01)

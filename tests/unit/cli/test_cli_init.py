@@ -25,7 +25,8 @@ def test_every_kind_is_a_valid_definition_under_its_name(
     made = done(["init", name, "--kind", kind, "--into", str(tmp_path / "new"), "--json"])
     assert made.exit_code == 0, made.output
     found = json.loads(made.stdout)
-    definition, *scripts, given = map(Path, found["files"])
+    definition, *others, given = map(Path, found["files"])
+    scripts = [path for path in others if path.suffix == ".py"]
     document, notes = validate(definition)
     assert [note for note in notes if note.severity is not Severity.NOTE] == []
     assert kind not in definition.read_text(), "another function may have that name"
@@ -35,6 +36,18 @@ def test_every_kind_is_a_valid_definition_under_its_name(
     assert given.stat().st_size > 0
     for function in document.functions.aws:
         assert build(function, definition.parent).data
+
+
+def test_a_key_is_made_for_each_function_and_only_its_owner_reads_it(tmp_path: Path) -> None:
+    keys = []
+    for name in ("one", "two"):
+        made = done(["init", name, "--kind", "signed-answer", "--into", str(tmp_path / name)])
+        assert made.exit_code == 0
+        key = tmp_path / name / "signing.key"
+        assert key.stat().st_mode & 0o777 == 0o600
+        keys.append(key.read_text())
+    assert keys[0] != keys[1]
+    assert min(map(len, keys)) > 40
 
 
 def test_the_next_commands_are_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

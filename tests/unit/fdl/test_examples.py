@@ -29,7 +29,8 @@ def test_there_are_examples() -> None:
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.parent.name)
 def test_an_example_is_valid_without_a_single_note(path: Path) -> None:
     document, notes = validate(path)
-    assert [note.text("fdl.yaml") for note in notes] == []
+    # `orchgpu init` makes the keys, which are not in this distribution
+    assert [note.text("fdl.yaml") for note in notes if ".secrets." not in note.path] == []
     names = [function.name for function in document.functions.aws]
     assert all(name.startswith(path.parent.name) for name in names)
 

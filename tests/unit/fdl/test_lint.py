@@ -77,11 +77,11 @@ CASES = {
     ),
     "secret name": (
         one(IO + "\nenvironment: {Variables: {DB_PASSWORD: hunter2}}"),
-        "f:8:33: warning: functions.aws[0].lambda.environment.Variables.DB_PASSWORD: looks like a secret in clear; give the role access to a secret store",
+        "f:8:33: warning: functions.aws[0].lambda.environment.Variables.DB_PASSWORD: looks like a secret in clear; keep it in a store and write `secrets: {DB_PASSWORD: ssm:/NAME}` next to `lambda`",
     ),
     "secret value": (
         one(IO + "\ncontainer: {environment: {Variables: {A: AKIAABCDEFGHIJKLMNOP}}}"),
-        "f:8:45: warning: functions.aws[0].lambda.container.environment.Variables.A: looks like a secret in clear; give the role access to a secret store",
+        "f:8:45: warning: functions.aws[0].lambda.container.environment.Variables.A: looks like a secret in clear; keep it in a store and write `secrets: {A: ssm:/NAME}` next to `lambda`",
     ),
     "reserved": (
         one(IO + "\nenvironment: {Variables: {ORCHGPU_MODE: x}}"),

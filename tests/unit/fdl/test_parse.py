@@ -171,7 +171,7 @@ BAD = {
     ),
     "oscar's secrets": (
         OSCAR % "secrets: {A: b}",
-        "f.yaml:1:60: error: functions.oscar[0].c.environment.secrets: are kept by OSCAR's cluster, which does not exist here: let the function's role read a secret store, for example AWS Secrets Manager",
+        "f.yaml:1:60: error: functions.oscar[0].c.environment.secrets: values in clear, which OSCAR's cluster keeps: keep each in a store instead, and write `secrets: {NAME: ssm:/NAME}` next to `lambda` in `functions.aws`",
     ),
     "unknown top": (
         "function: {}\n",

@@ -137,6 +137,32 @@ def test_series_have_throughput_latencies_starts_and_utilisation(store: Store) -
     assert series.utilisation == (10 / 50, 0.0)
 
 
+def steps_of_sqlite(path: Path) -> int:
+    """Instructions that SQLite performs for a view of the window's devices and measures."""
+    steps = [0]
+
+    def step() -> int:
+        steps[0] += 1
+        return 0
+
+    with HistoryReader(path) as reader:
+        reader._db.set_progress_handler(step, 1)
+        reader.most_used(WINDOW, 10)
+        reader.series(WINDOW)
+    return steps[0]
+
+
+def test_a_window_costs_the_same_whatever_is_older(store: Store) -> None:
+    store.write(Batch(records=[ended_record(f"j{n}", T + 20 + n) for n in range(9)]))
+    steps = []
+    for older in range(2):
+        first = T - 5000 - 1000 * older
+        old = [ended_record(f"old-{older}-{n}", first + n) for n in range(500)]
+        store.write(Batch(records=old))
+        steps.append(steps_of_sqlite(store.path))
+    assert steps[1] < 1.1 * steps[0]
+
+
 def test_a_removed_device_is_no_longer_part_of_the_utilisation(store: Store) -> None:
     lease = job_lease("a", T, T + 50)
     removed = seen("h/1", T + 50, present=False, removed=True)

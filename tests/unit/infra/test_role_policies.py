@@ -55,6 +55,7 @@ functions:
       - Arn: arn:aws:elasticfilesystem:eu-west-1:123456789012:access-point/fsap-0123456789abcdef0
         LocalMountPath: /mnt/data
     iam: {create: true}
+    secrets: {A: ssm:/search/a, B: secretsmanager:search/b}
     gpu: {memory: 512}
     job: {input: {path: search-in/queries}}
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,18 @@ from remote_gpu.worker.operations.arrays import (
 from tests.unit.operations.conftest import Card
 
 Array = npt.NDArray[Any]
+
+
+def in_turn(functions: Iterable[str]) -> pytest.MarkDecorator:
+    """Each function with every other dtype, so that each dtype has half of the functions: a kernel
+    is compiled for each pair. `make soak` has all pairs."""
+    pairs = [
+        pytest.param(function, dtype, marks=[pytest.mark.soak] if (row + column) % 2 else [])
+        for row, function in enumerate(functions)
+        for column, dtype in enumerate(DTYPES)
+    ]
+    return pytest.mark.parametrize(("function", "dtype"), pairs)
+
 
 #: numpy and a device round transcendental functions differently in the last places.
 TOLERANCE = {"float16": 1e-3, "float32": 2e-6, "float64": 1e-14}
@@ -65,15 +78,13 @@ def compare(card: Card, by_numpy: Map | Reduce, args: dict[str, Any], arrays: li
     )
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("function", UNARY)
+@in_turn(UNARY)
 def test_functions_of_one_array(card: Card, function: str, dtype: str) -> None:
     args = {"function": function, "dtype": dtype, "shapes": [[7, 3]]}
     compare(card, Map(), args, [numbers(dtype, [7, 3], 1)])
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("function", BINARY)
+@in_turn(BINARY)
 def test_functions_of_two_arrays_broadcast(card: Card, function: str, dtype: str) -> None:
     for left, right in SHAPES:
         a, b = numbers(dtype, left, 2), numbers(dtype, right, 3)
@@ -83,8 +94,7 @@ def test_functions_of_two_arrays_broadcast(card: Card, function: str, dtype: str
         compare(card, Map(), args, [a, b])
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("function", REDUCTIONS)
+@in_turn(REDUCTIONS)
 @pytest.mark.parametrize(
     ("shape", "axis"),
     [

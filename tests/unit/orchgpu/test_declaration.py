@@ -36,6 +36,7 @@ print("printed while it is imported")
     output="answers/hits",
     memory=512, timeout=120,
     variables={"TOP": "1.10"},
+    secrets={"TOKEN": "ssm:/search/token"},
     job={"max_wait": "10m"} if False else None,
 )
 def search_all(work):
@@ -65,6 +66,7 @@ functions:
       container: {environment: {Variables: {TOP: "1.10"}}}
       output: [{path: answers/hits}]
     gpu: {memory: 512MiB, kinds: [cpu]}
+    secrets: {TOKEN: ssm:/search/token}
     job: {input: {path: queries/in, suffix: [.fasta]}}
   - lambda:
       name: pick

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from contract.states import Reason
@@ -251,3 +253,23 @@ def test_an_adopter_does_not_count_a_preempted_attempt(bench: Bench) -> None:
     bench.tell(on.Adopted(**NOW, job=JOB, record=between, granted=None))
     bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
     assert bench.one(do.OpenAttempt).payload["first_attempt"] == 2
+
+
+def _ended_with(bench: Bench, reason: Reason) -> None:
+    bench.running()
+    bench.ended(EndReason.DONE)
+    bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
+    failed = replace(report(), reason=reason, detail="secret TOKEN (ssm:/token) cannot be read")
+    bench.tell(on.ReportRead(**NOW, job=JOB, attempt=1, report=failed))
+
+
+def test_a_secret_that_cannot_be_read_ends_the_job_with_its_first_attempt(bench: Bench) -> None:
+    _ended_with(bench, Reason.SECRET_ERROR)
+    written = bench.one(do.WriteResult).result
+    assert (written.state, written.reason, written.attempt) == ("FAILED", "SECRET_ERROR", 1)
+    assert written.detail == "secret TOKEN (ssm:/token) cannot be read"
+
+
+def test_a_store_that_does_not_answer_is_asked_again(bench: Bench) -> None:
+    _ended_with(bench, Reason.SECRET_UNAVAILABLE)
+    assert bench.one(do.RecordAttemptFailure).reason is Reason.SECRET_UNAVAILABLE

@@ -73,9 +73,10 @@ class Bench:
         nursery: Nursery,
         parameters: Parameters | None = None,
         tracer: Tracer | None = None,
+        budget: Budget | None = None,
     ) -> None:
         self.clock = LoopClock()
-        budget = Budget()
+        budget = budget or Budget()
         self.bodies = MemoryBodies()
         self.cloud = Cloud(ids=IdSource("cloud"), bodies=self.bodies, strict_policies=False)
         for suffix in ("jobs", "dlq", "done"):

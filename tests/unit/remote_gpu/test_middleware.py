@@ -150,6 +150,16 @@ def definition(name: str) -> str:
     )
 
 
+def test_crickets_client_is_no_variable_of_the_function() -> None:
+    """It ends every process that it is loaded into without its server's address: the runner too."""
+    preloaded = definition("cricket").replace(
+        "init_script: a.sh", "init_script: a.sh, environment: {Variables: {LD_PRELOAD: /opt/c.so}}"
+    )
+    notes = lint(parse(preloaded), middlewares=known_middlewares())
+    (note,) = [note.message for note in notes if "LD_PRELOAD" in note.path]
+    assert note == "loads code into the function's runner and the script"
+
+
 def test_an_unknown_middleware_is_refused_with_the_known_ones() -> None:
     with pytest.raises(AppError, match="known are builtin, cricket, gvirtus") as error:
         render("nonsense", granted())

@@ -28,6 +28,30 @@ def test_a_lease_occupies_its_devices_until_it_ends() -> None:
     assert fleet.end_lease("l") is None
 
 
+def test_a_drained_device_drains_until_its_leases_have_ended() -> None:
+    fleet = Fleet()
+    fleet.put_host(host_view("a", device_view("a", 0, drained=True), device_view("a", 1)), 5.0)
+    fleet.put_lease(lease("l", ("a", 0)), 99.0)
+    assert [one.state for one in fleet.host("a").devices] == ["draining", "idle"]
+    assert fleet.host("a").state == "UP", "only a device of it"
+    assert len(fleet.page(FleetQuery(state="drained")).items) == 1
+    fleet.end_lease("l")
+    assert [one.state for one in fleet.host("a").devices] == ["drained", "idle"]
+    assert fleet.counts() == fleet.recounted()
+
+
+def test_a_drained_host_drains_until_its_leases_have_ended() -> None:
+    fleet = Fleet()
+    views = device_view("a", 0), device_view("a", 1)
+    fleet.put_host(host_view("a", *views, state=HostState.DRAINED), 5.0)
+    fleet.put_lease(lease("l", ("a", 0)), 99.0)
+    assert fleet.host("a").state == "DRAINING"
+    assert [one.state for one in fleet.host("a").devices] == ["draining", "drained"]
+    fleet.end_lease("l")
+    assert fleet.host("a").state == "DRAINED"
+    assert fleet.counts() == fleet.recounted()
+
+
 def test_a_change_of_a_host_names_the_devices_that_differ() -> None:
     fleet = Fleet()
     views = device_view("a", 0), device_view("a", 1)

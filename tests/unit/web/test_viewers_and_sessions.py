@@ -10,11 +10,12 @@ from contract.result import Result
 from corekit.errors import AppError, ErrorCode
 from gpu_scheduler.model import Request
 from orchgpu.core.function import Function, Output
+from orchgpu.jobs.rights import Role
 from orchgpu.web.app import check_listen
 from orchgpu.web.http import sessions as module
 from orchgpu.web.http.sessions import Session, Sessions
 from orchgpu.web.model.jobs import summary_of
-from orchgpu.web.model.viewers import Role, Viewer
+from orchgpu.web.model.viewers import Viewer
 from orchgpu.web.settings import ConsoleSettings
 from orchgpu.web.work.functions import Upload, graph_around
 from orchgpu.web.work.outputs import output_at, outputs_of
@@ -42,10 +43,6 @@ def test_a_job_is_seen_by_its_keys_its_tenant_and_operators(
     viewer = Viewer(name=name, role=role, tenant=tenant)
     assert (viewer.sees(JOB), viewer.may_change(JOB)) == (sees, changes)
     assert (viewer.shown(JOB).key is not None) is sees
-    if not changes:
-        with pytest.raises(AppError) as caught:
-            viewer.require_change(JOB)
-        assert caught.value.code is ErrorCode.DENIED
 
 
 def function(name: str, *, tenant: str = "default", outputs: tuple[str, ...] = ()) -> Function:

@@ -8,12 +8,15 @@ know about each try.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator
 from typing import Any
 
 import boto3
+import botocore.session
 from botocore import exceptions
 from botocore.config import Config
+from botocore.loaders import create_loader
 
 from corekit.errors import AppError, ErrorCode, invalid
 from gpu_scheduler.daemon.log.port import LogAddress
@@ -58,13 +61,20 @@ def client_of(service: str, address: LogAddress, call_s: float, *options: str) -
         s3={"addressing_style": "path" if "endpoint" in address.options else "auto"},
     )
     with aws_errors(address.text):
-        session = boto3.Session(profile_name=address.options.get("profile"))
-        return session.client(
+        inner = botocore.session.Session(profile=address.options.get("profile"))
+        inner.register_component("data_loader", _service_descriptions())
+        return boto3.Session(botocore_session=inner).client(
             service,
             region_name=address.options.get("region"),
             endpoint_url=address.options.get("endpoint"),
             config=config,
         )
+
+
+@functools.cache
+def _service_descriptions() -> object:
+    """botocore's data files, parsed once per process: parsing is most of a client's cost."""
+    return create_loader()
 
 
 def code_of(error: exceptions.ClientError) -> str:

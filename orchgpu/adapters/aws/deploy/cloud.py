@@ -70,7 +70,7 @@ class AwsCloud:
 
     @cached_property
     def place(self) -> DeployTarget:
-        s3 = self._client("s3")
+        s3 = self.client("s3")
         local = self._settings("s3").local
         region = str(s3.meta.region_name or "us-east-1")
         account = self._account(local)
@@ -131,7 +131,8 @@ class AwsCloud:
         for client in self._clients.values():
             client.close()
 
-    def _client(self, service: str) -> Client:
+    def client(self, service: str) -> Client:
+        """The client of a service, closed with this cloud."""
         if service not in self._clients:
             self._clients[service] = boto3_client(
                 service, self._settings(service), session=self._session, **self._patience
@@ -145,7 +146,7 @@ class AwsCloud:
     def _account(self, local: bool) -> str:
         try:
             with translated("GetCallerIdentity"):
-                return str(self._client("sts").get_caller_identity()["Account"])
+                return str(self.client("sts").get_caller_identity()["Account"])
         except AppError as error:
             if local and error.code in (ErrorCode.INVALID, ErrorCode.NOT_FOUND):
                 return LOCAL_ACCOUNT
@@ -154,20 +155,20 @@ class AwsCloud:
     @cached_property
     def _parts(self) -> _Parts:
         place = self.place  # from now on every call names the owner of its bucket
-        s3, lambda_ = self._client("s3"), self._client("lambda")
+        s3, lambda_ = self.client("s3"), self.client("lambda")
         locks, state, buckets = Locks(s3, place), StateObjects(s3, place), Buckets(s3, place)
         return _Parts(
             buckets=buckets,
             expiries=Expiries(s3, locks.held),
             notifications=Notifications(s3, locks.held),
             revisions=Revisions(s3, place),
-            retentions=LogRetentions(lambda: self._client("logs")),
-            roles=Roles(lambda: self._client("iam")),
-            interfaces=Interfaces(lambda: self._client("ec2"), lambda_),
-            reader=FactsReader(self._client, place, state, buckets),
+            retentions=LogRetentions(lambda: self.client("logs")),
+            roles=Roles(lambda: self.client("iam")),
+            interfaces=Interfaces(lambda: self.client("ec2"), lambda_),
+            reader=FactsReader(self.client, place, state, buckets),
             state=state,
-            queues=Queues(self._client("sqs")),
-            functions=Functions(lambda_, lambda: self._client("iam"), place),
+            queues=Queues(self.client("sqs")),
+            functions=Functions(lambda_, lambda: self.client("iam"), place),
             configs=InvokeConfigs(lambda_),
             permissions=Permissions(lambda_),
         )

@@ -15,6 +15,7 @@ from fdl.plan.functions import is_image, owners_of
 from fdl.plan.resources import DeployTarget, Role
 from fdl.plan.roles import older_role_name
 from orchgpu.adapters.aws.api import Client, found
+from orchgpu.adapters.aws.deploy.secret_keys import secret_keys
 from orchgpu.adapters.aws.deploy.storage import Buckets, StateObjects
 from orchgpu.adapters.aws.errors import translated
 
@@ -50,6 +51,7 @@ class FactsReader:
         return Facts(
             roles=self._roles(made),
             bucket_keys=self._bucket_keys(made),
+            secret_keys=self._secret_keys(made),
             images=self._digests(images),
         )
 
@@ -89,6 +91,11 @@ class FactsReader:
             if key:
                 return self._key_arn(str(key))
         return ""
+
+    def _secret_keys(self, functions: Sequence[Function]) -> dict[str, str]:
+        references = [one for function in functions for one in function.references]
+        keys = secret_keys(references, self._place, self._client)
+        return {reference: self._key_arn(key) for reference, key in keys.items()}
 
     def _key_arn(self, key: str) -> str:
         """The ARN of a key that may be named by its id or an alias, which a policy cannot name."""

@@ -11,6 +11,7 @@ from corekit.errors import AppError, ErrorCode, invalid
 from orchgpu.cli.completing import function as function_name
 from orchgpu.cli.completing import live_job
 from orchgpu.cli.jobs.ids import PREFIX_MIN, is_prefix, resolve_ids
+from orchgpu.cli.jobs.lookup import rights_on
 from orchgpu.cli.scheduler import ask, scheduler_option, scheduler_or_none
 from orchgpu.jobs.cancelling import commit_cancelled, delete_message, finish_cancelled
 from orchgpu.jobs.cloud import JobCloud
@@ -61,8 +62,10 @@ def command(
 def cancel_job(
     cloud: JobCloud, address: str | None, job: str, function: str | None, detail: str
 ) -> None:
-    """End one job. Raises CONFLICT when it ended before, NOT_FOUND when it is unknown."""
+    """End one job. Raises CONFLICT when it ended before, NOT_FOUND when it is unknown, DENIED."""
     known = _known(cloud, address, job, function)
+    if (rights := rights_on(known, address)) is not None:
+        rights.require_cancel()
     commit_cancelled(cloud, known, detail)
     if address is not None and known.record is not None:
         handle = ask(address, lambda client: finish_cancelled(client, known, detail))

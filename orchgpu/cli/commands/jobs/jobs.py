@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TypeAlias
 
 import click
@@ -24,8 +25,16 @@ from gpu_scheduler.model import Record, Step
 from gpu_scheduler.protocol.answers import LeasesAnswer
 from orchgpu.cli.completing import function as function_name
 from orchgpu.cli.jobs.ended import ended_jobs
-from orchgpu.cli.live.job_changes import display, watch_jobs
-from orchgpu.cli.scheduler import NO_ANSWER, ask, scheduler_address, scheduler_option
+from orchgpu.cli.live.feed import Feed
+from orchgpu.cli.live.job_changes import ReadJobs, display, watch_jobs
+from orchgpu.cli.scheduler import (
+    NO_ANSWER,
+    ask,
+    events_of,
+    scheduler_address,
+    scheduler_http_option,
+    scheduler_option,
+)
 from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.records import SCANNED_MAX, JobFilter, newest_records, record_json
 from orchgpu.jobs.waiting import (
@@ -88,6 +97,7 @@ JOBS = (
     help="Stay and show every change: in place on a terminal, elsewhere a line per change.",
 )
 @scheduler_option
+@scheduler_http_option
 @utc_option
 @json_option
 def command(
@@ -97,6 +107,7 @@ def command(
     since: str | None,
     watch: bool,
     scheduler: str | None,
+    scheduler_http: str | None,
     as_json: bool,
 ) -> int:
     """Jobs with their states, newest first; for waiting jobs the reason and the expected end.
@@ -119,7 +130,9 @@ def command(
         return JobFilter(frozenset(functions), frozenset(states), since_s)
 
     if watch:
-        _watch(scheduler_address(scheduler), limit, condition, as_json=as_json)
+        address, http = scheduler_address(scheduler), events_of(scheduler, scheduler_http)
+        feed = Feed(address, http, SCANNED_MAX if condition() else limit)
+        _watch(feed, limit, condition, as_json=as_json)
         return 0
     wanted = condition()
     scheduler_error: AppError | None = None
@@ -193,21 +206,21 @@ def _table(found: Sequence[Mapping[str, object]], empty: str) -> list[Line]:
     return table_lines(JOBS, rows, empty)
 
 
-def _watch(address: str, limit: int, condition: Callable[[], JobFilter], *, as_json: bool) -> None:
+def _watch(feed: Feed, limit: int, condition: Callable[[], JobFilter], *, as_json: bool) -> None:
     """Show the jobs and their changes until Ctrl-C."""
     empty = "no such jobs in the last hour"
     with ExitStack() as stack:
         to = display(lambda jobs: _table(jobs, empty), stack, as_json=as_json)
-        asyncio.run(watch_jobs(address, records_watched(limit, condition), to))
+        asyncio.run(watch_jobs(feed, jobs_watched(limit, condition), to))
 
 
-def records_watched(
-    limit: int, condition: Callable[[], JobFilter]
-) -> Callable[[SchedulerClient], Awaitable[list[Entry]]]:
-    """The read that is repeated while the command watches."""
+def jobs_watched(limit: int, condition: Callable[[], JobFilter]) -> ReadJobs:
+    """The choice of jobs, and the reasons of their waits, at each change."""
 
-    async def read(client: SchedulerClient) -> list[Entry]:
-        return await _jobs(client, limit, condition(), explained_max=WATCHED_EXPLAINED_MAX)
+    async def read(client: SchedulerClient, records: Sequence[Record]) -> list[Entry]:
+        wanted = condition()
+        shown = list(islice(filter(wanted.allows, records), limit))
+        return await _entries(client, shown, WATCHED_EXPLAINED_MAX)
 
     return read
 
@@ -242,14 +255,14 @@ def notes_of_functions() -> Notes:
     return Notes(images, {name: count for name, count in counts.items() if count})
 
 
-async def _jobs(
-    client: SchedulerClient,
-    limit: int,
-    wanted: JobFilter,
-    *,
-    explained_max: int = EXPLAINED_MAX,
-) -> list[Entry]:
+async def _jobs(client: SchedulerClient, limit: int, wanted: JobFilter) -> list[Entry]:
     records = await newest_records(client, limit, wanted.allows, scanned_max=SCANNED_MAX)
+    return await _entries(client, records, EXPLAINED_MAX)
+
+
+async def _entries(
+    client: SchedulerClient, records: Sequence[Record], explained_max: int
+) -> list[Entry]:
     waiting = [record for record in records if record.step is Step.WAITING][-explained_max:]
     live = await client.live_leases() if waiting else LeasesAnswer(leases=(), ends_in_s={})
     explained = {record.holder: await _explained(client, record, live) for record in waiting}

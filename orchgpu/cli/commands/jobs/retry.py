@@ -9,8 +9,9 @@ import click
 from corekit.cli.screen import echo, echo_json, json_option
 from orchgpu.cli.completing import failed_job
 from orchgpu.cli.jobs.ids import whole_id
-from orchgpu.cli.jobs.lookup import known_job
-from orchgpu.cli.scheduler import scheduler_option
+from orchgpu.cli.jobs.lookup import known_job, rights_on
+from orchgpu.cli.scheduler import scheduler_option, scheduler_or_none
+from orchgpu.core.function import Function
 from orchgpu.jobs.cloud import JobCloud
 from orchgpu.jobs.retrying import retry
 
@@ -28,10 +29,17 @@ def command(job: str, scheduler: str | None, as_json: bool) -> None:
     Example:  orchgpu retry j1f0c2a9b3d4e5f60718293a4b
     """
     job = whole_id(job, scheduler)
-    known = known_job(job, scheduler)
     with closing(JobCloud()) as cloud:
-        function = retry(cloud, known)
+        function = retry_job(cloud, job, scheduler)
     if as_json:
         echo_json({"job_id": job, "function": function.name, "retried": True})
         return
     echo(f"{job} runs again; `orchgpu job {job}` shows its state")
+
+
+def retry_job(cloud: JobCloud, job: str, scheduler: str | None) -> Function:
+    """Run one job again; returns its function. Raises DENIED, and what `retry` raises."""
+    known = known_job(job, scheduler)
+    if (rights := rights_on(known, scheduler_or_none(scheduler))) is not None:
+        rights.require_retry()
+    return retry(cloud, known)

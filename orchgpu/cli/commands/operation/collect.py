@@ -9,8 +9,8 @@ import click
 from corekit.errors import invalid
 from corekit.units import parse_duration_s
 from gpu_scheduler.client.access import find_access
-from orchgpu.cli.history import HTTP_VARIABLE, history_file, http_addresses, store_option
-from orchgpu.cli.scheduler import access_options, ready_file_option
+from orchgpu.cli.history import history_file, http_addresses, store_option
+from orchgpu.cli.scheduler import access_options, ready_file_option, scheduler_http_option
 from orchgpu.history.app import HistorySettings, run
 from orchgpu.history.store import Bounds
 
@@ -18,12 +18,7 @@ MIB = 2**20
 
 
 @click.command("collect")
-@click.option(
-    "--scheduler-http",
-    metavar="ADDR:PORT[,…]",
-    help="HTTP endpoint of ssgmd, and those of its standbys. "
-    f"[default: ${HTTP_VARIABLE}, else the local system's]",
-)
+@scheduler_http_option
 @store_option
 @click.option(
     "--keep", default="30d", show_default=True, metavar="DURATION", help="Age of the oldest jobs."

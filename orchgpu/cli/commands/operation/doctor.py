@@ -22,6 +22,7 @@ from corekit.errors import AppError, ErrorCode, invalid
 from corekit.net.addresses import parse_address
 from corekit.units import parse_duration_s
 from corekit.values import Value
+from fdl.plan.secrets import deployed_secrets
 from gpu_scheduler.client.access import find_access
 from gpu_scheduler.client.status import (
     SchedulerRole,
@@ -32,6 +33,7 @@ from gpu_scheduler.client.status import (
 from gpu_scheduler.model import Health, HostState
 from gpu_scheduler.protocol.answers import HostView
 from orchgpu.cli.completing import function as function_name
+from orchgpu.cli.definition.target import open_target
 from orchgpu.cli.inspecting import Options, inspect
 from orchgpu.cli.jobs.follow import follow
 from orchgpu.cli.jobs.report import echo_nothing, relative_times
@@ -43,6 +45,8 @@ from orchgpu.cli.scheduler import (
     scheduler_option,
     scheduler_or_none,
 )
+from orchgpu.cli.secrets import secret_problems
+from orchgpu.cloud_services import Address
 from orchgpu.inspection.model import Verdict
 from orchgpu.jobs.cloud import JobCloud
 from orchgpu.local.home import ProgramState, SystemRecord, default_home
@@ -351,13 +355,26 @@ def _deployed(cloud: JobCloud, name: str) -> str:
     if missing:
         names = ", ".join(missing)
         raise invalid(f"gone since it was deployed: {names}; `orchgpu deploy` creates them again")
+    held = _secrets(cloud, name)
     if function is None:
         places = " and ".join(direct.places if direct else ()) or "nothing"
-        return f"all its resources exist; objects in {places} start it"
+        return f"all its resources exist{held}; objects in {places} start it"
     dead = cloud.messages(function.dead_letter_url)
     waiting = cloud.messages(function.queue_url)
     letters = f", {counted(dead, 'dead letter')} (`orchgpu dlq ls {function.name}`)" if dead else ""
-    return f"all its resources exist; {counted(waiting, 'message')}{letters}"
+    return f"all its resources exist{held}; {counted(waiting, 'message')}{letters}"
+
+
+def _secrets(cloud: JobCloud, name: str) -> str:
+    """The number of a function's secrets. Raises INVALID when one of them does not exist."""
+    secrets = deployed_secrets(cloud.services.function_settings(name).variables)
+    if not secrets:
+        return ""
+    with open_target(Address()) as target:
+        problems = list(secret_problems(secrets, target.secrets))
+    if problems:
+        raise invalid("; ".join(problems))
+    return f", with {counted(len(secrets), 'secret')}"
 
 
 def _canary(cloud: JobCloud, name: str, file: Path, within_s: float, address: str | None) -> str:

@@ -10,13 +10,19 @@ import click
 from corekit.cli.screen import output_glyphs
 from corekit.cli.times import utc_option
 from corekit.errors import AppError, ErrorCode, invalid
-from orchgpu.cli.scheduler import scheduler_address, scheduler_option
+from orchgpu.cli.scheduler import (
+    events_of,
+    scheduler_address,
+    scheduler_http_option,
+    scheduler_option,
+)
 
 
 @click.command("top")
 @scheduler_option
+@scheduler_http_option
 @utc_option
-def command(scheduler: str | None) -> None:
+def command(scheduler: str | None, scheduler_http: str | None) -> None:
     """A live screen: fleet, queue, jobs, and one job with its Gantt, its reason and its log.
 
     Needs a terminal, and the extra `orchgpu[top]`. Keys: 1 to 4 the views, / a filter, s the order,
@@ -33,7 +39,7 @@ def command(scheduler: str | None) -> None:
     # Textual is an extra, and slow to import
     from orchgpu.cli.top.app import TopApp
 
-    app = TopApp(address, output_glyphs())
+    app = TopApp(address, output_glyphs(), events_of(scheduler, scheduler_http))
     app.run()
     if app.failed is not None:
         raise app.failed

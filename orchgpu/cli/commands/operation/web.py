@@ -66,7 +66,7 @@ def command(
     metrics: str | None,
     ready_file: Path | None,
 ) -> None:
-    """Serve the web console until SIGTERM: fleet, queue, jobs, functions, settings.
+    """Serve the web console until SIGTERM: fleet, queue, jobs, functions, activity, settings.
 
     People log in with a key of the scheduler and have its rights; without keys, the console listens
     on loopback only. `orchgpu up` starts one.

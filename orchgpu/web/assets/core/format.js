@@ -39,6 +39,7 @@ export function moment(time_s) {
 
 export function bytes(count) {
   if (count === null || count === undefined) return "–";
+  if (count === 0) return "0";
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
   let value = count;
   let unit = 0;
@@ -57,8 +58,9 @@ export const percent = (value) =>
 export const count = (value) =>
   value === null || value === undefined ? "–" : value.toLocaleString("en").replaceAll(",", "\u202f");
 
-export const plural = (number, one, many = `${one}s`) =>
-  `${count(number)} ${number === 1 ? one : many}`;
+export const nounOf = (number, one, many = `${one}s`) => (number === 1 ? one : many);
+
+export const plural = (number, one, many) => `${count(number)} ${nounOf(number, one, many)}`;
 
 /** Ids are hashes: their beginning identifies them; the whole is in the tooltip. */
 export const shortId = (id, length = 12) =>

@@ -7,8 +7,9 @@ import uPlot from "../vendor/uplot.js";
 
 const HEIGHT = 150;
 
-/** series: [{label, values, colour: "--series-1"}]; `text` formats a value with its unit. */
-export function Chart({ title, time_s, series, text, max = null }) {
+/** series: [{label, values, colour: "--series-1"}]; `text` formats a value with its unit, `figure`
+ makes the one of a whole series, and `of` names it; `note` is a sentence below the title. */
+export function Chart({ title, time_s, series, text, figure, of, note, max = null }) {
   const holder = useRef(null);
   const plot = useRef(null);
   const colours = useStore(scheme); // a canvas has no CSS: it is drawn again in the other scheme
@@ -34,19 +35,16 @@ export function Chart({ title, time_s, series, text, max = null }) {
         <span class="legend">
           ${series.map((one) => html`
             <span><i style=${{ background: `var(${one.colour})` }}></i>${one.label}
-              <b class="number">${text(lastOf(one.values))}</b></span>
+              <b class="number">${text(figure(one.values))}</b></span>
           `)}
+          <span>${of}</span>
         </span>
+        <p>${note}</p>
       </figcaption>
       <div class="chart-canvas" ref=${holder} aria-hidden="true"></div>
       <${ChartTable} title=${title} time_s=${time_s} series=${series} text=${text} />
     </figure>
   `;
-}
-
-function lastOf(values) {
-  for (let index = values.length - 1; index >= 0; index -= 1) if (values[index] !== null) return values[index];
-  return null;
 }
 
 function optionsOf(element, series, text, max) {

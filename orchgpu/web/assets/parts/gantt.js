@@ -22,7 +22,7 @@ export function Axis({ from_s, to_s, relative = false, wanted = 6 }) {
     <div class="gantt-axis" aria-hidden="true">
       ${ticks(from_s, to_s, wanted, relative ? from_s : 0).map((time_s) => html`
         <span style=${{ left: `${place(time_s, from_s, to_s)}%` }}>
-          ${relative ? duration(time_s - from_s) : clock(time_s).slice(0, to_s - from_s < 600 ? 8 : 5)}
+          ${relative ? (time_s === from_s ? "0" : duration(time_s - from_s)) : clock(time_s).slice(0, to_s - from_s < 600 ? 8 : 5)}
         </span>
       `)}
     </div>

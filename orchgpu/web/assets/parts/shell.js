@@ -1,11 +1,11 @@
 // What surrounds each view: navigation, figures of the whole system, connection, messages, help.
 import { logout, session } from "../core/api.js";
-import { count, percent } from "../core/format.js";
+import { count, duration, nounOf, percent } from "../core/format.js";
 import { html, useEffect, useState } from "../core/html.js";
 import { VIEWS, helpOpen } from "../core/keys.js";
 import { connection, setScheduler } from "../core/live.js";
 import { announced, attempt, dismiss, notices } from "../core/notices.js";
-import { useResource } from "../core/resource.js";
+import { useNow, useResource } from "../core/resource.js";
 import { href, route } from "../core/router.js";
 import { useStore } from "../core/store.js";
 import { nextTheme, theme } from "../core/theme.js";
@@ -51,16 +51,16 @@ function Strip() {
     if (data) setScheduler(data.connected !== false);
   }, [data?.connected]);
   const figures = [
-    ["hosts", count(data?.hosts)],
+    [nounOf(data?.hosts, "host"), count(data?.hosts)],
     ["devices busy", data ? `${count(busy)} / ${count(data.devices)}` : "–"],
-    ["leases", count(data?.leases)],
+    [nounOf(data?.leases, "lease"), count(data?.leases)],
     ["waiting", count(data?.waiting)],
     ["running", count(data ? (data.jobs_by_state?.RUNNING ?? 0) : null)],
     ["utilisation", data?.utilisation_ratio == null ? "–" : percent(100 * data.utilisation_ratio)],
   ];
   return html`
     <div class="strip" role="group" aria-label="The whole system">
-      ${figures.map(([name, value]) => html`<span key=${name}><b class="number">${value}</b> ${name}</span>`)}
+      ${figures.map(([name, value], at) => html`<span key=${at}><b class="number">${value}</b> ${name}</span>`)}
       <${Connection} />
     </div>
   `;
@@ -85,12 +85,13 @@ function Banner() {
     const timer = setTimeout(() => setLate(true), Math.max(0, since_ms + BANNER_AFTER_MS - Date.now()));
     return () => clearTimeout(timer);
   }, [broken, since_ms]);
+  const now_s = useNow();
   if (!broken || !late) return null;
   return html`
     <p class="banner" role="status">
       <i class="spinner" aria-hidden="true"></i>
       ${state === "lost" ? "The connection to the console is lost." : "The scheduler does not answer."}
-      ${" "}The page shows the last state, and continues by itself.
+      ${" "}The page shows the state of ${duration(Math.max(1, Math.round(now_s - since_ms / 1000)))} ago, and continues by itself.
     </p>
   `;
 }

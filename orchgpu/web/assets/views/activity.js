@@ -9,25 +9,31 @@ import { Axis, SpanTable, Track, inRows, merged } from "../parts/gantt.js";
 import { Choice, Empty, Page, Search, Waiting } from "../parts/page.js";
 import { useNarrow, useWindow } from "../parts/virtual.js";
 
-const RANGES = [["900", "15 min"], ["3600", "1 h"], ["21600", "6 h"], ["86400", "1 day"]];
+const RANGES = [["300", "5 min"], ["900", "15 min"], ["3600", "1 h"], ["21600", "6 h"], ["86400", "1 day"]];
 const ROW_PX = 30;
 const TABLE_SPANS_MAX = 500; // of the table beside the Gantt
 
 const rate = (value) => (value == null ? "–" : `${value.toFixed(2)}/s`);
 
-// As the papers name them. RFast: successes per second; RLat: upload to the end, DLat: upload to
-// the session's begin, ELat: from there to the release of the devices; each a median.
+const latest = (values) => values.findLast((value) => value != null) ?? null;
+const known = (values) => values.filter((value) => value != null);
+const sum = (values) => known(values).reduce((total, value) => total + value, 0);
+const mean = (values) => (known(values).length ? sum(values) / known(values).length : null);
+
+// As the papers name them; `figure` is the one number of a series that stands above its chart.
 const CHARTS = [
-  { title: "Latency", text: duration, series: [
+  { title: "Latency", text: duration, figure: latest, of: "latest medians",
+    note: "RLat: upload to end. DLat: upload to the begin of the session on the device. ELat: from there to the end of the lease.", series: [
     { label: "RLat", name: "rlat", colour: "--series-1" },
     { label: "DLat", name: "dlat", colour: "--series-2" },
     { label: "ELat", name: "elat", colour: "--series-3" }] },
-  { title: "RFast", text: rate, series: [{ label: "RFast", name: "rfast", colour: "--series-4" }] },
-  { title: "Starts", text: count, series: [
+  { title: "RFast", text: rate, figure: mean, of: "mean", note: "Jobs that succeeded per second.", series: [{ label: "RFast", name: "rfast", colour: "--series-4" }] },
+  { title: "Starts", text: count, figure: sum, of: "in all",
+    note: "Cold: the worker loaded its models first. Warm: one that had them took the job.", series: [
     { label: "Cold starts", name: "cold_starts", colour: "--series-2" },
     { label: "Warm starts", name: "warm_starts", colour: "--series-4" }] },
-  { title: "Utilisation", text: (value) => percent(value == null ? null : 100 * value), max: 1,
-    series: [{ label: "Utilisation", name: "utilisation", colour: "--series-6" }] },
+  { title: "Utilisation", text: (value) => percent(value == null ? null : 100 * value), max: 1, figure: mean, of: "mean",
+    note: "Time of all devices in which at least one lease held them.", series: [{ label: "Utilisation", name: "utilisation", colour: "--series-6" }] },
 ];
 
 export function ActivityView() {
@@ -58,9 +64,9 @@ function Series({ chart, series }) {
   const lines = useMemo(
     () => chart.series.map((one) => ({ ...one, values: series[one.name] ?? [] })), [series]);
   if (!series.time_s?.length || lines.every((one) => !one.values.some((value) => value != null))) {
-    return html`<figure class="chart panel"><figcaption><h3>${chart.title}</h3></figcaption><${Empty} title="No job ended in this time." /></figure>`;
+    return html`<figure class="chart panel"><figcaption><h3>${chart.title}</h3></figcaption><p class="muted pad">${chart.note}</p><${Empty} title="No job ended in this time." /></figure>`;
   }
-  return html`<${Chart} title=${chart.title} time_s=${series.time_s} series=${lines} text=${chart.text} max=${chart.max ?? null} />`;
+  return html`<${Chart} ...${chart} time_s=${series.time_s} series=${lines} />`;
 }
 
 function Devices({ devices, total, since_s, q }) {
@@ -68,7 +74,9 @@ function Devices({ devices, total, since_s, q }) {
   const from_s = to_s - since_s;
   const narrow = useNarrow();
   const [by, setBy] = useState("function");
-  const rows = useMemo(() => devices.filter((one) => one.device.toLowerCase().includes(q.toLowerCase())), [devices, q]);
+  const rows = useMemo(() => devices
+    .filter((one) => `${one.device} ${one.model}`.toLowerCase().includes(q.toLowerCase()))
+    .sort((a, b) => a.device.localeCompare(b.device, "en", { numeric: true })), [devices, q]);
   const { ref, first, last } = useWindow(ROW_PX, rows.length);
   const range = { from_s, to_s, wanted: narrow ? 3 : 8 };
   return html`
@@ -77,13 +85,14 @@ function Devices({ devices, total, since_s, q }) {
         <${Choice} label="Colour of a span" value=${by} options=${[["function", "By function"], ["tenant", "By tenant"], ["cold", "By start"]]} onChoose=${setBy} />
       </header>
       ${rows.length === 0 ? html`<${Empty} title="No device ran a job in this time." />` : html`
+        <${SpanKey} rows=${rows} by=${by} />
         <div class="gantt wide-labels head"><span></span><${Axis} ...${range} /></div>
         <div class="gantt-rows" ref=${ref} tabIndex="0" role="region" aria-label="Rows of devices"
           style=${{ height: `${Math.min(rows.length, 14) * ROW_PX}px` }}>
           <div class="gantt-space" style=${{ height: `${rows.length * ROW_PX}px` }}>
             <div class="gantt wide-labels" style=${{ transform: `translateY(${first * ROW_PX}px)` }}>
               ${rows.slice(first, last).map((row) => html`
-                <span class="gantt-label" title=${row.device} key=${`${row.device} label`}>${row.device}</span>
+                <span class="gantt-label" title="${row.device} ${row.model}" key=${`${row.device} label`}>${row.device} <small>${row.model}</small></span>
                 <${Track} key=${row.device} spans=${spansOf(row, by, from_s, to_s)} ...${range} />`)}
             </div>
           </div>
@@ -92,6 +101,32 @@ function Devices({ devices, total, since_s, q }) {
     </section>
   `;
 }
+
+const NAMED_MAX = 8; // of the colours' names: as many as there are colours
+
+/** Names of the colours of the spans, the most frequent ones. */
+function SpanKey({ rows, by }) {
+  const names = useMemo(() => {
+    const found = new Map();
+    for (const span of rows.flatMap((row) => row.spans)) {
+      const name = NAMES[by](span);
+      found.set(name, { colour: COLOURS[by](span), spans: (found.get(name)?.spans ?? 0) + 1 });
+    }
+    return [...found].sort(([, a], [, b]) => b.spans - a.spans);
+  }, [rows, by]);
+  return html`
+    <p class="legend pad">
+      ${names.slice(0, NAMED_MAX).map(([name, { colour }]) => html`<span key=${name}><i style=${{ background: colour }}></i>${name}</span>`)}
+      ${names.length > NAMED_MAX && html`<span>and ${names.length - NAMED_MAX} more</span>`}
+      ${by !== "cold" && html`<span><i class="mark cold"></i>cold start</span>`}
+    </p>`;
+}
+
+const NAMES = {
+  function: (span) => span.function ?? "function of another tenant",
+  tenant: (span) => span.tenant ?? "no tenant",
+  cold: (span) => (span.cold ? "cold start" : "warm start"),
+};
 
 const COLOURS = {
   function: (span) => colourOf(span.function),

@@ -4,7 +4,7 @@ import { attempt } from "../core/notices.js";
 
 export function drainQuestion(target, drained, onDone) {
   const act = async () => {
-    const done = drained ? `${target} takes leases again.` : `${target} is drained.`;
+    const done = drained ? `${target} takes leases again.` : `${target} takes no new lease.`;
     if (await attempt(() => post(drained ? "/undrain" : "/drain", { target }), done)) onDone();
   };
   return drained

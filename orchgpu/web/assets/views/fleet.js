@@ -3,7 +3,7 @@
 import { mayOperate, session } from "../core/api.js";
 import { capital, count, plural } from "../core/format.js";
 import { html, useMemo, useState } from "../core/html.js";
-import { useAll, usePages } from "../core/resource.js";
+import { useAll, usePages, useResource } from "../core/resource.js";
 import { href, route, setValues } from "../core/router.js";
 import { useStore } from "../core/store.js";
 import { Confirm } from "../parts/dialog.js";
@@ -12,6 +12,7 @@ import { Choice, Empty, Page, Search, Waiting } from "../parts/page.js";
 import { drainQuestion } from "./drain.js";
 import { FleetCells } from "./fleet_cells.js";
 import { HostPanel } from "./fleet_host.js";
+import { Key } from "./fleet_key.js";
 
 const KINDS = ["device", "host", "lease"];
 const DEVICES_MAX = 200; // above it, cells of hosts instead of panels with every lease
@@ -43,16 +44,28 @@ function HostList(filter) {
   const current = useStore(session);
   const [asked, setAsked] = useState(null);
   const pages = usePages("/fleet", filter, { kinds: KINDS, limit: 24 });
+  const { data } = useResource("/functions", { every_s: 60 });
+  const functions = useMemo(() => functionsByWarmKey(data?.items ?? []), [data]);
   const ask = mayOperate(current) ? (target, drained) => setAsked(drainQuestion(target, drained, pages.reload)) : null;
   if (pages.loading && !pages.items.length) return html`<${Waiting} />`;
   if (!pages.items.length) return html`<${Empty} title="No host fits this filter." />`;
   return html`
+    <${Key} />
     <div class="hosts">
-      ${pages.items.map((host) => html`<${HostPanel} key=${host.host} host=${host} onDrain=${ask} />`)}
+      ${pages.items.map((host) => html`<${HostPanel} key=${host.host} host=${host} functions=${functions} onDrain=${ask} />`)}
       ${pages.next && html`
         <p class="more"><button type="button" onClick=${pages.more}>More hosts</button>
           <span>${count(pages.items.length)}${pages.total === null ? "" : ` of ${count(pages.total)}`}</span></p>`}
     </div>
     <${Confirm} asked=${asked} onClose=${() => setAsked(null)} />
   `;
+}
+
+/** Published key of a workload → the functions whose jobs start warm there. */
+function functionsByWarmKey(functions) {
+  const found = new Map();
+  for (const { name, warm_key: key } of functions) {
+    if (key) found.set(key, [...(found.get(key) ?? []), name]);
+  }
+  return found;
 }

@@ -12,8 +12,7 @@ const DEVICE_PX_MAX = 420;
 
 const isDrained = (state) => /^drain/i.test(state ?? "");
 
-export function HostPanel({ host, onDrain }) {
-  const drained = isDrained(host.state);
+export function HostPanel({ host, functions, onDrain }) {
   const devices = Math.max(1, host.devices.length);
   return html`
     <section class="host panel" aria-label="host ${host.host}"
@@ -21,19 +20,25 @@ export function HostPanel({ host, onDrain }) {
       <header>
         <h2>${host.host}</h2>
         <${State} state=${host.state} />
-        <span class="muted">${host.address}</span>
+        ${host.draining && html`<span class="muted">leaves by itself: ${host.draining}</span>`}
+        <span class="muted desk" title="address of its gateway">${host.address}</span>
         <${LastSeen} time_s=${host.last_seen_s} />
-        ${onDrain && html`
-          <button type="button" class="small" onClick=${() => onDrain(host.host, drained)}>
-            ${drained ? "Undrain" : "Drain"}<span class="visually-hidden"> ${host.host}</span>
-          </button>`}
+        ${onDrain && !host.draining && html`
+          <${DrainButton} target=${host.host} drained=${isDrained(host.state)} onDrain=${onDrain} />`}
       </header>
       <div class="devices">
-        ${host.devices.map((device) => html`<${Device} key=${device.device} ...${device} />`)}
+        ${host.devices.map((device) => html`
+          <${Device} key=${device.device} host=${host.host} device=${device} functions=${functions} onDrain=${onDrain} />`)}
       </div>
     </section>
   `;
 }
+
+const DrainButton = ({ target, drained, onDrain }) => html`
+  <button type="button" class="small" onClick=${() => onDrain(target, drained)}>
+    ${drained ? "Undrain" : "Drain"}<span class="visually-hidden"> ${target}</span>
+  </button>
+`;
 
 function LastSeen({ time_s }) {
   const now_s = useNow();
@@ -53,17 +58,20 @@ function segments(leases, value, text) {
   return rest ? [...shown, { value: rest, colour: "var(--text-muted)", title: text(rest) }] : shown;
 }
 
-function Device(device) {
+function Device({ host, device, functions, onDrain }) {
   const { device: id, model, kind, health, leases = [], residents = [] } = device;
   const state = device.state ?? health;
+  const name = device.index === undefined ? id : `${host}/${device.index}`;
   const measured = device.utilisation_pct ?? null;
+  const facts = [...readings(device), device.detail].filter(Boolean).join(", ");
   return html`
-    <article class="device${health && health !== "OK" ? " unhealthy" : ""}" aria-label="device ${id}">
+    <article class="device${health && health !== "OK" ? " unhealthy" : ""}" aria-label="device ${name}">
       <header>
-        <h3 title=${model}>${model}</h3><span class="kind">${kind}${device.index === undefined ? "" : ` ${device.index}`}</span>
+        <h3 title=${model}>${model}</h3><span class="kind">${kind}</span>
       </header>
-      <p class="model"><${State} state=${state} /><span title=${id}>${id}</span>${reading(device)}</p>
-      ${device.detail && html`<p class="why" title=${device.detail}>${device.detail}</p>`}
+      <p class="model"><${State} state=${state} /><span class="place" title=${id}>${name}</span>
+        ${onDrain && html`<${DrainButton} target=${name} drained=${device.drained} onDrain=${onDrain} />`}</p>
+      ${facts && html`<p class="why" title=${facts}>${facts}</p>`}
       <${Meter} label="Memory" max=${device.memory_mib} segments=${segments(leases, "memory_mib", mebibytes)}
         text="${mebibytes(device.memory_used_mib)} of ${mebibytes(device.memory_mib)}" />
       <${Meter} label="Compute" max=${device.compute_pct} mark=${measured}
@@ -72,27 +80,29 @@ function Device(device) {
       ${leases.length > 0 && html`<${Leases} leases=${leases} />`}
       ${residents.length > 0 && html`
         <ul class="residents" aria-label="warm workers">
-          ${workloads(residents).map(([name, workers]) => html`
-            <li key=${name} title="${plural(workers.length, "warm worker")} of ${name}, ${mebibytes(workers[0].memory_mib)} each">
-              <${Icon} name="warm" size="12" />${shortId(name, 14)}${workers.length > 1 && ` × ${workers.length}`}</li>`)}
+          ${workloads(residents).map(([key, workers]) => html`
+            <${WarmWorkers} key=${key} workload=${key} workers=${workers} functions=${functions.get(key)} />`)}
         </ul>`}
     </article>
   `;
 }
 
-/** "54 °C, 310 W" of what its driver reports. */
-const reading = ({ temperature_c, power_w }) =>
-  [temperature_c != null && `${temperature_c} °C`, power_w != null && `${power_w} W`]
-    .filter(Boolean)
-    .map((text) => html`<span class="number">${text}</span>`);
+/** Workers of one workload, by the functions that use it; those of others have a hash only. */
+function WarmWorkers({ workload, workers, functions }) {
+  const hash = workload.replace(/^workload:/, "");
+  const name = functions?.join(", ") ?? `workload ${shortId(hash, 6)}`;
+  const text = `${plural(workers.length, "warm worker")} of ${functions?.join(", ") ?? hash}, ${mebibytes(workers[0].memory_mib)} each`;
+  return html`<li title=${text}><${Icon} name="warm" size="12" /><span>${name}</span>${workers.length > 1 && ` × ${workers.length}`}</li>`;
+}
+
+/** "54 °C", "310 W": as its driver reports them. */
+const readings = ({ temperature_c, power_w }) =>
+  [temperature_c != null && `${temperature_c} °C`, power_w != null && `${power_w} W`];
 
 /** [[workload, its workers]] of the warm workers of a device. */
 function workloads(residents) {
   const found = new Map();
-  for (const one of residents) {
-    const name = one.workload.replace(/^workload:/, "");
-    found.set(name, [...(found.get(name) ?? []), one]);
-  }
+  for (const one of residents) found.set(one.workload, [...(found.get(one.workload) ?? []), one]);
   return [...found];
 }
 
@@ -108,9 +118,11 @@ function Leases({ leases }) {
           ${lease.job ? html`<a href=${href("jobs", lease.job)} title=${lease.job}>${shortId(lease.job, 7)}</a>` : html`<span title=${lease.lease}>${shortId(lease.lease, 12)}</span>`}
           <span class="muted">${lease.tenant}</span>
           <span class="number end">${mebibytes(lease.memory_mib)}</span>
-          <span class="number end" title="its limit">${lease.ends_s ? about(Math.max(0, lease.ends_s - now_s)) : ""}</span>
+          ${lease.ends_s
+            ? html`<span class="number end" title="ends in ${about(Math.max(0, lease.ends_s - now_s))} at the latest">≤ ${about(Math.max(0, lease.ends_s - now_s))}</span>`
+            : html`<span></span>`}
         </li>`)}
-      ${leases.length > LEASES_SHOWN && html`<li class="muted">and ${leases.length - LEASES_SHOWN} more</li>`}
+      ${leases.length > LEASES_SHOWN && html`<li class="rest muted">and ${leases.length - LEASES_SHOWN} more</li>`}
     </ul>
   `;
 }

@@ -1,7 +1,7 @@
 // The graph of a function: functions and places of objects as boxes in layers from left to right.
 import { html, useMemo } from "../core/html.js";
 
-const BOX = { width: 168, height: 44, gapX: 56, gapY: 18, margin: 8 };
+const BOX = { width: 204, height: 44, gapX: 56, gapY: 18, margin: 8 };
 
 /** Layer of each node: the longest way from a node without an incoming edge. */
 export function layersOf(nodes, edges) {
@@ -62,15 +62,17 @@ function Edge({ from, to }) {
   return html`<path class="edge" marker-end="url(#arrow)" d="M${x1} ${y1}C${x1 + bend} ${y1} ${to.x - bend} ${y2} ${to.x - 1} ${y2}" />`;
 }
 
-const LABEL_MAX = 22; // letters in a box
+const LABEL_MAX = 28; // letters in a box
 
 const Box = ({ x, y, label, id, kind, device, current }) => html`
   <g class="box ${current ? "current" : ""}" transform="translate(${x} ${y})">
-    <title>${kind} ${label ?? id}${device ? `: ${device}` : ""}</title>
+    <title>${nameOf(kind)} ${label ?? id}${device ? `: ${device}` : ""}</title>
     <rect width=${BOX.width} height=${BOX.height} rx="8" />
-    <text class="box-kind" x="12" y="17">${cut(device || kind)}</text>
+    <text class="box-kind" x="12" y="17">${cut(device || nameOf(kind))}</text>
     <text x="12" y="33">${cut(label ?? id)}</text>
   </g>
 `;
+
+const nameOf = (kind) => (kind === "place" ? "bucket" : kind);
 
 const cut = (text) => (text.length > LABEL_MAX ? `${text.slice(0, LABEL_MAX - 1)}…` : text);

@@ -1,8 +1,9 @@
 // One job from upload to result: its state, timeline, logs, outputs and cost.
 import { post } from "../core/api.js";
-import { duration, fileName, moment, words } from "../core/format.js";
+import { capital, duration, fileName, mebibytes, moment, percent, shortId, words } from "../core/format.js";
 import { html, useEffect, useRef, useState } from "../core/html.js";
 import { announce, attempt } from "../core/notices.js";
+import { hasReason, meaningOf } from "../core/reasons.js";
 import { useNow, useResource } from "../core/resource.js";
 import { href } from "../core/router.js";
 import { Confirm } from "../parts/dialog.js";
@@ -74,16 +75,33 @@ function Story({ job }) {
   const { explain, result } = job;
   const text = explain?.text || result?.detail || lastOf(job.attempts)?.detail;
   const tail = bad(job) ? result?.log_tail || lastOf(job.attempts)?.log_tail : "";
-  const reason = job.reason && job.reason !== "NONE" ? words(job.reason) : null;
+  const reason = hasReason(job.reason) ? words(job.reason) : null;
   if (!text && !reason) return null;
   return html`
     <div class="story panel ${bad(job) ? "bad" : ""}">
-      ${reason && html`<strong>${reason}</strong>`}
-      ${text && html`<p>${text}</p>`}
-      ${explain?.expected_s != null && html`<p class="muted">A device is expected in ${duration(explain.expected_s)}.</p>`}
+      ${reason && html`<strong title=${meaningOf(job.reason)}>${reason}</strong>`}
+      ${text && html`<p>${capital(text)}</p>`}
+      ${explain?.expected_s != null && html`<p>A device is expected within <b class="number">${duration(explain.expected_s)}</b>.</p>`}
+      <${Blocking} leases=${explain?.blocking ?? []} total=${explain?.blocking_total} />
       ${tail && html`<pre tabIndex="0" aria-label="Last lines of the script">${tail.trim()}</pre>`}
     </div>`;
 }
+
+/** The leases that a job waits for, those that end soonest. */
+const Blocking = ({ leases, total }) =>
+  leases.length > 0 && html`
+    <details>
+      <summary>Leases on the devices that it could use: ${total}</summary>
+      <ul>${leases.map((one) => html`
+        <li key=${`${one.lease} ${one.index}`}>
+          <a class="mono" href=${href("jobs", jobOf(one))} title=${jobOf(one)}>${shortId(jobOf(one))}</a> on ${one.host}/${one.index},
+          ${" "}${mebibytes(one.memory_mib)}, ${percent(one.compute_pct)} of compute,
+          ${" "}${one.ends_in_s == null ? "of no stated length" : html`ends within <span class="number">${duration(one.ends_in_s)}</span>`}</li>`)}
+        ${total > leases.length && html`<li class="muted">and ${total - leases.length} more</li>`}
+      </ul>
+    </details>`;
+
+const jobOf = ({ attempt }) => attempt.replace(/:\d+$/, "");
 
 const bad = (job) => job.state === "FAILED" || job.state === "REJECTED";
 

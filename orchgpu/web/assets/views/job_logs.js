@@ -25,7 +25,7 @@ export function Logs({ path, ended }) {
     <section class="panel logs" aria-label="Logs">
       <header class="panel-head">
         <h2>Logs</h2>
-        <span class="muted">${state === "open" ? "live" : state === "failed" ? "not available" : `${lines.length} lines`}</span>
+        <span class="muted">${state === "open" ? (ended ? "reading" : "live") : state === "failed" ? "not available" : `${lines.length} lines`}</span>
         ${!follow && html`<button type="button" class="small" onClick=${() => setFollow(true)}>To the end</button>`}
       </header>
       <div class="log" ref=${ref} onScroll=${onScroll} tabIndex="0" role="log" aria-label="Lines of the log" aria-live="off">

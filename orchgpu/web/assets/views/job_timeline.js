@@ -9,9 +9,15 @@ import { useNarrow } from "../parts/virtual.js";
 const LANES = [
   { lane: "queue", label: "Queue", colour: "var(--wait)" },
   { lane: "scheduler", label: "Scheduler", colour: "var(--held)" },
-  { lane: "function", label: "Function", colour: "var(--series-1)" },
+  { lane: "function", label: "Function", colour: "var(--series-4)" },
   { lane: "device", label: "Device", colour: "var(--run)" },
 ];
+
+const MEANINGS = {
+  RLat: "from the upload to the end",
+  DLat: "from the upload to the begin of the session on the device",
+  ELat: "from the begin of the session to the end of the lease",
+};
 
 export function Timeline({ job }) {
   const ended = isEnded(job.state);
@@ -30,7 +36,7 @@ export function Timeline({ job }) {
   return html`
     <section class="panel timeline" aria-label="Timeline">
       <header class="panel-head"><h2>Timeline</h2><span class="muted number">${duration(to_s - from_s)}</span>
-        ${latencies(job).map(([name, text]) => html`<span class="muted" key=${name}>${name} <b class="number">${text}</b></span>`)}</header>
+        ${latencies(job).map(([name, text]) => html`<span class="muted" key=${name}><abbr title=${MEANINGS[name]}>${name}</abbr> <b class="number">${text}</b></span>`)}</header>
       <div class="gantt">
         <span></span><${Axis} ...${range} />
         ${lanes.map((lane) => html`

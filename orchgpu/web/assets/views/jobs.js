@@ -1,5 +1,6 @@
 // Jobs, newest first: live states, filters, search by id, key or function.
 import { ago, count, fileName, shortId, words } from "../core/format.js";
+import { hasReason, meaningOf } from "../core/reasons.js";
 import { html, useEffect, useMemo, useState } from "../core/html.js";
 import { useNow, usePages, useResource } from "../core/resource.js";
 import { go, href, route, setValues } from "../core/router.js";
@@ -11,12 +12,12 @@ import { Letters } from "./letters.js";
 
 const COLUMNS = [
   { label: "State", width: "128px", cell: (job) => html`<${State} state=${job.state} />` },
-  { label: "Job", width: "150px", narrow: "auto", cell: (job) => html`<a class="mono" href=${href("jobs", job.job)} title=${job.job}><span class="desk">${shortId(job.job)}</span><span class="phone">${fileName(job.key) || shortId(job.job)}</span></a>` },
+  { label: "Job", width: "124px", narrow: "auto", cell: (job) => html`<a class="mono" href=${href("jobs", job.job)} title=${job.job}><span class="desk">${shortId(job.job)}</span><span class="phone">${fileName(job.key) || shortId(job.job)}</span></a>` },
   { label: "Input", wide: true, cell: (job) => html`<span title="${job.bucket}/${job.key}">${fileName(job.key) || "–"} <span class="muted">${job.bucket}</span></span>` },
-  { label: "Function", wide: true, width: "17%", cell: (job) => job.function ?? "–" },
-  { label: "Reason", wide: true, width: "150px", cell: (job) => (job.reason && job.reason !== "NONE" ? words(job.reason) : "") },
-  { label: "Device", wide: true, width: "130px", cell: (job) => html`<span title=${job.device}>${(job.device ?? "").split(" ")[0]}</span>` },
-  { label: "Attempt", wide: true, end: true, width: "84px", cell: (job) => html`<span class="number">${job.attempt || "–"}</span>` },
+  { label: "Function", wide: true, width: "15%", cell: (job) => job.function ?? "–" },
+  { label: "Reason", wide: true, width: "132px", cell: (job) => hasReason(job.reason) && html`<span title=${meaningOf(job.reason)}>${words(job.reason)}</span>` },
+  { label: "Device", wide: true, width: "104px", cell: (job) => html`<span title=${job.device}>${(job.device ?? "").split(" ")[0]}</span>` },
+  { label: "Attempt", wide: true, end: true, width: "78px", cell: (job) => html`<span class="number">${job.attempt || "–"}</span>` },
   { label: "Changed", end: true, width: "110px", cell: (job) => html`<${Age} time_s=${job.changed_s ?? job.received_s} />` },
 ];
 
@@ -43,11 +44,11 @@ export function JobsView() {
   return html`
     <${Page} title="Jobs" controls=${html`
       <${StateChoice} value=${state} />
-      <${Select} label="Received" value=${since} options=${SINCE} onChoose=${(one) => setValues({ since: one })} />
+      ${!letters && html`<${Select} label="Received" value=${since} options=${SINCE} onChoose=${(one) => setValues({ since: one })} />`}
       <${FunctionChoice} value=${values.function ?? ""} />
       <${Search} label="Id, key, function" value=${text} onInput=${setText} />
     `}>
-      ${letters ? html`<${Letters} />` : html`<${JobTable} filter=${filter} />`}
+      ${letters ? html`<${Letters} of=${values.function} q=${q} />` : html`<${JobTable} filter=${filter} />`}
     <//>
   `;
 }

@@ -1,27 +1,31 @@
 // The queue in the order of service: place, what each request waits for, and since when.
-import { count, duration, fileName, shortId, words } from "../core/format.js";
+import { count, duration, fileName, shortId } from "../core/format.js";
 import { html } from "../core/html.js";
+import { waitsFor } from "../core/reasons.js";
 import { useNow, usePages } from "../core/resource.js";
 import { href } from "../core/router.js";
 import { Empty, Page, Waiting } from "../parts/page.js";
 import { VirtualTable } from "../parts/virtual.js";
 
 const COLUMNS = [
-  { label: "Place", width: "64px", narrow: "54px", cell: (row) => html`<span class="number">${row.position ?? "–"}</span>` },
-  { label: "Job", cell: (row) => html`<${JobLink} ...${row} />` },
-  { label: "Waits for", cell: (row) => html`<span class="why" title=${row.sentence || null}>${words(row.reason)}</span>` },
-  { label: "Function", wide: true, cell: (row) => row.function ?? "–" },
-  { label: "Tenant", wide: true, width: "120px", cell: (row) => row.tenant ?? "–" },
+  { label: "Place", width: "60px", narrow: "54px", cell: (row) => html`<span class="number">${row.position ?? "–"}</span>` },
+  { label: "Job", width: "22%", narrow: "116px", cell: (row) => html`<${JobLink} row=${row} />` },
+  { label: "Waits for", cell: (row) => html`<span class="why" title=${row.sentence || null}>${waitsFor(row.reason)}<span class="phone muted">${row.expected_s == null ? "" : `, ${duration(row.expected_s)}`}</span></span>` },
+  { label: "Function, tenant", wide: true, width: "17%", cell: (row) => html`${row.function ?? "–"} <span class="muted">${row.tenant}</span>` },
   { label: "Wants", wide: true, cell: (row) => html`<span title=${row.wants}>${row.wants}</span>` },
-  { label: "Priority", wide: true, end: true, width: "80px", cell: (row) => html`<span class="number">${row.priority}</span>` },
-  { label: "Waiting", end: true, width: "96px", cell: (row) => html`<${Since} ...${row} />` },
-  { label: "Expected in", wide: true, end: true, width: "110px", cell: (row) => html`<span class="number">${row.expected_s == null ? "unknown" : duration(row.expected_s)}</span>` },
+  { label: "Priority", wide: true, end: true, width: "74px", cell: (row) => html`<span class="number">${row.priority}</span>` },
+  { label: "Waiting", wide: true, end: true, width: "84px", cell: (row) => html`<${Since} ...${row} />` },
+  { label: "Device within", wide: true, end: true, width: "112px", cell: (row) => html`<span class="number" title=${row.expected_s == null ? "Leases of no stated length are before it, or the request is far behind." : "By then the leases that block it have ended."}>${row.expected_s == null ? "unknown" : duration(row.expected_s)}</span>` },
 ];
 
-const JobLink = ({ job, attempt, key }) =>
-  job
-    ? html`<a class="mono" href=${href("jobs", job)} title=${job}>${shortId(job)}</a>${key && html` <span class="muted">${fileName(key)}</span>`}`
-    : html`<span class="mono" title=${attempt}>${shortId(attempt)}</span>`;
+function JobLink({ row: { job, attempt, key } }) {
+  if (!job) return html`<span class="mono" title=${attempt}>${shortId(attempt)}</span>`;
+  const name = fileName(key);
+  return html`
+    <a class="mono" href=${href("jobs", job)} title=${job}>
+      <span class="desk">${shortId(job)}</span><span class="phone">${name || shortId(job)}</span></a>
+    ${name && html`<span class="muted desk"> ${name}</span>`}`;
+}
 
 // The server's figure is a duration at the moment of its answer; the clock runs on between answers.
 function Since({ waiting_s, read_s }) {

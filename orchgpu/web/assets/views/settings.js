@@ -20,14 +20,15 @@ export function SettingsView() {
       ${data && html`
         <div class="settings">
           <${Policies} data=${data} writes=${writes} onDone=${reload} />
+          ${writes && html`<${Drain} drained=${data.drained} onDone=${reload} />`}
           ${groups.map(([title, items, added]) => html`
             <section class="panel" key=${title} aria-label=${title}>
-              <header class="panel-head"><h2>${title}</h2><span class="muted">${items.length}</span></header>
+              <header class="panel-head"><h2>${title}</h2><span class="muted">${items.length || ""}</span></header>
+              ${!items.length && html`<p class="muted pad">No tenant has a quota or a weight of its own: none is limited, and each has the weight 1.</p>`}
               <ul class="rows">${items.filter(fits).map((item) => html`
                 <${Setting} key=${item.name} item=${item} writes=${writes} onDone=${reload} />`)}</ul>
               ${writes && added && html`<${Added} hint=${added} onDone=${reload} />`}
             </section>`)}
-          ${writes && html`<${Drain} drained=${data.drained} onDone=${reload} />`}
         </div>`}
     <//>
   `;
@@ -38,6 +39,8 @@ const groupsOf = (data) => [
   ["Quotas and weights", data.quotas, "quota.TENANT.devices"],
   ["Parameters", data.parameters, null],
 ];
+
+const LIMITS = ["quota.TENANT.devices", "quota.TENANT.memory_mib", "quota.TENANT.compute_pct", "weight.TENANT"];
 
 function Added({ hint, onDone }) {
   const add = async (event) => {
@@ -51,9 +54,11 @@ function Added({ hint, onDone }) {
   };
   return html`
     <form class="drain" onSubmit=${add}>
-      <label>New quota or weight <input name="name" required placeholder=${hint} autocomplete="off" /></label>
-      <label>Value <input name="value" required autocomplete="off" /></label>
+      <label>New quota or weight <input name="name" required placeholder=${hint} list="limits" autocomplete="off" /></label>
+      <datalist id="limits">${LIMITS.map((one) => html`<option key=${one} value=${one} />`)}</datalist>
+      <label>Value <input name="value" required placeholder="8" autocomplete="off" /></label>
       <button>Add</button>
     </form>
+    <p class="muted pad last">TENANT is a name, or * for all tenants without a limit of their own.</p>
   `;
 }

@@ -1,9 +1,17 @@
 // One parameter: its value, and for an operator a field that changes it.
 import { post } from "../core/api.js";
+import { about, capital } from "../core/format.js";
 import { html, useState } from "../core/html.js";
 import { attempt } from "../core/notices.js";
 
 const shownValue = (value) => (value === null || value === undefined ? "none" : String(value));
+
+/** The sentences are those of docs/scheduler.md: without their marks of code. */
+const plain = (meaning) => capital(meaning.replaceAll("`", ""));
+
+/** ". Now 7 d" behind a length of more than a minute, which has its value in seconds. */
+const lengthOf = ({ name, value }) =>
+  name.endsWith("_s") && !name.endsWith("per_s") && value > 60 ? html`. Now <span class="number">${about(value)}</span>` : "";
 
 /** The server reads the text as `ssgm set` does: a number, a duration, "none", "default". */
 export const change = (name, text) =>
@@ -24,7 +32,7 @@ export function Setting({ item, writes, onDone }) {
   return html`
     <li class="setting">
       <div><label for=${id} class="mono">${item.name}</label>${item.overridden && html` <span class="tag accent">changed</span>`}
-        ${item.meaning && html`<p class="muted">${item.meaning}</p>`}</div>
+        ${item.meaning && html`<p class="muted">${plain(item.meaning)}${lengthOf(item)}</p>`}</div>
       ${writes && item.settable
         ? html`
           <form onSubmit=${save}>

@@ -17,5 +17,6 @@ ROUTES = web.RouteTableDef()
 async def activity(request: web.Request) -> web.Response:
     """The last `since_s` seconds."""
     session, since_s = await session_of(request), number_of(request, "since_s")
-    found = await request.app[CONSOLE].activity.of(SINCE_S if since_s is None else since_s)
-    return answered(activity_json(found, session.viewer))
+    console = request.app[CONSOLE]
+    found = await console.activity.of(SINCE_S if since_s is None else since_s)
+    return answered(activity_json(found, session.viewer, console.picture.fleet))

@@ -117,10 +117,8 @@ async def retry_job(request: web.Request) -> web.Response:
 async def letters(request: web.Request) -> web.Response:
     """Dead letters with their reasons; they stay in their queues."""
     session, function = await session_of(request), text_of(request, "function")
-    console = request.app[CONSOLE]
-    return answered(
-        await console.cloud.ask(lambda cloud: letters_json(cloud, session.viewer, function))
-    )
+    cloud = request.app[CONSOLE].cloud
+    return answered(await letters_json(cloud, session.viewer, function))
 
 
 @ROUTES.post("/api/letters/{letter}/retry")

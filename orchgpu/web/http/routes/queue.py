@@ -28,6 +28,7 @@ class QueueEntry(Value):
     attempt: str
     job: str | None
     function: str | None  #: None: a reservation, or another key's
+    key: str | None  #: of the input, likewise
     tenant: str
     priority: int
     waiting_s: float
@@ -63,11 +64,13 @@ def _entry(
     console: Console, viewer: Viewer, view: QueuedView, why: Explanation | None
 ) -> QueueEntry:
     job = None if view.holder is None else console.picture.jobs.get(view.holder)
+    shown = None if job is None else viewer.shown(job)
     return QueueEntry(
         position=view.position,
         attempt=view.attempt,
         job=view.holder,
-        function=None if job is None else viewer.shown(job).function,
+        function=None if shown is None else shown.function,
+        key=None if shown is None else shown.key,
         tenant=view.request.tenant,
         priority=view.request.priority,
         waiting_s=max(0.0, console.clock.wall_s() - view.waiting_since_s),

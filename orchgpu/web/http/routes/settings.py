@@ -8,10 +8,10 @@ from corekit.errors import invalid
 from gpu_scheduler.client import SchedulerClient
 from gpu_scheduler.parameters import given_of
 from gpu_scheduler.protocol.answers import ParametersAnswer
+from orchgpu.jobs.rights import Role
 from orchgpu.web.console import CONSOLE
 from orchgpu.web.http.access import session_of
 from orchgpu.web.http.answers import answered, body_of
-from orchgpu.web.model.viewers import Role
 from orchgpu.web.work.settings import settings_json
 
 ROUTES = web.RouteTableDef()

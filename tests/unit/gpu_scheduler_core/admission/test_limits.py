@@ -10,10 +10,10 @@ from corekit.errors import ErrorCode
 from corekit.ids import JobId
 from gpu_scheduler.core import actions as do
 from gpu_scheduler.core.admission.rates import BUCKETS_MAX, BURST_S, Rates
-from gpu_scheduler.core.admission.usage_counts import key_of
 from gpu_scheduler.model import Request, Sharing, Step
 from gpu_scheduler.parameters import NAMES
 from gpu_scheduler.protocol import answers, ops
+from gpu_scheduler.protocol.keys import key_of
 from gpu_scheduler.verdicts import Limit
 from tests.scheduler_world import World, device
 

@@ -121,7 +121,7 @@ def test_a_program_ends_with_its_worker(tmp_path: Path) -> None:
 
 def test_a_warden_stops_at_any_moment(tmp_path: Path) -> None:
     """SIGTERM up to 0.2 ms after the program's start, while the warden begins to wait for it."""
-    for delay_us in range(0, 200, 2):
+    for delay_us in range(0, 200, 5):
         warden = [str(programs._WARDEN), str(os.getpid()), "2", str(tmp_path / "folder")]
         process = subprocess.Popen([sys.executable, "-I", "-S", *warden, "/bin/sleep", "600"])
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")

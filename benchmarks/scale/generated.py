@@ -17,6 +17,7 @@ TENANTS = ("vision", "speech", "genomics")
 ENDED = {"SUCCEEDED", "FAILED", "CANCELLED"}
 #: state of job i modulo 100, by the upper bound of each
 STATES = ((3, "WAITING"), (4, "RESERVED"), (5, "STAGED"), (9, "RUNNING"), (93, "SUCCEEDED"))
+WARM_KEY = "workload:3fa9c1d2"  #: of the first function
 MODELS = (("NVIDIA H100 80GB HBM3", 81920), ("NVIDIA A100 40GB", 40960), ("NVIDIA L4", 23034))
 
 
@@ -65,6 +66,7 @@ class GeneratedSystem:
             "kind": "cuda",
             "state": "drained" if drained else "busy" if leases else "idle",
             "health": "OK",
+            "drained": drained,
             "detail": "",
             "memory_mib": memory_mib,
             "memory_used_mib": used_mib,
@@ -74,7 +76,7 @@ class GeneratedSystem:
             "temperature_c": 38 + 9 * len(leases),
             "power_w": 70 + 95 * len(leases),
             "leases": leases,
-            "residents": [{"workload": "yolov8n-3fa9c1", "tenant": None, "memory_mib": 900}]
+            "residents": [{"workload": WARM_KEY, "tenant": None, "memory_mib": 900}]
             if number % 3 == 0
             else [],
         }
@@ -163,6 +165,7 @@ class GeneratedSystem:
             "attempt": f"{job['job']}:1",
             "job": job["job"],
             "function": job["function"],
+            "key": job["key"],
             "tenant": job["tenant"],
             "priority": (number % 3) * 10,
             "waiting_s": 2.4 + 3 * (self.waiting - number),
@@ -211,6 +214,7 @@ class GeneratedSystem:
             "outputs": [f"{name}-out"],
             "changed_s": self.now_s - 9000,
             "revision": "3fa9c1d2",
+            "warm_key": WARM_KEY if name == FUNCTIONS[0] else None,
             "jobs": self.jobs // len(FUNCTIONS),
         }
 
@@ -282,6 +286,7 @@ class GeneratedSystem:
     def _activity_row(self, device: int, begin_s: float, since_s: float) -> Json:
         return {
             "device": f"gpu{device // self.devices_per_host:04d}/{device % self.devices_per_host}",
+            "model": MODELS[device // self.devices_per_host % len(MODELS)][0],
             "spans": list(self._spans(device, begin_s, since_s)),
         }
 

@@ -1,0 +1,1 @@
+"""SSM Parameter Store and Secrets Manager: parameters, secrets and their versions."""

@@ -1,0 +1,1 @@
+"""SSM Parameter Store and Secrets Manager over AWS's JSON protocol."""

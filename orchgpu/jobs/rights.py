@@ -1,0 +1,122 @@
+"""The rights of a scheduler's key on jobs and functions, as far as a client knows them. Pure.
+
+The scheduler decides on its own ops. A cancel and a retry begin in the cloud, with credentials of
+the cloud, so they are checked here first: else the cloud would be changed, and the scheduler would
+refuse the rest.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from corekit.errors import AppError, ErrorCode
+from corekit.values import Value
+from gpu_scheduler.model import Record
+from gpu_scheduler.protocol.answers import SessionWelcome
+from gpu_scheduler.protocol.keys import key_of
+from orchgpu.core.function import Function
+
+
+class Role(StrEnum):
+    """The role of a key, in ascending order of rights; `host` keys have no right on jobs."""
+
+    READER = "reader"
+    REQUESTER = "requester"
+    OPERATOR = "operator"
+
+
+_RANK = {role: rank for rank, role in enumerate(Role)}
+
+
+class KeyRights(Value):
+    """The rights of one key."""
+
+    name: str  #: of the key; "" = the scheduler needs none
+    role: Role
+    tenant: str | None = None  #: that the key is bound to
+
+    @property
+    def sees_all(self) -> bool:
+        return self.role is Role.OPERATOR
+
+    def sees_function(self, function: Function) -> bool:
+        """Whether the key may read the definition, the letters and the outputs of a function."""
+        if self.sees_all:
+            return True
+        if self.tenant is None:
+            return self.role is Role.REQUESTER
+        return self.tenant == function.request.tenant
+
+    def require_function(self, function: Function) -> None:
+        """Raise DENIED unless the key may read the function."""
+        if not self.sees_function(function):
+            raise self.denied(f"function {function.name} belongs to another tenant")
+
+    def require(self, least: Role, what: str) -> None:
+        """Raise DENIED below this role."""
+        if _RANK[self.role] < _RANK[least]:
+            raise self.denied(f"{what} needs a key of role {least.value}", needs=least.value)
+
+    def denied(self, why: str, needs: str = "owner") -> AppError:
+        """The refusal, with what is missing."""
+        text = f"key {self.name!r} has role {self.role.value}: {why}"
+        return AppError(ErrorCode.DENIED, text, needs=needs)
+
+
+def rights_of(session: str, welcome: SessionWelcome | None) -> KeyRights | None:
+    """The rights of a session's key; None where the scheduler states no role.
+
+    It needs no keys then, or is an older one, which decides alone.
+    """
+    if welcome is None or not welcome.role:
+        return None
+    try:
+        role = Role(welcome.role)
+    except ValueError:  # a host's key, or a newer role: the least rights
+        role = Role.READER
+    return KeyRights(name=key_of(session), role=role, tenant=welcome.tenant)
+
+
+class JobRights(Value):
+    """The rights of one key on one job.
+
+    `record`: as the scheduler shows it to the key; None for a job that it does not know, which
+    has the owner of its function then.
+    """
+
+    key: KeyRights
+    job: str
+    record: Record | None
+    function: Function | None
+
+    def require_cancel(self) -> None:
+        """Raise DENIED unless the scheduler lets the key end the job.
+
+        It shows a receipt handle only to keys that may act for the job.
+        """
+        self._require_requester("a cancel")
+        record = self.record
+        if record is not None and not (record.handle or self._is_owner(record)):
+            raise self._of_another_key(record, "cancel it")
+
+    def require_retry(self) -> None:
+        """Raise DENIED unless the key may run the job again: a requester that may read it."""
+        self._require_requester("another run")
+        if self.record is not None and self.record.hidden and not self._is_owner(self.record):
+            raise self._of_another_key(self.record, "run it again")
+
+    def _require_requester(self, what: str) -> None:
+        self.key.require(Role.REQUESTER, f"{what} of job {self.job}")
+        if self.record is None and self.function is not None:
+            self.key.require_function(self.function)
+
+    def _is_owner(self, record: Record) -> bool:
+        return self.key.sees_all or self.key.name == _owner(record)
+
+    def _of_another_key(self, record: Record, what: str) -> AppError:
+        text = f"job {self.job} belongs to key {_owner(record)!r}; a key of its tenant or an "
+        return AppError(ErrorCode.DENIED, f"{text}operator may {what}", needs="owner")
+
+
+def _owner(record: Record) -> str:
+    return key_of(record.owner) or record.key
