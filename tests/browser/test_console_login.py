@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
+from gpu_scheduler.daemon.access.keys import NAME, KeyEntry, Role, add_key
 from tests.browser.conftest import OpenPage
 from tests.e2e.live import until
 
@@ -50,11 +51,8 @@ def program(folder: Path, name: str, command: Sequence[str]) -> Iterator[dict[st
 
 
 def made_key(state: Path, name: str, role: str) -> str:
-    command = ["gpu_scheduler.daemon", "--state", str(state), "keys", "add", name, "--role", role]
-    done = subprocess.run(
-        [sys.executable, "-m", *command], check=True, capture_output=True, text=True, timeout=60
-    )
-    return done.stdout.split()[-1]
+    """A new key, as `ssgmd keys add` makes it."""
+    return add_key(state / NAME, KeyEntry(name=name, role=Role(role), sha256="0" * 64))
 
 
 @pytest.fixture(scope="module")
