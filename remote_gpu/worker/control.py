@@ -78,6 +78,12 @@ class Start:
     batch_items_max: int | None = None  #: of a batch process
     #: Index → memory that a context takes of that NVIDIA card.
     context_bytes: Mapping[str, int] = field(default_factory=dict)
+    pinned_bytes: int = 0  #: of host memory that its payloads may have beside the quota
+
+    @property
+    def host_bytes(self) -> int:
+        """Memory of the host that its lanes may have."""
+        return self.memory_bytes + self.pinned_bytes
 
 
 def send(stream: socket.socket, meta: Arguments, descriptor: int | None = None) -> None:

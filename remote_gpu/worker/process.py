@@ -392,7 +392,7 @@ class MemoryLimit:
 
     def set(self, start: control.Start) -> None:
         """Set the limit for a lease; it can be raised again if the worker may serve another."""
-        limit = self._own_bytes + start.memory_bytes + _OVERHEAD_BYTES
+        limit = self._own_bytes + start.host_bytes + _OVERHEAD_BYTES
         if start.variables.get("CUDA_VISIBLE_DEVICES"):
             limit += _CONTEXT_BYTES
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)

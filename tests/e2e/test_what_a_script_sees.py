@@ -190,7 +190,8 @@ def keeps(live: Live) -> None:
         shown = live.orchgpu("secret", "put", reference, "--file", str(file))
         assert shown == f"{reference}: stored\n"
         file.unlink()
-    text = DEFINITION.replace("NAME", "keeps").replace("CODE", "init_script: print.py")
+    text = DEFINITION.replace("    job:\n", "    job:\n      attempts: 2\n")
+    text = text.replace("NAME", "keeps").replace("CODE", "init_script: print.py")
     files = {"print.py": PRINTER, "token": VALUES["FROM_FILE"] + "\n"}
     live.deploy_text("keeps", text.rstrip() + SECRETS, files)
 

@@ -195,6 +195,7 @@ class LeaseWorkers:
     def _first_message(self, install: Install, shares: tuple[Share, ...]) -> Start:
         """The first message to a worker of a lease, or to its batch process, with these shares."""
         memory_mib, real = sum(share.memory_mib for share in shares), real_shares(shares)
+        cards = [share for share in shares if is_card(share)]
         return Start(
             lease=install.lease,
             tenant=install.tenant,
@@ -204,9 +205,6 @@ class LeaseWorkers:
             variables=worker_variables(real),
             kinds=tuple(sorted({share.kind for share in real})) or (DeviceKind.CPU,),
             warm=install.workload is not None,
-            context_bytes={
-                str(share.index): self._context_bytes(share.device)
-                for share in shares
-                if is_card(share)
-            },
+            context_bytes={str(one.index): self._context_bytes(one.device) for one in cards},
+            pinned_bytes=self._pool.pinned_bytes * len(cards),
         )

@@ -75,6 +75,8 @@ class WorkerPool:
         cards: CardSettings | None = None,
     ) -> None:
         """`sandboxes`, `policy`: isolation of leases; None: there is none."""
+        cards = cards or CardSettings()
+        self.pinned_bytes = cards.pinned_bytes  #: of a lease, for each of its cards
         emulated = emulated or EmulatedDevices.of(Emulation(devices=()), HostId(""))
         self._settings = {
             "data": {name: str(path) for name, path in data.items()},
@@ -86,7 +88,7 @@ class WorkerPool:
             "batch_wait_s": batch_wait_s,
             "tls": [] if tls is None else [str(tls.certificate), str(tls.key)],
             "handshake_s": budget.handshake_s,
-            "cards": asdict(cards or CardSettings()),
+            "cards": asdict(cards),
             "emulation": encode(emulated.emulation),
             "emulated": list(emulated.by_id),
         }
@@ -160,7 +162,7 @@ class WorkerPool:
             return None
         with _killed_on_error(worker, "this host cannot isolate the lease"):
             return await self._sandboxes.make(
-                start.tenant, start.memory_bytes, start.kinds, worker.group
+                start.tenant, start.host_bytes, start.kinds, worker.group
             )
 
     def _evict(self) -> None:

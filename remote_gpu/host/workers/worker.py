@@ -157,7 +157,7 @@ class Worker:
         self._loaded_before_s, self.loading_s = self.loaded_s, 0.0
         self.loaded_bytes = 0
         if self._sandbox is not None:
-            await self._sandbox.renew(start.memory_bytes, start.kinds)
+            await self._sandbox.renew(start.host_bytes, start.kinds)
             start = replace(start, sandbox=asdict(self._sandbox.sandbox))
         try:
             control.send(self._stream, {"start": asdict(start)})

@@ -94,16 +94,16 @@ def effect_of(name: str) -> Effect:
 
 def error_in(text: str) -> CardError | None:
     """The error of a card in a library's text; None: it has none."""
-    said = text.rpartition(_STATUS)[2]
-    if (failure := _FAILURE.search(said)) is not None:
+    status = text.rpartition(_STATUS)[2]
+    if (failure := _FAILURE.search(status)) is not None:
         library, number, detail = failure.groups()
         if library == "CUDA":
             return _error(_BY_NUMBER.get(int(number)), f"CUDA failure {number}: {detail.strip()}")
         effect = Effect.MEMORY if _ALLOCATION.search(detail) else Effect.CALL
         return CardError(f"{library} failure {number}: {detail.strip()}", effect)
-    if (named := _RUNTIME_ERROR.search(said)) is not None:
+    if (named := _RUNTIME_ERROR.search(status)) is not None:
         return _error(_BY_RUNTIME.get(named[1]), named[1])
-    if (arena := _ARENA.search(said)) is not None:
+    if (arena := _ARENA.search(status)) is not None:
         return CardError(arena[0], Effect.MEMORY)
     return None
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import resource
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from remote_gpu.wire.errors import OpCode, OpFailed
+from remote_gpu.worker import control
 from remote_gpu.worker.cards.pinned import PinnedBlock, PinnedPool
 from remote_gpu.worker.memory.memory import Area
 from remote_gpu.worker.memory.quota import Quota
+from remote_gpu.worker.process import MemoryLimit
 
 PAGE = 4096
 LIMIT = 16 * PAGE
@@ -179,3 +182,22 @@ def test_memory_beyond_the_quota_is_refused_and_returned() -> None:
     gc.collect()  # the exception has held the block
     assert (lane.quota.used_bytes, lane.pool.used_bytes) == (0, 0)
     lane.area.close()
+
+
+def test_the_kernels_limit_of_a_worker_includes_its_pinned_memory() -> None:
+    before, limit, found = resource.getrlimit(resource.RLIMIT_DATA), MemoryLimit(), []
+    try:
+        for pinned_bytes in (0, 3 << 20):
+            start = control.Start(
+                lease="l",
+                tenant="t",
+                memory_bytes=8 << 30,
+                cap_s=60.0,
+                warm=True,
+                pinned_bytes=pinned_bytes,
+            )
+            limit.set(start)
+            found.append(resource.getrlimit(resource.RLIMIT_DATA)[0])
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, before)
+    assert found[1] - found[0] == 3 << 20
