@@ -120,8 +120,9 @@ def test_an_interrupted_run_cleans_up(endpoint: str, folder: Path, number: int) 
     check.send_signal(number)
     output, _ = check.communicate(timeout=120)
     assert check.returncode == 130, output
-    assert run_of(folder)["error"] == "interrupted"
-    assert left(endpoint) == []
+    run = run_of(folder)
+    assert (run["error"], run["left"]) == ("interrupted", []), output
+    assert left(endpoint) == [], output
 
 
 def test_a_killed_run_is_cleaned_up_by_its_id(endpoint: str, folder: Path) -> None:
