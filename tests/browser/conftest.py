@@ -1,4 +1,8 @@
-"""The system's Chromium, one process for all modules of tests; without it, a skip with reason."""
+"""The system's Chromium, one process for each module of tests; without it, a skip with reason.
+
+Not for all modules together: while Playwright's synchronous form is open, an event loop runs in
+this thread, and tests of other folders, which a worker may get in between, cannot start their own.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,7 @@ CONNECTION = "Failed to load resource"
 OpenPage = Callable[..., Page]
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """Headless Chromium. Playwright's own download is never used."""
     program = next(filter(None, map(shutil.which, NAMES)), None)
