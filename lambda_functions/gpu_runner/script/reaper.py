@@ -3,7 +3,8 @@
 Three mechanisms, because each has a gap: killing the process group misses a child that made itself
 a session (`setsid`); adopting orphans as their subreaper catches that child while the runner lives;
 and the guard, a shell that waits for the end of a pipe held by the runner, kills the group when the
-runner is killed.
+runner is killed. A script whose runner is killed in the microseconds between the script's start and
+the note to the guard ends with the sandbox.
 
 PR_SET_PDEATHSIG is not used: it must be set between fork and exec, which forbids vfork and costs a
 warm run more than all of the above.

@@ -267,7 +267,8 @@ def test_a_killed_runtime_leaves_no_script_running(
     bench: Any, function: Function, until: Any
 ) -> None:
     place = bench.folder / "pid"
-    function.start(f"echo $$ > {place}; sleep 300", ORCHGPU_MODE="job")
+    # the guard knows the script some microseconds after its start
+    function.start(f"sleep 0.5; echo $$ > {place}; sleep 300", ORCHGPU_MODE="job")
     bench.stage()
     function._api.work.put(
         ("r", json.dumps(event(bench.job.intermediate_bucket, bench.key)).encode(), 60.0)
