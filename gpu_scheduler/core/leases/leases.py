@@ -20,7 +20,7 @@ from gpu_scheduler.core.leases.length import length_problem
 from gpu_scheduler.core.placement.eviction import NOTHING_TAKEN, Taken, taken
 from gpu_scheduler.core.placement.fits import COMPUTE_PCT_MAX, fits, share_of
 from gpu_scheduler.core.queue.search import Proposal
-from gpu_scheduler.core.records.history import with_lease
+from gpu_scheduler.core.records.history import with_lease, without_grant
 from gpu_scheduler.core.state import NO_RESIDENTS_TAKEN, LeaseEntry
 from gpu_scheduler.core.transaction import Transaction, preempted_why
 from gpu_scheduler.model import (
@@ -492,6 +492,5 @@ def _not_accepted(tx: Transaction, entry: LeaseEntry) -> None:
         tx.state.queue.mark_unresponsive(waiting.attempt)
     tx.start_wait_timer(waiting)
     if record is not None:
-        untried = (Step.RESERVED.value, LEASE_ENDED)
-        times = {name: at_s for name, at_s in record.times.items() if name not in untried}
-        tx.write(replace(record, times=times), Step.WAITING, lease=None, reason=None)
+        untried = replace(record, times=without_grant(record.times))
+        tx.write(untried, Step.WAITING, lease=None, reason=None)

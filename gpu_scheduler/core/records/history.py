@@ -5,11 +5,22 @@ Both are bounded by number and age (parameters), and change with the record, in 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from corekit.values import replace
 from gpu_scheduler.core.state import LeaseEntry, State
-from gpu_scheduler.model import JOB_LEASE_SHARES_MAX, EndedAttempt, JobLease, LeaseState, Record
+from gpu_scheduler.model import (
+    JOB_LEASE_SHARES_MAX,
+    LEASE_ENDED,
+    EndedAttempt,
+    JobLease,
+    LeaseState,
+    Record,
+    Step,
+)
+
+_OF_A_GRANT = (Step.RESERVED.value, LEASE_ENDED)
 
 
 class Now(Protocol):
@@ -44,6 +55,11 @@ def with_lease(record: Record, entry: LeaseEntry, now: Now) -> Record:
     recent = [one for one in earlier if one.ended_s is None or one.ended_s >= since_s]
     most = parameters.record_leases_max + (0 if ended else 1)
     return replace(record, leases=tuple([*recent, kept][-most:]) if most else ())
+
+
+def without_grant(times: Mapping[str, float]) -> Mapping[str, float]:
+    """The times of an attempt whose lease ended before it was used: it waits for another one."""
+    return {step: at_s for step, at_s in times.items() if step not in _OF_A_GRANT}
 
 
 def with_ended_attempt(record: Record, now: Now) -> Record:

@@ -18,7 +18,7 @@ from gpu_scheduler.core.admission import limits
 from gpu_scheduler.core.leases.leases import accept, end
 from gpu_scheduler.core.leases.length import length_problem
 from gpu_scheduler.core.queue import dispatch
-from gpu_scheduler.core.records.history import with_ended_attempt, with_lease
+from gpu_scheduler.core.records.history import with_ended_attempt, with_lease, without_grant
 from gpu_scheduler.core.timers import TimerKind
 from gpu_scheduler.core.transaction import Transaction
 from gpu_scheduler.model import RETRY_AT, EndReason, Record, Step
@@ -125,7 +125,7 @@ def _opened_record(tx: Transaction, event: on.Asked[ops.Attempt], old: Record | 
         reason=None,
         lease=None,
         waiting_since_s=tx.wall_s if old.waiting_since_s is None else old.waiting_since_s,
-        times=old.times if same else _receipt(old),
+        times=without_grant(old.times) if same else _receipt(old),
         tenant=op.request.tenant,
     )
 
