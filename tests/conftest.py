@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import inspect
 import os
+import signal
 import tempfile
 from collections import Counter
 from collections.abc import Generator, Iterator
@@ -32,6 +33,9 @@ os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 #: No test needs the machine's certificate authorities; aiohttp reads them when it is imported,
 #: which is a quarter of the start of a daemon.
 os.environ["SSL_CERT_FILE"] = os.devnull
+
+#: A shell that runs the tests in its background has SIGINT ignored, and their programs inherit it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

@@ -48,13 +48,7 @@ def start(environment: dict[str, str], *arguments: str) -> subprocess.Popen[str]
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=_heed_ctrl_c,
     )
-
-
-def _heed_ctrl_c() -> None:
-    """A suite that a shell started in its background inherits an ignored SIGINT."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def finish(process: subprocess.Popen[str], within_s: float = DEMO_WITHIN_S) -> tuple[int, str, str]:
@@ -254,7 +248,6 @@ def test_an_attached_system_serves_though_its_reader_left(environment: dict[str,
         cwd="/",
         stdout=write,
         stderr=write,
-        preexec_fn=_heed_ctrl_c,
     )
     os.close(write)
     assert os.read(read, 1)

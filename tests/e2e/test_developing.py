@@ -72,7 +72,6 @@ def test_a_change_of_the_script_is_deployed_until_ctrl_c(live: Live) -> None:
             cwd=live.path,
             stdout=log,
             stderr=log,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
 
     def deploys() -> list[dict[str, object]]:

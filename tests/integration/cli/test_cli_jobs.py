@@ -159,8 +159,6 @@ def test_ctrl_c_ends_the_wait_and_names_the_next_step(s3: Any, tmp_path: Path) -
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        restore_signals=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     try:
         assert waiting.stderr is not None
