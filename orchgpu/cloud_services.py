@@ -184,11 +184,14 @@ class SecretStores(Protocol):
     """The stores of `ssm:` and `secretsmanager:`. Every method raises only `AppError`."""
 
     def exists(self, reference: SecretReference) -> bool:
-        """Whether there is an entry; its content is not read."""
+        """Whether there is an entry that is not marked for deletion; its content is not read."""
         ...
 
     def put(self, reference: SecretReference, value: str) -> bool:
-        """Store a value, as a new version of an entry that exists. True: the entry is new."""
+        """Store a value, as a new version of an entry that exists. True: the entry is new.
+
+        An entry that is marked for deletion is restored. Raises INVALID for one in clear.
+        """
         ...
 
     def remove(self, reference: SecretReference) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
+import re
+from collections.abc import Iterator
 from collections.abc import Mapping as MappingABC
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -12,6 +15,9 @@ from corekit.values import Value, replace
 
 #: A longer source line is cut around the caret: an error must stay readable.
 EXCERPT_COLUMNS_MAX = 100
+#: A line with this, and what is below it, may hold a value in clear: at a wrong place or with a
+#: wrong key too.
+_SECRET = re.compile("secret", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -95,7 +101,7 @@ class Source(Value):
     def error(self, at: Location, message: str, *, private: bool = False) -> AppError:
         """INVALID with `file:line:column: error: message` and the line with a caret under it.
 
-        `private`: the line is not shown.
+        `private`: the line is not shown; it never is of a block of secrets.
         """
         shown = f"{self.name}:{at.line}:{at.column}: error: {message}"
         return AppError(
@@ -111,12 +117,27 @@ class Source(Value):
         lines = self.text.splitlines()
         if not 1 <= at.line <= len(lines):
             return ""
+        if any(map(_SECRET.search, _lines_around(lines, at.line))):
+            return ""
         line, column = lines[at.line - 1].replace("\t", " "), at.column - 1
         start = max(0, column - EXCERPT_COLUMNS_MAX // 2)
         part = line[start : start + EXCERPT_COLUMNS_MAX]
         printable = "".join(c if c.isprintable() else "�" for c in part)
         margin = " " * len(str(at.line))
         return f"\n  {at.line} | {printable}\n  {margin} | {' ' * (column - start)}^"
+
+
+def _lines_around(lines: list[str], number: int) -> Iterator[str]:
+    """A line, counted from 1, and the first lines of the blocks that it is in.
+
+    Their indentation shows them; `- ` is a part of it.
+    """
+    narrowest = math.inf
+    for line in reversed(lines[:number]):
+        width = len(line) - len(line.lstrip(" \t-"))
+        if line.strip() and width < narrowest:
+            yield line
+            narrowest = width
 
 
 def as_written(path: str, origins: MappingABC[str, str]) -> str:

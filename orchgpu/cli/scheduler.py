@@ -99,7 +99,11 @@ def events_of(scheduler: str | None, http: str | None) -> str | None:
     """
     found = http or (None if scheduler else os.environ.get(HTTP_VARIABLE))
     if found:
-        parse_addresses(found)
+        try:
+            parse_addresses(found)
+        except AppError as error:
+            given = "--scheduler-http" if http else HTTP_VARIABLE
+            raise invalid(f"{given}: {error.message}") from None
         return found
     system = default_home().read_system()
     if system is None or system.scheduler != scheduler_address(scheduler):

@@ -49,7 +49,9 @@ class KeyRights(Value):
 
     def require_function(self, function: Function) -> None:
         """Raise DENIED unless the key may read the function."""
-        if not self.sees_function(function):
+        if self.tenant is None:
+            self.require(Role.REQUESTER, f"function {function.name}")
+        elif not self.sees_function(function):
             raise self.denied(f"function {function.name} belongs to another tenant")
 
     def require(self, least: Role, what: str) -> None:

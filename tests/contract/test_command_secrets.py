@@ -50,6 +50,43 @@ def test_a_removed_parameter_is_gone(stores: SecretStores, cloud: CloudUnderTest
     assert caught.value.code is ErrorCode.NOT_FOUND
 
 
+def test_a_new_version_of_a_parameter_keeps_its_key(
+    stores: SecretStores, cloud: CloudUnderTest
+) -> None:
+    ssm, name = cloud.client("ssm"), cloud.unique("/kept")
+    ssm.put_parameter(Name=name, Value="x", Type="SecureString", KeyId=KEY, Tier="Advanced")
+    assert not stores.put(parse_reference(f"ssm:{name}"), "y" * 5000)
+    filters = [{"Key": "Name", "Option": "Equals", "Values": [name]}]
+    (found,) = ssm.describe_parameters(ParameterFilters=filters)["Parameters"]
+    assert (found["Type"], found["KeyId"], found["Version"]) == ("SecureString", KEY, 2)
+
+
+def test_a_parameter_in_clear_does_not_get_a_secret(
+    stores: SecretStores, cloud: CloudUnderTest
+) -> None:
+    ssm, name = cloud.client("ssm"), cloud.unique("/clear")
+    ssm.put_parameter(Name=name, Value="x", Type="String")
+    with pytest.raises(AppError, match=f"orchgpu secret rm ssm:{name}"):
+        stores.put(parse_reference(f"ssm:{name}"), "y")
+    assert ssm.get_parameter(Name=name)["Parameter"]["Value"] == "x"
+
+
+def test_a_secret_that_is_marked_for_deletion_is_restored(
+    stores: SecretStores, cloud: CloudUnderTest
+) -> None:
+    name = cloud.unique("restored")
+    reference = parse_reference(f"secretsmanager:{name}")
+    stores.put(reference, "one")
+    stores.remove(reference)
+    assert not stores.exists(reference)
+    with pytest.raises(AppError) as caught:
+        stores.remove(reference)
+    assert caught.value.code is ErrorCode.NOT_FOUND
+    assert not stores.put(reference, "two")
+    found = cloud.client("secretsmanager").get_secret_value(SecretId=name)
+    assert (found["SecretString"], stores.exists(reference)) == ("two", True)
+
+
 @pytest.mark.parametrize("text", ["secretsmanager:a#key", "ssm:/a:3"])
 def test_a_part_of_an_entry_is_not_stored(stores: SecretStores, text: str) -> None:
     with pytest.raises(AppError, match="name its entry alone"):

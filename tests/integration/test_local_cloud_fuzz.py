@@ -267,6 +267,7 @@ def test_lambda_never_fails_by_itself(
             *(f"secretsmanager.{verb}Secret" for verb in ("Create", "Describe", "Delete")),
             "secretsmanager.GetSecretValue",
             "secretsmanager.PutSecretValue",
+            "secretsmanager.RestoreSecret",
         ]
     ),
     fields=st.dictionaries(

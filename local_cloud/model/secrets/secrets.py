@@ -1,7 +1,8 @@
 """Secrets Manager: secrets with their versions and staging labels, by AWS's documented rules.
 
 Sources: Secrets Manager API reference (CreateSecret, PutSecretValue, GetSecretValue,
-DescribeSecret, DeleteSecret). There is no KMS and no rotation: values are stored as they were sent.
+DescribeSecret, DeleteSecret, RestoreSecret). There is no KMS and no rotation: values are stored as
+they were sent.
 """
 
 from __future__ import annotations
@@ -180,6 +181,16 @@ class Secrets:
             return found
         found = self.get(now_s, reference)
         found.deleted_at_s, found.gone_at_s = now_s, now_s + days * _DAY_S
+        self._save(found)
+        return found
+
+    def keep(self, now_s: float, reference: str) -> Secret:
+        """Take back a mark for deletion; nothing changes without one.
+
+        Raises ResourceNotFoundException.
+        """
+        found = self.described(now_s, reference)
+        found.deleted_at_s = found.gone_at_s = None
         self._save(found)
         return found
 

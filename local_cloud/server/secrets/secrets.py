@@ -124,6 +124,10 @@ def _delete(context: Context, body: Body) -> Answer:
     return _named(gone) | {"DeletionDate": gone.gone_at_s}
 
 
+def _restore(context: Context, body: Body) -> Answer:
+    return _named(context.cloud.secrets.keep(context.now_s(), body["SecretId"]))
+
+
 def _named(secret: Secret) -> dict[str, object]:
     return {"ARN": secret.arn, "Name": secret.name}
 
@@ -142,4 +146,5 @@ OPERATIONS: dict[str, Callable[[Context, Body], Answer]] = {
     "DescribeSecret": _describe,
     "GetSecretValue": _value,
     "PutSecretValue": _put,
+    "RestoreSecret": _restore,
 }

@@ -8,8 +8,15 @@ from functools import partial
 from contract.secrets.reference import Scheme, SecretReference
 from contract.secrets.stores import description_of, key_of
 from corekit.errors import AppError, ErrorCode, invalid
-from orchgpu.adapters.aws.api import Client, found
+from orchgpu.adapters.aws.api import Client, Shape, found
 from orchgpu.adapters.aws.errors import translated
+
+_SECURE = "SecureString"
+_NEW = {"Type": _SECURE}
+#: Fields of a parameter's description that its next version has too.
+_KEPT = ("Type", "KeyId", "Tier")
+#: Of a secret that is marked for deletion.
+_DELETED = "DeletedDate"
 
 
 class AwsSecretStores:
@@ -20,31 +27,53 @@ class AwsSecretStores:
 
     def exists(self, reference: SecretReference) -> bool:
         """See `SecretStores`."""
-        call = description_of(reference)
-        describe = partial(getattr(self._client(call.service), call.method), **call.arguments)
-        answer = found(f"{call.action} {reference.entry}", describe)
-        return answer is not None and key_of(reference, answer) is not None
+        entry = self._described(reference)
+        return entry is not None and _DELETED not in entry
 
     def put(self, reference: SecretReference, value: str) -> bool:
         """See `SecretStores`."""
         if reference.key or reference.entry != reference.name:
             raise invalid(f"{reference}: a whole value is stored; name its entry alone")
-        name, new = reference.name, not self.exists(reference)
+        entry = self._described(reference)
         if reference.scheme is Scheme.PARAMETER_STORE:
-            with translated(f"ssm:PutParameter {name}"):
-                self._client("ssm").put_parameter(
-                    Name=name,
-                    Value=value,
-                    Overwrite=True,
-                    **({"Type": "SecureString"} if new else {}),
-                )
-        elif new:
+            self._put_parameter(reference, value, entry)
+        else:
+            self._put_secret(reference.name, value, entry)
+        return entry is None
+
+    def _put_parameter(self, reference: SecretReference, value: str, entry: Shape | None) -> None:
+        """A version without key and tier could get the defaults instead of the parameter's."""
+        kept = {field: entry[field] for field in _KEPT if field in entry} if entry else _NEW
+        if kept.get("Type") != _SECURE:
+            kind = f"{reference} is a {kept.get('Type')}, which is stored in clear"
+            raise invalid(f"{kind}: `orchgpu secret rm {reference}`, then store it again")
+        with translated(f"ssm:PutParameter {reference.name}"):
+            self._client("ssm").put_parameter(
+                Name=reference.name, Value=value, Overwrite=True, **kept
+            )
+
+    def _put_secret(self, name: str, value: str, entry: Shape | None) -> None:
+        if entry is None:
             with translated(f"secretsmanager:CreateSecret {name}"):
                 self._client("secretsmanager").create_secret(Name=name, SecretString=value)
-        else:
-            with translated(f"secretsmanager:PutSecretValue {name}"):
-                self._client("secretsmanager").put_secret_value(SecretId=name, SecretString=value)
-        return new
+            return
+        if _DELETED in entry:
+            with translated(f"secretsmanager:RestoreSecret {name}"):
+                self._client("secretsmanager").restore_secret(SecretId=name)
+        with translated(f"secretsmanager:PutSecretValue {name}"):
+            self._client("secretsmanager").put_secret_value(SecretId=name, SecretString=value)
+
+    def _described(self, reference: SecretReference) -> Shape | None:
+        """The description of an entry; None: there is none."""
+        call = description_of(reference)
+        describe = partial(getattr(self._client(call.service), call.method), **call.arguments)
+        answer = found(f"{call.action} {reference.entry}", describe)
+        if answer is None or key_of(reference, answer) is None:
+            return None
+        described: Shape = answer
+        if reference.scheme is Scheme.PARAMETER_STORE:
+            described = answer["Parameters"][0]
+        return described
 
     def remove(self, reference: SecretReference) -> None:
         """See `SecretStores`."""

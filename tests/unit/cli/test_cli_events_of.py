@@ -59,7 +59,10 @@ def test_the_endpoints(
     assert events_of(scheduler, http) == found
 
 
-def test_a_wrong_address_is_refused() -> None:
-    with pytest.raises(AppError) as refused:
+def test_a_wrong_address_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(AppError, match=r"^--scheduler-http: 'nonsense'") as refused:
         events_of(None, "nonsense")
     assert refused.value.code is ErrorCode.INVALID
+    monkeypatch.setenv(HTTP_VARIABLE, "nonsense")
+    with pytest.raises(AppError, match=rf"^{HTTP_VARIABLE}: 'nonsense'"):
+        events_of(None, None)

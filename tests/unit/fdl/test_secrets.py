@@ -304,3 +304,27 @@ def test_a_plan_shows_references() -> None:
     assert Step(action=Action.DELETE, resource=first).sentence() == "- function f"
     plain = replace(first, variables={VARIABLE: "[]"})
     assert Step(action=Action.CREATE, resource=plain).sentence() == "+ function f"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "    secret: {A: hunter2}",
+        '    secrets:\n      A: "hunter2\n      B: ssm:/x',
+        "    secrets:\n      A: ssm:/x\n      A: hunter2",
+        "    secrets: {A: ssm:/x}\n    secrets: {A: hunter2}",
+        "    lambda: {name: f, secrets: {A: hunter2}}",
+    ],
+    ids=["wrong key", "open quote", "twice", "block twice", "wrong block"],
+)
+def test_an_error_about_the_form_of_secrets_shows_no_value(wrong: str) -> None:
+    with pytest.raises(AppError) as caught:
+        parse(f"functions:\n  aws:\n  -\n{wrong}\n", "f")
+    assert "error: " in caught.value.message
+    assert "hunter2" not in caught.value.message
+
+
+def test_an_error_elsewhere_shows_its_line() -> None:
+    lines = "functions:\n  aws:\n  - secrets:\n      A: ssm:/x\n    lambda: {nam: f}\n"
+    with pytest.raises(AppError, match=r"5 \|     lambda: \{nam: f\}"):
+        parse(lines, "f")

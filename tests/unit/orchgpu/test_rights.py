@@ -80,3 +80,32 @@ def test_a_key_has_the_rights_that_its_welcome_states(
     welcome: SessionWelcome | None, expected: KeyRights | None
 ) -> None:
     assert rights_of("ann/session-1", welcome) == expected
+
+
+@pytest.mark.parametrize(
+    ("who", "message"),
+    [
+        (key(Role.READER), "function f needs a key of role requester"),
+        (key(Role.READER, tenant="else"), "function f belongs to another tenant"),
+        (key(Role.REQUESTER, tenant="else"), "function f belongs to another tenant"),
+    ],
+)
+def test_the_refusal_of_a_function_names_what_is_missing(who: KeyRights, message: str) -> None:
+    assert not who.sees_function(FUNCTION)
+    with pytest.raises(AppError, match=message):
+        who.require_function(FUNCTION)
+
+
+@pytest.mark.parametrize(
+    "who",
+    [
+        key(Role.READER, tenant="lab"),
+        key(Role.REQUESTER),
+        key(Role.REQUESTER, tenant="lab"),
+        key(Role.OPERATOR),
+        key(Role.OPERATOR, tenant="else"),
+    ],
+)
+def test_a_function_that_is_seen_is_not_refused(who: KeyRights) -> None:
+    assert who.sees_function(FUNCTION)
+    who.require_function(FUNCTION)

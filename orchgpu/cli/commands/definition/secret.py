@@ -65,7 +65,9 @@ def put(
 @cloud_options
 @_consent
 def rm(reference: str, address: Address, as_json: bool, yes_real_aws: bool) -> None:
-    """Delete the entry of REFERENCE; Secrets Manager keeps it for 30 days, unreadable.
+    """Delete the entry of REFERENCE.
+
+    Secrets Manager keeps it for 30 days, unreadable; `put` restores it with a new value.
 
     \b
     Example:  orchgpu secret rm ssm:/search/token
