@@ -6,7 +6,8 @@ breaks the interface is an error of the policy, and fails the event.
 
 from __future__ import annotations
 
-from gpu_scheduler.core.admission.quotas import within_quota
+from gpu_scheduler.core.admission.quotas import clamped_to_quota, within_quota
+from gpu_scheduler.core.placement.fits import fits
 from gpu_scheduler.core.queue.policy import (
     MEMORY_CHARS_MAX,
     MEMORY_MAX,
@@ -39,6 +40,29 @@ def next_choice(tx: Transaction, policy: DecidingPolicy) -> Proposal | None:
         tx.state.timers.arm(TimerKind.POLICY, _TIMER, at_s)
     if (part := _remembered(tx, answer.remember, 0)) is not None:
         tx.emit(part)
+    return None
+
+
+def preempting_choice(tx: Transaction) -> Proposal | None:
+    """A request with devices that preemption has freed for it; None when there is none.
+
+    It is not the policy's choice: another request's turn on those devices would wait for them, and
+    this one for its turn, without end.
+    """
+    state = tx.state
+    for attempt, preemption in state.preemptions.items():
+        waiting = state.queue.entries.get(attempt)
+        if waiting is None or state.queue.is_ineligible(attempt):
+            continue
+        asked = clamped_to_quota(state, waiting.request)
+        places = [state.inventory.state_of(device) for device in preemption.devices]
+        if all(fits(asked, place, attempt) is None for place in places):
+            return Proposal(
+                key=state.queue.queue_key(waiting),
+                waiting=waiting,
+                devices=preemption.devices,
+                reservation=attempt,
+            )
     return None
 
 

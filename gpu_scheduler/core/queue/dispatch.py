@@ -25,7 +25,13 @@ from gpu_scheduler.core.inventory.capacity import available_mib, is_infeasible
 from gpu_scheduler.core.leases.leases import grant
 from gpu_scheduler.core.placement.fits import is_feasible, unavailable_reason
 from gpu_scheduler.core.queue import preemption
-from gpu_scheduler.core.queue.decide import held_reason, newcomer_choice, next_choice, stop
+from gpu_scheduler.core.queue.decide import (
+    held_reason,
+    newcomer_choice,
+    next_choice,
+    preempting_choice,
+    stop,
+)
 from gpu_scheduler.core.queue.policy import DecidingPolicy
 from gpu_scheduler.core.queue.search import Proposal, newcomer_proposal, next_proposal
 from gpu_scheduler.core.records.history import with_lease
@@ -269,7 +275,7 @@ def _serve_by_decisions(tx: Transaction, policy: DecidingPolicy) -> None:
     """Grant what the policy chooses until it pauses; no devices are reserved for the head."""
     _track_head(tx, None)
     while _room_for_lease(tx):
-        proposal = next_choice(tx, policy)
+        proposal = preempting_choice(tx) or next_choice(tx, policy)
         if proposal is not None:
             _grant_to_waiter(tx, proposal)
             preemption.maintain(tx)

@@ -17,6 +17,7 @@ from gpu_scheduler.model import (
     Step,
 )
 from gpu_scheduler.parameters import Quota
+from gpu_scheduler.policy_registry import installed_policies
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol import host as host_ops
 from tests.scheduler_world import World, device
@@ -190,6 +191,18 @@ def test_the_device_is_reserved_for_the_request(one: World) -> None:
     one.reserve("other", Request(memory_mib=1000, priority=100))  # comes first, but may not preempt
     one.told("h1", victim, "closed")
     assert one.grants() == ["high"]
+
+
+@pytest.mark.parametrize("policy", sorted(installed_policies()))
+def test_no_policy_leaves_a_device_to_nobody(policy: str) -> None:
+    """Leases ended for a request, which gets the device although its turn has not come."""
+    world = World(policy=policy)
+    world.host("h1", device("d"))
+    victim = running(world, "low")
+    world.reserve("high", HIGH)
+    world.reserve("other", Request(memory_mib=1000, priority=100))
+    world.told("h1", victim, "closed")
+    assert world.grants() == ["high"]
 
 
 def test_a_withdrawn_request_gives_its_devices_up(one: World) -> None:
