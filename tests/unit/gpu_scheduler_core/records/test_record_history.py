@@ -3,7 +3,7 @@
 from typing import Any
 
 from gpu_scheduler.core.durable.snapshot import snapshot
-from gpu_scheduler.model import EndReason, JobLease, Lease, Record, Request, Step
+from gpu_scheduler.model import EndReason, JobLease, Lease, Record, Request, Sharing, Step
 from gpu_scheduler.protocol import answers, ops
 from gpu_scheduler.protocol.changes import decode_entry, encode_entry
 from tests.scheduler_world import EPOCH_S, World, device
@@ -154,3 +154,14 @@ def test_a_session_that_watches_records_gets_each_change() -> None:
     world.ask(ops.Watch, "w", all=True)
     world.attempt(holder="job2")
     assert world.pushes(answers.RecordPush, "w") == []
+
+
+def test_an_expired_reservation_that_waits_again_was_not_reserved() -> None:
+    world = world_with()
+    whole = Request(sharing=Sharing.EXCLUSIVE)
+    world.attempt(request=whole)
+    world.advance(world.budget.reserved_ttl_s)
+    world.attempt("other", request=whole)
+    again = world.attempt(revision=world.record().revision, request=whole).record
+    assert again.step is Step.WAITING
+    assert set(again.times) == {"RECEIVED", "WAITING"}

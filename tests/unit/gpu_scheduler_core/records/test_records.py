@@ -180,17 +180,6 @@ def test_an_expired_reservation_may_be_asked_for_again(one: World) -> None:
     assert again.record.reason is None
 
 
-def test_an_expired_reservation_that_waits_again_was_not_reserved(
-    one: World, whole: Request
-) -> None:
-    one.attempt()
-    one.advance(one.budget.reserved_ttl_s)
-    one.attempt("other", request=whole)
-    again = one.attempt(revision=one.record().revision).record
-    assert again.step is Step.WAITING
-    assert set(again.times) == {"RECEIVED", "WAITING"}
-
-
 def test_fail_attempt_by_another_session_conflicts(one: World) -> None:
     one.attempt()
     assert fail(one, 1, session="s2").code is ErrorCode.CONFLICT
