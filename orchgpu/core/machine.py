@@ -398,6 +398,9 @@ class OrchestratorMachine:
             return ()
         if event.reason is EndReason.NOT_ACCEPTED:
             return ()  # nothing was tried: the request keeps its place, a new grant comes
+        if event.state is LeaseState.ENDED and job.phase is Phase.WAITING:
+            # its grant was pushed before the answer that the request waits, and was passed over
+            return [do.ReadRecord(job=job.id)]
         if event.state is LeaseState.ENDED:
             return ending.lease_ended(job, event.attempt, event.reason, event.detail)
         return attempt.lease_moved(job, event)

@@ -255,6 +255,30 @@ def test_an_adopter_does_not_count_a_preempted_attempt(bench: Bench) -> None:
     assert bench.one(do.OpenAttempt).payload["first_attempt"] == 2
 
 
+def test_a_grant_pushed_before_its_jobs_adoption_was_answered_and_ended_at_once(
+    bench: Bench,
+) -> None:
+    """The record alone shows that the request does not wait any more."""
+    block = Bench().read().one(do.OpenAttempt).payload
+    waiting = record(Step.WAITING, block=block, lease=None)
+    orphan = record(Step.WAITING, owner=None, block=block, lease=None)
+    bench.tell(on.Orphaned(**NOW, job=JOB, function="search", record=orphan))
+    pushed = on.AttemptGranted(
+        **NOW, job=JOB, attempt=1, granted=granted(), record=None, pushed=True
+    )
+    bench.tell(pushed)
+    bench.tell(on.Adopted(**NOW, job=JOB, record=waiting, granted=None))
+    bench.ended(EndReason.PREEMPTED)
+    bench.one(do.ReadRecord)
+    over = record(Step.RESERVED, block=block, reason="PREEMPTED", lease=None)
+    bench.tell(on.RecordConflict(**NOW, job=JOB, record=over))
+    bench.one(do.AdoptRecord)
+    bench.tell(on.Adopted(**NOW, job=JOB, record=over, granted=None))
+    bench.tell(on.ResultRead(**NOW, job=JOB, result=None))
+    bench.tell(on.ReportRead(**NOW, job=JOB, attempt=1, report=None))
+    assert bench.one(do.RecordAttemptFailure).attempt == 1
+
+
 def _ended_with(bench: Bench, reason: Reason) -> None:
     bench.running()
     bench.ended(EndReason.DONE)
