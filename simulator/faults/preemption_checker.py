@@ -30,6 +30,7 @@ class PreemptionChecker:
         self._draining: dict[HostId, bool] = {}
         self._drained: dict[LeaseId, None] = {}
         self.ended: Counter[JobId] = Counter()  #: job → its attempts that were preempted
+        self._last: dict[AttemptId, bool] = {}  #: whether its latest lease ended as preempted
 
     def note(self, entry: to.Entry, wall_s: float, *, by_host: bool) -> list[str]:
         """Apply one entry; a sentence for every violation in it. `by_host`: a host reported the
@@ -55,11 +56,18 @@ class PreemptionChecker:
             case to.LeaseChanged(lease=name) if name in self._leases:
                 attempt, request, before = self._leases[name]
                 self._leases[name] = (attempt, request, part.state)
-                if part.reason is EndReason.PREEMPTED and part.state is LeaseState.ENDED:
-                    self.ended[split_attempt(attempt)[0]] += 1
+                is_preempted = part.reason is EndReason.PREEMPTED
+                if part.state is LeaseState.ENDED:
+                    self._count(attempt, is_preempted)
+                if part.state is LeaseState.ENDED and is_preempted:
                     yield from self._wrong_end(name, request, before, wall_s, by_host)
             case _:
                 pass
+
+    def _count(self, attempt: AttemptId, is_preempted: bool) -> None:
+        """An attempt has several leases when one ends before it is used; its last one decides."""
+        self.ended[split_attempt(attempt)[0]] += is_preempted - self._last.get(attempt, False)
+        self._last[attempt] = is_preempted
 
     def _wrong_victim(self, lease: LeaseId, attempt: AttemptId) -> Iterable[str]:
         _, victim, _ = self._leases[lease]
