@@ -54,7 +54,7 @@ class Bare:
 
     def __init__(self, path: Path) -> None:
         with Store(path):
-            pass  # its tables
+            pass  # this creates the tables
         self._db = sqlite3.connect(path, isolation_level=None)
         self._db.execute("PRAGMA synchronous = NORMAL")
 

@@ -122,7 +122,7 @@ async def write(folder: Path, system: GeneratedSystem) -> None:
 
 
 async def serve(folder: Path, system: GeneratedSystem, ready: Path) -> None:
-    """Until told to stop."""
+    """Serve the system until the process is ended."""
     await write(folder, system)
     settings = DaemonSettings(state=folder, budget=QUIET, parameters=values.PARAMETERS)
     async with running_daemon(settings) as daemon:

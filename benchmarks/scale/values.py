@@ -32,7 +32,7 @@ COLD_EVERY = 6  #: of so many leases one had to load its workload
 
 
 def large(now_s: float, hosts: int = 1250, jobs: int = 100_000) -> GeneratedSystem:
-    """The large system: 10,000 devices and 100,000 jobs, unless told otherwise."""
+    """The large system: by default 10,000 devices and 100,000 jobs."""
     return GeneratedSystem(
         hosts=hosts, devices_per_host=8, jobs=jobs, waiting=jobs * 3 // 100, now_s=now_s
     )

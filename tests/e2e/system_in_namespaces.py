@@ -51,8 +51,8 @@ class System:
             assert program.poll() is None, f"{where} ended: {log_text}"
             assert time.monotonic() < deadline_s, f"{where} is not ready: {log_text}"
             time.sleep(0.02)
-        told: dict[str, Any] = json.loads(ready.read_text())
-        return told
+        addresses: dict[str, Any] = json.loads(ready.read_text())
+        return addresses
 
     def make_key(self, name: str, *role: str) -> str:
         state = self.folder / "ssgmd"

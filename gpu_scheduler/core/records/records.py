@@ -322,7 +322,8 @@ def _fail(tx: Transaction, record: Record, event: on.Asked[ops.FailAttempt]) -> 
     op = event.op
     record = _stop(tx, record, f"attempt failed: {op.reason}", succeeded=False)
     if op.retry_at_s is not None:
-        record = replace(record, times={**record.times, RETRY_AT: op.retry_at_s})
+        # a failure that is reported again keeps the pause that its owner began with
+        record = replace(record, times={RETRY_AT: op.retry_at_s, **record.times})
     return tx.write(
         record, Step.RECEIVED, reason=op.reason, revision=record.revision + 1, strikes=0
     )

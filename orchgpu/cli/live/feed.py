@@ -160,7 +160,7 @@ class Feed:
             async with contextlib.aclosing(stream) as events:
                 async for one in events:
                     self._take(one.event)
-        except AppError as error:  # its key may not read it, or is no longer accepted
+        except AppError as error:  # the key may not read it, or was revoked
             self._lost = error
             self._stands.clear()
             self._changed.set()

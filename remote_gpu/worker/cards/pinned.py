@@ -101,7 +101,7 @@ class PinnedPool:
             return sum(pages.size for pages in self._used.values())
 
     def take(self, pinner: Pinner, size: int) -> PinnedBlock | None:
-        """Memory of that size; None where there is no more. Raises OpFailed after a loss."""
+        """Pinned memory of that size; None at the limit. Raises OpFailed after a loss."""
         if not 0 < size <= self._limit_bytes:
             return None
         with self._lock:

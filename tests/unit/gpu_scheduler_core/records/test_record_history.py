@@ -165,3 +165,12 @@ def test_an_expired_reservation_that_waits_again_was_not_reserved() -> None:
     again = world.attempt(revision=world.record().revision, request=whole).record
     assert again.step is Step.WAITING
     assert set(again.times) == {"RECEIVED", "WAITING"}
+
+
+def test_a_failure_that_is_reported_again_keeps_its_first_pause() -> None:
+    world = world_with()
+    world.attempt()
+    for retry_at_s in (EPOCH_S + 5.0, EPOCH_S + 6.0):
+        said: dict[str, Any] = {"reason": "EXIT_NONZERO", "detail": "", "retry_at_s": retry_at_s}
+        world.ask(ops.FailAttempt, holder="job", revision=world.record().revision, **said)
+    assert world.record().times["RETRY_AT"] == EPOCH_S + 5.0
