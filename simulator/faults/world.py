@@ -16,6 +16,7 @@ from corekit.aio.clock import LoopClock
 from corekit.aio.supervise import Nursery
 from corekit.aio.vloop import run_virtual
 from corekit.budget import Budget
+from corekit.errors import AppError
 from corekit.ids import IdSource, JobId
 from corekit.tracing.span import Tracer
 from corekit.values import Value
@@ -226,9 +227,14 @@ class World:
         self.replicas.append(Running(nursery, requester))
 
     async def _start(self, replica: Replica) -> None:
-        while not self.scheduler.up:  # noqa: ASYNC110 - retries like a supervisor
+        """Repeat the start as `StartupRetry` does, with pauses that are not random."""
+        while True:
+            try:
+                return await replica.start()
+            except AppError as error:
+                if not error.retryable:
+                    raise
             await asyncio.sleep(1.0)
-        await replica.start()
 
     async def kill_replica(self, index: int) -> None:
         """`kill -9`: nothing is handed back or reported."""
